@@ -20,7 +20,6 @@ from chat_policies import TOOLS
 from episode_runs import launch, records, run_config
 from grouprl import InputError
 from grouprl.algorithms.advantage_transform.papers.reviewed import AdvantageOfReviewed, AmplifyPositive
-from grouprl.algorithms.augment import review_forms
 from grouprl.algorithms.augment.papers.reflect_retry import ReflectRetry
 from grouprl.algorithms.augment.papers.regenerate import CutAndRegenerate
 from grouprl.algorithms.augment.papers.retrospect import Retrospect
@@ -33,7 +32,6 @@ from grouprl.algorithms.reward_transform.papers.outcome_gated_process import Out
 from grouprl.algorithms.warmup_examples import Lesson, Shown
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.hashing import generator
-from grouprl.core.renamed import RenamedWarning
 from grouprl.envs import Observation, Step
 from grouprl.plan.plan import plan
 from grouprl.policy.language.causal_lm import CausalPolicy
@@ -699,10 +697,3 @@ def test_the_plan_tells_of_reviews() -> None:
     assert "unknown form of reviews .jsn'" in ReflectRetry(form="jsn").refuse(RunFacts(environment=True))[0]
     for part in (ReflectRetry(), CutAndRegenerate(), Retrospect()):
         assert "2 agents" in part.refuse(RunFacts(environment=True, agents=2))[0]
-
-
-def test_the_old_name_of_prompt_from_is_understood_with_a_note():
-    with pytest.warns(RenamedWarning, match="prompt_from"):
-        assert review_forms.asking("2+2=", str.upper) == "2+2="
-    with pytest.raises(AttributeError, match="askings"):
-        _ = review_forms.askings

@@ -8,24 +8,20 @@ from typing import TypeVar
 
 import pydantic
 
-from grouprl.algorithms.part import OLD_PARTS, PARTS, RULES, Part
+from grouprl.algorithms.part import PARTS, RULES, Part
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.renamed import note_renamed, with_new_names
 
 R = TypeVar("R")
 
 
 def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Part:
     """Build the part `name` of `kind` from plain data. Raises InputError on an unknown part, setting or value."""
-    if name not in PARTS[kind] and name in OLD_PARTS:
-        note_renamed(name, OLD_PARTS[name])
-        name = OLD_PARTS[name]
     if name not in PARTS[kind]:
         elsewhere = [f"'{name}' is a part of kind {other}" for other in RULES if name in PARTS[other]]
         raise InputError(f"unknown {kind} part '{name}'", " and ".join(elsewhere), suggest(name, PARTS[kind]))
     cls, where = PARTS[kind][name], f"{kind}: {name}"
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
-    return checked(cls, _with_parts(cls, own_names(cls, settings, where), defaults, where), where)
+    return checked(cls, _with_parts(cls, settings, defaults, where), where)
 
 
 def places(cls: type[Part]) -> dict[str, str]:
@@ -61,7 +57,7 @@ def part_from(kind: str, given: object, where: str, current: object = None) -> P
 def changed(part: Part, settings: Mapping[str, object]) -> Part:
     """Return `part` with other `settings`, given as plain data."""
     cls, where, own = type(part), f"{part.kind}: {part.name}", part.settings()
-    return checked(cls, {**own, **_with_parts(cls, own_names(cls, settings, where), own, where)}, where)
+    return checked(cls, {**own, **_with_parts(cls, settings, own, where)}, where)
 
 
 def _with_parts(
@@ -73,17 +69,6 @@ def _with_parts(
         name: part_from(kinds[name], value, f"{where}.{name}", current.get(name)) if name in kinds else value
         for name, value in settings.items()
     }
-
-
-def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return `settings` under the part's own names for them. Raises InputError if one is given under two names."""
-    made: dict[str, object] = {}
-    for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
-        name = cls.also.get(key, key)
-        if name in made:
-            raise InputError(f"{where}: '{name}' is set twice", f"'{key}' is another name for it", "Keep one")
-        made[name] = value
-    return made
 
 
 def checked(build: Callable[..., R], settings: Mapping[str, object], where: str) -> R:

@@ -15,24 +15,22 @@ Where the sentence itself depends on the settings, the part overrides `words`, `
 
 from __future__ import annotations
 
-import functools
 import os
 import string
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import pydantic
 from typing_extensions import dataclass_transform
 
 from grouprl.algorithms import BASES
-from grouprl.algorithms.part_checks import check_members, guard
+from grouprl.algorithms.part_checks import check_members, check_outputs, guard
 from grouprl.algorithms.references import ReferenceRule
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
-from grouprl.core.renamed import note_renamed, with_new_names
 
 KINDS: dict[str, str] = {
     "reward_transform": "Batch -> Batch: changes rewards",
@@ -68,13 +66,6 @@ RULES = KINDS | NESTED
 
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "asks": "outputs", "fills": "supplies"}
 """Class attributes of a part that are templates, and the method that fills the settings into each."""
-
-OLD_PARTS = {
-    "question_advantage": "prompt_advantage",
-    "initial_answers": "initial_completions",
-    "kept_entropy_bonus": "top_entropy_bonus",
-}
-"""Former names of parts."""
 
 PARTS: dict[str, Discovered[type[Part]]] = {
     kind: Discovered(lambda kind=kind: part_homes().get(kind, {}))  # type: ignore[misc]
@@ -117,12 +108,6 @@ class RunFacts:
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Number of different values of 'level' and of each column of the prompts, among a few prompts of the run."""
 
-    @property
-    def ahead(self) -> int:
-        """Former name of `async_steps`, with a note."""
-        note_renamed("RunFacts.ahead", "RunFacts.async_steps")
-        return self.async_steps
-
 
 class Part:
     """Base of all parts: settings are its fields, the formula is `__call__`."""
@@ -139,10 +124,6 @@ class Part:
     """Whether an update part reads or changes `.grad` itself, so that the policy cannot be sharded
     over several ranks.
     """
-    also: ClassVar[Mapping[str, str]] = {}
-    """Other names of settings, accepted in specifications: those that catalogue entries use for them."""
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Former names of settings; understood with a note, in specifications and in calls."""
     metrics: ClassVar[Mapping[str, Metric]] = {}
     """Metrics of the part that the glossary lacks, by name; they are added to it when the part is registered."""
     own_policies: ClassVar[bool] = False
@@ -243,9 +224,9 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=own)
         made = cast("type[Part]", pydantic.dataclasses.dataclass(frozen=True, config=config)(cls))
         made.kind, made.name = kind, name or snake_case(cls.__name__)
-        _accept_old_names(made)
         _check_templates(made)
         if own:
+            check_outputs(made, kind)
             guard(made)
         _check_free(made)
         declare(f"the {kind} part '{made.name}'", made.metrics)
@@ -253,19 +234,6 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
         return cast(P, made)
 
     return decorate
-
-
-def _accept_old_names(made: Any) -> None:
-    """Let calls of a part's class use former names of its settings, with a note."""
-    if not made.renamed:
-        return
-    init = made.__init__
-
-    @functools.wraps(init)
-    def by_new_names(self: Part, *args: object, **settings: object) -> None:
-        init(self, *args, **with_new_names(settings, made.renamed, f"{made.name}."))
-
-    made.__init__ = by_new_names
 
 
 def _check_class(kind: str, cls: type) -> None:

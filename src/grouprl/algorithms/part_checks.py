@@ -11,6 +11,8 @@ from typing import Protocol
 from grouprl.core.errors import InputError, raised, shortened
 
 COUPLES = ("sequence", "group", "batch")
+LOSS_KINDS = ("objective", "token_gate", "regularize", "score")
+"""Kinds of parts that see the policy's current outputs."""
 
 
 class Named(Protocol):
@@ -77,6 +79,24 @@ def check_members(cls: type, kind: str) -> None:
     couples = getattr(cls, "couples", COUPLES[0])
     if isinstance(couples, str) and couples not in COUPLES:
         raise InputError(f"{where}: couples = '{couples}'", f"it must be one of {', '.join(COUPLES)}")
+
+
+def check_outputs(made: type, kind: str) -> None:
+    """Refuse a part of a loss that marks outputs of the policy as wanted by an attribute of its own, not by `asks`.
+
+    Raises:
+        InputError: naming the class, the attribute and how `asks` is written.
+    """
+    settings = getattr(made, "__dataclass_fields__", {})
+    for name in ("entropy", "cross"):
+        given = getattr(made, name, None)
+        if kind not in LOSS_KINDS or name in settings or given is None or given is False or inspect.isfunction(given):
+            continue
+        where = f"{made.__name__}, to be a part of kind {kind}{place_of(made)}: {name} = {shortened(given)}"
+        output = name if name == "entropy" else f"cross@{given if isinstance(given, float | int) else 1}"
+        raise InputError(
+            where, "a part names the policy's outputs that it reads in asks", f'Write asks = ("{output}",)'
+        )
 
 
 def guard(made: type) -> None:

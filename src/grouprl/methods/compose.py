@@ -22,7 +22,6 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
-from grouprl.core.renamed import with_new_names
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names
 from grouprl.methods.registry import CATALOGUE, Entry
@@ -42,17 +41,6 @@ LISTS = (
 REQUIRED = ("objective", "advantage", "aggregate")
 """Stages that every method has."""
 STAGES = tuple(KINDS)
-OLD_STAGES = {
-    "shape": "reward_transform",
-    "select": "filter",
-    "normalize": "advantage_transform",
-    "weight": "token_weight",
-    "explore": "augment",
-    "replay": "buffer",
-    "prelude": "pretrain",
-    "learn": "update",
-}
-"""Former names of stages."""
 FLAGS = ("greedy_baseline", "on_policy")
 BY_YOU = "set by you"
 OF_PART = "default of the part"
@@ -80,24 +68,12 @@ class Resolved:
 def compose(spec: str | Mapping[str, object]) -> Resolved:
     """Build the method that `spec` describes. Raises InputError on unknown names and keys and on contradictions."""
     name, base, rest = read_names({"base": spec} if isinstance(spec, str) else spec)
-    rest = _by_new_names(rest, base.settings if base else {})
     if base is None:
         resolved = _from_parts(name, rest)
     else:
-        mine = {k: v for k, v in rest.items() if k in base.settings or k in base.renamed}
-        settings, renamed = base.current(mine)
-        resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in mine})
-        resolved = replace(resolved, notes=(*renamed, *resolved.notes))
+        settings = {k: v for k, v in rest.items() if k in base.settings}
+        resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in settings})
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
-
-
-def _by_new_names(spec: Mapping[str, object], settings: Mapping[str, object]) -> dict[str, object]:
-    """Return a specification with the current names of its stages; names of an entry's `settings` stay."""
-    old = {key: new for key, new in OLD_STAGES.items() if key not in settings}
-    data = with_new_names(spec, old, "method.")
-    if isinstance(add := data.get("add"), Mapping):
-        data["add"] = with_new_names(add, OLD_STAGES, "method.add.")
-    return data
 
 
 def as_data(method: Method) -> JsonObject:
@@ -289,12 +265,11 @@ def _changed_marks(key: str, given: object, part: Part) -> dict[str, str]:
     """Return the origins of the part settings that the specification gives, including those of nested parts."""
     marks: dict[str, str] = {}
     for name, value in given.items() if isinstance(given, Mapping) else ():
-        own = type(part).renamed.get(str(name), type(part).also.get(str(name), str(name)))
-        inner, within = part.nested().get(own), isinstance(value, Mapping) and "part" not in value
+        inner, within = part.nested().get(name), isinstance(value, Mapping) and "part" not in value
         if inner is not None:
-            marks |= (_changed_marks if within else _part_marks)(f"{key}.{own}", value, inner)
-        elif own != "part":
-            marks[f"{key}.{own}"] = BY_YOU
+            marks |= (_changed_marks if within else _part_marks)(f"{key}.{name}", value, inner)
+        elif name != "part":
+            marks[f"{key}.{name}"] = BY_YOU
     return marks
 
 

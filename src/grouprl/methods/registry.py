@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +16,6 @@ from grouprl.algorithms.building import checked
 from grouprl.algorithms.method import Method
 from grouprl.core.discovery import Discovered, method_homes
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.renamed import RenamedWarning
 from grouprl.methods.card import Card
 
 CATALOGUE: Discovered[Entry] = Discovered(method_homes)
@@ -25,30 +23,16 @@ CATALOGUE: Discovered[Entry] = Discovered(method_homes)
 
 
 @dataclass(frozen=True)
-class Renamed:
-    """Present name of a renamed setting; `values` maps each old value to the present one, if these changed too.
-
-    `implies` holds settings whose default depends on the new name but did not on the old one.
-    """
-
-    name: str
-    values: Mapping[object, object] = field(default_factory=dict)
-    implies: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Entry:
     """One catalogue entry: its name, the card and the composing function as they were written.
 
-    `renamed` maps former names of settings to their present names; they are accepted for one version. `base` names the
-    entry that this one starts from, `keeps` those of its settings that this one has too (None: all). `card` and
-    `compose` are complete: they include what comes from the base.
+    `base` names the entry that this one starts from, `keeps` those of its settings that this one has too (None: all).
+    `card` and `compose` are complete: they include what comes from the base.
     """
 
     name: str
     written: Card
     function: Callable[..., Method]
-    renamed: Mapping[str, Renamed] = field(default_factory=dict)
     base: str = ""
     keeps: tuple[str, ...] | None = None
 
@@ -87,40 +71,8 @@ class Entry:
         """Name of the library whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
         return self.name.partition("@")[2]
 
-    def current(self, settings: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
-        """Return `settings` by their present names, and a note on each that was given by a former one.
-
-        Raises InputError if both names are given, or if an old value has no present equal.
-        """
-        made, notes = {k: v for k, v in settings.items() if k not in self.renamed}, []
-        for old in [k for k in settings if k in self.renamed]:
-            to, value = self.renamed[old], settings[old]
-            if to.name in made:
-                raise InputError(
-                    f"method {self.name}: '{old}' and '{to.name}'",
-                    f"'{old}' is the old name of '{to.name}'",
-                    f"Keep '{to.name}'",
-                )
-            if to.values and value not in to.values:
-                known = ", ".join(f"{k} (now {v})" for k, v in to.values.items())
-                raise InputError(f"method {self.name}: {old} = {value!r} has no equal in {to.name}", remedy=known)
-            made[to.name] = to.values.get(value, value) if to.values else value
-            made |= {k: v for k, v in to.implies.items() if not self._given(k, settings)}
-            notes.append(f"{self.name}: '{old}' is now called '{to.name}'; the old name goes with the next version")
-        return made, notes
-
-    def _given(self, name: str, settings: Mapping[str, object]) -> bool:
-        """Return whether `settings` contain `name`, by its present name or a former one."""
-        return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
-
     def build(self, **settings: object) -> Method:
-        """Compose the method; InputError on unknown or ill-typed settings, with a suggestion.
-
-        A setting that comes by an old name works, with a FutureWarning.
-        """
-        settings, notes = self.current(settings)
-        for note in notes:
-            warnings.warn(note, RenamedWarning, stacklevel=2)
+        """Compose the method. Raises InputError on unknown or ill-typed settings, with a suggestion."""
         method = checked(_validated(self.compose), settings, f"method {self.name}")
         if not isinstance(method, Method):
             raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
@@ -144,7 +96,6 @@ class Entry:
 def entry(
     name: str,
     card: Card,
-    renamed: Mapping[str, str | Renamed] | None = None,
     base: str = "",
     keeps: Sequence[str] | None = None,
 ) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
@@ -156,18 +107,17 @@ def entry(
     its default, or takes the base's default if it has none. If its type differs from the base's, it is another setting
     of the same name: the base's method is composed without it.
 
-    @entry("mine", Card(…), base="grpo") def mine(base: Method, power: float = 1.0) -> Method: return
-    base.with_parts(token_weight=(Sharpen(power=power),))
+        @entry("mine", Card(…), base="grpo")
+        def mine(base: Method, power: float = 1.0) -> Method:
+            return base.with_parts(token_weight=(Sharpen(power=power),))
 
-    `renamed` maps old names of settings to the present ones. Third-party methods register the same way; a name can be
-    taken only once.
+    Third-party methods register the same way; a name can be taken only once.
     """
 
     def register(compose: Callable[..., Method]) -> Callable[..., Method]:
         if name in CATALOGUE.loaded() or CATALOGUE.home(name) not in ("", compose.__module__):
             raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
-        new = {old: to if isinstance(to, Renamed) else Renamed(to) for old, to in (renamed or {}).items()}
-        CATALOGUE[name] = Entry(name, card, compose, new, base, None if keeps is None else tuple(keeps))
+        CATALOGUE[name] = Entry(name, card, compose, base, None if keeps is None else tuple(keeps))
         return compose
 
     return register

@@ -10,7 +10,6 @@ from typing import Protocol, runtime_checkable
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
-from grouprl.core.renamed import note_renamed
 from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat, Message, Prompt
 
@@ -167,11 +166,3 @@ def prompt_from(first: Prompt, change: Callable[[str], str]) -> Prompt:
     if isinstance(first, str):
         return change(first)
     return (Message(role="user", content=change(str(first[-1]["content"]))),)
-
-
-def __getattr__(name: str) -> object:
-    """Return what was renamed, with a note."""
-    if name == "asking":
-        note_renamed("review_forms.asking", "review_forms.prompt_from")
-        return prompt_from
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

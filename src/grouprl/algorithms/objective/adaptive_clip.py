@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -11,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -37,7 +36,6 @@ class TurnClip(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("old_bt", "turn_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:

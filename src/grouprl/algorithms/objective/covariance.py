@@ -6,7 +6,6 @@ The loss must see the whole step at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_selection import hashed
@@ -52,7 +51,6 @@ class ClipCov(Objective):
     share: PositiveShare = 2e-4
     lower: float = 1.0
     upper: float = 5.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     couples: ClassVar[str] = "batch"
     reads = ("old_bt",)
 

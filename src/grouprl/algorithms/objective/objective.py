@@ -6,8 +6,7 @@ Where a ratio is capped or clipped, metrics say how often, so that a clip that n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -21,9 +20,6 @@ from grouprl.core.batch import Batch
 
 Bound = Annotated[float, Field(gt=0)]
 LowBound = Annotated[float, Field(ge=0, le=1)]
-OLD_BOUNDS = {"low": "clip_low", "high": "clip_high"}
-OLD_CLIP = {**OLD_BOUNDS, "dual": "dual_clip"}
-"""Former names of the bounds of a clip."""
 
 
 class Objective(Part):
@@ -75,7 +71,6 @@ class Clipped(Objective):
     ratio: RatioLevel = "token"
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:

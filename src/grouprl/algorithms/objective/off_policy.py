@@ -6,15 +6,14 @@ completions have a gradient (arXiv:2509.24203).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -43,7 +42,6 @@ class RegionGradient(Objective):
     far_low: LowBound = 0.6
     far_high: Bound = 2.0
     correction: Literal["none", "importance"] = "none"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:

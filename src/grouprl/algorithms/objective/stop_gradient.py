@@ -5,8 +5,7 @@ Unlike PPO's clip, a bound here limits the weight and every token keeps a gradie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -20,8 +19,6 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Limit = Annotated[float, Field(ge=0)]
-OLD_LIMITS = {"low": "floor", "high": "cap", "low_negative": "floor_negative", "high_negative": "cap_negative"}
-"""Former names of the limits of a weight."""
 
 
 @part("objective")
@@ -38,7 +35,6 @@ class Capped(Objective):
     cap_negative: Bound | None = 5.0
     ratio: RatioLevel = "token"
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_LIMITS
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:

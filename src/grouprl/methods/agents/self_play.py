@@ -180,7 +180,6 @@ def ssp(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
-    renamed={"answers": "completions"},
 )
 def cpmobius(
     base: Method,

@@ -98,7 +98,6 @@ TWO = "at least two completions per prompt"
     ),
     base="grpo",
     keeps=("clip_low",),
-    renamed={"step_answers": "step_completions"},
 )
 def thor(
     base: Method,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from grouprl.algorithms.advantage.turn_credit import NormalisedTurns
 from grouprl.algorithms.augment.papers.durations import ActionDurations
@@ -18,7 +18,6 @@ from grouprl.algorithms.reward_transform.papers.turn_rewards import (
 from grouprl.algorithms.token_weight.papers.duration import DurationWeight
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
-from grouprl.core.renamed import old_values
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, CRITIC, KL_NEED, kl_in_reward
@@ -100,7 +99,7 @@ def spa_rl(
     beta: NonNegative = 0.5,
     steps: Count = 20,
     ridge: Positive = 1e-3,
-    progress_at: Annotated[Literal["turn", "observation"], old_values(answer="observation")] = "turn",
+    progress_at: Literal["turn", "observation"] = "turn",
 ) -> Method:
     """Compose SPA-RL: PPO on rewards that a model of progress redistributes over turns."""
     return base.with_parts(
@@ -231,7 +230,6 @@ def multi_turn_ppo(
     ),
     base="grpo",
     keeps=CLIPS,
-    renamed={"asked_right": "question_right"},
 )
 def promed(
     base: Method,

@@ -7,7 +7,6 @@ default. If the library has no name for a method, its published recipe is follow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -28,17 +27,12 @@ from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Reduction
 from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.registry import Renamed, entry
+from grouprl.methods.registry import entry
 from grouprl.methods.settings import ClipLow
 
 Level = Literal["token", "sequence"]
 ScaleRewards = Literal["group", "batch", "none"]
 Delta = Annotated[float, Field(gt=1)] | None
-OLD_NAMES: Mapping[str, str | Renamed] = {
-    "clip_low": Renamed("epsilon", implies={"epsilon_high": 0.2}),
-    "clip_high": "epsilon_high",
-    "scale": Renamed("scale_rewards", {"sample_std": "group", "none": "none"}),
-}
 SWITCHES = {
     "scale_rewards": "GRPOConfig.scale_rewards",
     "importance_sampling_level": "GRPOConfig.importance_sampling_level",
@@ -157,7 +151,6 @@ def switches(
     ),
     switches,
     SWITCHES,
-    renamed=OLD_NAMES,
 )
 def grpo_trl(
     epsilon: ClipLow = 0.2,
@@ -197,7 +190,6 @@ def grpo_trl(
             )
         ],
     ),
-    renamed=OLD_NAMES,
     base="grpo@trl",
 )
 def dr_grpo_trl(base: Method) -> Method:
@@ -225,7 +217,6 @@ def dr_grpo_trl(base: Method) -> Method:
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.299940012, 0.099980004))],
     ),
-    renamed={k: v for k, v in OLD_NAMES.items() if k != "scale"},
     base="grpo@trl",
 )
 def dapo_trl(base: Method) -> Method:
@@ -262,7 +253,6 @@ def dapo_trl(base: Method) -> Method:
             )
         ],
     ),
-    renamed={"clip_low": "epsilon", "clip_high": "epsilon_high"},
     base="grpo@trl",
 )
 def gspo_trl(
@@ -301,7 +291,6 @@ def gspo_trl(
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.0599880024, 0.0199960008))],
     ),
-    renamed={"cap": "epsilon_high"},
     base="grpo@trl",
     keeps=("epsilon_high", *FOR_EVERY_LOSS),
 )
@@ -354,11 +343,6 @@ def cispo_trl(
             )
         ],
     ),
-    renamed={
-        "clip_low": Renamed("epsilon", implies={"epsilon_high": 0.2}),
-        "clip_high": "epsilon_high",
-        "kl_coef": "beta",
-    },
 )
 def rloo_trl(
     epsilon: ClipLow = 0.2,

@@ -34,7 +34,7 @@ from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.registry import Renamed, entry
+from grouprl.methods.registry import entry
 from grouprl.methods.settings import ClipLow
 
 DualOn = Annotated[float, Field(gt=1)]
@@ -44,11 +44,6 @@ KLControl = Literal["fixed", "adaptive"]
 KLType = Literal[
     "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"
 ]
-OLD_NAMES: Mapping[str, str | Renamed] = {
-    "clip_low": "clip_ratio_low",
-    "clip_high": "clip_ratio_high",
-    "dual": "clip_ratio_c",
-}
 SWITCHES = {
     "loss_agg_mode": "ActorConfig.loss_agg_mode",
     "loss_scale_factor": "ActorConfig.loss_scale_factor: None takes the longest allowed completion",
@@ -229,7 +224,6 @@ def _in_reward(
     ),
     switches,
     SWITCHES,
-    renamed=OLD_NAMES,
 )
 def grpo_verl(
     clip_ratio_low: ClipLow = 0.2,
@@ -264,7 +258,6 @@ def grpo_verl(
             )
         ],
     ),
-    renamed=OLD_NAMES,
     base="grpo@verl",
 )
 def dr_grpo_verl(
@@ -316,7 +309,6 @@ def dr_grpo_verl(
             )
         ],
     ),
-    renamed={**OLD_NAMES, "max_rounds": "max_num_gen_batches"},
     base="grpo@verl",
 )
 def dapo_verl(
@@ -359,7 +351,6 @@ def dapo_verl(
             )
         ],
     ),
-    renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
     base="grpo@verl",
     keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
@@ -391,7 +382,6 @@ def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Me
             )
         ],
     ),
-    renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
     base="grpo@verl",
     keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
@@ -428,7 +418,6 @@ def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> M
             )
         ],
     ),
-    renamed=OLD_NAMES,
     base="grpo@verl",
     keeps=(*CLIPS, *FOR_EVERY_LOSS),
 )

@@ -162,7 +162,6 @@ def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> M
         ],
         recommended={"learning_rate": 1e-6, "batch": 256, "group": 1},
     ),
-    renamed={"answers": "completions"},
 )
 def a_star_po(
     value: Literal["initial", "group"] = "initial",

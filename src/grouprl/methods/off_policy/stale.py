@@ -259,7 +259,6 @@ def m2po(base: Method, threshold: Positive = 0.04) -> Method:
             ),
         ],
     ),
-    renamed={"low": "clip_low", "high": "clip_high"},
 )
 def dppo_mask(clip_low: Moved = 0.2, clip_high: Moved = 0.2, pull: NonNegative = 1e-3, alone: Alone = "zero") -> Method:
     """Compose prime-rl's default loss: the probability mask, and `pull`·(log ρ)² on all tokens."""

@@ -97,7 +97,6 @@ def advantage(alone: Alone) -> Relative:
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "sync_interval": 20},
     ),
-    renamed={"low": "clip_low", "high": "clip_high"},
     base="grpo",
     keeps=CLIPS,
 )

@@ -176,7 +176,6 @@ def dump(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP),
-    renamed={"asked_decay": "sampled_decay"},
 )
 def vade(
     base: Method,

@@ -15,7 +15,6 @@ from grouprl.algorithms.augment.papers.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reward_transform.papers.demonstration import AsymmetricReward, DemonstrationReward
 from grouprl.core.numbers import NonNegative, Positive
-from grouprl.core.renamed import old_values
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, KL, KL_ESTIMATOR, KL_NEED
@@ -219,7 +218,7 @@ def scaf_grpo(
 def ghpo(
     base: Method,
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
-    place: Annotated[Literal["prompt", "completion"], old_values(answer="completion")] = "prompt",
+    place: Literal["prompt", "completion"] = "prompt",
     hint_start: StartShare = 0.0,
 ) -> Method:
     """Compose GHPO: GRPO on groups that were sampled again with part of the solution if all completions had failed."""

@@ -319,7 +319,6 @@ def bapo(
     ),
     base="grpo",
     keeps=CLIPS,
-    renamed={"heat": "temperature"},
 )
 def hapo(
     base: Method,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -34,7 +34,6 @@ class FailedSteps(Augmentation):
 
     most: Count = 1
     completions: Annotated[int, Field(ge=2)] | None = None
-    also: ClassVar[Mapping[str, str]] = {"answers": "completions"}
     equation = "step groups: R = [valid], from the turn that failed"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:

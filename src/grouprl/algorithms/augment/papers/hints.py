@@ -16,7 +16,6 @@ from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Share
-from grouprl.core.renamed import old_values
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
@@ -43,7 +42,7 @@ class GroupHints(OnDeadGroup):
     """
 
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] | None = (0.25, 0.5, 0.75)
-    place: Annotated[Literal["prompt", "completion"], old_values(answer="completion")] = "prompt"
+    place: Literal["prompt", "completion"] = "prompt"
     train_on: Literal["hinted", "original"] = "hinted"
     start: Share = 0.0
 

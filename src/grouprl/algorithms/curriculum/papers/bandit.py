@@ -5,7 +5,7 @@ without extra samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
@@ -42,8 +42,6 @@ class ThompsonSampling(Chooser):
     """
 
     async_safe: ClassVar[bool] = True
-
-    renamed: ClassVar[Mapping[str, str]] = {"asked_decay": "sampled_decay"}
 
     prior: Annotated[float, Field(gt=0)] = 1.0
     decay: Share = 0.999

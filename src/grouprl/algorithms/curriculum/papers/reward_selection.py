@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -31,7 +31,6 @@ class RewardSelection(Chooser):
     keep: Count = 5000
     which: Which = "hard"
     completions: Count = 1
-    also: ClassVar[Mapping[str, str]] = {"answers": "completions"}
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Deal out the next prompts of the epoch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.sampling.papers.entropy_score import extent, score
@@ -31,7 +30,6 @@ class DynamicClip(Objective):
     clip_high: Annotated[float, Field(gt=0)] = 0.2
     cap: Annotated[float, Field(gt=1)] = 10.0
     dual_clip: Dual = 10.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     says = (
         "PPO clip whose bounds widen for unlikely tokens: the ratio may change a token's probability by about "
         "{clip_low:g} down and {clip_high:g} up, but never grow beyond {cap:g}"
@@ -79,7 +77,6 @@ class BalancedClip(Objective):
     high_step: Bound = 0.05
     target: Annotated[float, Field(ge=0, le=1)] = 0.4
     dual_clip: Dual = 3.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     says = (
         "PPO clip whose bounds start at [{low_start:g}, {high_start:g}] and are raised at each update, the upper "
@@ -155,7 +152,6 @@ class EntropyClip(Objective):
     redistribute: bool = True
     released: bool = False
     dual_clip: Dual = 10.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     reads = ("old_bt", "entropy_bt")
 

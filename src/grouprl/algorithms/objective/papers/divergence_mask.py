@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -44,7 +43,6 @@ class DivergenceMask(Objective):
     clip_high: Bound = 0.15
     cap: Annotated[float, Field(gt=0)] | None = 20.0
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
 from grouprl.algorithms.objective.ratio import log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -35,7 +34,6 @@ class DropoutClip(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     reads = ("old_bt",)
 

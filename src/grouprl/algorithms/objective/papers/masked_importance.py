@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.stop_gradient import bounded
 from grouprl.algorithms.part import RunFacts, part
@@ -27,7 +24,6 @@ class MaskedImportanceObjective(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.27
     cap: Bound | None = 5.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:

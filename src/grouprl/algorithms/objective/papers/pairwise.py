@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import PairLoss, out_of, pairs_of
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.regression import completion_value, counted, same_group
 from grouprl.algorithms.part import RunFacts, part
@@ -30,7 +29,6 @@ class PairwiseGradient(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     clip: Literal["separate", "joint"] = "separate"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     couples: ClassVar[str] = "group"
     reads = ("old_bt",)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -25,7 +22,6 @@ class ShiftedClip(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     says = (
         "PPO clip of the ratio to the policy that sampled the completion, from {clip_low:g} below to "
         "{clip_high:g} above "

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -69,7 +66,6 @@ class GeometricMean(Objective):
     clip_low: Bound = 0.4
     clip_high: Bound = 0.4
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     says = (
         "the geometric mean of each completion's token ratios, each token clipped beforehand against its "
         "advantage's direction at e^{clip_high:g} and e^-{clip_low:g}"

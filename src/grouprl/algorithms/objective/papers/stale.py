@@ -6,8 +6,7 @@ the one being trained. The first two differ when completions are sampled ahead o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -15,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -49,7 +48,6 @@ class InterpolatedClip(Objective):
     clip_high: Bound = 0.2
     cap: Bound | None = 5.0
     beyond: Beyond = "mask"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("behavior_bt", "step")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -112,7 +110,6 @@ class ProbabilityMask(Objective):
 
     clip_low: Annotated[float, Field(gt=0, le=1)] = 0.2
     clip_high: Annotated[float, Field(gt=0, le=1)] = 0.2
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     says = (
         "advantage times the ratio to the sampler; a token whose probability has risen by more than {clip_high:g} "
         "with a good completion, or fallen by more than {clip_low:g} with a bad one, is left out"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.core.renamed import note_renamed
 
 
 @part("objective")
@@ -28,7 +24,6 @@ class TwoLevelClip(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -43,9 +38,6 @@ class TwoLevelClip(Objective):
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return [B,T] weighted advantages: of the completion in its group, and of the prompt among all prompts."""
         own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
-        if "question" in batch.rewards and "prompt" not in batch.rewards:
-            note_renamed("rewards.question", "rewards.prompt")
-            return own_bt, batch.rewards["question"][:, None] * batch.active_bt
         return own_bt, batch.need("rewards.prompt", self.name)[:, None] * batch.active_bt
 
     def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:

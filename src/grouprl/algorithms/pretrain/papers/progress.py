@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from grouprl.algorithms.turn_returns import last_tokens, on_tokens, turns_of
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, Positive
-from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class ProgressModel(Pretraining):
 
     steps: Count = 20
     ridge: Positive = 1e-3
-    at: Annotated[Literal["turn", "observation"], old_values(answer="observation")] = "turn"
+    at: Literal["turn", "observation"] = "turn"
     equation = "stats.progress = c_k = w·h_k + b,  (w, b) = argmin (Σ_k c_k - R)² + ridge"
     fills = ("stats.progress",)
 

@@ -6,7 +6,7 @@ Each begins as a copy of the initial policy and learns from pairs of a right and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,14 +22,13 @@ from grouprl.algorithms.pretrain.value_pretraining import foreseen
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Positive, Share
 from grouprl.core.outputs import LOG_PROB, VALUE
-from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
-PairSource = Annotated[Literal["completions", "solutions"], old_values(answers="completions")]
+PairSource = Literal["completions", "solutions"]
 GRAD_CLIP = 1.0
 EPS = 1e-8
 

@@ -5,8 +5,7 @@ The reward of a sequence includes those of its turns, so a change of theirs chan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -185,8 +184,6 @@ class ProactiveRewards(RewardTransform):
     Turns before the last get α r_k + β[right], r_k the environment's Shapley information gain of the question, the
     last γ[right]; nothing else counts.
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {"asked_right": "question_right"}
 
     information: NonNegative = 2.0
     question_right: NonNegative = 1.0

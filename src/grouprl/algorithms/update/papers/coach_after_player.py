@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -45,7 +45,6 @@ class CoachAfterPlayer(DataPart, Update):
     coach: Whole = 1
     exam: Count = 64
     completions: Whole = 0
-    also: ClassVar[Mapping[str, str]] = {"answers": "completions"}
     scale: float = 100.0
     falls: Whole = 15
     falls_from: Whole = 100
