@@ -23,11 +23,6 @@ class OptionTask(Task, BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-<<<<<<< HEAD
-    old_names: ClassVar[Mapping[str, str]] = {}
-    """Options of the previous version, and their present names."""
-=======
->>>>>>> main
 
     def __init__(self, **options: object) -> None:
         name = self.registered_as or type(self).__name__

@@ -36,13 +36,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     """
 
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
-<<<<<<< HEAD
-    old_names: ClassVar[Mapping[str, str]] = {"questions": "examples"}
-
     examples: str | JsonObject = Field(description="the task that supplies its prompts")
-=======
-    examples: str | JsonObject = Field(description="the task whose prompts it gets")
->>>>>>> main
     reward_path: str | None = Field(
         None, alias="reward", description="path of reward(result, **columns); none: the reward of the prompts' task"
     )
