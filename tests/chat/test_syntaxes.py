@@ -96,7 +96,7 @@ MALFORMED = {
     "phi": ("functools[1]", 'object with a "name"'),
     "gemma": ('<|tool_call>call:f{x:<|"|>1}<tool_call|>', "opened with"),
     "function_gemma": ("<start_function_call>call:f{", "without <end_function_call>"),
-    "tool_code": ("```tool_code\nf(1)\n```", "every argument is given by its name"),
+    "tool_code": ("```tool_code\nf(1)\n```", "every argument must be given by name"),
     "lfm": ("<|tool_call_start|>[f(x=g())]<|tool_call_end|>", "not read as name(argument=value)"),
     "olmo": ("<function_calls>import os</function_calls>", "not expressions"),
     "kimi": ("<|tool_call_begin|>f:0<|tool_call_end|>", "without <|tool_call_argument_begin|>"),

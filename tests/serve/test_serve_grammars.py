@@ -339,11 +339,14 @@ def test_thinking_ends_before_the_answer_begins() -> None:
         ({"response_format": form({"not": {"type": "string"}})}, 'Unimplemented keys: \\["not"\\]'),
         ({"response_format": form({"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}})}, "held to"),
         ({"response_format": {"type": "json_schema"}}, "has no schema"),
-        ({"response_format": {"type": "xml"}}, "is not known; text, json_object and json_schema are"),
+        ({"response_format": {"type": "xml"}}, "is not known; use text, json_object or json_schema"),
         ({"response_format": form({"enum": ["x" * 200_000]})}, "more than 100000 characters"),
         ({"tool_choice": "required"}, "announces no tools"),
-        ({"tool_choice": "sometimes"}, "it is auto, none, required"),
-        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "ad"}}}, "no tool of the request"),
+        ({"tool_choice": "sometimes"}, "it must be auto, none, required"),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "ad"}}},
+            "not a tool of the request",
+        ),
     ],
 )
 def test_what_cannot_be_held_to_is_refused_in_words(service: Service, given: dict[str, Any], wrong: str) -> None:

@@ -371,7 +371,7 @@ def test_tokens_are_counted_as_they_are_read(served):
     assert rows_of(served) == before, "counting begins no row and goes on in none"
     status, reply = post(served, "messages/count_tokens", {"messages": "Hello"})
     assert (status, reply["type"]) == (400, "error")
-    assert "they are a list" in reply["error"]["message"]
+    assert "it must be a list" in reply["error"]["message"]
 
 
 def test_variables_of_the_template():
@@ -405,32 +405,32 @@ REFUSED = [
     ("responses", {"text": {"format": JSON_SCHEMA}}, "text.format = json_schema has no schema"),
     ("messages", {"output_config": {"format": JSON_SCHEMA}}, "output_config.format = json_schema has no schema"),
     ("chat/completions", {"tool_choice": "required"}, "announces no tools"),
-    ("messages", {"tool_choice": {"type": "tool", "name": "f"}}, "which is no tool of the request"),
+    ("messages", {"tool_choice": {"type": "tool", "name": "f"}}, "which is not a tool of the request"),
     ("chat/completions", {"top_logprobs": 3}, "with logprobs: true only"),
     ("chat/completions", {"top_logprobs": 21, "logprobs": True}, "top_logprobs = 21; at most 20"),
     ("responses", {"previous_response_id": "resp_1"}, "send the whole conversation as input"),
     ("responses", {"background": True}, "an answer is returned with its request"),
     ("responses", {"max_output_tokens": 0}, "max_output_tokens = 0"),
     ("responses", {"input": None}, "'input' is missing"),
-    ("responses", {"input": []}, "it is a text, or a list of 1 to"),
+    ("responses", {"input": []}, "it must be a text, or a list of 1 to"),
     ("responses", {"input": [{"type": "web_search_call"}]}, "known are messages"),
-    ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "a list of parts of text"),
-    ("responses", {"input": [{"type": "function_call", "call_id": "a"}]}, "has a function with a name"),
-    ("responses", {"tools": [{"type": "web_search"}]}, "tools are of type 'function'"),
+    ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "a list of text parts"),
+    ("responses", {"input": [{"type": "function_call", "call_id": "a"}]}, "must have a function with a name"),
+    ("responses", {"tools": [{"type": "web_search"}]}, "tools must be of type 'function'"),
     ("responses", {"max_outptu_tokens": 3}, "Did you mean 'max_output_tokens'"),
     ("responses", {"truncation": "auto"}, "a conversation is never cut"),
     ("responses", {"model": "gpt"}, "There is no model 'gpt'; this is 'tiny'"),
     ("responses", {"temperature": -1}, "temperature = -1"),
     ("responses", {"n": 2}, "no parameter 'n'"),
     ("messages", {"max_tokens": None}, "'max_tokens' is missing"),
-    ("messages", {"messages": "Hello"}, "they are a list"),
+    ("messages", {"messages": "Hello"}, "it must be a list"),
     ("messages", {"messages": [{"role": "tool", "content": "x"}]}, "role is user, assistant or system"),
     ("messages", {"messages": [*HELLO, {"role": "assistant", "content": "Sure"}]}, "cannot be continued"),
     ("messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text is accepted here"),
     ("messages", {"stop_sequences": "x" * 300}, "stop_sequences"),
     ("messages", {"stop_sequences": 7}, "stop_sequences = 7"),
     ("messages", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "chat_template_kwargs"),
-    ("messages", {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "is run by the client"),
+    ("messages", {"tools": [{"type": "bash_20250124", "name": "bash"}]}, "the client runs it"),
     ("messages", {"top_k": 3}, "no parameter 'top_k'"),
     ("messages", {"thread": {"type": "create"}}, "nothing is stored here; send the whole conversation"),
     ("messages", {"mcp_servers": [{"url": "x"}]}, "tools are called by the client"),

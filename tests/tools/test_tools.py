@@ -115,7 +115,7 @@ def unknown(a: "Nowhere") -> int:  # noqa: F821
     [
         (untyped, "argument 'a' of the tool 'untyped' has no type"),
         (silent, "'silent' has no docstring"),
-        (starred, "arguments have names"),
+        (starred, "every argument of a tool needs a name"),
         (wrong, "describes 'frist'.*Did you mean 'first'"),
         (unknown, "types of the tool 'unknown' cannot be read"),
     ],
@@ -162,7 +162,7 @@ def test_json_calls(text, said):
         ('<tool_call>{"name": "a", "arguments": "{"}</tool_call>', "the call is not JSON"),
         ("<tool_call>[1]</tool_call>", 'object with a "name"'),
         ('<tool_call>{"name": 1}</tool_call>', 'object with a "name"'),
-        ('<tool_call>{"name": "a", "arguments": [1]}</tool_call>', '"arguments" of the call are no object'),
+        ('<tool_call>{"name": "a", "arguments": [1]}</tool_call>', '"arguments" of the call are not an object'),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", "the call is not JSON"),
         ("<tool_call>" + "1" * 10_000 + "</tool_call>", "the call is not JSON"),
     ],

@@ -226,7 +226,7 @@ def test_report_is_balanced_html_with_the_numbers(tmp_path):
     assert "step 70" in text
     assert "clip(ρ, 0.8, 1.28)" in text
     assert "2.13.0" in text
-    assert "Not everything is in the folder" not in text
+    assert "Some files are missing from the folder" not in text
     assert not list((tmp_path / "run").glob(".report*"))
 
 
@@ -269,7 +269,7 @@ def test_a_missing_file_is_named(tmp_path, gone):
         path.unlink()
     text = write_report(run).read_text("utf-8")
     parsed(run / "report.html")
-    assert "Not everything is in the folder" in text
+    assert "Some files are missing from the folder" in text
     assert gone in text
 
 
@@ -328,7 +328,7 @@ def test_an_interrupted_run_says_what_it_is_compared_by_and_misses_nothing(tmp_p
     (run / "samples.json").unlink()  # it is written when a run ends
     text = write_report(run).read_text("utf-8")
     later = [r for r in read_records(run / "metrics.jsonl") if r["phase"] == "eval"][-1]
-    assert "Not everything is in the folder" not in text
+    assert "Some files are missing from the folder" not in text
     assert f"evaluation after step {later['step']}." in text
     assert "So far: " in text
 

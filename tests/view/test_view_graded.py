@@ -102,7 +102,7 @@ def test_a_run_without_steps_is_said_to_have_trained_nothing(work, capsys):
     assert "Nothing was trained: the run has no steps." in page
     assert "Nothing was trained" in capsys.readouterr().out
     assert "No gain shown" not in page
-    assert "Not everything is in the folder" not in page
+    assert "Some files are missing from the folder" not in page
 
 
 def test_a_single_step_is_drawn_without_naming_a_second():

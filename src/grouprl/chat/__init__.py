@@ -1,4 +1,4 @@
-"""The protocols that programs speak to models: requests, replies, tool calls, and a server."""
+"""The chat protocols between programs and models: requests, replies, tool calls, and a server."""
 
 from grouprl.chat.limits import Access, ChatLimits
 from grouprl.chat.refusal import Refusal

@@ -1,4 +1,4 @@
-"""What a request wants its answer to be: JSON, JSON under a schema, a call of tools; as the protocols say it."""
+"""The requested form of an answer: JSON, JSON under a schema, or tool calls, as the protocols express it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from grouprl.core.errors import shortened
 from grouprl.core.json_types import JsonMapping
 
 LARGEST_SCHEMA = 100_000
-"""Characters of a schema at most."""
+"""Most characters of a schema."""
 CHOICES = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
-"""What `tool_choice` may say, in OpenAI's and Anthropic's words."""
+"""Values of `tool_choice` in OpenAI's and Anthropic's protocols, and their meaning here."""
 NAMED = ("function", "tool")
-"""Types of `tool_choice` that name a tool."""
+"""Types of a `tool_choice` that names a tool."""
 
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """Whether tools are to be called: as the policy likes, not at all, at least one, or the one with this name."""
+    """Tools that an answer must call: any or none (auto), none, at least one (required), or the one with this name."""
 
     kind: Literal["auto", "none", "required"] = "auto"
     name: str = ""
@@ -30,10 +30,10 @@ class ToolChoice:
 
 
 def read_format(given: object) -> dict[str, object] | None:
-    """Return the schema that an answer is to follow; None for any text.
+    """Return the schema that an answer must follow; None for any text.
 
     Raises:
-        Refusal: a form that is not known, or a schema that is none.
+        Refusal: if the form is unknown, or the schema is invalid.
     """
     kind = given.get("type") if isinstance(given, dict) else given
     if kind in (None, "text"):
@@ -41,22 +41,22 @@ def read_format(given: object) -> dict[str, object] | None:
     if kind == "json_object" and isinstance(given, dict):
         return {"type": "object"}
     if kind != "json_schema":
-        known = "text, json_object and json_schema are"
+        known = "use text, json_object or json_schema"
         raise Refusal(f"response_format = {shortened(kind, 40)} is not known; {known}", "response_format")
     nested = given.get("json_schema", given) if isinstance(given, dict) else None
     schema = nested.get("schema") if isinstance(nested, dict) else None
     if not isinstance(schema, dict):
-        raise Refusal("response_format = json_schema has no schema, which is an object", "response_format")
+        raise Refusal("response_format = json_schema has no schema; it must be an object", "response_format")
     if len(json.dumps(schema)) > LARGEST_SCHEMA:
         raise Refusal(f"response_format = a schema of more than {LARGEST_SCHEMA} characters", "response_format")
     return schema
 
 
 def read_choice(given: object, parallel: object, tools: Sequence[JsonMapping]) -> ToolChoice:
-    """Return what a request's `tool_choice` and `parallel_tool_calls` ask for.
+    """Return the choice of tools that a request's `tool_choice` and `parallel_tool_calls` express.
 
     Raises:
-        Refusal: a choice that is not known, or of a tool that is not announced.
+        Refusal: if the choice is unknown, or names a tool that is not announced.
     """
     kind = given.get("type") if isinstance(given, dict) else given
     if isinstance(given, dict) and given.get("disable_parallel_tool_use") is True:
@@ -71,8 +71,8 @@ def read_choice(given: object, parallel: object, tools: Sequence[JsonMapping]) -
     function = given.get("function", given) if isinstance(given, dict) else None
     name = function.get("name") if isinstance(function, dict) and kind in NAMED else None
     if not isinstance(name, str):
-        rule = "it is auto, none, required, or an object that names a function"
+        rule = "it must be auto, none, required, or an object that names a function"
         raise Refusal(f"tool_choice = {shortened(given, 80)}; {rule}", "tool_choice")
     if name not in [tool["function"]["name"] for tool in tools]:
-        raise Refusal(f"tool_choice = {shortened(name, 80)}, which is no tool of the request", "tool_choice")
+        raise Refusal(f"tool_choice = {shortened(name, 80)}, which is not a tool of the request", "tool_choice")
     return ToolChoice("required", name, several=parallel is not False)

@@ -1,6 +1,6 @@
-"""What a protocol over HTTP is here: how its JSON becomes a `ChatRequest`, and how completions become its JSON.
+"""The interface of a protocol over HTTP: it turns its JSON into a `ChatRequest`, and completions into its JSON.
 
-There is one handler for all of them (`grouprl.chat.server`), and one request; a protocol only translates.
+All protocols share one handler (`grouprl.chat.server`) and one kind of request; a protocol only translates.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ class EventStream(ABC):
     """The events of one streamed answer."""
 
     def begin(self) -> Iterator[Event]:
-        """Yield what comes before any text."""
+        """Yield the events before any text."""
         return iter(())
 
     @abstractmethod
     def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
-        """Yield more text of answer number `index`, or of the `thinking` in front of it."""
+        """Yield the events for further text of answer number `index`, or of the `thinking` before it."""
 
     @abstractmethod
     def end(self, completion: Completion) -> Iterator[Event]:
-        """Yield what comes when all is sampled; answers that may hold tool calls come whole, here."""
+        """Yield the last events; an answer that may hold tool calls is sent here as a whole."""
 
     @abstractmethod
     def refuse(self, error: Refusal) -> Iterator[Event]:
-        """Yield what ends a stream that failed."""
+        """Yield the events that end a failed stream."""
 
 
 class Api(ABC):
-    """A protocol."""
+    """A protocol that clients speak at one path of the server."""
 
     path: ClassVar[str]
-    """Where its requests are sent."""
+    """Path to which its requests are sent."""
     names: ClassVar[Mapping[str, str]] = {}
-    """What it calls parameters of `ChatRequest` that it names otherwise."""
+    """Its own names of parameters of `ChatRequest`, if they differ."""
     end: ClassVar[str] = ""
-    """Text behind a stream's last event."""
+    """Text after the last event of a stream."""
 
     def read(self, body: bytes) -> ChatRequest:
-        """Return the request in a body; raises Refusal."""
+        """Return the request in a body; raise Refusal for an invalid one."""
         return self.request(read_object(body))
 
     @abstractmethod
     def request(self, given: JsonObject) -> ChatRequest:
-        """Return the request in an object; raises Refusal."""
+        """Return the request in an object; raise Refusal for an invalid one."""
 
     @abstractmethod
     def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
-        """Return an answer that is not streamed."""
+        """Return the JSON of an answer that is not streamed."""
 
     @abstractmethod
     def stream(self, request: ChatRequest, model: str) -> EventStream:
-        """Return the events of an answer that is streamed."""
+        """Return the events of a streamed answer."""
 
     @abstractmethod
     def error(self, error: Refusal) -> JsonObject:
-        """Return the body of a refusal, whose parameter bears this protocol's name."""
+        """Return the body of a refusal whose parameter already has this protocol's name."""
 
     def refusal(self, error: Refusal) -> dict[str, object]:
-        """Return the body of a refusal."""
+        """Return the body of a refusal, with parameters as this protocol names them."""
         return self.error(error.renamed(self.names))
 
     def written(self, event: Event) -> str:
-        """Return an event as a stream has it."""
+        """Return the text of an event in a stream."""
         return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"

@@ -1,4 +1,4 @@
-"""The call syntaxes as grammars: what a turn of calls may be, with the tools' JSON schemas in it."""
+"""Grammars of the call syntaxes: they describe a turn of calls, including the JSON schemas of the tools."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from grouprl.core.json_types import JsonMapping, JsonObject
 
 Schema = JsonMapping
 LARGEST = 10**15
-"""Bound of a number whose schema sets none: one without end is no number any more."""
+"""Bound on numbers whose schema sets none, because endless digits cannot be read as a number."""
 ANY = {"type": "object"}
 TEXT_KEYS = {"type", "title", "description", "default", "examples"}
-"""Keys of a schema under which any text will do."""
+"""Keys of a schema that any text satisfies."""
 
 
 class NoGrammar(Exception):
-    """A syntax, or a tool in it, for which there is no grammar."""
+    """A syntax, or a tool in it, has no grammar."""
 
 
 @dataclass(frozen=True)
 class CallShape:
-    """How the calls of a turn stand: what is in front, what between two of them, what behind."""
+    """The layout of the calls of a turn: the text before, between and after them."""
 
     call: Callable[[str, Schema], GrammarPart]
     """(name, schema of the arguments) -> a call."""
@@ -48,10 +48,10 @@ class CallShape:
 
 
 def calls_grammar(form: Form, tools: Sequence[JsonMapping], *, several: bool) -> GrammarPart:
-    """Return what a turn of one call or, with `several`, more may be.
+    """Return the grammar of a turn with one call or, with `several`, one or more.
 
     Raises:
-        NoGrammar: where the syntax, or a tool's schema in it, cannot be expressed.
+        NoGrammar: if the syntax, or a tool's schema in it, cannot be expressed.
     """
     shape = _shape(form)
     functions = [tool["function"] for tool in tools]
@@ -135,7 +135,7 @@ def _deepseek(form: DeepSeekForm) -> CallShape:
 def _tagged(
     inside: Sequence[str], opens: str, before: str, behind: str, closes: str
 ) -> Callable[[str, Schema], GrammarPart]:
-    """Return calls whose arguments stand in tags: texts as they are, anything else as JSON."""
+    """Return the grammar of a call with its arguments in tags: texts as they are, anything else as JSON."""
 
     def call(name: str, schema: Schema) -> GrammarPart:
         given = []
@@ -171,7 +171,7 @@ def _takes_text(schema: object) -> bool:
 
 
 def _python(name: str, schema: Schema) -> GrammarPart:
-    """Return a call as Python writes it; JSON's values are read there, too. Optional arguments stand behind others."""
+    """Return the grammar of a call in Python's syntax, with JSON values; optional arguments follow the others."""
     if not BARE_NAME.fullmatch(name):
         raise NoGrammar(f"the tool {name!r} cannot be called by its name in Python")
     parts: list[GrammarPart] = []
@@ -187,7 +187,7 @@ def _python(name: str, schema: Schema) -> GrammarPart:
 
 
 def _optional(name: str, schema: Schema) -> GrammarPart:
-    """Return arguments of which none has to be given, in their order, at least one."""
+    """Return the grammar of at least one of several optional arguments, in order."""
     given = [(f"{key}=", JsonValue(own)) for key, own, _ in _arguments(name, schema)]
     for key, _, _ in _arguments(name, schema):
         if not BARE_NAME.fullmatch(key):
@@ -196,7 +196,7 @@ def _optional(name: str, schema: Schema) -> GrammarPart:
 
 
 def _arguments(name: str, schema: Schema) -> list[tuple[str, JsonObject, bool]]:
-    """Return (key, schema, whether it must be given) of each argument. Raises NoGrammar for schemas of other kinds."""
+    """Return (key, schema, required) of each argument; raise NoGrammar for a schema of another kind."""
     known = {"type", "properties", "required", "additionalProperties", "$defs", "definitions", *TEXT_KEYS, "$schema"}
     properties = schema.get("properties", {})
     if not set(schema) <= known or not isinstance(properties, Mapping):
@@ -210,7 +210,7 @@ def _arguments(name: str, schema: Schema) -> list[tuple[str, JsonObject, bool]]:
 
 
 def _bounded(schema: object) -> object:
-    """Return a schema whose numbers have bounds, so that each of them can be read as one."""
+    """Return a schema with bounds on all numbers, so that each can be read as a number."""
     if isinstance(schema, list):
         return [_bounded(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -228,12 +228,12 @@ def _bounded(schema: object) -> object:
 
 
 def thinking_signs(form: Form) -> tuple[str, str]:
-    """Return what thinking in front of a turn stands between in a syntax."""
+    """Return the signs around the thinking at the beginning of a turn."""
     begin, _, end = form.think("\0").partition("\0")
     return begin, end
 
 
 def answer_signs(form: Form) -> tuple[str, str]:
-    """Return what a final answer stands between in a syntax."""
+    """Return the signs around a final answer."""
     before, _, behind = form.answer("\0").partition("\0")
     return before, behind

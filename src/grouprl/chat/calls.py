@@ -1,4 +1,4 @@
-"""How tool calls are written in a model's text: the form of each family, and a compact one for tiny models."""
+"""The forms of tool calls in a model's text: one per model family, and a compact one for tiny models."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ ANSWER = "="
 
 
 class Form(ABC):
-    """How calls are written, and how results are shown. A form of your own overrides `read_calls` and `write_all`."""
+    """A form of tool calls and their results. A form of your own overrides `read_calls` and `write_all`."""
 
     announces = True
     """Whether tools are announced to the model, by its template or in the prompt."""
     plain = True
-    """Whether an answer is the sampled text itself, but for thinking in front."""
+    """Whether an answer is the sampled text itself, apart from thinking before it."""
 
     def read(self, text: str, opened: bool = False) -> Said:
-        """Return what a turn holds; never raises. `opened`: the prompt ends where thinking begins."""
+        """Return the contents of a turn; never raise. With `opened`, the prompt ended with the start of thinking."""
         thinking, rest = ("", text) if self._stray(text, opened) else split_thinking(text, opened)
         calls, beside = self.read_calls(rest)
         if calls:
@@ -60,11 +60,11 @@ class Form(ABC):
         return Said((), rest.strip(), thinking)
 
     def thinking_ends(self, text: str, opened: bool = False) -> int:
-        """Return at which character thinking in front ends, its signs included; 0 where there is none."""
+        """Return the position after the thinking at the beginning of a turn, including its signs; 0 without any."""
         return 0 if self._stray(text, opened) else thinking_span(text, opened)[1]
 
     def _stray(self, text: str, opened: bool) -> bool:
-        """Return whether the sign that ends thinking stands inside a call of a turn that does not think."""
+        """Return whether the sign that ends thinking occurs only inside a call, in a turn without thinking."""
         ends = [end for _, end in THOUGHTS if end in text]
         if opened or not ends or thinking_leads(text):
             return False
@@ -73,18 +73,18 @@ class Form(ABC):
 
     @abstractmethod
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
-        """Return the calls of a turn without its thinking, in order, and the text beside them; never raises."""
+        """Return the calls of a turn without its thinking, in order, and the other text; never raise."""
 
     @abstractmethod
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return calls of one turn as a model writes them."""
+        """Return the calls of one turn as a model writes them."""
 
     def write(self, name: str, arguments: JsonMapping) -> str:
-        """Return a call as a model writes it; strings in the compact form hold no comma but in the last argument."""
+        """Return a call as a model writes it; in the compact form only the last argument may hold commas."""
         return self.write_all([Call(name, arguments)])
 
     def think(self, text: str) -> str:
-        """Return thinking as a model writes it in front of the rest."""
+        """Return thinking as a model writes it at the beginning of a turn."""
         return f"<think>\n{text}\n</think>\n\n"
 
     def answer(self, text: str) -> str:
@@ -92,11 +92,11 @@ class Form(ABC):
         return text
 
     def show(self, results: Sequence[Result]) -> str:
-        """Return the observation that follows calls where results have no place of their own: each in tags."""
+        """Return the results of calls as one text, each in tags, for templates without messages for results."""
         return "".join(f"\n<tool_response>\n{result.text}\n</tool_response>" for result in results) + "\n"
 
     def introduce(self, schemas: Sequence[Mapping[str, object]], prompt: str) -> str:
-        """Return the prompt of a model that is not told of tools otherwise: their schemas, how to call, the prompt."""
+        """Return the prompt after the tools' schemas and instructions, for templates that do not announce tools."""
         return f"{self.announce(schemas)}\n\n{prompt}"
 
     def announce(self, schemas: Sequence[Mapping[str, object]]) -> str:
@@ -110,7 +110,7 @@ class JsonForm(Form):
     """`<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number in a turn: Hermes, Qwen, SmolLM, Granite 4."""
 
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
-        """Return the calls in tags."""
+        """Return the calls in tags, and the other text."""
         calls, beside = scanned(text, TAG, CLOSE, _tagged)
         stray = [Malformed(f"{CLOSE} without {OPEN}")] if CLOSE in beside[0] else []
         return [*stray, *calls], "".join(beside)
@@ -128,50 +128,50 @@ class JsonForm(Form):
 
 
 class CompactForm(Form):
-    """`name(first,second)` calls, `=text` answers; results end with '>', and what failed is '!'."""
+    """`name(first,second)` is a call, `=text` an answer; results end with '>', and a failed call gives '!'."""
 
     announces = False
 
     def read(self, text: str, opened: bool = False) -> Said:
-        """Return the one call, or the answer."""
+        """Return the single call, or the answer."""
         text = text.strip()
         if text.startswith(ANSWER):
             return Said(answer=text[len(ANSWER) :].strip())
         return Said(tuple(self.read_calls(text)[0]))
 
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
-        """Return the one call."""
+        """Return the single call of the turn."""
         call = COMPACT.fullmatch(text.strip())
         return [Call(call[1], call[2]) if call else Malformed("neither name(…) nor =answer")], ""
 
     def show(self, results: Sequence[Result]) -> str:
-        """Return the results, or '!' where there is none."""
+        """Return the results, with '!' for a failed call."""
         return "".join(result.text if result.status == "ok" else "!" for result in results) + ">"
 
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return the call."""
+        """Return the call as `name(first,second)`."""
         return "".join(f"{call.name}({','.join(str(value) for value in named(call).values())})" for call in calls)
 
     def think(self, text: str) -> str:
-        """Return nothing: tiny models do not think aloud."""
+        """Return an empty text: tiny models write no thinking."""
         return ""
 
     def answer(self, text: str) -> str:
-        """Return the text behind the sign."""
+        """Return the answer after its sign, `=`."""
         return ANSWER + text
 
     def introduce(self, schemas: Sequence[Mapping[str, object]], prompt: str) -> str:
-        """Return the prompt: a tiny model learns what tools there are by using them."""
+        """Return the prompt unchanged: a tiny model learns the tools by using them."""
         return prompt
 
 
 def named(call: Call) -> JsonObject:
-    """Return the arguments of a call by name; those of a text in order stand under their numbers."""
+    """Return the arguments of a call by name; positional ones have their numbers as names."""
     return dict(call.arguments) if not isinstance(call.arguments, str) else {"0": call.arguments}
 
 
 def read_json(text: str) -> object | Malformed:
-    """Return what a text says as JSON, or what is wrong with it."""
+    """Return the JSON value of a text, or its fault."""
     found, end = value_at(text, 0)
     if not isinstance(found, Malformed) and after_space(text, end) < len(text):
         return Malformed("the call is not JSON: something stands behind it")
@@ -179,7 +179,7 @@ def read_json(text: str) -> object | Malformed:
 
 
 def call_of(found: object) -> Call | Malformed:
-    """Return the call that an object with a name and arguments (or parameters) is, or what is wrong with it."""
+    """Return the call in an object with a name and arguments (or parameters), or its fault."""
     if isinstance(found, Malformed):
         return found
     if isinstance(found, dict) and isinstance(found.get("function"), dict):
@@ -188,24 +188,24 @@ def call_of(found: object) -> Call | Malformed:
         return Malformed('the call is not an object with a "name"')
     key = "arguments" if "arguments" in found or "parameters" not in found else "parameters"
     arguments = found.get(key, {})
-    if isinstance(arguments, str):  # as OpenAI's protocol nests them
+    if isinstance(arguments, str):  # OpenAI's protocol nests calls this way
         arguments = read_json(arguments)
     if isinstance(arguments, Malformed):
         return arguments
     if not isinstance(arguments, dict):
-        return Malformed(f'the "{key}" of the call are no object')
+        return Malformed(f'the "{key}" of the call are not an object')
     return Call(found["name"], arguments, id=found["id"] if isinstance(found.get("id"), str) else "")
 
 
 def calls_of(found: object) -> list[Call | Malformed]:
-    """Return the calls that a list of objects is, in order, or a single one."""
+    """Return the calls in a list of objects, in order, or in a single object."""
     if isinstance(found, list):
         return [call_of(each) for each in found] or [Malformed("the list of calls is empty")]
     return [call_of(found)]
 
 
 def _tagged(text: str, at: int) -> Found:
-    """Return the call between tags, of which the first ends at `at`."""
+    """Return the call between two tags, the first of which ends at `at`."""
     value, end = value_at(text, at)
     behind = -1 if isinstance(value, Malformed) else closed(text, end, CLOSE)
     if behind >= 0:

@@ -14,13 +14,13 @@ from grouprl.core.json_types import JsonObject
 
 
 class CompletionsApi(Api):
-    """Chat completions; of the protocols here the only one with several answers to a request."""
+    """Chat completions, the only protocol here with several answers to a request."""
 
     path = "/v1/chat/completions"
     end = "data: [DONE]\n\n"
 
     def request(self, given: JsonObject) -> ChatRequest:
-        """Return the request: its JSON is this protocol's."""
+        """Return the request, which has the same JSON in this protocol."""
         return read_request(given)
 
     def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
@@ -39,7 +39,7 @@ class CompletionsApi(Api):
         return {**head, "choices": choices, "usage": _usage(completion), **_prompt_ids(request, completion)}
 
     def stream(self, request: ChatRequest, model: str) -> EventStream:
-        """Return the chunks."""
+        """Return the chunks of a streamed answer."""
         return _Chunks(request, model)
 
     def error(self, error: Refusal) -> JsonObject:
@@ -47,7 +47,7 @@ class CompletionsApi(Api):
         return error.body()
 
     def written(self, event: Event) -> str:
-        """Return a chunk: they have no types."""
+        """Return the text of a chunk; chunks have no event types."""
         return f"data: {json.dumps(event)}\n\n"
 
 
@@ -57,17 +57,17 @@ class _Chunks(EventStream):
     def __init__(self, request: ChatRequest, model: str) -> None:
         self.request, self.model = request, model
         self.sent = {"content": [0] * request.n, "reasoning_content": [0] * request.n}
-        """Characters of each answer, and of the thinking in front, that were sent."""
+        """Number of characters sent of each answer, and of the thinking before it."""
 
     def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
-        """Yield a chunk."""
+        """Yield a chunk with further text."""
         of = "reasoning_content" if thinking else "content"
         self.sent[of][index] += len(text)
         delta = {"role": "assistant", of: text}
         yield self._chunk([{"index": index, "delta": delta, "finish_reason": None}])
 
     def end(self, completion: Completion) -> Iterator[Event]:
-        """Yield what is left of each answer, why it ended, and the usage where that was requested."""
+        """Yield the rest of each answer, the reason for its end, and the usage if requested."""
         request = self.request
         for index, choice in enumerate(completion.choices):
             message = assistant_message(request, choice)
@@ -85,7 +85,7 @@ class _Chunks(EventStream):
             yield {**self._chunk([]), "usage": _usage(completion)}
 
     def refuse(self, error: Refusal) -> Iterator[Event]:
-        """Yield the error."""
+        """Yield the error of a failed stream."""
         yield error.body()
 
     def _chunk(self, choices: list[dict[str, object]]) -> Event:

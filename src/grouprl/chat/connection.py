@@ -1,4 +1,4 @@
-"""Connections that end by themselves: half-sent heads, silence, answers that nobody reads."""
+"""Connections with time limits for half-sent heads, idle clients and unread answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_protocol(limits: ChatLimits) -> object:
     every = min(1.0, limits.header_seconds / 4, limits.stall_seconds / 4)
 
     class Bounded(H11Protocol):
-        """A connection that checks itself now and then, and ends where something has lasted too long."""
+        """A connection that regularly checks its state, and ends if the state lasts too long."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -40,7 +40,7 @@ def make_protocol(limits: ChatLimits) -> object:
             super().connection_lost(exc)
 
         def look(self) -> None:
-            """End the connection where a state has lasted longer than it may; look again later otherwise."""
+            """End the connection if a state has lasted too long; otherwise check again later."""
             now, states = self.loop.time(), self.states()
             self.since = {state: self.since.get(state, now) for state in states}
             if any(now - self.since[state] >= most for state, most in states.items()):
@@ -49,7 +49,7 @@ def make_protocol(limits: ChatLimits) -> object:
                 self.watch = self.loop.call_later(every, self.look)
 
         def states(self) -> dict[Hashable, float]:
-            """Return what is going on, with the seconds for which it may."""
+            """Return the current states of the connection, with their time limits in seconds."""
             found: dict[Hashable, float] = {}
             unread = self.transport.get_write_buffer_size()
             if unread:
@@ -64,7 +64,7 @@ def make_protocol(limits: ChatLimits) -> object:
             return found
 
         def end(self) -> None:
-            """Close, with a message where the request never came."""
+            """Close the connection, with a message if the request never arrived."""
             if self.cycle is None and not self.transport.is_closing() and self.conn.trailing_data[0]:
                 self.transport.write(LATE)
                 self.transport.close()

@@ -1,4 +1,4 @@
-"""Tool calls as the families of chat models write them. What stands here are facts of their published templates."""
+"""Tool calls as the families of chat models write them, according to their published templates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grouprl.core.json_types import JsonMapping
 
 Calls = list[Call | Malformed]
 MOST_TRIES = 16
-"""Signs that may end a call, which are tried where earlier ones stand inside of its texts."""
+"""Most closing signs that are tried as the end of a call, because earlier ones may be part of its texts."""
 
 
 def _dumped(value: object) -> str:
@@ -24,13 +24,13 @@ def _dumped(value: object) -> str:
 
 
 class LlamaForm(Form):
-    """`{"name": …, "parameters": {…}}` as the whole turn; several one after another, parted by `;` (Llama 3)."""
+    """`{"name": …, "parameters": {…}}` as the whole turn; several calls are separated by `;` (Llama 3)."""
 
     begins = re.compile(r'\{\s*"(?:type"\s*:\s*"function"\s*,\s*")?(?:name|function)"\s*:')
     tag = "<|python_tag|>"
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
-        """Return the calls: objects with a name and parameters; any other text is the answer."""
+        """Return the calls, objects with a name and parameters; any other text is the answer."""
         found = self.begins.search(text)
         head = text if found is None else text[: found.start()]
         if found is None:
@@ -52,16 +52,16 @@ class ListForm(Form):
     sign: str
     close: str = ""
     others: tuple[str, ...] = ()
-    """Further signs that are understood."""
+    """Further signs that are read but never written."""
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
-        """Return the calls of the lists behind the signs."""
+        """Return the calls of the lists after the signs."""
         sign = re.compile("|".join(map(re.escape, (self.sign, *self.others))))
         calls, beside = scanned(text, sign, self.close, self._list)
         return calls, joined([each.replace(self.close, "") if self.close else each for each in beside])
 
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return the list behind the sign."""
+        """Return the list of calls after the sign."""
         return self.sign + _dumped([{"name": call.name, "arguments": named(call)} for call in calls]) + self.close
 
     def _list(self, text: str, at: int) -> Found:
@@ -76,7 +76,7 @@ class MistralForm(Form):
     """`[TOOL_CALLS] [{"name": …, "arguments": {…}}]`, or since Mistral Small 3.2 `[TOOL_CALLS]name[ARGS]{…}`."""
 
     named: bool = False
-    """Whether calls are written in the later way; both are read."""
+    """Whether to write calls in the later form; both forms are read."""
 
     sign = "[TOOL_CALLS]"
     arguments = "[ARGS]"
@@ -116,7 +116,7 @@ class DeepSeekForm(Form):
     """`<｜tool▁call▁begin｜>function<｜tool▁sep｜>name`, then JSON in a fence (V3, R1); since V3.1 name, sign, JSON."""
 
     fenced: bool = True
-    """Whether calls are written in the earlier way; both are read."""
+    """Whether to write calls in the earlier form; both forms are read."""
 
     opens, closes = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
     begin, parts, end = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -151,18 +151,18 @@ class DeepSeekForm(Form):
 
 @dataclass(frozen=True)
 class PythonicForm(Form):
-    """`[name(argument=value), …]`, between signs where a family has them (Llama 4, LFM 2, OLMo 3, Gemma 3)."""
+    """`[name(argument=value), …]`, between signs in some families (Llama 4, LFM 2, OLMo 3, Gemma 3)."""
 
     opens: str = ""
     closes: str = ""
     lines: bool = False
-    """Whether calls stand line by line and not in a list."""
+    """Whether calls are on separate lines instead of in a list."""
 
     begins = re.compile(r"\s*(?:<\|python_start\|>)?\s*\[\s*[A-Za-z_][\w.-]*\s*\(")
     around = re.compile(r"\s*(?:<\|python_start\|>)?(.*?)(?:<\|python_end\|>)?\s*", re.DOTALL)
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
-        """Return the calls between the signs, or those that are the whole turn."""
+        """Return the calls between the signs, or those that make up the whole turn."""
         if not self.opens:
             bare = self.around.fullmatch(text)
             return (python_calls(bare[1]), "") if bare and self.begins.match(text) else ([], text)
@@ -197,7 +197,7 @@ class GemmaForm(Form):
         """Return the calls between the signs.
 
         Raises:
-            InputError: a name that cannot stand bare, or a text that holds the sign that texts stand between.
+            InputError: if a name needs quotes, or a text holds the quotation sign.
         """
         written = (f"call:{call.name}{bare_text(named(call), self.quote)}" for call in calls)
         return "".join(f"{self.begin}{each}{self.end}" for each in written)
@@ -208,7 +208,7 @@ class GemmaForm(Form):
 
     def _read(self, text: str, at: int) -> Found:
         stop = at
-        for _ in range(MOST_TRIES):  # a sign inside of a text ends nothing
+        for _ in range(MOST_TRIES):  # a sign inside a text does not end the call
             stop = text.find(self.end, stop)
             if stop < 0 or text.count(self.quote, at, stop) % 2 == 0:
                 break
@@ -243,7 +243,7 @@ class GlmForm(Form):
         return "\n".join(f"<tool_call>{call.name}\n{self._arguments(named(call))}</tool_call>" for call in calls)
 
     def think(self, text: str) -> str:
-        """Return thinking as GLM writes it, behind the line that the prompt leaves open."""
+        """Return thinking as GLM writes it, after the line that the prompt leaves open."""
         return f"\n<think>{text}</think>\n"
 
     def _arguments(self, given: JsonMapping) -> str:
@@ -350,7 +350,7 @@ class KimiForm(Form):
 
 
 class HarmonyForm(Form):
-    """Messages on channels: analysis is thinking, commentary to a function is a call, final is the answer (gpt-oss)."""
+    """Messages on channels: analysis is thinking, commentary to a function a call, final the answer (gpt-oss)."""
 
     start, body, ends = "<|start|>", "<|message|>", ("<|end|>", "<|call|>", "<|return|>")
     plain = False
@@ -358,7 +358,7 @@ class HarmonyForm(Form):
     end = re.compile("|".join(map(re.escape, (start, *ends))))
 
     def read(self, text: str, opened: bool = False) -> Said:
-        """Return what a turn holds, message by message."""
+        """Return the contents of a turn, message by message."""
         if self.body not in text and "<|channel|>" not in text:
             return Said((), text.strip())
         thinking, beside, final = list[str](), list[str](), list[str]()
@@ -382,26 +382,26 @@ class HarmonyForm(Form):
         return Said((), joined(final or beside), thought)
 
     def thinking_ends(self, text: str, opened: bool = False) -> int:
-        """Return at which character the message on the channel of analysis ends; 0 where none begins the turn."""
+        """Return the position after a message on the analysis channel at the beginning of the turn; 0 without one."""
         if not text.lstrip().startswith("<|channel|>analysis"):
             return 0
         at = text.find(self.ends[0])
         return len(text) if at < 0 else at + len(self.ends[0])
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
-        """Return the calls."""
+        """Return the calls on the commentary channel."""
         said = self.read(text)
         return list(said.calls), said.beside or said.answer or ""
 
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return calls behind the `<|start|>assistant` that ends the prompt, as the template writes them."""
+        """Return calls as the template writes them after the `<|start|>assistant` at the end of the prompt."""
         written = (
             f" to=functions.{call.name}<|channel|>commentary json<|message|>{_dumped(named(call))}" for call in calls
         )
         return "<|call|><|start|>assistant".join(written)
 
     def think(self, text: str) -> str:
-        """Return thinking on its channel, up to where the next message begins."""
+        """Return thinking on its channel, up to the beginning of the next message."""
         return f"<|channel|>analysis<|message|>{text}<|end|><|start|>assistant"
 
     def answer(self, text: str) -> str:
@@ -409,7 +409,7 @@ class HarmonyForm(Form):
         return f"<|channel|>final<|message|>{text}"
 
     def _head(self, text: str, at: int) -> tuple[str, str, int]:
-        """Return the head of a message, the sign behind it ('' where it has none), and where its body begins."""
+        """Return the head of a message, the sign after it ('' without one), and the start of its body."""
         start, body = text.find(self.start, at), text.find(self.body, at)
         if body < 0 or 0 <= start < body:
             stop = len(text) if start < 0 else start
@@ -417,17 +417,17 @@ class HarmonyForm(Form):
         return text[at:body], self.body, body + len(self.body)
 
     def _next(self, text: str, at: int) -> int:
-        """Return where the message behind the next `<|start|>` begins; behind the text where there is none."""
+        """Return the start of the message after the next `<|start|>`; the end of the text without one."""
         start = text.find(self.start, at)
         return len(text) + 1 if start < 0 else start + len(self.start)
 
     def _call(self, name: str, text: str, at: int, whole: bool) -> tuple[Call | Malformed, int]:
-        """Return the call whose arguments begin at a place, and where the next message begins."""
+        """Return the call whose arguments begin at `at`, and the start of the next message."""
         if not whole:
             return Malformed(f"a call to {name} without {self.body}"), self._next(text, at)
         begins = after_space(text, at)
         if begins == len(text):
-            return Malformed(f"a call to {name} without arguments; none are written {{}}"), len(text) + 1
+            return Malformed(f"a call to {name} without arguments; write {{}} for none"), len(text) + 1
         if text.startswith((self.start, *self.ends), begins):
             return Call(name, {}), self._next(text, begins)
         value, end = value_at(text, begins)
@@ -441,14 +441,14 @@ class HarmonyForm(Form):
 
 
 def _named(name: str, arguments: object) -> Call | Malformed:
-    """Return a call of a name and its arguments as they were read, or what is wrong with it."""
+    """Return a call from its name and arguments, or its fault."""
     if not name:
         return Malformed("a call without a name")
     return arguments if isinstance(arguments, Malformed) else call_of({"name": name, "arguments": arguments})
 
 
 def _ended(call: Call | Malformed, text: str, at: int, end: str) -> Found:
-    """Return a call that has to be followed by `end`."""
+    """Return a call if `end` follows it, else its fault."""
     behind = -1 if isinstance(call, Malformed) else closed(text, at, end) if at >= 0 else -1
     if behind < 0 and isinstance(call, Call):
         call = Malformed("the call is not JSON: something stands behind it")
@@ -456,7 +456,7 @@ def _ended(call: Call | Malformed, text: str, at: int, end: str) -> Found:
 
 
 def _first_sound(text: str, close: str, read: Callable[[str], Calls], before: str) -> tuple[Calls, str]:
-    """Return the calls in front of the first `close` that leaves them sound; of none, those in front of the first."""
+    """Return the calls before the first `close` that leaves them sound, or else before the first `close`."""
     stop, first = -1, text.find(close)
     for _ in range(MOST_TRIES):
         stop = text.find(close, stop + 1)
@@ -469,7 +469,7 @@ def _first_sound(text: str, close: str, read: Callable[[str], Calls], before: st
 
 
 def _without(text: str, signs: Sequence[str]) -> str:
-    """Return a text, if it holds none of the signs that would end it."""
+    """Return a text; raise InputError if it holds one of the signs that would end it."""
     found = next((sign for sign in signs if sign in text), None)
     if found is not None:
         raise InputError(

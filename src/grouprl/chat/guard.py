@@ -1,4 +1,4 @@
-"""What stands before the application: who may send requests, how large a body may be, how long it may take to come."""
+"""The guard before the application: it limits the senders of requests, and the size and duration of their bodies."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 Told = Callable[[str, Refusal], JsonObject]
-"""(path, refusal) -> what its body says."""
+"""Function from (path, refusal) to the JSON body of the refusal."""
 Heard = Callable[[str, Refusal], None]
-"""(API key, refusal): somebody hears of it."""
+"""Function that is notified of (API key, refusal)."""
 PATIENCE = 8
-"""A body of up to so many times the limit is read and discarded, so that the client sees why; of a larger
-one nothing is read."""
+"""A body of up to this many times the limit is read and discarded, so that the client sees the refusal; a larger one
+is not read."""
 
 
 class Guard:
-    """An ASGI application around another one, which gets only requests that are let in, each with its whole body."""
+    """An ASGI application around another one, which receives only accepted requests, each with its whole body."""
 
     def __init__(self, app: App, limits: ChatLimits, access: Access, told: Told, heard: Heard) -> None:
         self.app, self.limits, self.access, self.told, self.heard = app, limits, access, told, heard
@@ -33,7 +33,7 @@ class Guard:
         """Bytes of the bodies of all requests that are being read or answered."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve a connection's request."""
+        """Serve one request of a connection."""
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -52,7 +52,7 @@ class Guard:
 
 
 class _ClientGone(Exception):
-    """The client has disconnected before its body was whole."""
+    """The client disconnected before its body was complete."""
 
 
 class _Body:
@@ -63,7 +63,7 @@ class _Body:
         self.held = 0
 
     async def read(self, headers: dict[str, str]) -> bytes:
-        """Return the whole body; raises Refusal for one that is too large or too slow."""
+        """Return the whole body; raise Refusal if it is too large or too slow."""
         declared = int(headers.get("content-length") or 0)
         hopeless = declared > PATIENCE * self.limits.body_bytes
         if hopeless or (declared > self.limits.body_bytes and "expect" in headers):
@@ -95,7 +95,7 @@ class _Body:
 
     def _hold(self, size: int) -> None:
         if self.guard.held + size > self.limits.bodies_bytes:
-            raise Refusal("The server is reading as much as it can hold; try again later", status=503)
+            raise Refusal("The server already holds as many bytes of requests as it may; try again later", status=503)
         self.guard.held += size
         self.held += size
 
@@ -104,7 +104,7 @@ class _Body:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body first, and then what else happens on the connection."""
+    """Return a `receive` that returns the body first, and then the further events of the connection."""
     left = [body]
 
     async def given() -> Message:
@@ -116,7 +116,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 async def _refuse(status: int, told: JsonObject, send: Send) -> None:
-    """Send an error and close the connection: what is left of the request is not read."""
+    """Send an error and close the connection without reading the rest of the request."""
     body = json.dumps(told).encode()
     headers = [
         (b"content-type", b"application/json"),

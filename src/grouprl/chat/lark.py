@@ -1,4 +1,4 @@
-"""Grammars of what a turn may be, written as llguidance reads them: Lark with JSON schemas and single tokens."""
+"""Grammars of a turn for llguidance: Lark with JSON schemas and single tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from grouprl.core.json_types import JsonMapping
 
 SPACE = "[ \\n]{0,4}"
-"""White space between the parts of JSON: enough for any usual layout, and no endless blanks."""
+"""White space between the parts of JSON: enough for any usual layout, but no endless blanks."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class JsonValue:
 
 @dataclass(frozen=True)
 class Until:
-    """Any text up to a sign, and the sign."""
+    """Any text up to and including a sign."""
 
     sign: str
 
@@ -37,32 +37,32 @@ class Pattern:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of several."""
+    """One of several parts."""
 
     parts: tuple[GrammarPart, ...]
 
 
 @dataclass(frozen=True)
 class Maybe:
-    """Something, or nothing."""
+    """An optional part."""
 
     part: GrammarPart
 
 
 @dataclass(frozen=True)
 class Many:
-    """Something once or more often, with a text between."""
+    """A part that occurs one or more times, with a separating text."""
 
     part: GrammarPart
     between: str
 
 
 GrammarPart = str | JsonValue | Until | Pattern | OneOf | Maybe | Many | tuple[Any, ...]
-"""A piece of a grammar: a text stands for itself, a tuple for its parts one after another."""
+"""A part of a grammar; a text stands for itself, a tuple for a sequence of parts."""
 
 
 def lark_of(part: GrammarPart, single: Mapping[str, int]) -> str:
-    """Return the grammar of a turn; `single` are the signs that only one token can write, with its id."""
+    """Return the Lark text of a grammar; `single` maps signs that only a special token can write to its id."""
     writer = _LarkWriter(single)
     start = writer.write(part)
     return "\n".join([f"start: {start}", *writer.rules, r"TEXT: /(.|\n)*/"]) + "\n"

@@ -1,4 +1,4 @@
-"""The limits of a server of completions, and whom it serves."""
+"""The limits of a completion server, and the clients that it serves."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ LONGEST_KEY = 256
 
 @dataclass(frozen=True)
 class ChatLimits:
-    """Bounds on what clients send and on how long they may take; sizes in bytes, times in seconds."""
+    """Limits on the size and duration of clients' requests; sizes in bytes, times in seconds."""
 
     body_bytes: int = 4 * 2**20
-    """Of one request's body."""
+    """Largest size of one request's body, in bytes."""
     bodies_bytes: int = 256 * 2**20
-    """Of the bodies of all requests that are being read or answered."""
+    """Largest total size of the bodies of all requests that are being read or answered, in bytes."""
     header_seconds: float = 10.0
-    """From the connection, or from a head's first byte, to the end of the head."""
+    """Seconds from the connection, or from the first byte of a head, to the end of the head."""
     body_seconds: float = 30.0
-    """For the whole body."""
+    """Seconds for the whole body."""
     idle_seconds: float = 30.0
-    """A connection may lie idle between two requests."""
+    """Seconds for which a connection may be idle between two requests."""
     stall_seconds: float = 30.0
-    """A client may leave its answer unread."""
+    """Seconds for which a client may leave its answer unread."""
     answer_seconds: float | None = 600.0
-    """For an answer, the waiting included; None: as long as it takes."""
+    """Seconds for an answer, including the time in the queue; None for no limit."""
     connections: int = 4096
-    """Open at the same time."""
+    """Most connections at the same time."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may send requests: `keys` are the accepted API keys (none: any), `hosts` the names the server goes by.
+    """The clients that may send requests: `keys` are the accepted API keys (empty: any), `hosts` the server's names.
 
-    A page in a browser can send requests to this machine under a name of its own choosing, which an IP address and
-    `localhost` are not; and it says where it comes from. Both are checked, so that no page reads what is served here.
+    A web page can send requests to this machine under a host name that it controls, but not under an IP address or
+    `localhost`, and its browser states the page's origin. Both are checked, so that no foreign page can read answers.
     """
 
     keys: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Raise Refusal for a request by a foreign page, under a foreign name, or without an accepted key."""
+        """Raise Refusal for a request from a foreign page, to a foreign host name, or without an accepted key."""
         host = headers.get("host", "")
         if not self._goes_by(host):
             remedy = "Use its address, localhost, or a name given with --allow-host"
-            raise Refusal(f"This server does not go by the name {shortened(host, 80)}. {remedy}", "Host", 403)
+            raise Refusal(f"{shortened(host, 80)} is not a name of this server. {remedy}", "Host", 403)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         foreign = origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower())
         if foreign or site == "cross-site":
@@ -86,6 +86,6 @@ def host_name(host: str) -> str:
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """Return the API key of a request, in the header of either provider's clients; '' without one."""
+    """Return the API key of a request, in OpenAI's or Anthropic's header; '' without one."""
     kind, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "").strip()

@@ -1,4 +1,4 @@
-"""Values as models write them in calls: Python's literals, and JSON with bare keys and marked strings."""
+"""Values in models' calls: Python literals, and JSON with unquoted keys and specially quoted strings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.chat.turn_content import Call, Malformed
 from grouprl.core.errors import InputError, shortened
 
 LONGEST = 20_000
-"""Characters of calls in Python's syntax; longer ones are not read."""
+"""Most characters of calls in Python's syntax; longer ones are not read."""
 NAMES = {"true": True, "false": False, "null": None}
 BARE_KEY = re.compile(r"([{,]\s*)([A-Za-z_][A-Za-z0-9_.-]*)\s*:")
 BARE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -25,9 +25,9 @@ FLAWS = (SyntaxError, ValueError, MemoryError, RecursionError)
 
 
 def python_calls(text: str) -> list[Call | Malformed]:
-    """Return the calls `f(x=1)` in a list, or line by line, in order; or what is wrong with them."""
+    """Return the calls `f(x=1)` in a list, or one per line, in order; or their fault."""
     if len(text) > LONGEST:
-        return [Malformed(f"the calls have {len(text)} characters; {LONGEST} is the most")]
+        return [Malformed(f"the calls have {len(text)} characters; at most {LONGEST} are read")]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -43,7 +43,7 @@ def python_calls(text: str) -> list[Call | Malformed]:
 
 
 def python_call(call: Call) -> str:
-    """Return a call as Python writes it."""
+    """Return a call in Python's syntax."""
     arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
     for name in (call.name, *arguments):
         if not BARE_NAME.fullmatch(name):
@@ -52,7 +52,7 @@ def python_call(call: Call) -> str:
 
 
 def bare_object(text: str, quote: str) -> object | Malformed:
-    """Return an object `{key:value}` whose keys stand bare and whose strings stand between two of `quote`."""
+    """Return an object `{key:value}` with unquoted keys and strings between two of `quote`, or its fault."""
     parts = text.split(quote)
     if len(parts) % 2 == 0:
         return Malformed(f"a text in the call is opened with {quote} and not closed")
@@ -65,14 +65,16 @@ def bare_object(text: str, quote: str) -> object | Malformed:
 
 
 def bare_text(value: object, quote: str) -> str:
-    """Return a value with bare keys, its strings between two of `quote`.
+    """Return the text of a value with unquoted keys and strings between two of `quote`.
 
     Raises:
-        InputError: a key that cannot stand bare, or a text that holds `quote`.
+        InputError: if a key needs quotes, or a text holds `quote`.
     """
     if isinstance(value, str):
         if quote in value:
-            raise InputError(f"the argument {shortened(value, 80)} holds {quote}", "texts stand between two of these")
+            raise InputError(
+                f"the argument {shortened(value, 80)} holds {quote}", "this sign ends a text, so none may hold it"
+            )
         return quote + value + quote
     if isinstance(value, Mapping):
         for key in value:
@@ -85,9 +87,9 @@ def bare_text(value: object, quote: str) -> str:
 
 
 def _with_plain_names(text: str) -> tuple[str, dict[str, str]]:
-    """Return calls in which names that Python does not know (`get-time`, `from`) are replaced, and what they stand for.
+    """Replace names that are invalid in Python (`get-time`, `from`); return the text and the original names.
 
-    A name is what stands without a gap before `(`, or before the `=` of an argument.
+    A name directly precedes `(`, or the `=` of an argument.
     """
     lines = text.split("\n")
     try:
@@ -124,7 +126,7 @@ def _plain_name(name: str, dotted: bool) -> bool:
 def _no_bare(name: str) -> InputError:
     return InputError(
         f"{shortened(name, 80)} cannot be written in this syntax of tool calls",
-        "names stand bare in it: letters, digits, '_', '-' and '.'",
+        "names are unquoted, so they may hold only letters, digits, '_', '-' and '.'",
     )
 
 
@@ -134,13 +136,13 @@ def _call(node: ast.expr, names: Mapping[str, str]) -> Call | Malformed:
     name = ast.unparse(node.func)
     name = names.get(name, name)
     if node.args or any(each.arg is None for each in node.keywords):
-        return Malformed(f"{name}: every argument is given by its name")
+        return Malformed(f"{name}: every argument must be given by name")
     given = {names.get(str(each.arg), str(each.arg)): _value(each.value) for each in node.keywords}
     return sound([name, given]) or Call(name, given)
 
 
 def _value(node: ast.expr) -> object:
-    """Return what a literal says; JSON's own names for true, false and nothing are understood, too."""
+    """Return the value of a literal; JSON's true, false and null are understood, too."""
     if isinstance(node, ast.Name) and node.id in NAMES:
         return NAMES[node.id]
     if isinstance(node, ast.List | ast.Tuple):

@@ -21,23 +21,23 @@ KINDS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""What errors are called, by status."""
+"""Error types by HTTP status."""
 
 
 class MessagesApi(Api):
-    """Messages: blocks of content, and named events."""
+    """Anthropic's messages, with blocks of content and named events."""
 
     path = "/v1/messages"
     counting = "/v1/messages/count_tokens"
-    """Where the tokens of a request are counted and nothing is sampled."""
+    """Path at which the tokens of a request are counted without sampling."""
     names: ClassVar[Mapping[str, str]] = {"stop": "stop_sequences", "response_format": "output_config.format"}
 
     def request(self, given: JsonObject) -> ChatRequest:
-        """Return the request that a body's object is."""
+        """Return the request in a body's object."""
         return read_request(translated(given))
 
     def counted(self, body: bytes) -> ChatRequest:
-        """Return the request in a body whose tokens are to be counted; raises Refusal."""
+        """Return the request in a body whose tokens are to be counted; raise Refusal for an invalid one."""
         return self.request({**read_object(body), "max_tokens": 1})
 
     def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
@@ -52,7 +52,7 @@ class MessagesApi(Api):
         }
 
     def stream(self, request: ChatRequest, model: str) -> EventStream:
-        """Return the events."""
+        """Return the events of a streamed answer."""
         return _MessageEvents(request, model)
 
     def error(self, error: Refusal) -> JsonObject:
@@ -62,29 +62,29 @@ class MessagesApi(Api):
 
 
 class _MessageEvents(EventStream):
-    """Named events: the message begins empty, and its blocks are begun, written and ended one after another."""
+    """Named events: the message begins empty, and its blocks are opened, written and closed one after another."""
 
     def __init__(self, request: ChatRequest, model: str) -> None:
         self.request, self.model = request, model
         self.index = -1
         self.kind, self.text = "", ""
-        """The block that is being written, and its text so far."""
+        """The kind of the block that is being written, and its text so far."""
 
     def begin(self) -> Iterator[Event]:
-        """Yield the empty message; how many tokens its prompt has is told at the end."""
+        """Yield the empty message; the number of prompt tokens follows at the end."""
         usage = {"input_tokens": 0, "output_tokens": 0}
         ending = {"stop_reason": None, "stop_sequence": None}
         yield {"type": "message_start", "message": {**_head(self.request, self.model), **ending, "usage": usage}}
 
     def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
-        """Yield more of the text, or of the thinking."""
+        """Yield further text of the answer, or of its thinking."""
         yield from self._open("thinking" if thinking else "text")
         self.text += text
         delta = {"type": f"{self.kind}_delta", self.kind: text}
         yield {"type": "content_block_delta", "index": self.index, "delta": delta}
 
     def end(self, completion: Completion) -> Iterator[Event]:
-        """Yield the rest of the text, the calls, and why it ended."""
+        """Yield the rest of the text, the calls, and the reason for the end."""
         (choice,) = completion.choices
         for index, block in enumerate(_blocks(self.request, choice)):
             if block["type"] == "tool_use":
@@ -96,11 +96,11 @@ class _MessageEvents(EventStream):
         yield {"type": "message_stop"}
 
     def refuse(self, error: Refusal) -> Iterator[Event]:
-        """Yield the error."""
+        """Yield the error of a failed stream."""
         yield MessagesApi().refusal(error)
 
     def _open(self, kind: str) -> Iterator[Event]:
-        """Begin a block of a kind where none is being written; another one ends."""
+        """Open a block of this kind unless one is open; close a block of another kind."""
         if self.kind == kind:
             return
         if self.kind:
@@ -130,7 +130,7 @@ def _head(request: ChatRequest, model: str) -> JsonObject:
 
 
 def _blocks(request: ChatRequest, choice: Choice) -> list[JsonObject]:
-    """Return the blocks of an answer: its thinking, text where there is some or no call, and the calls."""
+    """Return the blocks of an answer: its thinking, its text (if any, or without calls) and its calls."""
     message = assistant_message(request, choice)
     text, calls = message["content"] or "", message.get("tool_calls", [])
     thinking = message.get("reasoning_content")
@@ -149,7 +149,7 @@ def _thinking(text: str) -> JsonObject:
 
 
 def _input(call: JsonObject) -> dict[str, object]:
-    """Return the arguments of a call; a text in order, as tiny models write them, stands under 'arguments'."""
+    """Return the arguments of a call; positional ones, as tiny models write them, are one text under 'arguments'."""
     found = json.loads(call["function"]["arguments"])
     return found if isinstance(found, dict) else {"arguments": found}
 

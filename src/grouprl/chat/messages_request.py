@@ -1,4 +1,4 @@
-"""Requests of Anthropic's /v1/messages, translated: blocks become messages, `system` the first of them."""
+"""Translation of requests to Anthropic's /v1/messages: blocks become messages, and `system` the first message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNABLE = {
     "prefill": "an answer that is begun by the client cannot be continued here",
     "thread": UNSTORED,
 }
-"""What would change the answer and is not there, and why."""
+"""Unsupported parameters that would change the answer, and the reason for each."""
 IGNORED = (
     "cache_control",
     "diagnostics",
@@ -47,7 +47,7 @@ OWN = ("messages", "output_config", "stop_sequences", "system", "thinking", "too
 
 
 def translated(given: Mapping[str, object]) -> dict[str, object]:
-    """Return a request's object as one of chat completions. Raises Refusal."""
+    """Return the chat completions request for a request's object; raise Refusal if that is impossible."""
     wanted = {name: value for name, value in given.items() if value is not None}
     for name, why in UNABLE.items():
         if name in wanted:
@@ -74,7 +74,7 @@ def _check_form(wanted: Mapping[str, object]) -> None:
         remedy = "A policy thinks as its chat template lets it; see chat_template_kwargs"
         raise Refusal(f"thinking = {shortened(kind, 40)} is not supported. {remedy}", "thinking")
     if not isinstance(config, dict):
-        raise Refusal(f"output_config = {shortened(config)}; it is an object with a format", "output_config")
+        raise Refusal(f"output_config = {shortened(config)}; it must be an object with a format", "output_config")
 
 
 def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:
@@ -82,11 +82,11 @@ def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:
     if given is None:
         raise Refusal("'messages' is missing", "messages")
     if not isinstance(given, list):
-        raise Refusal(f"messages = {shortened(given)}; they are a list", "messages")
+        raise Refusal(f"messages = {shortened(given)}; it must be a list", "messages")
     messages: list[JsonObject] = []
     for message in given:
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
-            rule = "it is an object whose role is user, assistant or system"
+            rule = "it must be an object whose role is user, assistant or system"
             raise Refusal(f"A message is {shortened(message)}; {rule}", "messages")
         messages += _each(message["role"], message.get("content"))
     if messages and messages[-1]["role"] == "assistant":
@@ -96,7 +96,7 @@ def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _each(role: str, content: object) -> Iterator[JsonObject]:
-    """Yield the messages that one message's blocks are: results of tools are messages of their own."""
+    """Yield the messages for the blocks of one message; results of tools become separate messages."""
     texts: list[str] = []
     calls: list[JsonObject] = []
     for block in _blocks(content, "messages"):
@@ -110,7 +110,7 @@ def _each(role: str, content: object) -> Iterator[JsonObject]:
             function = {"name": block.get("name"), "arguments": block.get("input")}
             calls.append({"id": block.get("id"), "function": function})
         elif kind in ("thinking", "redacted_thinking") and role == "assistant":
-            continue  # told apart from the answer by other models; a policy's own thinking stands in its text
+            continue  # other models' thinking; a policy's own thinking is part of its text
         else:
             texts.append(_text([block], "messages"))
     if texts or role == "assistant":
@@ -127,7 +127,7 @@ def _blocks(content: object, param: str) -> list[JsonMapping]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise Refusal(f"A content is {shortened(content)}; it is a text, or a list of blocks", param)
+        raise Refusal(f"A content is {shortened(content)}; it must be a text, or a list of blocks", param)
     return content
 
 
@@ -141,10 +141,10 @@ def _text(content: object, param: str) -> str:
 
 def _tools(given: object) -> Iterator[dict[str, object]]:
     if not isinstance(given, list):
-        raise Refusal(f"tools = {shortened(given)}; they are a list", "tools")
+        raise Refusal(f"tools = {shortened(given)}; it must be a list", "tools")
     for tool in given:
         if not isinstance(tool, dict) or tool.get("type", "custom") != "custom" or "input_schema" not in tool:
-            rule = "a tool here has a name and an input_schema, and is run by the client"
+            rule = "a tool needs a name and an input_schema, and the client runs it"
             raise Refusal(f"A tool is {shortened(tool)}; {rule}", "tools")
         said = {"name": tool.get("name"), "parameters": tool["input_schema"]}
         about = {"description": tool["description"]} if tool.get("description") else {}

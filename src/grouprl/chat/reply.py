@@ -1,4 +1,4 @@
-"""Completions as what answers a request gives them, before a protocol writes them down."""
+"""Completions as the backend returns them, before a protocol turns them into its JSON."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from grouprl.core.json_types import JsonObject
 
 @dataclass(frozen=True)
 class Token:
-    """A sampled token, and its log-prob at the temperature that it was sampled at."""
+    """A sampled token, and its log-prob at the sampling temperature."""
 
     text: str
     logp: float
     id: int = -1
     top: tuple[tuple[str, float], ...] = ()
-    """The likeliest tokens in its place with their log-probs, the likeliest first."""
+    """The likeliest tokens at its position with their log-probs, likeliest first."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One answer: its text, why it ended ('stop' or 'length'), its tokens."""
+    """One answer: its text, the reason for its end ('stop' or 'length'), and its tokens."""
 
     text: str
     finish: str
@@ -38,16 +38,16 @@ class Completion:
 
     choices: tuple[Choice, ...]
     prompt_ids: tuple[int, ...] = ()
-    """Tokens of the prompt; none where text is all that is known, and then `usage` is 0 throughout."""
+    """Token ids of the prompt; empty if only the text is known, in which case `usage` is all 0."""
 
     @property
     def sampled(self) -> int:
-        """Tokens of all answers."""
+        """Number of tokens of all answers."""
         return sum(len(choice.tokens) for choice in self.choices)
 
 
 def assistant_message(request: ChatRequest, choice: Choice) -> JsonObject:
-    """Return an answer as the message that a client gets, and sends back with its next request."""
+    """Return an answer as the message that a client receives and sends back with its next request."""
     found = said_in(choice.text)
     callable_ = request.tools and request.tool_choice.kind != "none"
     calls = protocol_calls(found, choice.text, request.told, request.tools) if callable_ else []
@@ -60,7 +60,7 @@ def assistant_message(request: ChatRequest, choice: Choice) -> JsonObject:
 
 
 def said(request: ChatRequest, choice: Choice) -> tuple[JsonObject, ...]:
-    """Return the conversation up to and with an answer, normalised."""
+    """Return the normalised conversation up to and including an answer."""
     return (*request.messages, normal(assistant_message(request, choice)))
 
 

@@ -1,4 +1,4 @@
-"""A request for completions, as all protocols here share it; its JSON is that of /v1/chat/completions."""
+"""The request for completions that all protocols share; its JSON is that of /v1/chat/completions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOST_TOKENS = 2**20
 MOST_MESSAGES = 4096
 MOST_ALTERNATIVES = 20
 COOLEST, HOTTEST = 1e-4, 100.0
-"""Temperatures above 0: below, logits divided by it are no numbers any more."""
+"""Bounds of temperatures above 0; logits divided by a smaller one would overflow."""
 
 NEUTRAL: dict[str, object] = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
     "logit_bias": {},
 }
-"""Settings that are understood at these values only."""
+"""Settings that are accepted only at these values."""
 IGNORED = (
     "metadata",
     "prompt_cache_key",
@@ -41,19 +41,19 @@ IGNORED = (
     "user",
     "verbosity",
 )
-"""Settings that change nothing here."""
+"""Settings that are accepted but have no effect."""
 WISHES = ("parallel_tool_calls", "tool_choice")
-"""Settings that become one: whether tools are to be called."""
+"""Settings that together become one `ToolChoice`."""
 
 
 class StreamOptions(pydantic.BaseModel):
-    """What a stream ends with."""
+    """Options for the end of a stream."""
 
     include_usage: bool = False
 
 
 class ChatRequest(pydantic.BaseModel):
-    """A request; `messages` are normalised (`normal`)."""
+    """A request for completions; its `messages` are normalised by `normal`."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -68,31 +68,31 @@ class ChatRequest(pydantic.BaseModel):
     stop: tuple[Annotated[str, Field(max_length=256)], ...] = Field((), max_length=16)
     logprobs: bool = Field(False, strict=True)
     top_logprobs: int = Field(0, ge=0, le=MOST_ALTERNATIVES, strict=True)
-    """Likeliest tokens told with each sampled one."""
+    """Number of likeliest tokens returned with each sampled one."""
     return_token_ids: bool = Field(False, strict=True)
-    """Whether the ids of the prompt's tokens and of those sampled are told."""
+    """Whether to return the ids of the prompt's and the sampled tokens."""
     chat_template_kwargs: dict[str, object] = Field(default_factory=dict, max_length=64)
     """Variables of the chat template, such as `enable_thinking`."""
     response_format: JsonObject | None = None
-    """The JSON schema that the answer is to follow; None: any text."""
+    """The JSON schema that the answer must follow; None for any text."""
     tool_choice: ToolChoice = ToolChoice()
-    """Whether tools are to be called."""
+    """The tools that the answer must call."""
     stream: bool = Field(False, strict=True)
     stream_options: StreamOptions = StreamOptions()
 
     @cached_property
     def told(self) -> str:
-        """The messages as one text, of which ids are made."""
+        """The messages as one text, from which ids are derived."""
         return json.dumps(self.messages)
 
     @cached_property
     def mark(self) -> str:
-        """A name for what is said in the messages."""
+        """A name that identifies the contents of the messages."""
         return hashlib.blake2b(self.told.encode(), digest_size=9).hexdigest()
 
 
 def read_object(body: bytes) -> dict[str, object]:
-    """Return the JSON object in a body. Raises Refusal for anything else."""
+    """Return the JSON object in a body; raise Refusal for anything else."""
     given = read_json(body)
     if not isinstance(given, dict):
         raise Refusal("The body is not a JSON object")
@@ -100,7 +100,7 @@ def read_object(body: bytes) -> dict[str, object]:
 
 
 def read_request(given: Mapping[str, object]) -> ChatRequest:
-    """Return the request in an object. Raises Refusal, naming the parameter and what it may be."""
+    """Return the request in an object; raise Refusal with the wrong parameter and its allowed values."""
     wanted = {name: value for name, value in given.items() if value is not None and name not in (*IGNORED, *WISHES)}
     for name, neutral in NEUTRAL.items():
         value = wanted.pop(name, neutral)
@@ -130,7 +130,7 @@ def read_request(given: Mapping[str, object]) -> ChatRequest:
 
 
 def not_held(request: ChatRequest, why: str) -> Refusal | None:
-    """Return the refusal of a request that wants a form of its answer where nothing holds a policy to one."""
+    """Return the refusal of a request for a form of its answer, for policies whose sampling cannot enforce one."""
     if request.response_format is not None:
         remedy = "Describe the form in the messages and check the reply, or announce a tool whose arguments have it"
         what = f"response_format = {shortened(request.response_format, 40)}"
@@ -142,7 +142,7 @@ def not_held(request: ChatRequest, why: str) -> Refusal | None:
 
 
 def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
-    """Raise Refusal for a parameter that is not known, with the nearest one that is."""
+    """Raise Refusal for an unknown parameter, with the most similar known one."""
     for name in given:
         if name not in known:
             short = name[:64]
@@ -150,10 +150,10 @@ def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
 
 
 def normal(message: JsonMapping) -> JsonObject:
-    """Return a message with only what matters to a policy: role, content as one text, tool calls, what it answers.
+    """Return a message with only the parts that matter: role, content as one text, tool calls, and the call it answers.
 
     Raises:
-        Refusal: for a message without a role, or content that is no text.
+        Refusal: if the message has no role, or content that is not text.
     """
     role = message.get("role")
     if not isinstance(role, str):
@@ -161,23 +161,23 @@ def normal(message: JsonMapping) -> JsonObject:
     plain: JsonObject = {"role": "system" if role == "developer" else role, "content": _text(message)}
     if calls := message.get("tool_calls"):
         if not isinstance(calls, list):
-            raise Refusal(f"tool_calls = {shortened(calls)}; it is a list of calls", "messages")
+            raise Refusal(f"tool_calls = {shortened(calls)}; it must be a list of calls", "messages")
         plain["tool_calls"] = [_call(call) for call in calls]
     for name in ("tool_call_id", "name"):
         if message.get(name):
             if not isinstance(message[name], str):
-                raise Refusal(f"{name} = {shortened(message[name])}; it is a text", "messages")
+                raise Refusal(f"{name} = {shortened(message[name])}; it must be a text", "messages")
             plain[name] = message[name]
     return plain
 
 
 def same(one: JsonMapping, other: JsonMapping) -> bool:
-    """Return whether two normalised messages say the same; spaces around the text and ids of calls do not matter."""
+    """Return whether two normalised messages are equal, ignoring spaces around the text and ids of calls."""
     return _essence(one) == _essence(other)
 
 
 def continues(earlier: Sequence[Mapping[str, object]], later: Sequence[Mapping[str, object]]) -> bool:
-    """Return whether a conversation begins with all of an earlier one, and continues."""
+    """Return whether a conversation begins with all of an earlier one and continues it."""
     return len(later) > len(earlier) and all(map(same, earlier, later))
 
 
@@ -194,7 +194,7 @@ def _text(message: JsonMapping) -> str:
         return content
     if isinstance(content, list) and all(map(_is_text, content)):
         return "".join(part["text"] for part in content)
-    raise Refusal("The content of a message is a text, or a list of parts of type 'text'", "messages")
+    raise Refusal("The content of a message must be a text, or a list of parts of type 'text'", "messages")
 
 
 def _is_text(part: object) -> bool:
@@ -202,10 +202,10 @@ def _is_text(part: object) -> bool:
 
 
 def _call(call: object) -> JsonObject:
-    """Return a tool call with its arguments as an object, where they are one: chat templates write them out."""
+    """Return a tool call with its arguments as an object if they are one, because chat templates write them out."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(call, dict) or not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise Refusal(f"A tool call has a function with a name, this one does not: {shortened(call)}", "messages")
+        raise Refusal(f"A tool call must have a function with a name; this one does not: {shortened(call)}", "messages")
     arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):
         with contextlib.suppress(ValueError, RecursionError, Refusal):
@@ -213,17 +213,17 @@ def _call(call: object) -> JsonObject:
             check_plain(found)
             arguments = found
     elif not isinstance(arguments, dict):
-        raise Refusal(f"arguments = {shortened(arguments)}; they are an object, or one written as a text", "messages")
+        raise Refusal(f"arguments = {shortened(arguments)}; it must be an object, or the JSON text of one", "messages")
     number = call.get("id") or ""
     if not isinstance(number, str):
-        raise Refusal(f"The id of a tool call is {shortened(number)}; it is a text", "messages")
+        raise Refusal(f"The id of a tool call is {shortened(number)}; it must be a text", "messages")
     return {"id": number, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
 
 
 def _check_tool(tool: Mapping[str, object]) -> None:
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise Refusal(f"A tool is of type 'function' and has a function with a name: {shortened(tool)}", "tools")
+        raise Refusal(f"A tool must be of type 'function' and have a function with a name: {shortened(tool)}", "tools")
 
 
 def _in_words(error: pydantic.ValidationError) -> Refusal:

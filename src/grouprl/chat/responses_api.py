@@ -1,4 +1,4 @@
-"""OpenAI's responses: /v1/responses, without what is stored between requests."""
+"""OpenAI's responses: /v1/responses, without storage between requests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from grouprl.chat.responses_request import translated
 from grouprl.core.json_types import JsonObject
 
 TEXTS = {"message": "output_text", "reasoning": "reasoning_text"}
-"""What events call the text of an item."""
+"""The name of an item's text in events, by its type."""
 IDS = {"message": "msg", "reasoning": "rs"}
 
 
 class ResponsesApi(Api):
-    """Responses: items of output instead of messages, and named events."""
+    """OpenAI's responses, with output items instead of messages, and named events."""
 
     path = "/v1/responses"
     names: ClassVar[Mapping[str, str]] = {
@@ -29,7 +29,7 @@ class ResponsesApi(Api):
     }
 
     def request(self, given: JsonObject) -> ChatRequest:
-        """Return the request that a body's object is."""
+        """Return the request in a body's object."""
         return read_request(translated(given))
 
     def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
@@ -45,7 +45,7 @@ class ResponsesApi(Api):
         }
 
     def stream(self, request: ChatRequest, model: str) -> EventStream:
-        """Return the events."""
+        """Return the events of a streamed answer."""
         return _ResponseEvents(self, request, model)
 
     def error(self, error: Refusal) -> JsonObject:
@@ -54,22 +54,22 @@ class ResponsesApi(Api):
 
 
 class _ResponseEvents(EventStream):
-    """Named events, numbered; the response itself stands in the first and in the last ones."""
+    """Named, numbered events; the first ones and the last one hold the response itself."""
 
     def __init__(self, api: ResponsesApi, request: ChatRequest, model: str) -> None:
         self.api, self.request, self.model = api, request, model
         self.number = self.index = -1
         self.kind, self.text = "", ""
-        """The item that is being written, and its text so far."""
+        """The kind of the item that is being written, and its text so far."""
 
     def begin(self) -> Iterator[Event]:
-        """Yield that the response was begun."""
+        """Yield the events for the beginning of the response."""
         response = _head(self.request, self.model, "in_progress")
         yield self._event("response.created", response=response)
         yield self._event("response.in_progress", response=response)
 
     def piece(self, index: int, text: str, thinking: bool = False) -> Iterator[Event]:
-        """Yield more of the text of the message, or of its reasoning."""
+        """Yield further text of the message, or of its reasoning."""
         yield from self._open("reasoning" if thinking else "message")
         self.text += text
         logprobs: JsonObject = {} if thinking else {"logprobs": []}
@@ -87,13 +87,13 @@ class _ResponseEvents(EventStream):
         yield self._event(f"response.{kind}", response=whole)
 
     def refuse(self, error: Refusal) -> Iterator[Event]:
-        """Yield the error."""
+        """Yield the error of a failed stream."""
         told = error.renamed(self.api.names)
         code = "server_error" if error.status >= 500 else "invalid_request_error"
         yield self._event("error", code=code, message=told.message, param=told.param)
 
     def _open(self, kind: str) -> Iterator[Event]:
-        """Begin an item of a kind where none is being written; another one ends."""
+        """Open an item of this kind unless one is open; close an item of another kind."""
         if self.kind == kind:
             return
         if self.kind == "reasoning":
@@ -165,7 +165,7 @@ def _head(request: ChatRequest, model: str, status: str) -> JsonObject:
 
 
 def _items(request: ChatRequest, choice: Choice) -> list[JsonObject]:
-    """Return the items of an answer: its thinking, a message where there is text or no call, and the calls."""
+    """Return the items of an answer: its thinking, a message (with text, or without calls) and its calls."""
     message = assistant_message(request, choice)
     text, calls = message["content"] or "", message.get("tool_calls", [])
     status = "incomplete" if choice.finish == "length" else "completed"

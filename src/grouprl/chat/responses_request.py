@@ -1,4 +1,4 @@
-"""Requests of OpenAI's /v1/responses, translated: items become messages, and what is stored elsewhere is refused."""
+"""Translation of requests to OpenAI's /v1/responses: items become messages; references to stored data are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNABLE = {
     "previous_response_id": UNSTORED,
     "prompt": "there are no stored prompts here; send the messages as input",
 }
-"""What would change the answer and is not there, and why."""
+"""Unsupported parameters that would change the answer, and the reason for each."""
 SHARED = (
     "chat_template_kwargs",
     "model",
@@ -52,7 +52,7 @@ ROLES = ("user", "assistant", "system", "developer")
 
 
 def translated(given: Mapping[str, object]) -> dict[str, object]:
-    """Return a request's object as one of chat completions. Raises Refusal."""
+    """Return the chat completions request for a request's object; raise Refusal if that is impossible."""
     wanted = {name: value for name, value in given.items() if value is not None and value is not False}
     for name, why in UNABLE.items():
         if name in wanted:
@@ -66,7 +66,7 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
         found["max_tokens"] = wanted["max_output_tokens"]
     include = wanted.get("include", [])
     if not isinstance(include, list) or not all(isinstance(each, str) for each in include):
-        raise Refusal(f"include = {shortened(include)}; it is a list of names", "include")
+        raise Refusal(f"include = {shortened(include)}; it must be a list of names", "include")
     found["logprobs"] = LOGPROBS in include or bool(found.get("top_logprobs"))
     written = wanted.get("text")
     found["response_format"] = written.get("format") if isinstance(written, dict) else None
@@ -78,31 +78,33 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
 def _check_form(wanted: Mapping[str, object]) -> None:
     truncation, text = wanted.get("truncation", "disabled"), wanted.get("text", {})
     if truncation != "disabled":
-        rule = "a conversation is never cut; leave it out"
+        rule = "a conversation is never shortened; leave it out"
         raise Refusal(f"truncation = {shortened(truncation, 40)} is not supported: {rule}", "truncation")
     if not isinstance(text, dict):
-        raise Refusal(f"text = {shortened(text)}; it is an object with a format", "text")
+        raise Refusal(f"text = {shortened(text)}; it must be an object with a format", "text")
 
 
 def _instructions(wanted: Mapping[str, object]) -> list[JsonObject]:
     given = wanted.get("instructions", "")
     if not isinstance(given, str):
-        raise Refusal(f"instructions = {shortened(given)}; they are a text", "instructions")
+        raise Refusal(f"instructions = {shortened(given)}; it must be a text", "instructions")
     return [{"role": "system", "content": given}] if given else []
 
 
 def _messages(given: object) -> list[dict[str, object]]:
-    """Return the messages that the input's items are: calls belong to the assistant's message before them."""
+    """Return the messages for the items of the input; calls belong to the assistant's message before them."""
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     if given is None:
         raise Refusal("'input' is missing", "input")
     if not isinstance(given, list) or not given or len(given) > MOST_MESSAGES:
-        raise Refusal(f"input = {shortened(given)}; it is a text, or a list of 1 to {MOST_MESSAGES} items", "input")
+        raise Refusal(
+            f"input = {shortened(given)}; it must be a text, or a list of 1 to {MOST_MESSAGES} items", "input"
+        )
     messages: list[JsonObject] = []
     for item in given:
         if not isinstance(item, dict):
-            raise Refusal(f"An item of input is {shortened(item)}; it is an object", "input")
+            raise Refusal(f"An item of input is {shortened(item)}; it must be an object", "input")
         _add(messages, item)
     return messages
 
@@ -110,7 +112,7 @@ def _messages(given: object) -> list[dict[str, object]]:
 def _add(messages: list[JsonObject], item: JsonMapping) -> None:
     kind = item.get("type", "message")
     if kind == "reasoning":
-        return  # told apart from the answer by other models; a policy's own thinking stands in its text
+        return  # other models' thinking; a policy's own thinking is part of its text
     if kind == "message" and item.get("role") in ROLES:
         messages.append({"role": item["role"], "content": _text(item.get("content"))})
     elif kind == "function_call":
@@ -133,20 +135,22 @@ def _text(content: object) -> str:
     texts = []
     for part in parts:
         if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
-            raise Refusal(f"A content is {shortened(part)}; it is a text, or a list of parts of text", "input")
+            raise Refusal(f"A content is {shortened(part)}; it must be a text, or a list of text parts", "input")
         texts.append(part["text"])
     return "".join(texts)
 
 
 def _tools(given: object) -> list[object]:
     if not isinstance(given, list):
-        raise Refusal(f"tools = {shortened(given)}; they are a list", "tools")
+        raise Refusal(f"tools = {shortened(given)}; it must be a list", "tools")
     return list(_each_tool(given))
 
 
 def _each_tool(given: list[object]) -> Iterator[dict[str, object]]:
     for tool in given:
         if not isinstance(tool, dict) or tool.get("type") != "function":
-            raise Refusal(f"A tool is {shortened(tool)}; tools are of type 'function', run by the client", "tools")
+            raise Refusal(
+                f"A tool is {shortened(tool)}; tools must be of type 'function', and the client runs them", "tools"
+            )
         said = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
         yield {"type": "function", "function": said}

@@ -1,4 +1,4 @@
-"""Reading JSON from strangers: bounded in depth and number of values, every text encodable, every number finite."""
+"""Reading untrusted JSON: depth and number of values are bounded, texts encodable and numbers finite."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from grouprl.chat.refusal import Refusal
 DEEPEST = 64
 MOST_VALUES = 200_000
 MOST_MARKS = 1_000_000
-"""Commas and brackets in a body, those in texts included: what bounds the memory that reading it takes."""
+"""Most commas and brackets in a body, including those in texts, to bound the memory for reading it."""
 
 
 def read_json(body: bytes) -> object:
-    """Return the value in a body.
+    """Return the JSON value in a body.
 
     Raises:
-        Refusal: what is no JSON (NaN is none), is nested too deeply or holds too many values, a number that is too
-            long or too large, half a character.
+        Refusal: if the body is not JSON (NaN is not), is nested too deeply, or holds too many values, a number that is
+            too long or too large, or half a character.
     """
     if sum(map(body.count, (b",", b"[", b"{"))) > MOST_MARKS:
         raise Refusal(f"The body holds too many values; at most {MOST_VALUES}")
@@ -35,7 +35,7 @@ def read_json(body: bytes) -> object:
 
 
 def check_plain(value: object) -> None:
-    """Raise Refusal where a value that was read from JSON breaks a bound."""
+    """Raise Refusal if a value that was read from JSON exceeds a bound."""
     left, seen = [(value, 1)], 0
     while left:
         each, depth = left.pop()
@@ -62,8 +62,8 @@ def _check_text(text: str) -> None:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and the infinities, which Python writes and JSON does not know."""
-    raise ValueError(f"{name} is not a value of JSON")
+    """Raise ValueError for NaN and the infinities, which Python writes but JSON does not have."""
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _too_deep() -> Refusal:

@@ -1,4 +1,4 @@
-"""Finding calls in a turn from their beginnings on, so that signs inside of an argument's text are no signs."""
+"""Finding calls in a turn from left to right, so that signs inside the text of an argument do not count."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SPACE = re.compile(r"\s*")
 BETWEEN = re.compile(r"[ \t\r\n;,]*")
 _DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 Found = tuple[list[Call | Malformed], int]
-"""Calls that were read, and where they end."""
+"""Calls that were read, and their end position."""
 
 
 def sound(value: object) -> Malformed | None:
-    """Return what makes a value that was read unusable (half a character, no finite number, too deep), if anything."""
+    """Return the fault that makes a value unusable (half a character, infinite, too deep); None if it is sound."""
     try:
         check_plain(value)
     except Refusal as error:
@@ -28,7 +28,7 @@ def sound(value: object) -> Malformed | None:
 
 
 def value_at(text: str, at: int) -> tuple[object | Malformed, int]:
-    """Return the JSON value that stands at a place, white space in front left out, and where it ends."""
+    """Return the JSON value at a position, after any white space, and the position of its end."""
     begin = after_space(text, at)
     try:
         found, end = _DECODER.raw_decode(text, begin)
@@ -38,14 +38,14 @@ def value_at(text: str, at: int) -> tuple[object | Malformed, int]:
 
 
 def after_space(text: str, at: int) -> int:
-    """Return where white space that begins at a place ends."""
+    """Return the first position from `at` on that is not white space."""
     found = SPACE.match(text, at)
     assert found is not None
     return found.end()
 
 
 def objects(text: str, at: int = 0) -> Iterator[tuple[object | Malformed, int]]:
-    """Yield the JSON values that stand one after another, with where each ends; the first flaw ends it."""
+    """Yield consecutive JSON values and their end positions, up to the first fault."""
     while at < len(text):
         found, at = value_at(text, at)
         yield found, at
@@ -57,7 +57,7 @@ def objects(text: str, at: int = 0) -> Iterator[tuple[object | Malformed, int]]:
 
 
 def closed(text: str, at: int, close: str) -> int:
-    """Return where `close` ends if it stands at a place behind white space; -1 where it does not."""
+    """Return the end of `close` if it stands at a position, after any white space; else -1."""
     begin = after_space(text, at)
     return begin + len(close) if text.startswith(close, begin) else -1
 
@@ -65,10 +65,10 @@ def closed(text: str, at: int, close: str) -> int:
 def scanned(
     text: str, sign: re.Pattern[str], close: str, read: Callable[[str, int], Found]
 ) -> tuple[list[Call | Malformed], list[str]]:
-    """Return the calls behind each `sign`, and the pieces of text beside them.
+    """Return the calls after each `sign`, and the pieces of other text.
 
-    `read` is called with the text and where a sign ends. Where what it finds is no call, the text goes on behind the
-    next `close`, or at the next sign where that comes first.
+    `read` is called with the text and the end of a sign. If it finds no call, the other text continues after the next
+    `close`, or at the next sign if that comes first.
     """
     calls: list[Call | Malformed] = []
     beside, at = list[str](), 0
@@ -82,13 +82,13 @@ def scanned(
 
 
 def unclosed(text: str, at: int, sign: re.Pattern[str], close: str) -> bool:
-    """Return whether no `close` follows a place before the next sign."""
+    """Return whether no `close` occurs between a position and the next sign."""
     behind = sign.search(text, at)
     return close not in text[at : behind.start() if behind else len(text)]
 
 
 def joined(pieces: Sequence[str]) -> str:
-    """Return the text beside calls as one."""
+    """Join the pieces of text around calls."""
     return "\n".join(piece.strip() for piece in pieces if piece.strip())
 
 

@@ -1,4 +1,4 @@
-"""A server of the protocols that programs speak to models, in a thread of this process.
+"""A server of the chat protocols, in a thread of this process.
 
 Chat completions, responses and messages (`APIS`) are read into one `ChatRequest` and answered by one handler.
 """
@@ -38,40 +38,40 @@ Pieces = Callable[[int, str], None]
 R = TypeVar("R")
 START_SECONDS = 20.0
 APIS: tuple[Api, ...] = (CompletionsApi(), ResponsesApi(), MessagesApi())
-KNOWN = f"there is {', '.join(api.path for api in APIS)} (POST) and /v1/models (GET)"
+KNOWN = f"available are {', '.join(api.path for api in APIS)} (POST) and /v1/models (GET)"
 
 
 class Backend(Protocol):
-    """What answers."""
+    """The model behind a server, which answers its requests."""
 
     @property
     def model(self) -> str:
-        """The model's name."""
+        """Name of the model."""
         ...
 
     def others(self, key: str) -> tuple[str, ...]:
-        """Further names that requests with this API key may give the model."""
+        """Return further names of the model that requests with this API key may use."""
         ...
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
-        """Answer a request of the client whose API key is `key`; raises Refusal."""
+        """Answer a request of the client with the API key `key`, or raise Refusal."""
         ...
 
     async def count(self, request: ChatRequest, key: str) -> int:
-        """Return how many tokens the model would read to answer a request; raises Refusal."""
+        """Return the number of tokens in the prompt of a request, or raise Refusal."""
         ...
 
     def rows(self, key: str) -> list[JsonObject] | None:
-        """Return the rows kept for the client with this key; None if that is nothing. Called from any thread."""
+        """Return the rows recorded for the client with this key; None if nothing is. Called from any thread."""
         ...
 
     def refused(self, key: str, error: Refusal) -> None:
-        """Hear that a request with this key was refused, whoever refused it."""
+        """Take note that a request with this key was refused, by the server or the backend."""
         ...
 
 
 def api_at(path: str) -> Api:
-    """Return the protocol that is spoken at a path; errors of any other path are told as OpenAI's are."""
+    """Return the protocol at a path; errors on any other path have OpenAI's form."""
     return next((api for api in APIS if path.startswith(api.path)), APIS[0])
 
 
@@ -104,7 +104,7 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
 
 @dataclass(frozen=True)
 class _Paths:
-    """What is answered at each path, and what is said where something goes wrong."""
+    """The handlers of all paths, and of errors."""
 
     backend: Backend
     limits: ChatLimits
@@ -121,10 +121,10 @@ class _Paths:
 
         key = key_of(request.headers)
         if not key:
-            raise Refusal("Rows are kept by API key; this request has none", "Authorization", 401)
+            raise Refusal("Rows are recorded by API key; send this request with one", "Authorization", 401)
         found = await self.work.off(self.backend.rows, key)
         if found is None:
-            raise Refusal("Nothing is kept for this API key", status=404)
+            raise Refusal("Nothing is recorded for this API key", status=404)
         return StreamingResponse(_listed(found, self.work), media_type="application/json")
 
     def completed(self, api: Api) -> Callable[[Request], Awaitable[Response]]:
@@ -176,12 +176,12 @@ def _check_model(backend: Backend, model: str, key: str) -> None:
     """Raise Refusal for a model of another name."""
     others = [name for name in backend.others(key) if name]
     if model not in ("", backend.model, *others):
-        known = f"this is '{backend.model}'{''.join(f', or {name!r}' for name in others)}"
+        known = f"this server has '{backend.model}'{''.join(f', or {name!r}' for name in others)}"
         raise Refusal(f"There is no model {shortened(model, 80)}; {known}", "model", 404)
 
 
 class _Work:
-    """Threads for what takes long, so that nobody waits for another one's large request."""
+    """Threads for slow work, so that no request waits for a large one."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="requests")
@@ -277,7 +277,7 @@ async def _events(
 
 
 class Endpoint:
-    """A server that is up: `url` is the base_url for clients. `close` ends it."""
+    """A running server: `url` is the base_url for clients, and `close` ends the server."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class Endpoint:
         limits: ChatLimits | None = None,
         access: Access | None = None,
     ) -> None:
-        """Start the server in a thread; port 0 is any free one.
+        """Start the server in a thread; port 0 takes any free port.
 
         Raises:
             MissingExtra: if uvicorn or starlette is not installed.
@@ -322,7 +322,7 @@ class Endpoint:
 
     @property
     def connections(self) -> int:
-        """Connections that are open."""
+        """Number of open connections."""
         return len(self._server.server_state.connections)
 
     def close(self) -> None:
@@ -334,7 +334,7 @@ class Endpoint:
         try:
             self._server.run()
         except SystemExit:
-            pass  # uvicorn exits where it cannot start; _wait reports it
+            pass  # uvicorn exits if it cannot start; _wait reports it
         finally:
             self._up.set()
 

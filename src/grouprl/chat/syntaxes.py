@@ -1,4 +1,4 @@
-"""The table of call syntaxes by name, those of transformers' response templates, and your own."""
+"""Call syntaxes by name: built-in ones, those of transformers' response templates, and your own."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ SYNTAXES: Mapping[str, Form] = {
     "llama": LlamaForm(),
     "pythonic": PythonicForm(),
 }
-"""Syntaxes of families by name, in the order in which they are tried on what a template writes."""
+"""Syntaxes of model families by name, in the order in which they are tried on the output of a template."""
 FORMS: Mapping[str, Form] = {"json": JSON, "compact": CompactForm(), **SYNTAXES}
-"""Every form of calls by name; `json` is `hermes`."""
+"""All forms of calls by name; `json` is another name of `hermes`."""
 SIGNS = (
     ("<|channel|>", "harmony"),
     ("<｜tool▁sep｜>", "deepseek"),
@@ -70,16 +70,16 @@ SIGNS = (
     ('"parameters"', "llama"),
     ("<|python_start|>", "pythonic"),
 )
-"""What a template's source holds where it announces tools but writes no calls, and the syntax that this means."""
+"""Signs in the source of a template that announces tools but writes no calls, and the syntax that each implies."""
 
 
 def form_named(name: str) -> Form:
-    """Return the form of calls with this name: of the table, or your own as pkg.module:name or file.py:name.
+    """Return the form of calls with this name: a built-in one, or your own as pkg.module:name or file.py:name.
 
-    Your own is a `Form`, a class of one, or a response template of transformers.
+    Your own must be a `Form`, a subclass of it, or a response template of transformers.
 
     Raises:
-        InputError: if there is none.
+        InputError: if there is no such form.
     """
     if name in FORMS:
         return FORMS[name]
@@ -92,18 +92,18 @@ def form_named(name: str) -> Form:
     if not isinstance(made, Form):
         raise InputError(
             f"The syntax of tool calls '{name}' is {type(made).__name__}",
-            "it is a grouprl.tools.Form, a class of one, or a response template",
+            "it must be a grouprl.tools.Form, a subclass of it, or a response template",
         )
     return made
 
 
 class ResponseForm(Form):
-    """Calls and thinking by a response template of transformers, which a tokenizer may ship.
+    """A form of calls and thinking from a response template of transformers, which a tokenizer may include.
 
-    It says how a message is read, not how it is written: `write_all` writes JSON in tags.
+    A response template can only read messages, so `write_all` writes JSON in tags.
 
     Raises:
-        InputError: where transformers cannot use the template.
+        InputError: if transformers cannot use the template.
     """
 
     plain = False
@@ -123,18 +123,18 @@ class ResponseForm(Form):
         self._parse: Any = parse_response
 
     def read(self, text: str, opened: bool = False) -> Said:
-        """Return what a turn holds; a call that cannot be read makes the whole turn malformed."""
+        """Return the contents of a turn; a call that cannot be read makes the whole turn malformed."""
         try:
             found = self._parse("<think>\n" + text if opened else text, self._template, prefix="")
-        except Exception as error:  # templates and their parsers raise whatever they like
-            return Said((Malformed(f"the turn is not read: {error}"[:200]),))
+        except Exception as error:  # templates and their parsers may raise anything
+            return Said((Malformed(f"the turn cannot be read: {error}"[:200]),))
         thinking = str(found.get("reasoning_content") or found.get("thinking") or "").strip()
         calls = tuple(map(call_of, found.get("tool_calls") or ()))
         content = str(found.get("content") or "").strip()
         return Said(calls, None, thinking, content) if calls else Said((), content, thinking)
 
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:
-        """Return the calls."""
+        """Return the calls that the template finds, and the other text."""
         said = self.read(text)
         return list(said.calls), said.beside or said.answer or ""
 

@@ -1,4 +1,4 @@
-"""Tool calls in what a policy writes, as the chat completions protocol has them."""
+"""Tool calls in a policy's text, in the form of the chat completions protocol."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from grouprl.chat.turn_content import Call, Malformed, Said
 from grouprl.core.json_types import JsonMapping, JsonObject
 
 MOST_CALLS = 64
-"""Calls of one turn; with more of them a turn is a text."""
+"""Most calls of one turn; a turn with more of them counts as plain text."""
 
 
 def said_in(text: str) -> Said:
-    """Return what a text holds: by the policy's own syntax where that has read it already, else JSON in tags."""
+    """Return the contents of a text: as the policy's own syntax has already read them, else from JSON in tags."""
     return getattr(text, "said", None) or JSON.read(text)
 
 
 def protocol_calls(found: Said, text: str, about: str, tools: Sequence[JsonMapping] = ()) -> list[dict[str, object]]:
-    """Return the calls of a turn for the protocol; none where one of them cannot be read, or they are too many.
+    """Return the calls of a turn for the protocol; none if one of them cannot be read, or they are too many.
 
-    Ids are determined by `about` and the text. Arguments that a syntax writes as text have the types that the schemas
-    of `tools` name.
+    `about` and the text determine the ids. Arguments that a syntax writes as text get the types in the schemas of
+    `tools`.
     """
     schemas = {each["function"]["name"]: each["function"].get("parameters") or {} for each in tools}
     if len(found.calls) > MOST_CALLS:
@@ -46,10 +46,10 @@ def _to_type(call: Call, schemas: Mapping[str, object]) -> bool:
 
 
 def split_calls(text: str, about: str) -> tuple[str, list[dict[str, object]]]:
-    """Return the text beside the calls, and the calls as the protocol has them.
+    """Return the text around the calls, and the calls in the protocol's form.
 
-    A call that cannot be read makes the whole text plain content: the agent sees what was written and no call. So do
-    more than `MOST_CALLS`.
+    A call that cannot be read makes the whole text plain content: the agent sees the text and no calls. More than
+    `MOST_CALLS` calls do, too.
     """
     found = said_in(text)
     calls = protocol_calls(found, text, about)
@@ -57,7 +57,7 @@ def split_calls(text: str, about: str) -> tuple[str, list[dict[str, object]]]:
 
 
 def typed(call: Call, properties: dict[str, object]) -> dict[str, object]:
-    """Return the arguments of an untyped call in the types that a tool's schema names: a text stays a text there."""
+    """Return the arguments of an untyped call with the types in a tool's schema; text arguments stay text."""
     given = dict(call.arguments) if not isinstance(call.arguments, str) else {}
     return {name: _typed(value, properties.get(name, {})) for name, value in given.items()}
 
@@ -70,7 +70,7 @@ def _typed(value: object, schema: object) -> object:
 
 
 def _takes_text(schema: object) -> bool:
-    """Return whether an argument may be a text, by its JSON schema."""
+    """Return whether the JSON schema of an argument allows text."""
     if not isinstance(schema, dict):
         return True
     kinds = schema.get("type")

@@ -1,4 +1,4 @@
-"""What a turn holds: thinking, tool calls in order, or the final answer; and what came of the calls."""
+"""The contents of a turn (thinking, tool calls in order, or the final answer), and the results of calls."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from grouprl.core.json_types import JsonMapping
 
 Status = Literal["ok", "malformed", "error", "timeout"]
 THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|channel>thought\n", "<channel|>"))
-"""What thinking stands between, in the families that mark it: Qwen, DeepSeek, GLM and others; Mistral; Gemma."""
+"""The signs around thinking: of Qwen, DeepSeek, GLM and others; of Mistral; of Gemma."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it was written: arguments by name, or their text in order."""
+    """A call as the model wrote it: arguments by name, or one text of positional arguments."""
 
     name: str
     arguments: JsonMapping | str
     untyped: bool = False
-    """Whether the syntax writes every argument as text, so that only the tool's schema tells its type."""
+    """Whether the syntax writes every argument as text, so that only the tool's schema determines its type."""
     id: str = field(default="", compare=False)
-    """The call's own id, where one was written."""
+    """The call's own id, if the model wrote one."""
 
 
 @dataclass(frozen=True)
 class Malformed:
-    """Something that was meant as a call, and what is wrong with it."""
+    """A failed attempt to write a call, with its fault."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a turn holds: calls, in order, or the final answer."""
+    """The contents of a turn: calls, in order, or the final answer."""
 
     calls: tuple[Call | Malformed, ...] = ()
     answer: str | None = None
     thinking: str = ""
-    """Reasoning that is no part of the answer."""
+    """Reasoning that is not part of the answer."""
     beside: str = field(default="", compare=False)
-    """Text besides the calls that is not marked as thinking."""
+    """Text around the calls that is not marked as thinking."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a call: the text that the model reads."""
+    """The result of a call: the text that the model reads."""
 
     name: str
     text: str
@@ -53,12 +53,12 @@ class Result:
 
 
 class Spoken(str):
-    """An action with what it holds by the policy's own syntax; for an environment it is the text that was sampled."""
+    """An action together with its contents in the policy's own syntax; environments see the sampled text."""
 
     said: Said
 
     def __new__(cls, text: str, said: Said) -> Spoken:
-        """Return the text with what it holds."""
+        """Return the text together with its contents, `said`."""
         made = super().__new__(cls, text)
         made.said = said
         return made
@@ -70,7 +70,7 @@ class Spoken(str):
 def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
     """Return (thinking, the rest) of a turn.
 
-    Thinking that is never closed is all there is; `opened`: the prompt ends with the sign that begins it.
+    Thinking that is never closed takes the whole turn. With `opened`, the prompt ends with the sign that begins it.
     """
     found = _thought(text, opened)
     if found is None:
@@ -80,9 +80,9 @@ def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
 
 
 def told_apart(text: str) -> tuple[str, str]:
-    """Return (thinking, answer) of a turn as far as it was sampled; what is not yet sure is left out of both.
+    """Return (thinking, answer) of a partly sampled turn; text that may still belong to either is left out.
 
-    Both only grow while the text does.
+    Both only grow as the text grows.
     """
     lead = text.lstrip()
     for begin, end in THOUGHTS:
@@ -98,20 +98,20 @@ def told_apart(text: str) -> tuple[str, str]:
 
 
 def thinking_span(text: str, opened: bool = False) -> tuple[int, int]:
-    """Return where thinking begins and ends in a turn, its signs included; equal numbers where there is none."""
+    """Return the start and end of thinking in a turn, including its signs; equal numbers without thinking."""
     found = _thought(text, opened)
     return (0, 0) if found is None else (found[0], found[3])
 
 
 def thinking_leads(text: str) -> bool:
-    """Return whether a turn begins with a sign that begins thinking."""
+    """Return whether a turn begins with a sign for the start of thinking."""
     return text.lstrip().startswith(tuple(begin for begin, _ in THOUGHTS))
 
 
 def _thought(text: str, opened: bool) -> tuple[int, int, int, int] | None:
-    """Return where thinking in front begins, without and with its signs, and where it ends likewise.
+    """Return the start of the first thinking, without and with its signs, and its end in the same way.
 
-    The sign that begins a turn says which one ends its thinking; only where none does, any one may.
+    The sign at the beginning of a turn determines the sign that ends its thinking; without one, any may end it.
     """
     lead = text.lstrip()
     at = len(text) - len(lead)

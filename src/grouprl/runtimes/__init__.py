@@ -1,4 +1,4 @@
-"""Places in which commands of an agent run: the sandbox, containers, other machines, behind one protocol."""
+"""Runtimes for an agent's commands behind one protocol: the sandbox, containers and other machines."""
 
 from grouprl.runtimes.boxed import SandboxRuntime
 from grouprl.runtimes.clients import ContainerRuntime, SshRuntime

@@ -1,4 +1,4 @@
-"""The sandbox as a runtime: nothing to install, a few milliseconds a command, no network."""
+"""The sandbox as a runtime: nothing to install, a few milliseconds per command, no network."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from grouprl.sandbox.folder import EPOCH
 
 SHELL = ("bash", "--noprofile", "--norc", "-c")
 REMEMBERED = 1024
-"""Commands whose outcome is kept: those of one group are often the same."""
+"""Number of commands whose outcomes are remembered: the episodes of a group often run the same ones."""
 SMALL = 1 << 16
-"""Bytes of output and files up to which an outcome is kept."""
+"""Largest size of output and files of an outcome that is remembered, in bytes."""
 STOPPED: dict[str, Stopped] = {"timeout": "timeout", "output": "output", "memory": "memory"}
 MOST_LINKS = 40
 
@@ -40,14 +40,14 @@ _remembered: OrderedDict[_Key, ProgramOutcome] = OrderedDict()
 class SandboxRuntime:
     """A working folder in this process, and commands that run on it behind the walls of the sandbox.
 
-    Each command is given the folder and leaves it changed; all that it started ends with it. So a snapshot costs
-    nothing, and no process of one command sees the next. What leaves more than `disk_mb`, or more than 1,024 names, is
-    not kept: the folder is as it was before the command, and the outcome says so. Equal commands in equal folders have
-    equal outcomes: they are remembered, which also makes clocks and chance of a command the same for all who ask.
+    Each command receives the folder and changes it; all its processes end with it. So a snapshot costs nothing, and no
+    process outlives its command. If a command leaves more than `disk_mb` or more than 1,024 names, its changes are not
+    kept: the folder is as it was before, and the outcome says so. Outcomes are remembered, so equal commands in equal
+    folders have equal outcomes, even if they depend on time or chance.
     """
 
     def __init__(self, settings: SandboxSettings | None = None) -> None:
-        """Prepare a runtime; `settings` limit each command, beside what `run` is told."""
+        """Prepare a runtime; `settings` limit each command, in addition to the arguments of `run`."""
         self.settings = settings or SandboxSettings()
         self._folder: dict[str, FolderEntry] | None = None
         self._commands = 0
@@ -71,7 +71,7 @@ class SandboxRuntime:
         """Run a command; see `Runtime.run`.
 
         Raises:
-            InputError: also where this machine has no level of the sandbox at which processes can be started.
+            InputError: also if this machine has no level of the sandbox at which processes can be started.
         """
         before, argv = self._held(), tuple(words_of(command, SHELL))
         update = {"seconds": seconds, "wall": None, "cpu": None, "output_kb": output_kb}
@@ -88,7 +88,7 @@ class SandboxRuntime:
         folder, path = self._held(), inside(path)
         for parent in map(str, list(PurePosixPath(path).parents)[:-1]):
             if folder.setdefault(parent, FolderEntry("folder", 0o755, time=self._now)).kind != "folder":
-                raise InputError(f"The file {path!r} cannot be written", f"{parent!r} is no folder")
+                raise InputError(f"The file {path!r} cannot be written", f"{parent!r} is not a folder")
         if path in folder and folder[path].kind == "folder":
             raise InputError(f"The file {path!r} cannot be written", "it is a folder")
         folder[path] = FolderEntry("file", mode, as_bytes(content), self._now)
@@ -107,11 +107,11 @@ class SandboxRuntime:
         return entry.content[:most]
 
     def snapshot(self) -> Folder:
-        """Return the folder."""
+        """Return the working folder."""
         return dict(self._held())
 
     def restore(self, folder: Folder) -> None:
-        """Take another folder."""
+        """Replace the working folder."""
         self._held()
         self._folder = folder_of(folder)
 
@@ -121,7 +121,7 @@ class SandboxRuntime:
 
     def _held(self) -> dict[str, FolderEntry]:
         if self._folder is None:
-            raise InputError("The runtime is not started", "start() comes first, stop() last")
+            raise InputError("The runtime is not started", "call start() first and stop() last")
         return self._folder
 
     def _found(self, folder: Folder, argv: tuple[str, ...], stdin: bytes, settings: SandboxSettings) -> ProgramOutcome:
@@ -144,7 +144,7 @@ def _size(found: ProgramOutcome) -> float:
 
 
 def _told(found: ProgramOutcome) -> CommandOutcome:
-    kept = f"what it changed is not kept: {found.too_large}" if found.too_large else ""
+    kept = f"its changes are not kept: {found.too_large}" if found.too_large else ""
     stopped: Stopped = ""
     if found.returncode is None:
         stopped = STOPPED.get(found.why, "killed")

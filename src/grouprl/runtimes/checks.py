@@ -1,11 +1,11 @@
-"""Tests of what an agent left in its folder: they are looked at from outside, after all of its processes have ended.
+"""Tests of the files that an agent left in its folder, from outside, after all of its processes have ended.
 
-What is expected never enters the place where something of the agent's runs. Files are compared here. A program of the
-agent's is run, and what it printed is compared here; expressions over its modules are computed there and their values
-come back as JSON, to be compared here. So leaving early, patching a test framework, objects that equal everything,
-handlers at the exit and files that look like verdicts have nothing to take hold of: whatever a process pretends is its
-answer, and only the right answer passes. A `script` is a test of your own that looks for itself; it must start what is
-the agent's as a process and never import it, for what is imported can end the script as it likes.
+Expected results never enter a place where the agent's code runs. Files are compared here. The agent's programs run in a
+runtime, and their output is compared here; expressions over its modules are computed there, and their values return as
+JSON to be compared here. So exiting early, patching a test framework, objects that equal everything, exit handlers and
+files that look like verdicts achieve nothing: whatever a process pretends is its answer, and only the right answer
+passes. A `script` is your own test and inspects the folder itself; it must run the agent's code as a process and never
+import it, because imported code can end the script with any status.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class _Check(pydantic.BaseModel):
 
 
 class FileCheck(_Check):
-    """A file of the working folder, or that there is none."""
+    """A check of a file in the working folder, or of its absence."""
 
     kind: Literal["file"] = "file"
     file: str
-    """Its path."""
+    """Path of the file."""
     content: str | None = None
-    """What it holds, spaces at the end of lines and empty lines at the end left aside; None: anything."""
+    """Expected content, ignoring spaces at line ends and empty lines at the end; None for any."""
     mode: str | None = Field(None, pattern="^[0-7]{3}$")
-    """Its permissions, as chmod takes them; None: any."""
+    """Expected permissions, as for chmod; None for any."""
     absent: bool = False
-    """Nothing may be there."""
+    """Whether the path must not exist."""
 
     def passes(self, folder: Folder) -> bool:
-        """Return whether the folder holds the file so."""
+        """Return whether the file in the folder is as expected."""
         entry = folder.get(inside(self.file))
         if self.absent or entry is None:
             return self.absent and entry is None
@@ -72,53 +72,53 @@ class FileCheck(_Check):
 
 
 class NamesCheck(_Check):
-    """The names of all that a folder holds, however deep."""
+    """A check of the paths of all files in a folder and its subfolders."""
 
     kind: Literal["names"] = "names"
     names: str
-    """The folder; "." is the working folder itself."""
+    """Path of the folder; "." is the working folder itself."""
     are: tuple[str, ...]
-    """Paths inside it, folders left out."""
+    """Expected paths inside it, without folders."""
 
     def passes(self, folder: Folder) -> bool:
-        """Return whether the folder holds just these."""
+        """Return whether the folder holds exactly the expected paths."""
         head = "" if self.names == "." else f"{inside(self.names)}/"
         found = [path.removeprefix(head) for path, e in folder.items() if e.kind != "folder" and path.startswith(head)]
         return sorted(found) == sorted(self.are)
 
 
 class RunCheck(_Check):
-    """What a command prints that is run in the folder."""
+    """A check of the output of a command that runs in the folder."""
 
     kind: Literal["run"] = "run"
     run: str | tuple[str, ...]
-    """A command, in words or for the shell."""
+    """The command, as a list of words or as text for the shell."""
     stdin: str = ""
     stdout: str | None = None
-    """What it prints, spaces at the end of lines and empty lines at the end left aside; None: anything."""
+    """Expected output, ignoring spaces at line ends and empty lines at the end; None for any."""
     exit_code: int | None = 0
-    """Its exit status; None: any."""
+    """Expected exit status; None for any."""
     seconds: float = Field(SECONDS, gt=0, le=3600)
 
     def passes_in(self, runtime: Runtime) -> bool:
-        """Return whether the command, run now, does what it should."""
+        """Run the command and return whether its output and exit status are as expected."""
         found = runtime.run(self.run, stdin=self.stdin, seconds=self.seconds, output_kb=OUTPUT_KB)
         ended = not found.stopped and self.exit_code in (None, found.exit_code)
         return ended and (self.stdout is None or same_text(found.stdout, self.stdout))
 
 
 class ValuesCheck(_Check):
-    """Values of expressions over the modules in the folder."""
+    """A check of the values of expressions over the modules in the folder."""
 
     kind: Literal["values"] = "values"
     imports: str
-    """Python that is run before: import statements."""
+    """Python that runs first, such as import statements."""
     values: tuple[tuple[str, Any], ...]
     """Pairs of an expression and its value, as JSON; {"raises": "ValueError"} for one that raises."""
     seconds: float = Field(SECONDS, gt=0, le=3600)
 
     def passes_in(self, runtime: Runtime) -> bool:
-        """Return whether each expression has its value."""
+        """Return whether each expression has its expected value."""
         request = {"imports": self.imports, "expressions": [expression for expression, _ in self.values]}
         command = ["python3", "-I", "-c", HARNESS]
         found = runtime.run(command, stdin=json.dumps(request), seconds=self.seconds, output_kb=OUTPUT_KB)
@@ -130,7 +130,7 @@ class ValuesCheck(_Check):
 class ScriptCheck(_Check):
     """A test of your own: it passes if the script ends with exit status 0.
 
-    It is handed over as an argument, so it is no file, and in the sandbox nothing can read it.
+    The script is passed as an argument instead of a file, so nothing in the sandbox can read it.
     """
 
     kind: Literal["script"] = "script"
@@ -139,7 +139,7 @@ class ScriptCheck(_Check):
     seconds: float = Field(SECONDS, gt=0, le=3600)
 
     def passes_in(self, runtime: Runtime) -> bool:
-        """Return whether the script is content."""
+        """Return whether the script ends with exit status 0."""
         command = ["python3", "-I", "-c"] if self.language == "python" else ["bash", "--noprofile", "--norc", "-c"]
         found = runtime.run([*command, self.script], seconds=self.seconds, output_kb=OUTPUT_KB)
         return found.ok and not found.stopped
@@ -152,12 +152,12 @@ def read_checks(plain: Sequence[Mapping[str, object]], where: str = "the tests")
     """Return checks from plain data.
 
     Raises:
-        InputError: one that is none, or no checks at all.
+        InputError: if one of them is not a check, or there are none.
     """
     kinds = (FileCheck, NamesCheck, RunCheck, ValuesCheck, ScriptCheck)
     by_key: dict[str, type[Check]] = {kind.model_fields["kind"].default: kind for kind in kinds}
     if not plain:
-        raise InputError(f"There are no tests in {where}", "without a test nothing can be right")
+        raise InputError(f"There are no tests in {where}", "at least one test is needed to tell what is right")
     found = []
     for each in plain:
         named = [name for name in by_key if isinstance(each, Mapping) and name in each]
@@ -173,10 +173,10 @@ def read_checks(plain: Sequence[Mapping[str, object]], where: str = "the tests")
 
 
 def passed(checks: Sequence[Check], folder: Folder, make: Callable[[], Runtime]) -> tuple[bool, ...]:
-    """Return which checks pass on a folder; what runs for one of them runs in a fresh runtime of `make`.
+    """Return which checks pass on a folder; each check that runs something gets a fresh runtime from `make`.
 
     Raises:
-        RuntimeLost: the runtime failed.
+        RuntimeLost: if the runtime fails.
     """
     return tuple(_passed(checks, folder, make))
 
@@ -195,14 +195,14 @@ def _passed(checks: Sequence[Check], folder: Folder, make: Callable[[], Runtime]
 
 
 def same_text(one: str, other: str) -> bool:
-    """Return whether two texts have the same lines, but for spaces at their ends and empty ones at the end."""
+    """Return whether two texts have the same lines, ignoring trailing spaces and trailing empty lines."""
     return [line.rstrip() for line in one.rstrip().splitlines()] == [
         line.rstrip() for line in other.rstrip().splitlines()
     ]
 
 
 def same_value(one: object, other: object) -> bool:
-    """Return whether two JSON values are equal; a truth value is no number, and 2 is 2.0."""
+    """Return whether two JSON values are equal; true is not 1, and 2 is 2.0."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, list) and isinstance(other, list):

@@ -1,4 +1,4 @@
-"""Runtimes behind a program of the command line: containers by docker or podman, other machines by ssh."""
+"""Runtimes behind a command-line program: containers of docker or podman, and other machines over ssh."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ SHELL = ("sh", "-c")
 FOLDER = "/work"
 """The working folder in a container."""
 OWN_SECONDS = 120.0
-"""How long a client may take for what it does itself: start a container, write a file, pack a folder."""
+"""Seconds that a client may take for its own work: starting a container, writing a file, packing a folder."""
 MOST_KB = 64 << 10
-"""KiB of a packed folder."""
+"""Largest size of a packed folder, in KiB."""
 GRACE = 5.0
-"""Seconds that a client has beyond those of a command, which is stopped at its place first."""
+"""Extra seconds for a client after a command's limit, at which the command is stopped inside the place first."""
 LATE = (124, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
-"""Exit status of `timeout` for what it stopped: coreutils', busybox's, and where that took a kill."""
+"""Exit statuses of `timeout` for a stopped command: of coreutils, of busybox, and after a kill."""
 
 
 class ClientRuntime(ABC):
-    """What such runtimes share: commands, files and folders all go through one client and its streams."""
+    """The common part of such runtimes: commands, files and folders all go through one client and its streams."""
 
     def __init__(self) -> None:
-        """Prepare; nothing is started yet."""
+        """Prepare a runtime without starting it."""
         self._place = ""
 
     @abstractmethod
     def client(self, words: Sequence[str]) -> list[str]:
-        """Return the words that have the client run a command at the place."""
+        """Return the client's arguments for running a command at the place, the program's name included."""
 
     @abstractmethod
     def make_place(self) -> str:
-        """Make an empty place and return its name. Raises InputError where there is none to be had, RuntimeLost."""
+        """Make an empty place and return its name; raise InputError if the settings allow none, or RuntimeLost."""
 
     @abstractmethod
     def remove_place(self, place: str) -> None:
-        """Remove the place, and all that runs in it."""
+        """Remove the place and end all its processes."""
 
     @property
     @abstractmethod
     def folder(self) -> str:
-        """The working folder, as the place names it."""
+        """Path of the working folder inside the place."""
 
     def start(self, folder: Folder | None = None) -> None:
         """Make the place; see `Runtime.start`."""
@@ -95,7 +95,7 @@ class ClientRuntime(ABC):
         words = words_of(command, SHELL)
         self._held()
         limited = ["timeout", "-k", "1", f"{seconds:g}", *words]
-        script = f'cd {shlex.quote(self.folder)} && "$@"; exit $?'  # a shell that stays tells how a signal ended it
+        script = f'cd {shlex.quote(self.folder)} && "$@"; exit $?'  # the shell reports a fatal signal
         argv = self.client(["sh", "-c", script, "sh", *limited])
         began = time.monotonic()
         code, out, err, stopped = invoke(argv, as_bytes(stdin), seconds + GRACE, output_kb << 10)
@@ -112,7 +112,9 @@ class ClientRuntime(ABC):
         script = 'mkdir -p "$1" && test ! -d "$2" && cat > "$2" && chmod "$3" "$2"'
         words = [posixpath.dirname(name) or ".", name, f"{mode:o}"]
         if self._own(script, words, as_bytes(content))[0] != 0:
-            raise InputError(f"The file {path!r} cannot be written", "it is no folder, and lies in one")
+            raise InputError(
+                f"The file {path!r} cannot be written", "the path must be in a folder, and not be one itself"
+            )
 
     def read(self, path: str, most: int = LONGEST_FILE) -> bytes:
         """Read a file; see `Runtime.read`."""
@@ -125,7 +127,7 @@ class ClientRuntime(ABC):
         """Return the folder, packed at the place."""
         code, out = self._own("tar -cf - .", [])
         if code != 0:
-            raise RuntimeLost("The working folder cannot be packed: the place needs tar, and at most 64 MiB in it")
+            raise RuntimeLost("The working folder cannot be packed: the place needs tar, and the folder at most 64 MiB")
         return _unpacked(out)
 
     def restore(self, folder: Folder) -> None:
@@ -135,7 +137,7 @@ class ClientRuntime(ABC):
 
     def _unpack(self, folder: Folder) -> None:
         if folder and self._own("tar -xpf -", [], packed(folder))[0] != 0:
-            raise RuntimeLost("The working folder cannot be filled: the place needs tar, and room")
+            raise RuntimeLost("The working folder cannot be filled: the place needs tar and enough disk space")
 
     def _own(self, script: str, words: Sequence[str], stdin: bytes = b"") -> tuple[int | None, bytes]:
         """Run a script of this class in the working folder; return its exit status and output."""
@@ -148,10 +150,10 @@ class ClientRuntime(ABC):
 
     def _held(self) -> None:
         if not self._place:
-            raise InputError("The runtime is not started", "start() comes first, stop() last")
+            raise InputError("The runtime is not started", "call start() first and stop() last")
 
     def _check(self, code: int | None, err: bytes) -> None:
-        """Raise RuntimeLost where the client failed, not what it ran: that may look alike, so the place is asked."""
+        """Raise RuntimeLost if the client failed, not its command; both may look alike, so the place is probed."""
         if not self.looks_lost(code, err.decode(errors="replace")):
             return
         alive, _, said, _ = invoke(self.client(["true"]), b"", OWN_SECONDS, OUTPUT_KB << 10)
@@ -161,14 +163,14 @@ class ClientRuntime(ABC):
 
     @abstractmethod
     def looks_lost(self, code: int | None, said: str) -> bool:
-        """Return whether an exit status and errors may be the client's own."""
+        """Return whether an exit status and error output may be the client's own."""
 
 
 class ContainerRuntime(ClientRuntime):
     """A container of docker or podman: no network, no rights, limits; removed when it is stopped.
 
-    The image has `sh`, `tar`, `timeout` and `sleep`, as those of Debian, Alpine and busybox do. What a command leaves
-    running ends with the container, not with the command.
+    The image needs `sh`, `tar`, `timeout` and `sleep`, which Debian, Alpine and busybox have. Processes that a command
+    leaves running end with the container, not with the command.
     """
 
     def __init__(
@@ -181,31 +183,31 @@ class ContainerRuntime(ClientRuntime):
         cpus: float = 1.0,
         options: Sequence[str] = (),
     ) -> None:
-        """Prepare; `options` are further words of the engine's `run`.
+        """Prepare a container; `options` are further arguments of the engine's `run`.
 
         Raises:
-            InputError: the engine's program is not installed.
+            InputError: if the engine's program is not installed.
         """
         super().__init__()
         if shutil.which(engine) is None:
-            raise InputError(f"There is no program '{engine}'", "containers are started by it", f"Install {engine}.")
+            raise InputError(f"There is no program '{engine}'", "containers need it", f"Install {engine}.")
         self.image, self.engine, self.options = image, engine, tuple(options)
         self.memory_mb, self.processes, self.cpus = memory_mb, processes, cpus
 
     @property
     def folder(self) -> str:
-        """A folder of the container's own."""
+        """Path of the working folder inside the container."""
         return FOLDER
 
     def start_words(self, name: str) -> list[str]:
-        """Return the words that start the container."""
+        """Return the argument list that starts the container."""
         limits = [f"--memory={self.memory_mb}m", f"--memory-swap={self.memory_mb}m", f"--pids-limit={self.processes}"]
         walls = ["--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", f"--cpus={self.cpus:g}"]
         place = [f"--workdir={FOLDER}", "--entrypoint=sleep", *self.options, self.image, "1000000"]
         return [self.engine, "run", "--detach", "--rm", "--init", f"--name={name}", *walls, *limits, *place]
 
     def client(self, words: Sequence[str]) -> list[str]:
-        """Return the words of the engine's `exec`."""
+        """Return the argument list of the engine's `exec`."""
         return [self.engine, "exec", "--interactive", self._place, *words]
 
     def make_place(self) -> str:
@@ -216,73 +218,73 @@ class ContainerRuntime(ClientRuntime):
             last = (err.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
             what = f"{self.engine} cannot start a container of '{self.image}': {last}"
             raise InputError(
-                what, "the engine runs, and has the image", f"Try: {self.engine} run --rm {self.image} true"
+                what, "the engine must be running and have the image", f"Try: {self.engine} run --rm {self.image} true"
             )
         return name
 
     def remove_place(self, place: str) -> None:
-        """Remove the container with all that runs in it."""
+        """Remove the container and all its processes."""
         invoke([self.engine, "rm", "--force", place], b"", OWN_SECONDS, OUTPUT_KB << 10)
 
     def looks_lost(self, code: int | None, said: str) -> bool:
-        """The engine fails with 1 or 125 to 127, and says so."""
+        """Return whether the status is 1 or 125 to 127, with an error message of the engine."""
         return code in (1, 125, 126, 127) and said.lstrip().startswith(("Error", "Cannot"))
 
 
 class SshRuntime(ClientRuntime):
-    """A folder on another machine, reached by ssh: made for each episode and removed after it.
+    """A folder on another machine, reached by ssh; it is made for each episode and removed afterwards.
 
-    **It contains nothing**: commands have the rights and the network of the user on that machine, which should be there
-    for this alone. Keys and hosts are as in the user's ssh configuration; ssh asks nothing.
+    **It confines nothing**: commands have the rights and the network of the user on that machine, which should serve no
+    other purpose. Keys and hosts are those of the user's ssh configuration; ssh never prompts.
     """
 
     def __init__(self, host: str, *, options: Sequence[str] = (), under: str = "/tmp") -> None:
-        """Prepare.
+        """Prepare a folder on another machine.
 
         Args:
-            host: what ssh takes: [user@]name.
-            options: further words of ssh, before the host.
-            under: where folders are made over there.
+            host: the host as ssh takes it, [user@]name.
+            options: further arguments of ssh, before the host.
+            under: parent of the folders on that machine.
 
         Raises:
-            InputError: ssh is not installed, or the host is an option.
+            InputError: if ssh is not installed, or the host looks like an option.
         """
         super().__init__()
         if shutil.which("ssh") is None:
             raise InputError(
-                "There is no program 'ssh'", "other machines are reached by it", "Install OpenSSH's client."
+                "There is no program 'ssh'", "other machines are reached with it", "Install OpenSSH's client."
             )
         if not host or host.startswith("-"):
-            raise InputError(f"The host is {host!r}", "it is what ssh takes: [user@]name")
+            raise InputError(f"The host is {host!r}", "it must have the form [user@]name, as for ssh")
         self.host, self.options, self.under = host, tuple(options), under
 
     @property
     def folder(self) -> str:
-        """The folder that was made."""
+        """Path of the folder on the other machine."""
         return self._place
 
     def client(self, words: Sequence[str]) -> list[str]:
-        """Return the words of ssh: what runs over there is one text, which a shell reads there."""
+        """Return the argument list of ssh; the remote command is one text, which a shell reads there."""
         quiet = ["-T", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]
         return ["ssh", *quiet, *self.options, "--", self.host, shlex.join(words)]
 
     def make_place(self) -> str:
-        """Make a folder over there."""
+        """Make a folder on the other machine."""
         argv = self.client(["mktemp", "-d", f"{self.under}/grouprl-XXXXXXXX"])
         code, out, err, _ = invoke(argv, b"", OWN_SECONDS, OUTPUT_KB << 10)
         if code != 0 or not out.strip():
             last = (err.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-            rule = "ssh reaches it without asking, and a folder can be made there"
+            rule = "ssh must reach it without prompts, and be able to make a folder there"
             raise InputError(f"No folder can be made on '{self.host}': {last}", rule, f"Try: ssh {self.host} true")
         return out.decode().strip()
 
     def remove_place(self, place: str) -> None:
-        """Remove the folder."""
+        """Remove the folder from the other machine."""
         script = 'chmod -R u+rwx "$1" 2>/dev/null; rm -rf -- "$1"'
         invoke(self.client(["sh", "-c", script, "sh", place]), b"", OWN_SECONDS, OUTPUT_KB << 10)
 
     def looks_lost(self, code: int | None, said: str) -> bool:
-        """OpenSSH's client fails with 255."""
+        """Return whether the status is 255, with which OpenSSH's client fails."""
         return code == 255
 
 
@@ -293,10 +295,10 @@ class _Stream:
 
 
 def invoke(argv: Sequence[str], stdin: bytes, seconds: float, most: int) -> tuple[int | None, bytes, bytes, Stopped]:
-    """Run a client; return its exit status, what it printed on both streams, and what stopped it.
+    """Run a client; return its exit status, its output on both streams, and the limit that stopped it.
 
     Raises:
-        RuntimeLost: it cannot be started.
+        RuntimeLost: if the client cannot be started.
     """
     with io.BytesIO(stdin) as rest:
         try:
@@ -321,7 +323,7 @@ def invoke(argv: Sequence[str], stdin: bytes, seconds: float, most: int) -> tupl
 def _followed(
     child: subprocess.Popen[bytes], rest: io.BytesIO, deadline: float, most: int
 ) -> tuple[Stopped, bytes, bytes]:
-    """Write the input and read both streams until they end, or one is too long, or the time is up."""
+    """Write the input and read both streams until they end, one grows too long or the time is up."""
     assert child.stdin
     assert child.stdout
     assert child.stderr
@@ -363,7 +365,7 @@ def _fed(target: int, rest: io.BytesIO) -> bool:
         rest.seek(place + os.write(target, piece))
     except BlockingIOError:
         rest.seek(place)
-    except BrokenPipeError:  # what it ran does not read its input
+    except BrokenPipeError:  # the command does not read its input
         return False
     return True
 
@@ -384,7 +386,7 @@ def packed(folder: Folder) -> bytes:
 
 
 def _unpacked(content: bytes) -> dict[str, FolderEntry]:
-    """Return what a tar file from the place holds; nothing is written anywhere."""
+    """Return the entries of a tar file from the place without writing them to disk."""
     found: dict[str, FolderEntry] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
@@ -401,5 +403,5 @@ def _unpacked(content: bytes) -> dict[str, FolderEntry]:
                     source = archive.extractfile(head)
                     found[path] = FolderEntry("file", mode, source.read() if source else b"", seconds)
     except (tarfile.TarError, OSError) as error:
-        raise RuntimeLost(f"The working folder came back as no tar file: {error}") from error
+        raise RuntimeLost(f"The working folder did not come back as a tar file: {error}") from error
     return dict(sorted(found.items()))

@@ -15,16 +15,16 @@ KINDS = ("sandbox", "docker", "podman", "ssh")
 
 
 def runtime_named(name: str, settings: SandboxSettings) -> Callable[[], Runtime]:
-    """Return what makes a runtime of a name; `settings` hold in the sandbox, memory and processes in containers, too.
+    """Return a function that makes the named runtime; `settings` apply to the sandbox, in part to containers.
 
     Raises:
-        InputError: there is no such kind, or it lacks its image or host.
+        InputError: if the kind is unknown, or its image or host is missing.
     """
     kind, colon, rest = name.partition(":")
     if kind not in KINDS:
         raise InputError(f"There is no runtime '{name}'", remedy=suggest(kind, KINDS))
     if bool(colon) == (kind == "sandbox") or (colon and not rest):
-        rule = "it is sandbox, docker:<image>, podman:<image> or ssh:<host>"
+        rule = "it must be sandbox, docker:<image>, podman:<image> or ssh:<host>"
         raise InputError(f"The runtime is '{name}'", rule)
     if kind == "sandbox":
         return partial(SandboxRuntime, settings)

@@ -1,4 +1,4 @@
-"""The protocol of a runtime: a place with a working folder in which commands run, contained."""
+"""The protocol of a runtime: a confined place with a working folder, in which commands run."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from grouprl.sandbox.folder import Folder, FolderEntry
 SECONDS = 10.0
 OUTPUT_KB = 64
 LONGEST_FILE = 1 << 20
-"""Bytes of a file that is read."""
+"""Most bytes that are read from a file."""
 
 Stopped = Literal["", "timeout", "output", "memory", "killed"]
-"""What stopped a command: its time, how much it printed, its memory, or another limit of the runtime; '' where it came
-to an end of its own."""
+"""The limit that stopped a command: its time, output, memory, or another limit of the runtime; '' if the command ended
+by itself."""
 
 
 class RuntimeLost(RunError):
-    """A runtime does not answer any more, or cannot be started: the machine's doing, never a verdict on the policy."""
+    """A runtime no longer answers or cannot be started; the machine is to blame, never the policy."""
 
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What came of a command. All of it is the command's doing: believe nothing that it says of itself."""
+    """The outcome of a command. The command controlled its output: trust nothing that it says about itself."""
 
     exit_code: int | None
-    """Its exit status, 127 where there is no such command; None where it was stopped or ended by a signal."""
+    """Exit status; 127 if there is no such command, None if it was stopped or ended by a signal."""
     stdout: str = ""
-    """What it printed, as UTF-8; bytes that are no UTF-8 are shown as the replacement character."""
+    """Standard output, decoded as UTF-8; invalid bytes become the replacement character."""
     stderr: str = ""
-    """The same of the standard error."""
+    """Standard error, decoded in the same way."""
     stopped: Stopped = ""
     what: str = ""
-    """In words why it was stopped, or why what it changed was not kept; else empty."""
+    """The reason why the command was stopped, or its changes not kept; else empty."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit status 0."""
+        """Whether the command ended by itself with exit status 0."""
         return self.exit_code == 0
 
 
 @runtime_checkable
 class Runtime(Protocol):
-    """A working folder, and commands that run in it one after the other.
+    """A place with a working folder, and commands that run in it one after the other.
 
-    `start` before anything else, `stop` in the end; a runtime that was stopped can be started again and is then empty.
-    Every command begins in the working folder and sees what earlier ones left there. Nothing else need last from one
-    command to the next: no processes, no variables of a shell, no files elsewhere.
+    Call `start` before anything else and `stop` at the end; a stopped runtime can be started again and is then empty.
+    Every command begins in the working folder and sees the files that earlier ones left there. Nothing else has to
+    persist between commands: no processes, no shell variables, no files elsewhere.
 
-    Paths are relative to the working folder; others, and such with '..', are refused (InputError). Where the place
+    Paths are relative to the working folder; absolute paths and paths with '..' are refused (InputError). If the place
     itself fails, `RuntimeLost` is raised; nothing that a command does makes a method raise.
     `grouprl.testing.check_runtime` holds any implementation to this.
     """
@@ -62,13 +62,13 @@ class Runtime(Protocol):
         """Make the place ready; the working folder holds `folder`.
 
         Raises:
-            InputError: this machine has no such place.
-            RuntimeLost: it cannot be started.
+            InputError: if this machine has no such place.
+            RuntimeLost: if the place cannot be started.
         """
         ...
 
     def stop(self) -> None:
-        """Give back what the place holds, and end what runs in it; may be called twice."""
+        """Release the place and end all its processes; may be called twice."""
         ...
 
     def run(
@@ -84,19 +84,19 @@ class Runtime(Protocol):
         Args:
             command: a program and its arguments, or a text for the shell.
             stdin: its standard input.
-            seconds: after so many it is stopped.
-            output_kb: KiB of output, and as many of errors, after which it is stopped.
+            seconds: time limit, after which it is stopped.
+            output_kb: limit of the output, and separately of the error output, in KiB.
 
         Raises:
-            InputError: an empty command, or one that holds a NUL.
+            InputError: if the command is empty or holds a NUL.
         """
         ...
 
     def write(self, path: str, content: str | bytes, mode: int = 0o644) -> None:
-        """Write a file, with the folders around it; what stood there is replaced.
+        """Write a file, replacing any old one, and create its parent folders.
 
         Raises:
-            InputError: a path outside, or one where no file can be.
+            InputError: if the path is outside the working folder, or no file can be written there.
         """
         ...
 
@@ -104,32 +104,32 @@ class Runtime(Protocol):
         """Return the first `most` bytes of a file.
 
         Raises:
-            InputError: a path outside, or one where there is no file.
+            InputError: if the path is outside the working folder, or there is no file.
         """
         ...
 
     def snapshot(self) -> Folder:
-        """Return all that the working folder holds."""
+        """Return the contents of the working folder."""
         ...
 
     def restore(self, folder: Folder) -> None:
-        """Let the working folder hold this and nothing else."""
+        """Replace the contents of the working folder."""
         ...
 
 
 def inside(path: str) -> str:
-    """Return a path without needless parts. Raises InputError for one that is not inside the working folder."""
+    """Return the normal form of a path; raise InputError if it is not inside the working folder."""
     parts = PurePosixPath(path)
     if not parts.parts or parts.is_absolute() or ".." in parts.parts or "\0" in path:
-        raise InputError(f"The path {path!r} is not inside the working folder", "it is relative and holds no '..'")
+        raise InputError(f"The path {path!r} is not inside the working folder", "it must be relative and hold no '..'")
     return str(parts)
 
 
 def words_of(command: str | Sequence[str], shell: Sequence[str]) -> list[str]:
-    """Return the words of a command; a text is one more word of the shell's. Raises InputError for no command."""
+    """Return the argument list of a command; a text is passed to the shell. Raise InputError for an empty command."""
     words = [*shell, command] if isinstance(command, str) else list(command)
     if not command or not words[-1 if isinstance(command, str) else 0] or any("\0" in word for word in words):
-        raise InputError(f"The command {command!r} cannot be run", "it is not empty, and holds no NUL")
+        raise InputError(f"The command {command!r} cannot be run", "it must not be empty or hold a NUL")
     return words
 
 
@@ -139,7 +139,7 @@ def as_bytes(content: str | bytes) -> bytes:
 
 
 def folder_of(files: Mapping[str, str | bytes | FolderEntry]) -> dict[str, FolderEntry]:
-    """Return a folder of files by path, with the folders around them. Raises InputError for paths outside."""
+    """Return a folder from files by path, with their parent folders; raise InputError for paths outside."""
     found: dict[str, FolderEntry] = {}
     for name, content in files.items():
         path = inside(name)
@@ -150,7 +150,7 @@ def folder_of(files: Mapping[str, str | bytes | FolderEntry]) -> dict[str, Folde
 
 
 def folder_digest(folder: Folder, *, times: bool = False) -> str:
-    """Return a hash of all that a folder holds, with or without the times of changes."""
+    """Return a hash of a folder's contents, with or without modification times."""
     found = hashlib.blake2b(digest_size=12)
     for path, entry in sorted(folder.items()):
         head = f"{path}\0{entry.kind}\0{entry.mode}\0{len(entry.content)}\0{entry.time if times else ''}\0"

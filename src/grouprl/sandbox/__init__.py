@@ -1,7 +1,7 @@
 """Model-written Python, contained: no network, no files but its own, limited time, memory, processes and output.
 
-What is listed in `__all__` is imported when it is first used: the processes in which such code runs import some files
-of this room and must hold nothing else.
+The names in `__all__` are imported when they are first used: the processes that run such code import some modules of
+this package and must hold nothing else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is listed in `__all__` when it is first used."""
+    """Import a name of `__all__` when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     found = globals()[name] = getattr(importlib.import_module(f"grouprl.sandbox.{_HOMES[name]}"), name)

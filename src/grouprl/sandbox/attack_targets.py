@@ -1,4 +1,4 @@
-"""What there is to attack: baits set up on this machine, and the marks that a successful attack leaves on them."""
+"""Targets of attacks: baits on this machine, and the marks that a successful attack leaves on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class Baits:
-    """Baits for one attempt; a context manager that takes them away again."""
+    """Baits for one attempt; a context manager that removes them afterwards."""
 
     def __init__(self) -> None:
         self.mark = f"gx{uuid.uuid4().hex[:10]}"
@@ -131,7 +131,7 @@ class Baits:
 
 
 def attempt(escape: Escape, sandbox: Sandbox | None) -> tuple[bool, ProgramOutcome]:
-    """Try an escape in a sandbox, or without one; return whether it succeeded, and what came of the run."""
+    """Try an escape in a sandbox, or without one; return whether it succeeded, and the outcome of the run."""
     with Baits() as baits:
         stdin = json.dumps(baits.targets)
         if sandbox is None:
@@ -146,14 +146,14 @@ def attempt(escape: Escape, sandbox: Sandbox | None) -> tuple[bool, ProgramOutco
 
 
 def self_check(sandbox: Sandbox) -> Iterator[tuple[Escape, bool, bool]]:
-    """Yield every escape, whether the sandbox's level must contain it, and whether it did."""
+    """Yield every escape, whether the sandbox's level must contain it, and whether the sandbox did contain it."""
     for escape in ESCAPES:
         escaped, _ = attempt(escape, sandbox)
         yield escape, sandbox.level.reaches(escape.needs), not escaped
 
 
 def _unprotected(program: str, stdin: str, baits: Baits) -> ProgramOutcome:
-    """Run a program as it is, with the user's rights."""
+    """Run a program without a sandbox, with the user's rights."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         done = subprocess.run(

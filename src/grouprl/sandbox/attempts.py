@@ -1,4 +1,4 @@
-"""What an attempt to escape is: a program, how one sees that it succeeded, and where it must fail."""
+"""Attempts to escape: a program, the sign of its success, and the level at which it must fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = "import json, os, sys\ntargets = json.load(sys.stdin)\n"
 
 
 class Marks(Protocol):
-    """What a successful attempt leaves its mark on; see `grouprl.sandbox.attack_targets.Baits`."""
+    """The baits on which a successful attempt leaves its mark; see `grouprl.sandbox.attack_targets.Baits`."""
 
     def marked(self, mark: str) -> bool:
         """Return whether an attack has left its mark on a bait."""
@@ -28,7 +28,7 @@ Check = Callable[[ProgramOutcome, Marks], bool]
 
 @dataclass(frozen=True)
 class Escape:
-    """A way out: what it attempts, the program, how one sees that it succeeded, and where it must fail."""
+    """A way out: its aim, its program, the check that it succeeded, and the level at which it must fail."""
 
     name: str
     aim: str
@@ -40,17 +40,17 @@ class Escape:
 
     @property
     def program(self) -> str:
-        """The whole program."""
+        """The whole program, including the lines that read its targets."""
         return HEAD + self.code
 
 
 def says_so(outcome: ProgramOutcome, baits: Marks) -> bool:
-    """Return whether the program printed that it got through."""
+    """Return whether the program printed that it escaped."""
     return ESCAPED in outcome.stdout
 
 
 def printed(outcome: ProgramOutcome, baits: Marks) -> bool:
-    """Return whether the program printed more than it may."""
+    """Return whether the program's output exceeded its limit."""
     return max(len(outcome.stdout), len(outcome.stderr)) > TIGHT.output_kb << 10
 
 
@@ -72,6 +72,6 @@ def attempt_of(
     escaped: Check | str = says_so,
     limits: Limits = ROOMY,
 ) -> Escape:
-    """Return an escape; `escaped` may be the mark that it leaves on a bait."""
+    """Return an escape; `escaped` checks for success, or names the mark that the escape leaves on a bait."""
     check = partial(marked, mark=escaped) if isinstance(escaped, str) else escaped
     return Escape(name, aim, code.strip("\n") + "\n", check, needs, limits)

@@ -1,4 +1,4 @@
-"""The trainer's side: a fork server at some level, and runs in it."""
+"""The trainer's side of the sandbox: a fork server at some level, and runs in it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from grouprl.sandbox.level import LEVELS, Level, LevelName
 from grouprl.sandbox.program_outcome import Limits, ProgramOutcome, Why
 
 START_SECONDS = 30.0
-"""How long a fork server may take to build its walls."""
+"""Time limit for a fork server to build its walls, in seconds."""
 GRACE_SECONDS = 10.0
-"""How much later than its last moment a run may be reported, on a machine that is busy."""
+"""Seconds after a run's deadline in which a busy machine may still report it."""
 LONGEST_CODE = 1 << 20
-"""Characters."""
+"""Most characters of a program."""
 
 
 class _Gone(Exception):
-    """The fork server does not answer; in words what it said last."""
+    """The fork server does not answer; the message holds its last output."""
 
 
 class _Server:
@@ -72,14 +72,14 @@ class _Server:
             raise _Gone(self._last_words()) from error
 
     def hear(self, seconds: float) -> JsonObject:
-        """Return the head of the next reply, if it comes within so many seconds."""
+        """Return the head of the next reply; raise `_Gone` if it does not arrive within `seconds`."""
         deadline = time.monotonic() + seconds
         (length,) = LENGTH.unpack(self.read(LENGTH.size, deadline))
         found: JsonObject = json.loads(self.read(length, deadline))
         return found
 
     def read(self, count: int, deadline: float) -> bytes:
-        """Return exactly so many bytes of a reply."""
+        """Return exactly `count` bytes of a reply."""
         poll, found = select.poll(), bytearray()
         poll.register(self.replies, select.POLLIN)
         while len(found) < count:
@@ -94,14 +94,14 @@ class _Server:
     def _last_words(self) -> str:
         self.said.seek(0)
         lines = self.said.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it ended without a word"
+        return lines[-1] if lines else "it ended without a message"
 
 
 class Sandbox:
-    """Runs model-written Python, one program at a time, each in a fresh folder that is deleted afterwards.
+    """A sandbox that runs model-written Python, one program at a time, each in a fresh, temporary folder.
 
-    Starting one takes about a tenth of a second; a run then costs a few milliseconds, as programs are forks of an
-    interpreter that waits behind walls already built. Usable as a context manager, and from several threads in turn.
+    A sandbox starts in about a tenth of a second; a run then costs a few milliseconds, because programs are forks of an
+    interpreter that waits behind finished walls. Usable as a context manager, and from several threads in turn.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Sandbox:
         """Build the best walls that this machine allows.
 
         Args:
-            allow: the lowest level that will do; below it nothing runs.
-            level: take this level, not the best one.
+            allow: the lowest acceptable level; on a machine without it nothing runs.
+            level: use this level instead of the best one.
             packages: let programs import the packages installed here (read-only).
 
         Raises:
-            InputError: if this machine allows no level that will do; says which were tried and what was refused.
+            InputError: if this machine allows no acceptable level; says which were tried and what was refused.
         """
         for name in (allow, level or allow):
             if name not in LEVELS:
@@ -136,7 +136,7 @@ class Sandbox:
         raise InputError(
             "Model-written code cannot be contained on this machine: "
             + "; ".join(f"{name}: {why}" for name, why in refused.items()),
-            f"the lowest level that will do is '{allow}'",
+            f"the lowest acceptable level is '{allow}'",
             "Allow user namespaces or install libseccomp, or, for code that you trust, set allow to 'rlimits'.",
         )
 
@@ -150,20 +150,20 @@ class Sandbox:
         folder: Folder | None = None,
         isolated: bool = False,
     ) -> ProgramOutcome:
-        """Run code as a program of its own and return what came of it; no code makes this raise.
+        """Run code as a separate program and return its outcome; no code makes this method raise.
 
         Args:
             code: Python, run as `__main__` under the name main.py.
             stdin: its standard input.
             files: files in its folder, the working directory, by relative name.
-            limits: what it may use.
-            folder: what else its folder holds: what an earlier command left there. The outcome's `folder` is then all
-                that this one leaves.
+            limits: limits of its time, memory, files and output.
+            folder: contents of its folder that an earlier command left. The outcome's `folder` then holds everything
+                that this program leaves.
             isolated: do not import modules from the folder.
 
         Raises:
-            InputError: on file names that lead out of the folder.
-            RunError: if the fork server cannot be started any more.
+            InputError: on file names outside the folder.
+            RunError: if the fork server can no longer be started.
         """
         if len(code) > LONGEST_CODE:
             return ProgramOutcome("refused", what=f"the code has {len(code)} characters, more than {LONGEST_CODE}")
@@ -183,29 +183,31 @@ class Sandbox:
         limits: Limits | None = None,
         now: float = EPOCH,
     ) -> ProgramOutcome:
-        """Run a command of the system in a folder, and return what came of it; no command makes this raise.
+        """Run a command of the system in a folder and return its outcome; no command makes this method raise.
 
-        What it starts ends with it. `outcome.folder` is what it leaves in the folder.
+        All its child processes end with it. `outcome.folder` holds the contents of the folder afterwards.
 
         Args:
-            argv: the command and its arguments; it is looked for where Python, and the system's programs, are.
-            folder: what the working folder holds.
+            argv: the command and its arguments; its program is searched for where Python and the system's programs are.
+            folder: contents of the working folder.
             stdin: its standard input.
-            limits: what it may use.
-            now: time that is given to what the command changes, in seconds.
+            limits: limits of its time, memory, files and output.
+            now: modification time of the files that the command changes, in seconds.
 
         Raises:
-            InputError: if the level of this sandbox lets nothing start a process, or the command is empty.
-            RunError: if the fork server cannot be started any more.
+            InputError: if the level of this sandbox allows no further processes, or the command is empty.
+            RunError: if the fork server can no longer be started.
         """
         if self.level.name == "landlock":
             raise InputError(
-                "The sandbox of this machine runs no commands",
+                "The sandbox of this machine cannot run commands",
                 "a shell starts processes, for which it needs the level 'namespaces'; here 'landlock' is the best",
                 "Allow user namespaces; `grouprl sandbox` says what was refused.",
             )
         if not argv or any("\0" in word for word in argv):
-            raise InputError(f"The command {list(argv)!r} cannot be run", "it has words, and none holds a NUL")
+            raise InputError(
+                f"The command {list(argv)!r} cannot be run", "it needs at least one word, and no word may hold a NUL"
+            )
         request = {"code": "", "argv": list(argv), "files": {}}
         return self._have_run(request, stdin, limits or Limits(), folder, now)
 
@@ -222,7 +224,7 @@ class Sandbox:
                 return ProgramOutcome("killed", what=f"the fork server was lost: {error}", lost=True)
 
     def close(self) -> None:
-        """End the fork server; another run would start it again."""
+        """End the fork server; a further run starts it again."""
         self._server.end()
 
     def __enter__(self) -> Sandbox:
@@ -249,7 +251,7 @@ class Sandbox:
         return server, bool(head["filter"])
 
     def _ask(self, request: dict[str, object], limits: Limits) -> ProgramOutcome:
-        if self._server.owner != os.getpid() or not self._server.end.alive:  # after a fork, or a loss
+        if self._server.owner != os.getpid() or not self._server.end.alive:  # after a fork or a loss
             try:
                 self._server, _ = self._start(self.level.name)
             except _Gone as error:
@@ -310,7 +312,7 @@ _TRIAL = {"code": "", "stdin": b"", "files": {}, "limits": Limits().plain()}
 def _inside(name: str) -> str:
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise InputError(f"The file name {name!r} is not inside the folder", "it is relative and holds no '..'")
+        raise InputError(f"The file name {name!r} is not inside the folder", "it must be relative and hold no '..'")
     return str(path)
 
 

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from grouprl.sandbox.program_outcome import PlainLimits, RunRequest
 
 NAME = "main.py"
-"""What the code is called in tracebacks."""
+"""The file name of the code in tracebacks."""
 OPEN_FILES = 64
 BEGUN = 3
-"""Where the pipe is while the walls are entered."""
+"""File descriptor of the pipe while the walls are entered."""
 KEEPERS = 3
-"""Processes of the user that are there before the code runs."""
+"""Number of the user's processes that exist before the code runs."""
 
 
 def become(
     request: RunRequest, walls: Walls, room: Room, pipes: tuple[int, int, int, int], processes: int | None
 ) -> None:
-    """Run the code, or the command, as the calling process, which ends with it; never returns.
+    """Run the code, or the command, in the calling process, which ends with it; never return.
 
-    `pipes` are its three streams, and one in which its number in `processes`, the opened `/proc`, says that the walls
-    stand; the code never has these two.
+    `pipes` holds its three streams, and one that announces that the walls stand, by the process's number in the open
+    `/proc`, `processes`. The code never gets this pipe or `processes`.
     """
     status = 1
     try:
@@ -55,7 +55,7 @@ def become(
         _tidy(room, walls)
         os.write(BEGUN, b"%d" % number)
         os.close(BEGUN)
-    except BaseException:  # no code has run yet, and nothing has said that the walls stand
+    except BaseException:  # no code has run yet, and the finished walls have not been announced
         traceback.print_exc()
         os._exit(_flushed(1))
     try:
@@ -88,14 +88,14 @@ def _limit(limits: PlainLimits) -> None:
     ):
         _, hard = resource.getrlimit(kind)
         soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        # A program may take the signal at its soft limit of time as a warning: a second later it is killed.
+        # A program may treat the signal at its soft time limit as a warning: a second later it is killed.
         resource.setrlimit(
             kind, (soft, soft + 1 if kind == resource.RLIMIT_CPU and hard == resource.RLIM_INFINITY else soft)
         )
 
 
 def _tidy(room: Room, walls: Walls) -> None:
-    """Leave what a program finds that was started in an empty folder by nobody."""
+    """Reset the environment, modules, path and random state to those of a fresh program in an empty folder."""
     os.environ.clear()
     os.environ.update(HOME=room.folder, TMPDIR=room.temporary, PATH="/usr/bin:/bin", LANG="C.UTF-8", PYTHONUTF8="1")
     for name in [name for name in sys.modules if name.partition(".")[0] == "grouprl"]:
@@ -107,8 +107,8 @@ def _tidy(room: Room, walls: Walls) -> None:
 
 
 def _execute(argv: list[str]) -> int:
-    """Become a command; return the exit status that a shell would give where there is no such command."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so
+    """Become a command; if there is none of this name, return the exit status that a shell would give."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals, and a program inherits that
         signal.signal(number, signal.SIG_DFL)
     folders = dict.fromkeys((os.path.join(sys.base_prefix, "bin"), "/usr/local/bin", "/usr/bin", "/bin"))
     environment = {**os.environ, "PATH": ":".join(folders), "PYTHONDONTWRITEBYTECODE": "1", "TERM": "dumb"}

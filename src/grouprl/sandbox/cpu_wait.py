@@ -1,8 +1,7 @@
-"""How long the processes of a run waited for a processor: on a crowded machine that is not the program's doing.
+"""The time that a run's processes waited for a processor: on a crowded machine the program is not to blame for it.
 
-Linux counts it for every thread (`/proc/PID/schedstat`). Where it does not, nothing is known, and the clock on the wall
-decides alone. What a thread waits that has chosen to stand behind others (by its niceness or its policy) is its own
-doing.
+Linux counts it for every thread (`/proc/PID/schedstat`). If it does not, the wait is unknown and only wall-clock time
+counts. A thread that has lowered its own priority (by its niceness or its policy) is to blame for its wait.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ if TYPE_CHECKING:
     from grouprl.sandbox.program_outcome import PlainLimits
 
 AGAIN = 0.05
-"""Seconds after which a run is looked at again that is still owed time."""
+"""Seconds until the next look at a run that has not had its time yet."""
 PARENT, CPU, NICE, POLICY = 1, slice(11, 15), 16, 38
-"""Places in `/proc/PID/stat` behind the name: processor time is that of the process and of children it waited for."""
+"""Positions in `/proc/PID/stat` after the name; processor time includes the children that the process waited for."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Waited:
-    """What a run has had so far, in seconds."""
+    """The waiting time and processor time of a run so far, in seconds."""
 
     seconds: float = 0.0
-    """For how long it could have run, had there been a processor."""
+    """Time for which it was ready to run but had no processor."""
     cpu: float = 0.0
-    """Processor time of its processes together."""
+    """Total processor time of its processes."""
 
 
 class Watch:
-    """Looks at the processes of one run, whose first one is `first`; `processes` is `/proc`, opened, or None."""
+    """A watch over the processes of one run, starting with `first`; `processes` is the open `/proc`, or None."""
 
     def __init__(self, processes: int | None, first: int) -> None:
         self.processes, self.first = processes, first
@@ -79,7 +78,7 @@ class Watch:
         with open(source, errors="replace") as opened:
             try:
                 return opened.read()
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process ended in the meantime
                 return ""
 
     def _listed(self, place: str) -> list[str]:
@@ -101,19 +100,19 @@ class Watch:
 
 
 class RunClock:
-    """When a run is over: after `seconds` without what it waited for a processor, and after `wall` in any case."""
+    """The clock of a run: it ends after `seconds` without waits for a processor, and after `wall` in any case."""
 
     def __init__(self, watch: Watch, limits: PlainLimits) -> None:
         self.watch, self.seconds, self.seen = watch, limits["seconds"], Waited()
         self.began = time.monotonic()
         self.next, self.end = self.began + self.seconds, self.began + limits["wall"]
-        """When to ask next, and when the run is given up."""
+        """Time of the next check, and time at which the run is given up."""
 
     def over(self) -> str:
-        """Return "timeout" for a run that has had its time, "starved" for one that cannot have it, "" for others.
+        """Return "timeout" if the run has had its time, "starved" if it cannot get it before `wall`, else "".
 
-        A run that had `seconds` of processor time, all processes together, is owed none: they stand in each other's
-        way.
+        A run whose processes used `seconds` of processor time in total has had its time, even if they waited: they
+        compete with each other.
         """
         seen, now = self.watch.all(), time.monotonic()
         self.seen = seen
@@ -126,7 +125,7 @@ class RunClock:
 
 
 def open_processes() -> int | None:
-    """Return `/proc`, opened before the walls stand between; None where there is none."""
+    """Open `/proc` before the walls hide it, and return its descriptor; None if there is none."""
     try:
         return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -134,7 +133,7 @@ def open_processes() -> int | None:
 
 
 def own_number(processes: int | None) -> int:
-    """Return the number that the calling process has in `/proc`, which is another one in namespaces; 0: unknown."""
+    """Return the calling process's number in `/proc`, which differs within namespaces; 0 if it is unknown."""
     try:
         return int(os.readlink("self", dir_fd=processes)) if processes is not None else 0
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Ways out of a sandbox, tried one by one: a test of this package, and a self-check on the machine at hand.
+"""Ways out of a sandbox, tried one by one: a test of this package, and a self-check of the current machine.
 
-Every attempt is a program. It reads from its standard input what there is to attack (`Baits.targets`) as `targets` and
-either says that it got through, by printing ESCAPED, or leaves a mark outside that is found afterwards. All are
-harmless where they succeed, so that they can be shown to succeed without a sandbox.
+Every attempt is a program. It reads its targets (`Baits.targets`) from its standard input and either prints ESCAPED on
+success or leaves a mark outside that is found afterwards. All are harmless even if they succeed, so that they can be
+shown to succeed without a sandbox.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ways to files outside: every call by which Python, a library or another program reads, lists, makes or changes them.
+"""Ways to files outside the sandbox: the calls of Python, libraries and programs that read, list, make or change them.
 
-Each line is (name, code). The code of `READING` gives bytes or a text, which hold the secret where it succeeds.
+Each line is (name, code). The code of `READING` returns bytes or text, which hold the secret if it succeeds.
 """
 # ruff: noqa: E501  (a program is a line)
 

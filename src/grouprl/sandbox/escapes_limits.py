@@ -1,4 +1,4 @@
-"""Ways past limits: of time, memory, output, files, and of what a process may ask of the kernel."""
+"""Ways past limits of time, memory, output, files and system calls."""
 # ruff: noqa: E501  (a program is a line)
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways to the network and to other processes: connecting, listening, looking, signalling, and leaving some behind."""
+"""Ways to the network and to other processes: connecting, listening, inspecting, signalling, and outliving the run."""
 # ruff: noqa: E501  (a program is a line)
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ LEAVING = (
 
 
 def _left(code: str) -> str:
-    """Put the body of a leftover process into `code`, at the depth of its place."""
+    """Put the body of a leftover process into `code`, at the indentation of its placeholder."""
     before = code.partition("{}")[0]
     indent = before.rpartition("\n")[2]
     return "import ctypes, time\n" + code.format(NAMED.replace("\n", "\n" + indent)) + "\ntime.sleep(0.3)"

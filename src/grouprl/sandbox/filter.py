@@ -1,4 +1,4 @@
-"""The filter of system calls, made by libseccomp: what model-written Python never needs, and what walls do not stop."""
+"""The filter of system calls, made by libseccomp: it blocks calls that Python never needs or that pass the walls."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ KERNEL = """
     open_by_handle_at sethostname setdomainname nfsservctl uselib vm86 vm86old modify_ldt personality move_pages
     mbind migrate_pages set_mempolicy set_mempolicy_home_node map_shadow_stack
 """
-"""Parts of the kernel that have had more than their share of holes."""
+"""Calls into parts of the kernel with many past security holes."""
 OTHERS = """
     ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd
 """
-"""Looking into other processes."""
+"""Calls that inspect other processes."""
 UNCOUNTED = "memfd_create memfd_secret shmget msgget semget mq_open"
-"""Memory that no limit of a process counts."""
+"""Calls that allocate memory outside the limits of a process."""
 OWNERSHIP = """
     chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat setxattr lsetxattr
     fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat truncate64 truncate
 """
-"""Changes to files that Landlock does not look at."""
+"""Calls that change files without a check by Landlock."""
 SIGNALS = "kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo"
 SESSIONS = "setsid setpgid"
 PRIORITIES = "setpriority ioprio_set"
 HIDING = "sendmsg sendmmsg"
-"""Descriptors on their way through a socket: files that are open nowhere and take room all the same."""
+"""Calls that send descriptors through a socket, where a file can take up space without being open in any process."""
 SET_DUMPABLE = 4
-"""Argument of prctl: what a process has open could not be seen any more."""
+"""Argument of prctl that would hide the open files of a process from the watcher."""
 OF_PROCESS = "sched_setscheduler sched_setattr sched_setparam sched_setaffinity prlimit64"
 """Calls that change how a process of the user is treated; their first argument is 0 for the caller itself."""
 
@@ -64,10 +64,10 @@ class _Argument(ctypes.Structure):
 
 
 def program(*, alone: bool) -> bytes | None:
-    """Return a filter for the kernel; None where libseccomp is not installed.
+    """Return a filter for the kernel; None if libseccomp is not installed.
 
     Args:
-        alone: there are no namespaces: also no other processes, no sockets but pairs, no changes of ownership.
+        alone: for a run without namespaces: also block other processes, sockets except pairs, and changes of ownership.
     """
     library = _library()
     if library is None:
@@ -83,7 +83,7 @@ def program(*, alone: bool) -> bytes | None:
 def _fill(library: ctypes.CDLL, context: ctypes.c_void_p, alone: bool) -> None:
     def refuse(name: str, *arguments: _Argument, code: int = errno.EPERM) -> None:
         number = library.seccomp_syscall_resolve_name(name.encode())
-        if number < 0:  # not a call of this architecture, or younger than the library
+        if number < 0:  # the call is absent on this architecture, or newer than the library
             return
         given = (_Argument * len(arguments))(*arguments)
         action = ctypes.c_uint32(0x00050000 | code)
@@ -93,7 +93,7 @@ def _fill(library: ctypes.CDLL, context: ctypes.c_void_p, alone: bool) -> None:
 
     for name in f"{KERNEL} {OTHERS} {UNCOUNTED}".split():
         refuse(name)
-    refuse("clone3", code=errno.ENOSYS)  # its flags lie in memory, where a filter cannot look; clone is used instead
+    refuse("clone3", code=errno.ENOSYS)  # a filter cannot read flags in memory; callers fall back to clone
     if not alone:
         for bit in (1 << n for n in range(32)):
             if bit & NAMESPACES:

@@ -1,7 +1,7 @@
-"""A folder as a value: what commands left in it, so that the next command, behind walls of its own, finds it again.
+"""A folder as a value: it carries the files of one command to the next, which runs in a sandbox of its own.
 
-Names are as the system decodes them; contents are bytes. Pipes, sockets and devices are no part of it, and two names
-of one file are two files.
+Names are as the system decodes them; contents are bytes. Pipes, sockets and devices are left out, and two names of one
+file become two files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grouprl.sandbox import leftovers
 
 Kind = Literal["file", "folder", "link"]
 EPOCH = 1_704_067_200
-"""The clock of folders begins here (2024-01-01): what an earlier command wrote has a time that no clock decides."""
+"""Start of a folder's own clock (2024-01-01), which makes modification times independent of the real time."""
 PERMISSIONS = 0o777
 
 
@@ -28,17 +28,17 @@ class FolderEntry:
 
     kind: Kind = "file"
     mode: int = 0o644
-    """Permissions."""
+    """Permission bits."""
     content: bytes = b""
-    """The bytes of a file, or where a link leads."""
+    """The bytes of a file, or the target of a link."""
     time: float = EPOCH
-    """When it was last changed, in seconds: that of the folder's own clock, a second for each command."""
+    """Time of the last change, in seconds of the folder's own clock, which advances a second per command."""
 
 
 Folder = Mapping[str, FolderEntry]
-"""Entries by relative path, parents before what lies in them."""
+"""Entries by relative path, parents before their children."""
 Plain = tuple[str, str, int, bytes, float]
-"""An entry on its way to the fork server: path, kind, mode, content, time."""
+"""An entry as it is sent to the fork server: path, kind, mode, content, time."""
 
 
 def plain(folder: Folder) -> list[Plain]:
@@ -47,7 +47,7 @@ def plain(folder: Folder) -> list[Plain]:
 
 
 def place(root: str, entries: Iterable[Plain]) -> None:
-    """Make the entries in the empty folder `root`; no link is followed."""
+    """Create the entries in the empty folder `root` without following links."""
     made: list[tuple[str, int, float]] = []
     for path, kind, mode, content, seconds in entries:
         where = os.path.join(root, path)
@@ -75,26 +75,26 @@ def _write(where: str, mode: int, content: bytes, seconds: float) -> None:
 
 
 class TooLarge(Exception):
-    """A folder cannot be kept: it holds too much, lies too deep, or cannot be read; says which."""
+    """A folder cannot be kept: it holds too much, is nested too deeply, or cannot be read; the message says which."""
 
 
 def take(root: str, most: int, entries: int, began: float, now: float) -> list[Plain]:
-    """Return what is in a folder; what was changed since `began` has the time `now` of the folder's own clock.
+    """Return the entries of a folder; those changed since `began` get the time `now` of the folder's own clock.
 
     Args:
         root: the folder; nothing may write to it any more.
-        most: bytes of all files together.
-        entries: names of all kinds together.
-        began: when the command began, by the system's clock.
-        now: what the folder's own clock shows.
+        most: the largest total size of its files, in bytes.
+        entries: the largest number of its entries.
+        began: start of the command, by the system's clock.
+        now: time of the folder's own clock.
 
     Raises:
-        TooLarge: if it holds more, lies too deep, or holds what cannot be read.
+        TooLarge: if the folder exceeds these limits, is nested too deeply, or holds something unreadable.
     """
     found: list[Plain] = []
     for entry in leftovers.entries(root):
         if entry is None:
-            raise TooLarge(f"something lies more than {leftovers.DEEPEST} folders deep, or cannot be read")
+            raise TooLarge(f"something in it is more than {leftovers.DEEPEST} folders deep, or cannot be read")
         if len(found) >= entries:
             raise TooLarge(f"it holds more than {entries} files and folders")
         taken = _taken(root, *entry, most)
@@ -123,7 +123,7 @@ def _content(path: str, most: int) -> bytes:
     with contextlib.closing(open(source, "rb")) as opened:
         content = opened.read(most + 1)
     if len(content) > most:
-        raise TooLarge("its files take more than they may together")
+        raise TooLarge("its files together exceed their size limit")
     return content
 
 

@@ -1,8 +1,8 @@
-"""The fork server: a bare Python that builds walls once and then starts every run as a fork of itself.
+"""The fork server: a bare Python process that builds the walls once and then starts every run as a fork of itself.
 
-It has nothing of the trainer in its memory, its environment or its open files. Per run there are
-three processes: the watcher, which sees the run from outside; the first process of the run, whose end is everybody's
-end; and the program. Requests are pickles from the trainer; replies are JSON and raw bytes, never unpickled.
+It has nothing of the trainer in its memory, environment or open files. Each run has three processes: the watcher, which
+sees the run from outside; the first process of the run, whose end also ends all others; and the program. Requests are
+pickles from the trainer; replies are JSON and raw bytes, never unpickled.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 STATUS = struct.Struct("=ii")
 PIECE = 1 << 16
 PATIENCE = 1.0
-"""Seconds that the first process of a run has for collecting the program."""
+"""Seconds that the first process of a run has to collect the program's exit status."""
 LOOK_SECONDS = 0.02
-"""How often the files of a program are looked at where nothing else limits them."""
+"""Seconds between measurements of a program's files if nothing else limits them."""
 OFTEN = """
     bisect collections copy dataclasses datetime decimal fractions functools heapq itertools linecache math operator
     random re statistics string textwrap traceback typing
@@ -47,8 +47,8 @@ OFTEN = """
 
 
 def main(level: str, requests: str, replies: str, *packages: str) -> None:
-    """Build the walls, say so, and serve until the trainer closes its side."""
-    del sys.path[0]  # where this package is: what it uses has been imported, and programs find nothing there
+    """Build the walls, announce them, and serve until the trainer closes its side."""
+    del sys.path[0]  # the folder of this package: its modules are already imported, and programs must find none of them
     _serve(level, packages, int(requests), int(replies))
 
 
@@ -77,7 +77,7 @@ def _serve(level: str, packages: tuple[str, ...], requests: int, replies: int) -
 
 
 def _prepare() -> None:
-    """Import what programs often import, so that they need not; not threading, which triples the cost of a fork."""
+    """Import modules that programs often use, so that forks share them; not threading, which triples a fork's cost."""
     for name in OFTEN.split():
         importlib.import_module(name)
     gc.disable()
@@ -86,7 +86,7 @@ def _prepare() -> None:
 def _watch(
     request: RunRequest, walls: Walls, requests: int, replies: int, become: Become, processes: int | None
 ) -> None:
-    """Make a room, let the code run in it, and reply with what came of it."""
+    """Make a room, run the code in it, and reply with the outcome."""
     limits = request["limits"]
     with walls.room(limits["disk"]) as room:
         given = _given(room.folder, request)
@@ -110,7 +110,7 @@ def _watch(
         seen.follow(clock, requests)
         number = os.read(begun, PIECE) if select.select([begun], [], [], 0)[0] else b""
         waited = max(clock.seen.seconds, clock.watch.one(int(number)) if seen.how is not None and number else 0.0)
-        os.close(look)  # from now on the program's number may belong to another process
+        os.close(look)  # from here on the system may give the program's number to another process
         seen.await_end()
         _end(first, seen, walls.own_processes)
         seen.drain()
@@ -125,7 +125,7 @@ def _watch(
 
 
 def _given(room: str, request: RunRequest) -> dict[str, bytes]:
-    """Put into the empty room what the program finds there; return the files that count as unchanged."""
+    """Put the program's files into the empty room; return those that count as unchanged."""
     folder.place(room, request.get("folder") or ())
     return {name: _place(room, name, content) for name, content in request["files"].items()}
 
@@ -133,7 +133,7 @@ def _given(room: str, request: RunRequest) -> dict[str, bytes]:
 def _left(
     room: str, request: RunRequest, given: dict[str, bytes], began: float
 ) -> tuple[dict[str, object], list[bytes]]:
-    """Return what the reply says of what the program left, and the contents that follow it."""
+    """Return the part of the reply about the files that the program left, and their contents, which follow it."""
     most = request["limits"]["disk"]
     if request.get("folder") is None:
         left, cut = leftovers.new_files(room, given, most)
@@ -156,9 +156,9 @@ def _be_first(
     looked: int,
     processes: int | None,
 ) -> None:
-    """Start the program, take care of orphans, and say how the program ended; never returns.
+    """Start the program, collect orphans, and report how the program ended; never return.
 
-    The program's number stays its own until the watcher has `looked` at how long it waited.
+    The program's process number is not released before the watcher has read its waiting time (`looked`).
     """
     kernel.die_with_parent(signal.SIGKILL)
     kernel.adopt_orphans()
@@ -171,7 +171,7 @@ def _be_first(
     os.write(status, STATUS.pack(program, 0))
     while True:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-        assert ended is not None  # it waits
+        assert ended is not None  # blocks until the watcher has looked
         if ended.si_pid == program:
             how = ended.si_status << 8 if ended.si_code == os.CLD_EXITED else ended.si_status
             os.write(status, STATUS.pack(program, how))
@@ -198,7 +198,7 @@ class _Seen:
         poll = select.poll()
         for source in (*self.sources, self.status):
             poll.register(source, select.POLLIN)
-        poll.register(requests, 0)  # only its end is reported
+        poll.register(requests, 0)  # an empty pipe here means that the trainer is gone
         look = time.monotonic() + LOOK_SECONDS if self.spill else math.inf
         while self.how is None and not self.stopped:
             ready = poll.poll(max(0.0, 1000 * (min(clock.next, look) - time.monotonic())))
@@ -216,32 +216,32 @@ class _Seen:
                     poll.unregister(source)
 
     def _look(self) -> None:
-        """Stop a program whose files take more than they may."""
+        """Stop a program whose files exceed their limit."""
         alive = self.program if self.how is None else 0
         if self.spill and not self.stopped and (what := self.spill(alive)):
             self.stopped, self.what = "killed", what
 
     def await_end(self) -> None:
-        """Wait until the first process has taken note of the program's end, so that its processor time is counted."""
+        """Wait until the first process has collected the program, so that its processor time is counted."""
         if self.how is not None:
             select.select([self.status], [], [], PATIENCE)
 
     def drain(self) -> None:
-        """Read what was still on its way when the program ended, and look at its files once more."""
+        """Read the rest of the output after the program's end, and measure its files once more."""
         self._look()
         for place in (0, 1):
             while self._read(place) and not self.cut[place]:
                 pass
 
     def report(self) -> JsonObject:
-        """Return how the run ended, and the lengths of its output."""
+        """Return the outcome of the run, with the lengths of its output."""
         code = None if self.how is None or self.stopped else os.waitstatus_to_exitcode(self.how)
         lengths = [len(text) for text in self.output]
         return {"stopped": self.stopped, "returncode": code, "lengths": lengths, "cut": self.cut, "what": self.what}
 
     def _read_status(self) -> None:
         text = os.read(self.status, STATUS.size)
-        if not text:  # the first process has ended before the program
+        if not text:  # the first process ended before the program
             self.stopped = "killed"
         elif not self.program:
             self.program = STATUS.unpack(text)[0]
@@ -249,7 +249,7 @@ class _Seen:
             self.how = STATUS.unpack(text)[1]
 
     def _read(self, place: int) -> bool:
-        """Read once; False when there is nothing any more, or not now."""
+        """Read once; return False at the end of the stream, or if nothing is available now."""
         try:
             text = os.read(self.sources[place], PIECE)
         except BlockingIOError:
@@ -258,12 +258,12 @@ class _Seen:
         self.output[place].extend(text[:room])
         if len(text) > room:
             self.cut[place] = True
-            self.stopped = self.stopped or "output"  # even if it ended meanwhile: the verdict is no race
+            self.stopped = self.stopped or "output"  # even if it ended meanwhile: no race
         return bool(text)
 
 
 def _end(first: int, seen: _Seen, own_processes: bool) -> None:
-    """Kill everything that the run has started."""
+    """Kill all processes of the run."""
     if not own_processes and seen.program:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(seen.program, signal.SIGKILL)

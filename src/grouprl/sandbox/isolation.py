@@ -1,4 +1,4 @@
-"""The walls around model-written code: namespaces with a root of their own, or Landlock, or nothing but limits."""
+"""The walls around model-written code: namespaces with their own root, or Landlock, or nothing but limits."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from grouprl.sandbox import filter, kernel, leftovers
 from grouprl.sandbox.folder import EPOCH
 
 INSIDE = 1000
-"""The user's number inside namespaces."""
+"""The user id inside namespaces."""
 NOBODY = 65534
-"""Whom root becomes before namespaces are made: limits on processes do not hold for root."""
+"""The user id that root takes before namespaces are made: limits on processes do not apply to root."""
 FOLDER, TEMPORARY, PACKAGES = "/box", "/tmp", "/packages"
-"""What a run's own folders, and further packages, are called in a root of its own."""
+"""Paths of a run's own folders, and of further packages, in its own root."""
 SHARED = "/tmp"
-"""Where the folders of runs are made that have no file systems of their own."""
+"""Parent of the folders of runs that have no file systems of their own."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/lib32", "/libx32", "/sbin")
 LINKER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld-musl-x86_64.path")
 NAMES = ("/etc/alternatives",)
-"""Links by which Debian's systems find programs of several makes, awk among them."""
+"""Folders of links by which Debian systems find programs with several implementations, such as awk."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where one run takes place."""
+    """The folders of one run."""
 
     folder: str
     temporary: str
 
 
 class Walls(ABC):
-    """What is made once, before the first run, and once more around every run."""
+    """A kind of containment: a lasting part, built before the first run, and a part around every run."""
 
     own_processes = False
     """Whether a run sees and reaches only its own processes, so that all end when its first one is killed."""
     filtered = False
     """Whether system calls are filtered."""
     packages: tuple[str, ...] = ()
-    """Where a program finds the further packages."""
+    """Paths at which a program finds the further packages."""
 
     @abstractmethod
     def room(self, disk: int) -> AbstractContextManager[Room]:
         """Make an empty folder of at most `disk` bytes for one run."""
 
     def spill(self, room: Room, disk: int) -> Callable[[int], str] | None:
-        """Return what says in words that the files of a process take too much; None where the room itself is small."""
+        """Return a function that says why a process's files exceed `disk` bytes; None if the room limits them."""
         return None
 
     @abstractmethod
     def enter(self, room: Room) -> None:
-        """Shut the calling process in, for good."""
+        """Confine the calling process, irrevocably."""
 
 
 def build(level: str, packages: tuple[str, ...]) -> Walls:
-    """Return the walls of a level, its lasting part made; `packages` are further folders that may be read.
+    """Build the lasting part of a level's walls and return them; `packages` are further folders that may be read.
 
     Raises:
-        OSError: this machine does not allow them; the text says what was refused.
+        OSError: if this machine does not allow them; the message says what was refused.
     """
     kinds: dict[str, Callable[[tuple[str, ...]], Walls]]
     kinds = {"namespaces": Namespaces, "landlock": Landlock, "rlimits": Bare}
@@ -71,7 +71,7 @@ def build(level: str, packages: tuple[str, ...]) -> Walls:
 
 
 class Namespaces(Walls):
-    """A root that holds Python and nothing else, no network, no other processes; folders are new for every run."""
+    """Walls of namespaces: a root with only Python and the system's programs, no network, no other processes."""
 
     own_processes = True
 
@@ -89,7 +89,7 @@ class Namespaces(Walls):
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
-            kernel.set_dumpable(True)  # else the file with the user's number would belong to root
+            kernel.set_dumpable(True)  # otherwise the file that maps the user id would belong to root
             self._become_user(kernel.NEW_USER)
         else:
             self._become_user(kernel.NEW_USER | lasting)
@@ -99,7 +99,7 @@ class Namespaces(Walls):
 
     @contextmanager
     def room(self, disk: int) -> Iterator[Room]:
-        """Mount two empty file systems in memory that nobody else sees; they vanish with the run."""
+        """Mount two private, empty file systems in memory, which vanish with the run."""
         kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_PROCESSES | kernel.NEW_IPC)
         for target in (self._folder, self._temporary):
             options = f"size={disk},nr_inodes={leftovers.MOST_ENTRIES},mode=700,uid={INSIDE},gid={INSIDE}"
@@ -107,7 +107,7 @@ class Namespaces(Walls):
         yield Room(self._folder, self._temporary)
 
     def enter(self, room: Room) -> None:
-        """Give up the rights over the namespaces, and filter system calls."""
+        """Give up all rights over the namespaces, and install the filter of system calls."""
         kernel.drop_privileges()
         if self._filter is not None:
             kernel.apply_filter(self._filter)
@@ -128,7 +128,7 @@ class Namespaces(Walls):
 
 
 class Landlock(Walls):
-    """Files by Landlock, everything else by a filter: no sockets, no signals, no processes beside the one."""
+    """Walls of Landlock, for files, and a filter for the rest: no sockets, no signals, no further processes."""
 
     filtered = True
 
@@ -145,7 +145,7 @@ class Landlock(Walls):
 
     @contextmanager
     def room(self, disk: int) -> Iterator[Room]:
-        """Make a temporary folder, removed afterwards with all that is in it."""
+        """Make a temporary folder, which is removed afterwards with all its contents."""
         folder = os.path.join(SHARED, f"grouprl-{os.urandom(8).hex()}")
         os.mkdir(folder, 0o700)
         try:
@@ -154,11 +154,11 @@ class Landlock(Walls):
             leftovers.remove(folder)
 
     def spill(self, room: Room, disk: int) -> Callable[[int], str]:
-        """Measure the folder, as nothing else limits all files together."""
+        """Return a function that measures the folder, because nothing else limits all files together."""
         return partial(leftovers.too_much, room.folder, disk)
 
     def enter(self, room: Room) -> None:
-        """Give up every right, then submit to rules and filter."""
+        """Give up every privilege, then apply the rules and the filter."""
         rights = self._rights | {room.folder: kernel.all_rights(kernel.landlock_version())}
         rules = kernel.landlock_rules(rights)
         kernel.drop_privileges()
@@ -168,7 +168,7 @@ class Landlock(Walls):
 
 
 class Bare(Walls):
-    """No walls: limits alone hold."""
+    """No walls: only the limits apply."""
 
     def __init__(self, packages: tuple[str, ...]) -> None:
         self.packages = packages
@@ -176,11 +176,11 @@ class Bare(Walls):
     room = Landlock.room
 
     def enter(self, room: Room) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no walls to enter."""
 
 
 def readable(packages: tuple[str, ...]) -> list[str]:
-    """Return what Python needs to run, and further folders: real folders and files, none of which lies in another.
+    """Return the paths that Python needs, and further folders: real folders and files, none inside another.
 
     Raises:
         OSError: if one of them is the whole disk.
@@ -194,14 +194,14 @@ def readable(packages: tuple[str, ...]) -> list[str]:
         if not any(_inside(path, other) for other in found):
             found.append(path)
     if "/" in found:
-        raise OSError("/ cannot be shown: everything lies in it")
+        raise OSError("/ cannot be shown: it contains everything")
     return found
 
 
 def inside_places(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return where each readable path is shown in a root of its own: further packages under a name of their own.
+    """Return the path of each readable path in the new root, where further packages have names of their own.
 
-    So they may lie anywhere, below the system's temporary folder too, which is another one inside.
+    So they may be anywhere outside, even below the system's temporary folder, which is replaced inside.
     """
     own = readable(())
     further = [path for path in readable(packages) if path not in own]
@@ -209,14 +209,14 @@ def inside_places(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def shown_at(path: str, places: Mapping[str, str]) -> str:
-    """Return where a path is shown that lies in one of `places`."""
+    """Return the path inside of a path within one of `places`."""
     whole = os.path.abspath(path)
     shown = next(real for real in places if _inside(whole, real))
     return places[shown] + whole[len(shown) :]
 
 
 def unused(name: str, places: Collection[str]) -> str:
-    """Return `name`, or a name like it, below which nothing is shown and which is not shown itself."""
+    """Return `name`, or a variant of it that neither is a place nor contains one."""
     while any(_inside(place, name) or _inside(name, place) for place in places):
         name += "-run"
     return name
@@ -227,7 +227,7 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def _new_root(shown: Mapping[str, str], own: Sequence[str]) -> None:
-    """Replace all mounts by a root in memory: these paths, read-only, where they are shown; devices; empty folders."""
+    """Replace all mounts by a root in memory with the paths in `shown` (read-only), devices and empty folders."""
     kernel.mount("", "/", kernel.RECURSIVE | kernel.PRIVATE)
     links = {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
     trees = {place: kernel.copy_tree(path) for path, place in shown.items()}
@@ -246,7 +246,7 @@ def _new_root(shown: Mapping[str, str], own: Sequence[str]) -> None:
     kernel.pivot_root(".", ".")
     kernel.unmount(".")
     os.chdir("/")
-    os.utime("/", (EPOCH, EPOCH))  # what `ls` says of the parent of a run's folder is the same in every process
+    os.utime("/", (EPOCH, EPOCH))  # so that `ls` lists the same parent of a run's folder in every process
     kernel.mount("", "/", kernel.REMOUNT | kernel.READ_ONLY | kernel.NO_SUID)
 
 

@@ -25,7 +25,7 @@ _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_DROP, _SUBREAPER, _NO_NEW_
 _SECCOMP_FILTER = 2
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, IOCTL_DEVICE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
-"""Rights of Landlock on files."""
+"""Landlock's access rights to files."""
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NET_BIND_CONNECT, _SCOPE_SOCKETS_SIGNALS = 0x3, 0x3
 
@@ -58,7 +58,7 @@ def mount(kind: str, target: str, flags: int, options: str = "") -> None:
 
 
 def unmount(target: str) -> None:
-    """Take a mount away as soon as nobody uses it."""
+    """Remove a mount as soon as it is no longer in use."""
     _checked(_libc.umount2(target.encode(), ctypes.c_int(DETACH)), f"umount {target}")
 
 
@@ -69,7 +69,7 @@ def pivot_root(new: str, old: str) -> None:
 
 
 def copy_tree(path: str, *, devices: bool = False) -> int:
-    """Return a descriptor of a read-only copy of what is mounted at and below `path`, not yet attached anywhere."""
+    """Return a descriptor of a detached, read-only copy of the mounts at and below `path`."""
     flags = _CLONE_TREE | _CLOSE_ON_EXEC | _ALL_BELOW
     tree = _call(f"open_tree {path}", _OPEN_TREE, _HERE, path.encode(), flags)
     bits = _ATTRIBUTE_NO_SUID if devices else _ATTRIBUTE_READ_ONLY | _ATTRIBUTE_NO_SUID | _ATTRIBUTE_NO_DEVICES
@@ -79,7 +79,7 @@ def copy_tree(path: str, *, devices: bool = False) -> int:
 
 
 def attach_tree(tree: int, target: str) -> None:
-    """Attach what `copy_tree` returned."""
+    """Attach a copy that `copy_tree` returned."""
     _call(f"move_mount {target}", _MOVE_MOUNT, tree, b"", _HERE, target.encode(), _FROM_EMPTY_PATH)
     os.close(tree)
 
@@ -90,7 +90,7 @@ def die_with_parent(signal: int) -> None:
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Let other processes of the user look into this one, or not."""
+    """Allow or forbid other processes of the user to inspect this one."""
     _checked(_libc.prctl(_SET_DUMPABLE, ctypes.c_ulong(dumpable), 0, 0, 0), "prctl")
 
 
@@ -100,18 +100,18 @@ def adopt_orphans() -> None:
 
 
 def drop_privileges() -> None:
-    """Give up every capability for good, and with them whatever a set-user-id program could give back."""
+    """Give up every capability, irrevocably: not even a set-user-id program can restore them."""
     last = 63
     for number in range(last + 1):
         if _libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0) < 0:
-            break  # numbers that this kernel does not know, or a process that had no right to begin with
+            break  # the kernel does not know this number, or the process never had the right
     _checked(_libc.prctl(_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0), "prctl")
     header, nothing = struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", *[0] * 6)
     _checked(_libc.capset(header, nothing), "capset")
 
 
 def apply_filter(program: bytes) -> None:
-    """Install a filter of system calls, for good; needs `drop_privileges` before it."""
+    """Install a filter of system calls, irrevocably; call `drop_privileges` first."""
 
     class Program(ctypes.Structure):
         _fields_ = (("count", ctypes.c_ushort), ("filter", ctypes.c_char_p))
@@ -121,7 +121,7 @@ def apply_filter(program: bytes) -> None:
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock's interface; 0 where the kernel has none."""
+    """Return the version of Landlock's interface; 0 if the kernel has none."""
     found = _syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_long(0), ctypes.c_long(1))
     return max(0, int(found))
 
@@ -129,7 +129,7 @@ def landlock_version() -> int:
 def landlock_rules(allowed: dict[str, int]) -> int:
     """Return a descriptor of rules that allow the given rights below the given paths, and nothing else.
 
-    TCP is forbidden from version 4 on, signals to and abstract sockets of others from version 6 on.
+    TCP is forbidden from version 4 on; signals to other processes, and their abstract sockets, from version 6 on.
     """
     version = landlock_version()
     everything = all_rights(version)
@@ -151,10 +151,10 @@ def landlock_rules(allowed: dict[str, int]) -> int:
 
 
 def all_rights(version: int) -> int:
-    """Return every right that a version of Landlock knows."""
+    """Return all access rights of a version of Landlock."""
     return (1 << _RIGHTS_BY_ABI[min(version, 5)]) - 1
 
 
 def landlock_enter(rules: int) -> None:
-    """Submit to rules, for good; needs `drop_privileges` before it."""
+    """Apply the rules to this process, irrevocably; call `drop_privileges` first."""
     _call("landlock_restrict_self", _LANDLOCK_RESTRICT, rules, 0)

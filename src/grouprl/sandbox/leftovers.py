@@ -1,4 +1,4 @@
-"""What a program leaves in its folder: looked through, measured and removed, however deep, many or odd it is.
+"""Searching, measuring and removing the files that a program leaves, however deep, numerous or odd they are.
 
 A program may nest folders deeper than a path can be long, so nothing here recurses or builds long paths.
 """
@@ -11,11 +11,11 @@ import stat
 from collections.abc import Iterator
 
 MOST_FILES = 256
-"""Files that are handed out."""
+"""Most files that are returned."""
 MOST_ENTRIES = 1024
-"""Names that a program may have in its folder on a disk: removing more would keep the next program waiting."""
+"""Most entries in a program's folder on a disk: removing more would delay the next program."""
 DEEPEST = 64
-"""Folders below folders that are looked into for files to hand out."""
+"""Depth of nested folders to which files are searched for."""
 
 
 def new_files(folder: str, given: dict[str, bytes], most: int) -> tuple[dict[str, bytes], bool]:
@@ -31,7 +31,7 @@ def new_files(folder: str, given: dict[str, bytes], most: int) -> tuple[dict[str
         try:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             name.encode()
-        except (OSError, UnicodeEncodeError):  # made unreadable, or named with bytes that are no text
+        except (OSError, UnicodeEncodeError):  # unreadable, or with a name that is not text
             return found, True
         with open(source, "rb") as opened:
             content = opened.read(most + 1)
@@ -45,7 +45,7 @@ def new_files(folder: str, given: dict[str, bytes], most: int) -> tuple[dict[str
 
 
 def entries(folder: str) -> Iterator[tuple[str, int] | None]:
-    """Yield (path, mode) of everything below a folder in order; None where something cannot be looked into."""
+    """Yield (path, mode) of everything below a folder in order; None for a folder that cannot be read."""
     waiting = [(folder, 0)]
     while waiting:
         where, depth = waiting.pop()
@@ -71,9 +71,9 @@ def entries(folder: str) -> Iterator[tuple[str, int] | None]:
 
 
 def too_much(folder: str, most: int, process: int) -> str:
-    """Return in words why the files of a process take more than `most` bytes or too many names; else "".
+    """Return a message if a process's files take more than `most` bytes or are too many; else "".
 
-    Counts what is in the folder, and what was removed and is still open or in use.
+    The count includes removed files that are still open or mapped.
     """
     used, names = 0, 0
     for size in _sizes(folder):
@@ -88,7 +88,7 @@ def too_much(folder: str, most: int, process: int) -> str:
 
 
 def _sizes(folder: str) -> Iterator[int]:
-    """Yield the bytes of everything below a folder, by descriptors of folders as their paths may be too long."""
+    """Yield the size in bytes of everything below a folder; works on descriptors, because paths may be too long."""
     for descriptor in _folders(folder):
         with os.scandir(descriptor) as entries:
             for entry in entries:
@@ -98,7 +98,7 @@ def _sizes(folder: str) -> Iterator[int]:
 
 
 def _folders(folder: str) -> Iterator[int]:
-    """Yield an open descriptor of a folder and of all below it, one after the other; each is closed afterwards."""
+    """Yield an open descriptor of a folder and of each folder below it in turn; each is closed afterwards."""
     waiting = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)]
     try:
         while waiting:
@@ -128,9 +128,9 @@ def _opened(folder: int, most: int) -> list[int]:
 
 
 def _removed(folder: str, process: int) -> dict[tuple[int, int], int]:
-    """Return the sizes of files of a process that have no name any more: open ones, and those it has mapped.
+    """Return the sizes of a process's files that no longer have a name but are still open or mapped.
 
-    How large a mapped one is cannot be seen: it counts for as much as the largest can be.
+    The size of a mapped file is unknown: it counts as the largest possible one.
     """
     device, found = os.stat(folder).st_dev, {}
     for thread in _listed(f"/proc/{process}/task"):
@@ -157,7 +157,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder and all below it. What lies so deep that its path grows long is first moved up."""
+    """Remove a folder and everything below it; folders so deep that their paths grow long are first moved up."""
     waiting, emptied, moved = [folder], [], 0
     while waiting:
         where = waiting.pop()
@@ -168,7 +168,7 @@ def remove(folder: str) -> None:
                 os.rmdir(path)  # most are empty
                 continue
             with contextlib.suppress(OSError):
-                os.chmod(path, 0o700)  # what is not open to its owner can neither be looked into nor moved
+                os.chmod(path, 0o700)  # without these permissions its owner can neither list nor move it
             if len(path) > LONG:
                 moved += 1
                 above = f"{folder}.{moved}"
@@ -182,11 +182,11 @@ def remove(folder: str) -> None:
 
 
 LONG = 1024
-"""Characters of a path; the system's limit is 4096, and a name has at most 255."""
+"""Length of a path, in characters, from which folders are moved up; the system allows 4096, and 255 for a name."""
 
 
 def _emptied_of_files(folder: str) -> list[str]:
-    """Remove what is no folder from a folder; return the names of the folders in it."""
+    """Remove everything but folders from a folder; return the names of those folders."""
     names: list[str] = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in list(entries):

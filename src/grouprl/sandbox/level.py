@@ -1,4 +1,4 @@
-"""How well runs are contained: the levels in order, and what each one does not contain, in words."""
+"""The levels of containment in order, and descriptions of what each of them contains and lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 LevelName = Literal["namespaces", "landlock", "rlimits"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
-"""Best first."""
+"""The levels, best first."""
 
 _LIMITS = (
     "wall-clock and processor time, memory, file size and open files of a process, output",
@@ -32,7 +32,7 @@ CONTAINS: Mapping[LevelName, tuple[str, ...]] = {
 LACKS: Mapping[LevelName, tuple[str, ...]] = {
     "namespaces": (),
     "landlock": (
-        "names, sizes and times of files elsewhere can be asked for one by one (not their contents, not lists)",
+        "names, sizes and times of other files can be queried one by one (not their contents, not lists)",
         "the size of all files together, on the disk that holds temporary folders",
     ),
     "rlimits": (
@@ -45,32 +45,32 @@ LACKS: Mapping[LevelName, tuple[str, ...]] = {
 _ALWAYS = (
     "memory is limited for each process, not for all of them together",
     "processor caches and load: it competes with everything else on the machine",
-    "holes in the kernel: what is no virtual machine shares it",
+    "holes in the kernel, which is shared with the machine: this is not a virtual machine",
 )
-_UNFILTERED = "system calls are not filtered, as libseccomp is not installed: old corners of the kernel, and vsock"
+_UNFILTERED = "system calls are not filtered, as libseccomp is not installed: obscure parts of the kernel, and vsock"
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level that was tried out on this machine."""
+    """A level of containment that works on this machine."""
 
     name: LevelName
     filtered: bool = True
     """Whether system calls are filtered."""
     refused: Mapping[LevelName, str] = field(default_factory=dict)
-    """Better levels, and why this machine does not allow them."""
+    """Reasons why this machine does not allow the better levels, by level."""
 
     @property
     def contains(self) -> tuple[str, ...]:
-        """What is contained, in words."""
+        """Descriptions of what is contained."""
         return CONTAINS[self.name]
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What is not contained, in words."""
+        """Descriptions of what is not contained."""
         unfiltered = () if self.filtered or self.name == "rlimits" else (_UNFILTERED,)
         return (*LACKS[self.name], *unfiltered, *_ALWAYS)
 
     def reaches(self, wanted: LevelName) -> bool:
-        """Return whether this level is at least the one that is wanted."""
+        """Return whether this level is at least as good as `wanted`."""
         return LEVELS.index(self.name) <= LEVELS.index(wanted)

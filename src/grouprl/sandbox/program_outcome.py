@@ -1,4 +1,4 @@
-"""What a run may use, and what came of it."""
+"""The limits of a run, and its outcome."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing_extensions import Self, TypedDict
 from grouprl.sandbox.folder import FolderEntry, Plain
 
 Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused", "starved"]
-"""Why a run ended.
+"""The reason why a run ended.
 
-ok: exit status 0. error: another exit status, or an exception. timeout: its time used up. memory: it ended with a
-MemoryError. output: it printed more than allowed. killed: by a signal, its own or another's, or because its files took
-more than allowed. refused: the code was not run at all. starved: the machine gave it too little processor time
-before the wall-clock limit. Code cannot cause the last two by what it does.
+ok: exit status 0. error: another exit status, or an exception. timeout: its time was used up. memory: it ended with a
+MemoryError. output: it printed more than allowed. killed: by its own or another's signal, or because its files took
+more than allowed. refused: the code was never run. starved: the machine gave it too little processor time before the
+wall-clock limit. Code cannot cause the last two by its actions.
 """
 
 
@@ -35,7 +35,7 @@ class PlainLimits(TypedDict):
 
 
 class RunRequest(TypedDict, total=False):
-    """What the fork server is to run; `code`, or the command `argv`."""
+    """A request to the fork server to run `code`, or the command `argv`."""
 
     code: str
     argv: list[str]
@@ -49,36 +49,36 @@ class RunRequest(TypedDict, total=False):
 
 PATIENCE = 8.0
 SLACK = 1.0
-"""Seconds of processor time beyond `seconds` that are allowed by default: that limit is only a safeguard."""
+"""Seconds of processor time that are allowed beyond `seconds` by default: that limit is only a safeguard."""
 
 
 class Limits(pydantic.BaseModel):
-    """What one run may use."""
+    """The limits of one run."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     seconds: float = Field(5.0, gt=0, le=3600)
-    """Time of the program: that of a clock on the wall without what it waited for a processor, as far as the system
+    """Time limit of the program: wall-clock time without the time it waited for a processor, as far as the system
     counts that."""
     wall: float | None = Field(None, gt=0, le=36_000)
-    """Time of the clock on the wall after which a run is given up as `starved` that has not had its `seconds`; None:
-    eight times as much."""
+    """Wall-clock time after which a run that has not had its `seconds` is given up as `starved`; None for eight times
+    `seconds`."""
     cpu: float | None = Field(None, gt=0, le=3600)
-    """Processor time of each process, in whole seconds, rounded up; None: a second more than `seconds`, which
-    end a program first that does nothing but compute."""
+    """Processor time of each process, in seconds, rounded up; None for one second more than `seconds`, so that
+    `seconds` first ends a program that only computes."""
     memory_mb: int = Field(256, ge=64, le=1 << 20)
-    """Address space of each process, in MiB; Python itself takes about 30."""
+    """Address space of each process, in MiB; Python itself takes about 30 MiB."""
     disk_mb: int = Field(16, ge=1, le=1 << 14)
-    """Size of a file, and of all files together, in MiB."""
+    """Most MiB of a single file, and of all files together."""
     output_kb: int = Field(64, ge=1, le=1 << 14)
-    """Standard output, and as much again of standard error, in KiB."""
+    """Most KiB of standard output, and separately of standard error."""
     processes: int = Field(16, ge=1, le=4096)
-    """Processes and threads at a time."""
+    """Most processes and threads at a time."""
 
     @pydantic.model_validator(mode="after")
     def _has_its_seconds(self) -> Self:
         if self.wall is not None and self.wall < self.seconds:
-            raise ValueError(f"'wall' is {self.wall:g} and 'seconds' {self.seconds:g}: a run may take its seconds")
+            raise ValueError(f"'wall' is {self.wall:g} and 'seconds' is {self.seconds:g}; it must be at least that")
         return self
 
     def plain(self) -> PlainLimits:
@@ -96,18 +96,18 @@ class Limits(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class ProgramOutcome:
-    """What came of a run. All of it was under the program's control: believe nothing that it says about itself."""
+    """The outcome of a run. The program controlled its output and files: trust nothing that it says about itself."""
 
     why: Why
-    """Why the run ended."""
+    """The reason why the run ended."""
     stdout: str = ""
     """Standard output, decoded as UTF-8; invalid bytes become the replacement character."""
     stderr: str = ""
-    """Standard error, decoded likewise."""
+    """Standard error, decoded in the same way."""
     stdout_cut: bool = False
-    """Whether standard output was longer than what is kept."""
+    """Whether standard output was truncated."""
     stderr_cut: bool = False
-    """Whether standard error was longer than what is kept."""
+    """Whether standard error was truncated."""
     returncode: int | None = None
     """Exit status, or minus the number of the signal that ended the program; None if it was stopped."""
     seconds: float = 0.0
@@ -117,14 +117,14 @@ class ProgramOutcome:
     cpu: float = 0.0
     """Processor time of the program and its children."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Regular files that it created or changed in its folder, by relative name."""
+    """Regular files that the program created or changed in its folder, by relative name."""
     files_cut: bool = False
-    """Whether files were left out, because there were too many or they could not be read."""
+    """Whether files were left out because they were too many or unreadable."""
     folder: Mapping[str, FolderEntry] | None = None
-    """The contents of its folder, if it was given one; None if they cannot be kept, for the reason in `too_large`."""
+    """The contents of the folder that the program was given, if any; None if they cannot be kept (see `too_large`)."""
     too_large: str = ""
-    """Why the folder cannot be kept, in words; else empty."""
+    """The reason why the folder cannot be kept; else empty."""
     what: str = ""
-    """What was refused, or why the program was killed, in words; else empty."""
+    """The reason why the run was refused or the program killed; else empty."""
     lost: bool = False
-    """Whether the fork server ended or fell silent during the run, by the program's doing or the machine's."""
+    """Whether the fork server ended or stopped answering during the run, because of the program or the machine."""

@@ -1,4 +1,4 @@
-"""How a task or a tool runs model-written code: limits, and the lowest level of containment that will do."""
+"""Settings for the model-written code of a task or tool: limits, and the lowest acceptable level of containment."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class SandboxSettings(Limits):
     """The option `sandbox` of tasks."""
 
     allow: LevelName = Field("landlock")
-    """Lowest level of containment that will do; `rlimits` lets code read and write what the user may."""
+    """Lowest acceptable level of containment; `rlimits` lets code read and write whatever the user may."""
 
     def run(self, code: str, *, stdin: str = "", files: Mapping[str, str | bytes] | None = None) -> ProgramOutcome:
-        """Run code under these settings (`Sandbox.run`)."""
+        """Run code under these settings; see `Sandbox.run`."""
         return run(code, stdin=stdin, files=files, limits=self, allow=self.allow)

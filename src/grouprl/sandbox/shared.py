@@ -1,4 +1,4 @@
-"""The sandboxes of this process: one for each lowest level that will do, started at the first run."""
+"""The sandboxes of this process: one for each lowest acceptable level, started at its first run."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def active(allow: LevelName = "landlock") -> Level:
     """Return the level at which `run` runs on this machine.
 
     Raises:
-        InputError: if the machine allows no level that will do.
+        InputError: if the machine allows no acceptable level.
     """
     return _shared(allow, os.getpid()).level
 
 
 @lru_cache(maxsize=8)
 def _shared(allow: LevelName, process: int) -> Sandbox:
-    """A sandbox is not shared with a fork of the process: their requests would mix."""
+    """Return the sandbox of a process; a fork gets another one, because their requests would mix."""
     return Sandbox(allow)

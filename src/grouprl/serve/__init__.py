@@ -1,4 +1,4 @@
-"""Serving a policy: requests of many clients sampled together, their exact tokens recorded."""
+"""Serving a policy: the requests of many clients are sampled together and their exact tokens recorded."""
 
 from grouprl.serve.joint_sampling import BatchedSampling, SampleJob, ServedTurn
 from grouprl.serve.retention import Retention

@@ -1,4 +1,4 @@
-"""The likeliest tokens in the place of each sampled one, by a forward pass over what was sampled."""
+"""The likeliest tokens at the position of each sampled token, by a forward pass over the completion."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 Alternatives = list[list[tuple[int, float]]]
-"""[T] for each token the likeliest ones in its place with their log-probs, the likeliest first."""
+"""For each of the T tokens, the likeliest tokens at its position with their log-probs, likeliest first."""
 
 
 @torch.no_grad()
 def alternatives(
     policy: TokenPolicy, prompt_ids: Sequence[int], ids: Sequence[int], temperature: float, k: int, grammar: str = ""
 ) -> Alternatives:
-    """Return the `k` likeliest tokens in the place of each of `ids`, at `temperature` and before top-p.
+    """Return the `k` likeliest tokens at the position of each of `ids`, at `temperature` and before top-p.
 
-    Under a grammar fewer, where it allows fewer.
+    There are fewer where a grammar allows fewer.
     """
     found: Alternatives = []
     held = Constraints(policy, [Request(tuple(prompt_ids), 1, grammar=Grammar(grammar))]) if grammar else None
@@ -46,7 +46,7 @@ def _possible(tokens: list[int], logps: list[float]) -> list[tuple[int, float]]:
 
 
 def _held(constraints: Constraints, logits_cv: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
-    """Return logits [C,V] as they were sampled from: masked by the grammar in each token's place."""
+    """Return the logits [C,V] that were sampled from, with the grammar's mask at each position."""
     row_r, rows = torch.zeros(1, dtype=torch.long), list[torch.Tensor]()
     for logits_v, token in zip(logits_cv.split(1), ids, strict=False):
         rows.append(constraints.mask(logits_v, row_r))

@@ -1,4 +1,4 @@
-"""The grammar that a request's answer is held to: JSON under its schema, or calls of its tools."""
+"""The grammar that a request imposes on its answer: JSON under its schema, or calls of its tools."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ABSENT = "without the package llguidance (pip install 'grouprl[grammar]')"
 
 
 def answer_grammar(policy: TokenPolicy, form: Form, request: ChatRequest, opened: bool) -> str:
-    """Return the grammar of an answer in the policy's syntax; '' where any text will do.
+    """Return the grammar of an answer in the policy's syntax; '' if any text is allowed.
 
-    `opened`: the prompt ends where thinking begins. Thinking in front of the answer is held to nothing but its end.
+    With `opened`, the prompt ends with the start of thinking. Thinking before the answer is free, but it has to end.
 
     Raises:
-        Refusal: the extra is not installed, the syntax of calls has no grammar, or the schema is beyond llguidance.
+        Refusal: if the extra is missing, the syntax of calls has no grammar, or llguidance cannot express the schema.
     """
     if request.response_format is None and request.tool_choice.kind != "required":
         return ""
@@ -39,12 +39,12 @@ def answer_grammar(policy: TokenPolicy, form: Form, request: ChatRequest, opened
     lark = lark_of(turn, single_tokens(policy.tokenizer))
     if wrong := grammar_error(policy, lark):
         what = wrong.partition("\n")[0].partition("): ")[2] or wrong
-        raise Refusal(f"{about} = a schema that cannot be held to: {what[:300]}", about)
+        raise Refusal(f"{about} = a schema that cannot be enforced: {what[:300]}", about)
     return lark
 
 
 def _turn(form: Form, request: ChatRequest) -> GrammarPart:
-    """Return what stands behind thinking: a call, JSON, or one of both where the policy may choose."""
+    """Return the grammar of a turn after thinking: a call, JSON, or either if the policy may choose."""
     choice, schema = request.tool_choice, request.response_format
     tools = [tool for tool in request.tools if choice.name in ("", tool["function"]["name"])]
     calls = () if not tools or choice.kind == "none" else (calls_grammar(form, tools, several=choice.several),)
@@ -56,7 +56,7 @@ def _turn(form: Form, request: ChatRequest) -> GrammarPart:
 
 
 def _thinking(policy: TokenPolicy, form: Form, opened: bool) -> tuple[GrammarPart, ...]:
-    """Return thinking in front of a turn: there must be an end of it where it was begun, there may be some else."""
+    """Return the grammar of thinking before a turn: it must end if the prompt began it, and is optional otherwise."""
     begin, end = thinking_signs(form)
     template = str(getattr(policy.tokenizer, "chat_template", None) or "")
     rest = (Until(end.strip()), Pattern("[ \\n]{0,3}")) if end.strip() else ()

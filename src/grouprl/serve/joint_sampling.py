@@ -1,7 +1,7 @@
-"""Sampling completions for requests that come at any time: all open ones are sampled together, stretch by stretch.
+"""Sampling completions for requests that arrive at any time: all open ones are sampled together, in stretches.
 
-Requests that arrive while others are being sampled join at the next stretch. What is sampled depends on the request and
-its seed alone, not on its neighbours: each stretch has a seed of its own, and stretches begin at fixed positions.
+Requests that arrive while others are being sampled join at the next stretch. A completion depends on its request and
+seed alone, not on its neighbours: each stretch has its own seed, and stretches begin at fixed positions.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 STRETCH = 32
-"""Tokens sampled before requests may join, streams are told, and stop texts are looked for."""
+"""Number of tokens sampled before requests may join, streams are updated and stop texts are searched for."""
 LONGEST_HALF = 4 * STRETCH
-"""Tokens after which what looks like half a character is none."""
+"""Number of tokens after which an apparently incomplete character counts as complete."""
 
 
 @dataclass(frozen=True)
 class SampleJob:
-    """One completion to be sampled."""
+    """A request for one completion."""
 
     prompt_ids: tuple[int, ...]
     budget: int
     seed: int
     temperature: float = 1.0
-    """0: the most probable token each time; log-probs are then those at temperature 1."""
+    """Sampling temperature; 0 takes the most probable token each time, with log-probs at temperature 1."""
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
     grammar: str = ""
-    """What the completion may be; '': anything."""
+    """Grammar of the completion; '' for none."""
     told: Callable[[str], None] | None = None
-    """Called with more of the text, as soon as no stop text can begin in it."""
+    """Called with further text as soon as no stop text can begin in it."""
 
 
 @dataclass(frozen=True)
 class ServedTurn:
-    """A completion: tokens with their log-probs, and the text before a stop text; `ended` by an end token or a stop."""
+    """A completion: tokens with log-probs, and the text before a stop text; `ended` by an end token or a stop text."""
 
     ids: tuple[int, ...]
     logp: tuple[float, ...]
@@ -63,29 +63,29 @@ class _OpenSession:
     logp: list[float] = field(default_factory=list)
     told: int = 0
     text: str = ""
-    """What the first `read` tokens say, as far as it is settled."""
+    """Text of the first `read` tokens, as far as later tokens cannot change it."""
     read: int = 0
     start: int = 0
-    """Where the tokens begin that are decoded with the next ones, as a character may consist of several."""
+    """Position of the first token that is decoded again with the next ones: a character may take several tokens."""
 
 
 class BatchedSampling:
-    """A thread that samples for all clients; `at_once` bounds the completions that are sampled at the same time.
+    """A thread that samples for all clients; `at_once` limits the completions that are sampled at the same time.
 
-    Every completion comes from `sampler`; None: the engine of this process.
+    Every completion comes from `sampler`, or from the engine of this process if that is None.
     """
 
     def __init__(self, policy: TokenPolicy, at_once: int = 64, sampler: RunSampler | None = None) -> None:
         self.policy, self.at_once = policy, at_once
         self.sampler: RunSampler = sampler or local_engine(policy)
         self.largest = 0
-        """Most completions that were written together so far."""
+        """Largest number of completions that were sampled together so far."""
         self._queue: queue.Queue[_OpenSession | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
         self._thread.start()
 
     def sample(self, line: SampleJob) -> Future[ServedTurn]:
-        """Ask for a completion; a future that is cancelled is sampled no further."""
+        """Request a completion; cancelling its future stops its sampling."""
         future: Future[ServedTurn] = Future()
         self._queue.put(_OpenSession(line, future))
         return future
@@ -118,7 +118,7 @@ class BatchedSampling:
             each.future.cancel()
 
     def _stretch(self, active: list[_OpenSession]) -> list[_OpenSession]:
-        """Sample a stretch for every open completion; those sampled alike go together."""
+        """Sample a stretch of every open completion; those with the same settings form one batch."""
         alike: dict[tuple[bool, float], list[_OpenSession]] = defaultdict(list)
         for each in active:
             alike[each.line.temperature == 0, each.line.top_p].append(each)
@@ -129,7 +129,7 @@ class BatchedSampling:
                 if len(group) == 1:
                     _fail(group[0], error)
                 else:
-                    for each in group:  # one request's failure is its own
+                    for each in group:  # a failure must not affect other requests
                         self._stretch([each])
         return active
 
@@ -158,7 +158,7 @@ class BatchedSampling:
                 _fail(each, error)
 
     def _look(self, each: _OpenSession, before: int) -> None:
-        """Finish a completion that ended, and tell what is new of one that is streamed."""
+        """Finish a completion that has ended, and pass on the new text of a streamed one."""
         line, looked = each.line, len(each.text)
         text = self._text_so_far(each)
         found = [at for at in (text.find(stop, max(0, looked - len(stop))) for stop in line.stop) if at >= 0]
@@ -176,10 +176,10 @@ class BatchedSampling:
                 each.future.set_result(ServedTurn(tuple(each.ids), tuple(each.logp), text, ended))
 
     def _text_so_far(self, each: _OpenSession) -> str:
-        """Return the text of all tokens; those before the last two stretches are not decoded again."""
+        """Return the text of all tokens; tokens before the last two stretches are not decoded again."""
         known = self.policy.decode(each.ids[each.start : each.read])
         seen = self.policy.decode(each.ids[each.start :])
-        if not seen.startswith(known):  # a tokenizer whose texts depend on what comes later
+        if not seen.startswith(known):  # with this tokenizer later tokens change earlier text
             return str(self.policy.decode(each.ids))
         text = each.text + seen[len(known) :]
         if not seen.endswith("\ufffd") or len(each.ids) - each.start > LONGEST_HALF:
@@ -187,7 +187,7 @@ class BatchedSampling:
         return text
 
     def _tell(self, each: _OpenSession, told: Callable[[str], None], text: str, over: bool) -> None:
-        """Tell what is new of a text, up to where a stop text or a character may have begun."""
+        """Pass on the new part of a text, up to the possible start of a stop text or an incomplete character."""
         held = 0 if over else max((_begun(text, stop) for stop in each.line.stop), default=0)
         sure = text[: len(text) - held].rstrip("\ufffd" if not over else "")
         if len(sure) > each.told:
@@ -195,7 +195,7 @@ class BatchedSampling:
             each.told = len(sure)
 
     def _cut(self, each: _OpenSession, before: int) -> None:
-        """Drop the tokens behind the one that completes a stop text."""
+        """Drop the tokens after the one that completes a stop text."""
 
         def holds_a_stop(length: int) -> bool:
             text = self.policy.decode(each.ids[:length])
@@ -212,5 +212,5 @@ def _fail(each: _OpenSession, error: Exception) -> None:
 
 
 def _begun(text: str, stop: str) -> int:
-    """Return how many characters at the end of `text` may be the beginning of `stop`."""
+    """Return the number of characters at the end of `text` that may begin `stop`."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

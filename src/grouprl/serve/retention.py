@@ -1,4 +1,4 @@
-"""Retention of what may be needed again, within bounds: per key, by age, and in all."""
+"""Retention of things that may be needed again, limited per key, by age and in total."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Retainable(Protocol):
-    """What is kept: a numbered thing that was used at some time and takes some room."""
+    """A thing that can be retained; it has a number, a time of its last use, and a size."""
 
     number: int
     used: float
@@ -21,22 +21,22 @@ K = TypeVar("K", bound=Retainable)
 
 @dataclass(frozen=True)
 class Retention:
-    """How much is kept."""
+    """The limits of retention."""
 
     seconds: float = 3600.0
-    """After its last use."""
+    """Seconds for which a thing is retained after its last use."""
     cost: int = 256 * 2**20
-    """Bytes in all, about."""
+    """Approximate total size of retained things, in bytes."""
     keys: int = 4096
-    """API keys of which anything is kept."""
+    """Most API keys with retained things."""
 
 
 @dataclass
 class _KeyRetained(Generic[K]):
-    """What is kept for one key, the least recently used first."""
+    """The retained things of one key, least recently used first."""
 
     things: OrderedDict[int, tuple[K, bytes, int]] = field(default_factory=OrderedDict)
-    """By number: the thing, the mark under which it is found, what it cost when it was put here."""
+    """By number: the thing, the mark under which it is found, and its size when it was added."""
     marks: dict[bytes, dict[int, K]] = field(default_factory=dict)
     next: int = 0
     cost: int = 0
@@ -61,31 +61,31 @@ class _KeyRetained(Generic[K]):
 
 
 class Retained(Generic[K]):
-    """What is kept for all keys. Where room is short, the key that takes most loses what it used least recently."""
+    """The retained things of all keys. If space runs out, the largest key loses its least recently used thing."""
 
     def __init__(self, keeping: Retention) -> None:
         self.keeping, self.cost = keeping, 0
         self._shelves: OrderedDict[str, _KeyRetained[K]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many things are kept."""
+        """Return the number of retained things."""
         self._expire()
         return sum(len(shelf.things) for shelf in self._shelves.values())
 
     def of(self, key: str) -> list[K]:
-        """Return what is kept for a key, by number."""
+        """Return the retained things of a key, by number."""
         self._expire()
         shelf = self._shelves.get(key)
         return [] if shelf is None else [shelf.things[number][0] for number in sorted(shelf.things)]
 
     def marked(self, key: str, mark: bytes) -> list[K]:
-        """Return what is kept for a key under a mark."""
+        """Return the retained things of a key with a mark."""
         self._expire()
         shelf = self._shelves.get(key)
         return [] if shelf is None else list(shelf.marks.get(mark, {}).values())
 
     def holds(self, key: str, thing: K) -> bool:
-        """Return whether this very thing is kept."""
+        """Return whether this very object is retained."""
         shelf = self._shelves.get(key)
         return shelf is not None and thing.number in shelf.things and shelf.things[thing.number][0] is thing
 
@@ -95,7 +95,7 @@ class Retained(Generic[K]):
         return 0 if shelf is None else shelf.next
 
     def put(self, key: str, mark: bytes, thing: K) -> None:
-        """Keep a thing, or keep it on under its new mark; others may have to go."""
+        """Retain a thing, or change the mark of a retained one; others may be dropped to make room."""
         shelf = self._shelves.setdefault(key, _KeyRetained())
         self._shelves.move_to_end(key)
         before = shelf.cost
@@ -110,7 +110,7 @@ class Retained(Generic[K]):
             self.cost -= self._shelves.popitem(last=False)[1].cost
 
     def _expire(self) -> None:
-        """Drop what was not used for too long; the key that was used least recently stands first."""
+        """Drop things that were unused for too long; keys are ordered by their last use, oldest first."""
         end = time.monotonic() - self.keeping.seconds
         for key in list(self._shelves):
             shelf = self._shelves[key]

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 NOBODY = Example("served", "")
 Messages = Sequence[JsonMapping]
 Variables = JsonMapping
-"""What a request sets in the chat template."""
+"""Variables that a request sets in the chat template."""
 
 
 @dataclass(eq=False)
 class Row:
-    """One conversation as the policy sees it: `ids` are the tokens behind the prompt, `mask` says which it sampled."""
+    """One conversation as the policy sees it: `ids` are the tokens after the prompt, `mask` marks the sampled ones."""
 
     number: int
     tools: Messages
@@ -46,15 +46,15 @@ class Row:
     logp: list[float] = field(default_factory=list)
     turns: int = 0
     used: float = 0.0
-    """When the row was last continued, in seconds of a clock that never goes back."""
+    """Time of the last continuation of the row, in seconds of a monotonic clock."""
     cost: int = 0
-    """Bytes that keeping it takes, about."""
+    """Approximate size of the row in memory, in bytes."""
     variables: Variables = field(default_factory=dict)
     talk: Context | None = None
-    """The conversation as the chat template sees it, by which it is judged whether the template rewrites it."""
+    """The conversation as the chat template sees it, to detect whether the template rewrites earlier turns."""
 
     def as_json(self) -> JsonObject:
-        """Return the row as plain data."""
+        """Return the row as JSON data."""
         return {
             "row": self.number,
             "turns": self.turns,
@@ -68,27 +68,27 @@ class Row:
 
 @dataclass(frozen=True)
 class Requested:
-    """Where a request continues: its row with its turns so far (None: it begins one), all tokens, and the new ones."""
+    """The row that a request continues, with its turns so far (None if it begins one), all tokens and the new ones."""
 
     row: Row | None
     turns: int
     context: list[int]
     seen: list[int]
     opened: bool = False
-    """Whether the completion begins inside of thinking."""
+    """Whether the completion begins inside thinking."""
     talk: Context | None = None
     """The conversation as the chat template sees it, up to the completion."""
 
 
 class ServedRows:
-    """The rows of every client, by API key. Nothing is kept of a client without one.
+    """The rows of all clients, by API key. Rows of a client without a key are not retained.
 
-    A request whose messages begin with all that a row holds, the last completion included, continues that row: the
-    tokens sampled before stay as they were sampled, and only what is new is encoded. Any other request begins a row.
-    Where the chat template rewrites what was said in earlier turns (it drops thinking, trims, moves tools), `history`
-    decides as `sampling.history` does in training: append keeps the row as it was written, split begins a row with what
-    the template makes of the messages, refuse refuses the request. With several completions to one request, each is a
-    row. What is kept is bounded (`Retention`); a record on disk has everything.
+    A request whose messages begin with all messages of a row, including the last completion, continues that row:
+    earlier tokens stay as they were sampled, and only the new messages are encoded. Any other request begins a row. If
+    the chat template rewrites earlier turns (it drops thinking, trims, moves tools), `history` decides as
+    `sampling.history` does in training: append keeps the row as it was written, split begins a row with the rewritten
+    messages, refuse refuses the request. If a request has several completions, each becomes a row. The number of
+    retained rows is limited (`Retention`); a record on disk has all of them.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class ServedRows:
         secret: bool = False,
         history: History = "append",
     ) -> None:
-        """Begin without rows; `secret` keys are written into the record as digests.
+        """Begin without rows; with `secret`, keys are written into the record as digests.
 
         Raises:
-            InputError: an unknown `history`.
+            InputError: if `history` is unknown.
         """
         self.policy, self.turn_text, self.secret = policy, TurnText(policy, history), secret
         self._shelves: Retained[Row] = Retained(keeping or Retention())
@@ -110,27 +110,27 @@ class ServedRows:
         self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
 
     def __len__(self) -> int:
-        """Return how many rows are kept."""
+        """Return the number of retained rows."""
         with self._lock:
             return len(self._shelves)
 
     @property
     def cost(self) -> int:
-        """Bytes that the rows take, about."""
+        """Approximate size of the rows, in bytes."""
         return self._shelves.cost
 
     def of(self, key: str) -> list[JsonObject] | None:
-        """Return the rows of a client as plain data; None if nothing is kept of it."""
+        """Return the rows of a client as JSON data; None if none are retained."""
         with self._lock:
             found = self._shelves.of(key)
             return None if not found else [row.as_json() for row in found]
 
     def request(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Requested:
-        """Return the row that these messages continue, and the tokens that the policy is to complete.
+        """Return the row that these messages continue, and the tokens for the policy to complete.
 
         Raises:
-            InputError: for texts that the tokenizer cannot encode, and for history that the template rewrites where
-                that is to be refused.
+            InputError: if the tokenizer cannot encode a text, or the template rewrites the past although `history` is
+                refuse.
         """
         with self._lock:
             row = self._going_on(key, messages, tools, variables)
@@ -143,22 +143,24 @@ class ServedRows:
             return going or self._begun(shown(messages, tools, variables))
 
     def _begun(self, observation: Observation) -> Requested:
-        """Return the request that begins a row."""
+        """Return a request that begins a new row."""
         prompt = self.turn_text.first(NOBODY, observation)
         ids = self.policy.encode_prompt(prompt)
         opened = self.turn_text.chat and opens_thinking(render_chat(self.policy.tokenizer, prompt))  # type: ignore[arg-type]
         return Requested(None, 0, ids, [], opened, Context("", 0, -1, prompt, []))
 
     def _continued(self, going: Requested, talk: Context, new: Observation) -> Requested | None:
-        """Return the request that continues a row; None where it begins one, as the template rewrites the past.
+        """Return a request that continues a row; None if it must begin one, because the template rewrites the past.
 
         Raises:
-            InputError: the same, where that is to be refused.
+            InputError: if the template rewrites the past although `history` is refuse.
         """
         onward = self.turn_text.onward(talk, new)
         if onward.refused:
             what = onward.refused.partition(". Set sampling.history")[0]
-            raise InputError(what, "a row holds what was sampled", "Serve with --history append (keep it) or split")
+            raise InputError(
+                what, "a row must keep the tokens that were sampled", "Serve with --history append (keep it) or split"
+            )
         if onward.text is None:
             return None
         seen = self.turn_text.encode([talk], [onward.text])[0]
@@ -176,8 +178,8 @@ class ServedRows:
         tools: Messages,
         variables: Variables,
     ) -> Row:
-        """Write a completion down: in the row that was requested, or in a new one where that has gone on since or is
-        gone."""
+        """Add a completion to the requested row, or to a new row if that one was continued or dropped in the
+        meantime."""
         with self._lock:
             row, seen = requested.row, requested.seen
             if row is None or row.turns != requested.turns or not self._shelves.holds(key, row):
@@ -200,7 +202,7 @@ class ServedRows:
             self._file.close()
 
     def _spoken(self, talk: Context | None, sampled: ServedTurn) -> Context | None:
-        """Return a conversation with the completion behind it; of its tokens the last one is kept."""
+        """Return a conversation with the completion appended; only the last of its tokens is stored."""
         if talk is None:
             return None
         branch = _branch(talk)
@@ -210,7 +212,7 @@ class ServedRows:
         return branch
 
     def _going_on(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Row | None:
-        """Return the row of which these messages are the longest continuation."""
+        """Return the longest row that these messages continue."""
         for mark in reversed(_marks(messages, tools, variables)[:-1]):
             rows = self._shelves.marked(key, mark)
             alike = [row for row in rows if list(row.tools) == list(tools) and row.variables == variables]
@@ -238,7 +240,7 @@ class ServedRows:
 
 
 def _marks(messages: Messages, tools: Messages, variables: Variables) -> list[bytes]:
-    """Return a mark of each beginning of a conversation, the empty one first; equal talk has equal marks."""
+    """Return a mark for each prefix of a conversation, from the empty one on; equal conversations have equal marks."""
     marks = [_digest(json.dumps([list(tools), dict(variables)], sort_keys=True))]
     for message in messages:
         calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
@@ -251,7 +253,7 @@ def _digest(text: str, before: bytes = b"") -> bytes:
 
 
 def _cost(row: Row) -> int:
-    """Return about how many bytes a row takes: an id, a mark and a log-prob per token, and its texts."""
+    """Return the approximate size of a row in bytes: an id, a mask and a log-prob per token, and its texts."""
     text = sum(len(message["content"]) + len(str(message.get("tool_calls", ""))) for message in row.said)
     tools = sum(len(str(tool)) for tool in row.tools) + len(str(row.variables))
     text += 0 if row.talk is None else len(row.talk.text) + sum(len(turn.action) for turn in row.talk.turns)
@@ -263,6 +265,6 @@ def _branch(talk: Context) -> Context:
 
 
 def shown(messages: Messages, tools: Messages, variables: Variables) -> Observation:
-    """Return messages as an observation; a policy without a chat template sees their contents one after another."""
+    """Return messages as an observation; a policy without a chat template sees their concatenated contents."""
     text = "".join(m["content"] for m in messages)
     return Observation(text, messages=tuple(messages), tools=tuple(tools), variables=variables)

@@ -1,4 +1,4 @@
-"""A policy as the backend of a server of completions."""
+"""A policy as the backend of a completion server."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
-"""More characters than that for each position of the model are refused without encoding them."""
+"""Most characters of a prompt per position of the model; longer prompts are refused without encoding them."""
 MOST_CHARACTERS = 1_000_000
 T = TypeVar("T")
 
 
 class Service:
-    """Completes requests with a policy and records every token.
+    """A backend that completes requests with a policy and records every token.
 
     Args:
-        policy: what completes the requests.
+        policy: the policy that completes the requests.
         model: its name for clients.
-        max_tokens: tokens of a completion where the request does not say; never more than the model has room for.
+        max_tokens: length of a completion unless the request sets it; never more than the model has room for.
         at_once: most completions that are sampled at the same time.
         record: a file to which a line is appended for every completion.
-        prompt_chars: characters of a request's messages and tools at most; None: 16 for each position of the model.
-            Never more than the model's positions could hold if every token were the longest of its vocabulary.
-        keeping: how many rows are kept, and for how long.
+        prompt_chars: most characters of a request's messages and tools; None for 16 per position of the model. Never
+            more than the positions could hold if every token were the longest of its vocabulary.
+        keeping: limits on the number of retained rows and their age.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
-        most_waiting: completions that may wait to be sampled; more are refused.
-        tool_calls: how the policy writes tool calls (`sampling.tool_calls`).
-        history: what becomes of a row whose past the chat template rewrites (`sampling.history`).
-        sampler: samples every completion; None: the engine of this process.
+        most_waiting: most completions that may wait to be sampled; further ones are refused.
+        tool_calls: syntax of the policy's tool calls (`sampling.tool_calls`).
+        history: treatment of a row whose past the chat template rewrites (`sampling.history`).
+        sampler: samples every completion; None for the engine of this process.
 
     Raises:
-        InputError: an unknown `history`, an unknown syntax of tool calls, or a chat template that cannot render a
-            user's message.
+        InputError: if `history` or the syntax of tool calls is unknown, or the chat template cannot render a user's
+            message.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Service:
         sampler: RunSampler | None = None,
     ) -> None:
         self.notes = _template_notes(policy, tool_calls)
-        """What the chat template does not show, and how that is carried in prompts."""
+        """Notes on parts of messages that the chat template omits, and on their place in prompts instead."""
         self.policy, self._model, self.max_tokens = policy, model, max_tokens
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = min(prompt_chars or fitting, _most_characters(policy))
         self.recorded = ServedRows(policy, record, keeping, secret_keys, history)
         self.batching = BatchedSampling(policy, at_once, sampler)
-        self.places = Slots(2 * at_once, most_waiting)  # the next ones wait at the sampling itself
+        self.places = Slots(2 * at_once, most_waiting)  # further completions queue at the sampling thread
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="tokens")
         self._scoring = ThreadPoolExecutor(1, thread_name_prefix="alternatives")
 
@@ -100,24 +100,24 @@ class Service:
         return self._model
 
     def others(self, key: str) -> tuple[str, ...]:
-        """Return no name: one policy serves everything."""
+        """Return no names: one policy serves all requests."""
         return ()
 
     def rows(self, key: str) -> list[JsonObject] | None:
-        """Return the rows of the client with this API key; None if nothing is kept of it."""
+        """Return the rows of the client with this API key; None if none are retained."""
         return self.recorded.of(key)
 
     def refused(self, key: str, error: Refusal) -> None:
-        """Hear of a refused request; its client was told, and nobody else waits for it."""
+        """Ignore a refused request: its client has been told, and nothing else depends on it."""
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
-        """Complete a request, and record the completions. Raises Refusal for what the policy cannot do."""
+        """Complete a request and record the completions; raise Refusal if the policy cannot complete it."""
         requested = await self._requested(key, request)
         grammar = await self._off(answer_grammar, self.policy, self.recorded.turn_text.form, request, requested.opened)
         budget, seed = self._budget(request, len(requested.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
         context, form = tuple(requested.context), self.recorded.turn_text.form
-        told = pieces if form.plain else None  # what is told as it comes is the sampled text
+        told = pieces if form.plain else None  # only plain text can be streamed while it is sampled
         lines = [
             SampleJob(
                 context,
@@ -144,7 +144,7 @@ class Service:
         return Completion(choices, context)
 
     async def count(self, request: ChatRequest, key: str) -> int:
-        """Return how many tokens the policy would read to answer a request. Raises Refusal as `answer` does."""
+        """Return the number of prompt tokens of a request; raise Refusal as `answer` does."""
         return len((await self._requested(key, request)).context)
 
     async def _requested(self, key: str, request: ChatRequest) -> Requested:
@@ -157,16 +157,16 @@ class Service:
         async with self.places.of(key):
             try:
                 return await asyncio.wrap_future(self.batching.sample(line))
-            except InputError as error:  # a grammar that no completion follows, or what the engine cannot honour
+            except InputError as error:  # no completion can satisfy the grammar, or the engine cannot enforce it
                 about = "response_format = a form that this model cannot write" if line.grammar else "The request"
                 raise Refusal(f"{about}: {error}") from error
 
     async def _off(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in the thread in which texts become tokens and tokens texts."""
+        """Call a function in the thread that encodes and decodes texts."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, function, *arguments)
 
     def _find_row(self, key: str, request: ChatRequest) -> Requested:
-        """Return where a request continues; raises Refusal for messages that cannot become tokens."""
+        """Return the row that a request continues; raise Refusal if the messages cannot be encoded."""
         told = sum(
             len(message["content"]) + len(json.dumps(message.get("tool_calls", ""))) for message in request.messages
         )
@@ -183,14 +183,14 @@ class Service:
             return self.recorded.request(key, request.messages, request.tools, request.chat_template_kwargs)
         except InputError as error:
             raise Refusal(str(error), "messages") from None
-        except Exception as error:  # chat templates raise whatever they like
+        except Exception as error:  # chat templates may raise anything
             what = f"{type(error).__name__}: {error}"
             raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
 
     def _completed(
         self, key: str, request: ChatRequest, requested: Requested, sampled: list[ServedTurn]
     ) -> tuple[Choice, ...]:
-        """Write the completions down, and return them."""
+        """Record the completions and return them as choices."""
         choices = tuple(self._choice(request, each, requested.opened) for each in sampled)
         for choice, each in zip(choices, sampled, strict=True):
             self.recorded.add(key, requested, each, said(request, choice), request.tools, request.chat_template_kwargs)
@@ -225,7 +225,7 @@ class Service:
     def _with_alternatives(
         self, request: ChatRequest, context: tuple[int, ...], choices: tuple[Choice, ...], grammar: str
     ) -> tuple[Choice, ...]:
-        """Return choices whose tokens know the likeliest ones in their place."""
+        """Return the choices with the likeliest alternatives of each token added."""
         made = []
         for choice in choices:
             ids = [token.id for token in choice.tokens]
@@ -236,13 +236,13 @@ class Service:
         return tuple(made)
 
     def _texts(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each token by itself."""
+        """Return the text of each token, decoded alone."""
         texts = self.policy.tokenizer.batch_decode([[i] for i in ids], clean_up_tokenization_spaces=False)
         return list(map(str, texts))
 
 
 def _most_characters(policy: TokenPolicy) -> int:
-    """Return how many characters a prompt has at most that the policy's positions can hold."""
+    """Return the largest number of characters of a prompt that fits the policy's positions."""
     if policy.max_positions is None:
         return sys.maxsize
     longest = max(map(len, policy.tokenizer.get_vocab()), default=0)
@@ -255,12 +255,12 @@ def _template_notes(policy: TokenPolicy, tool_calls: str) -> tuple[str, ...]:
     call_syntax(policy.tokenizer, tool_calls)
     template = template_of(policy.tokenizer)
     if refused := template.refusals(set()):
-        raise InputError(refused[0], "programs send messages, and the template makes prompts of them")
+        raise InputError(refused[0], "programs send messages, and the template turns them into prompts")
     return tuple(template.notes({"system", "late_system", "tools", "results", "users", "roles"}))
 
 
 async def _all(tasks: list[asyncio.Task[ServedTurn]]) -> list[ServedTurn]:
-    """Wait for every completion; where one fails or the client goes away, what is left is not sampled."""
+    """Wait for all completions; if one fails or the client disconnects, the others are cancelled."""
     try:
         return list(await asyncio.gather(*tasks))
     finally:

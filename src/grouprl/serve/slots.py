@@ -1,4 +1,4 @@
-"""Sampling slots, given to API keys in turn: no key's queue holds up another's."""
+"""Sampling slots, given to API keys in turn, so that no key's queue delays another's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouprl.chat.refusal import Refusal
 
 
 class Slots:
-    """A number of places, for which completions wait in one queue per key. For one event loop."""
+    """A fixed number of slots, for which completions wait in one queue per key; for a single event loop."""
 
     def __init__(self, places: int, most_waiting: int) -> None:
         self.places, self.free, self.most_waiting, self.waiting = places, places, most_waiting, 0
@@ -19,12 +19,12 @@ class Slots:
 
     @property
     def taken(self) -> int:
-        """Slots that are held."""
+        """Number of slots in use."""
         return self.places - self.free
 
     @asynccontextmanager
     async def of(self, key: str) -> AsyncIterator[None]:
-        """Hold a place of a key; raises Refusal where too many wait already."""
+        """Hold a slot for a key; raise Refusal if too many completions already wait."""
         await self._take(key)
         try:
             yield
@@ -37,14 +37,14 @@ class Slots:
             return
         queue = self._queues.setdefault(key, deque())
         if self.waiting >= self.most_waiting or len(queue) >= max(1, self.most_waiting * 3 // 4):
-            raise Refusal(f"{self.waiting} completions wait to be sampled already; try again later", status=503)
+            raise Refusal(f"{self.waiting} completions are already waiting to be sampled; try again later", status=503)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         self.waiting += 1
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was given the place at the same moment
+            if turn.done() and not turn.cancelled():  # it received the slot at the same moment
                 self._give()
             raise
 

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -41,14 +40,16 @@ def from_sources(
             return found
     made = list(compute())
     with suppress(OSError):  # a home that cannot be written costs time at the next call, and nothing else
+        for old in cache_folder().glob(f"{name}-*.json"):
+            old.unlink(missing_ok=True)
         write_listing(cache_folder() / f"{name}-{digest}.json", digest, made)
     return made
 
 
 @cache
 def hash_of_sources(rooms: tuple[str, ...]) -> str:
-    """Return a hash of every source file in these rooms, their names included, and of the version of the package."""
-    found = hashlib.sha256(version("grouprl").encode())
+    """Return a hash of every source file in these rooms, their names included."""
+    found = hashlib.sha256()
     for path in sorted(path for room in rooms for kind in SOURCES for path in (PACKAGE / room).rglob(kind)):
         found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()[:32]

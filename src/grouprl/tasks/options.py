@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
-from grouprl.core.renamed import with_new_names
 from grouprl.tasks.task import Task
 
 POOR = "chance that a demonstrated action is a poor one"
@@ -25,13 +23,10 @@ class OptionTask(Task, BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    old_names: ClassVar[Mapping[str, str]] = {}
-    """Options of the version before and what they are called now."""
 
     def __init__(self, **options: object) -> None:
         name = self.registered_as or type(self).__name__
         fields = type(self).model_fields.items()
-        options = with_new_names(options, type(self).old_names, f"{name}.")
         check_option_names(name, options, [field.alias or key for key, field in fields])
         try:
             super().__init__(**options)

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from grouprl.core.errors import GrouprlError, InputError, MissingExtra, raised, shortened, suggest
 from grouprl.core.importing import import_object, own_is_named
-from grouprl.core.renamed import with_new_names
 from grouprl.core.timeout import MAKING, TooLong, alarm
 from grouprl.records.examples import Example
 from grouprl.tasks.generated import GeneratedTask
@@ -166,7 +165,6 @@ def _build_own(path: str, options: dict[str, object], seed: int) -> Task:
 def _build(task: type[Task], name: str, options: dict[str, object], seed: int) -> Task:
     parameters = inspect.signature(task).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    options = with_new_names(options, getattr(task, "old_names", {}), f"{name}.")
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         check_option_names(name, options, known)
     if "seed" in known:

@@ -1,4 +1,4 @@
-"""One call of a tool: its result as text, or in words what went wrong."""
+"""One call of a tool: its result, or a description of its error, as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from grouprl.chat.turn_content import Status
 from grouprl.tools.definition import Tool, ToolError
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
-"""Where Python says where in memory an object is."""
+"""The memory address in Python's default text of an object."""
 
 
 def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest: int) -> tuple[Status, str]:
-    """Call a tool and return (status, text): its result, or in words what went wrong."""
+    """Call a tool and return (status, text): its result, or a description of its error."""
     try:
         return "ok", shortened(shown(found.function(**arguments)), longest)
     except ToolError as error:
@@ -32,10 +32,10 @@ def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest:
 
 
 def shown(value: object) -> str:
-    """Return a tool's result as text: a string as it is, anything else as JSON, objects by their fields or their words.
+    """Return a tool's result as text: a string unchanged, anything else as JSON, objects by their fields or own text.
 
     Raises:
-        ToolError: for what has neither: its text would be an address in memory, another one in every run.
+        ToolError: for an object with neither: its default text holds a memory address, which differs in every run.
     """
     if isinstance(value, str):
         return value
@@ -46,7 +46,7 @@ def shown(value: object) -> str:
 
 
 def _plain(value: Any) -> object:
-    """Return what JSON says of an object: its fields, the members of a set in order, or its own words."""
+    """Return the JSON value of an object: its fields, the sorted members of a set, or its own text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     if isinstance(value, pydantic.BaseModel):
@@ -68,19 +68,19 @@ def _in_words(value: object) -> str:
     text = str(value)
     if ADDRESS.search(text):
         raise ToolError(
-            f"the result is an object of type {type(value).__name__}, which says nothing of itself: a tool returns a "
+            f"the result is an object of type {type(value).__name__}, which has no own text: a tool must return a "
             "text, a number, a list, a dict or a dataclass"
         )
     return text
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return the text, its end left out if it is too long."""
+    """Return the text, truncated if it is too long."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _said(error: BaseException) -> str:
-    """Return the message of an error, whose text may itself fail to be made."""
+    """Return the message of an error; computing it may itself fail."""
     try:
         return str(error)
     except Exception as another:

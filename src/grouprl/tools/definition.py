@@ -1,4 +1,4 @@
-"""A tool: a typed Python function with a docstring, its description for a model, and how its arguments are checked."""
+"""A tool: a typed Python function with a docstring, its description for a model, and the check of its arguments."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from grouprl.core.json_types import JsonMapping, JsonObject
 Function = TypeVar("Function", bound=Callable[..., object])
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 SECONDS = 10.0
-"""How long a call may take, unless set otherwise."""
+"""Default time limit of a call, in seconds."""
 
 
 class ToolError(Exception):
-    """Raised by a tool: its message is what the model reads."""
+    """A tool failed; the model reads the message."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `tool` says of a function."""
+    """The options that `tool` declares for a function."""
 
     name: str = ""
     pure: bool = False
@@ -44,18 +44,19 @@ class Tool:
     parameters: tuple[str, ...]
     """Names of the arguments in order."""
     arguments: type[pydantic.BaseModel]
-    """Checks arguments given by name."""
+    """The pydantic model that checks arguments given by name."""
     pure: bool
     """Whether equal arguments give equal results, so that they are remembered."""
     seconds: float | None
-    """How long a call may take, in a process that is then ended; None: it runs here, however long it takes."""
+    """Time limit of a call in seconds, in a separate process that ends when it is exceeded; None runs the call in this
+    process without a limit."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return as_tool, (self.function,)
 
     @property
     def schema(self) -> JsonObject:
-        """What chat templates and OpenAI-like protocols announce."""
+        """The description of the tool for chat templates and OpenAI-like protocols."""
         parameters = cast(JsonObject, _without_titles(self.arguments.model_json_schema(by_alias=True)))
         parameters.pop("additionalProperties", None)
         described = {"name": self.name, "description": self.description, "parameters": parameters}
@@ -68,13 +69,13 @@ class Tool:
         return found
 
     def check(self, given: JsonMapping | str) -> JsonObject:
-        """Return the arguments in the types that the function wants.
+        """Return the arguments, converted to the types of the function.
 
         Args:
-            given: arguments by name, or their text in order, separated by commas; the last one may hold commas.
+            given: arguments by name, or one text of comma-separated arguments, of which the last may hold commas.
 
         Raises:
-            ToolError: naming the first argument that does not fit.
+            ToolError: if an argument does not fit; the message names the first one.
         """
         named = self._split(given) if isinstance(given, str) else given
         try:
@@ -99,14 +100,14 @@ def tool(function: Function) -> Function: ...
 @overload
 def tool(*, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> Callable[[Function], Function]: ...
 def tool(function: object = None, *, name: str = "", pure: bool = False, seconds: float | None = SECONDS) -> object:
-    """Declare how a function is to be used as a tool (a decorator); plain functions are tools, too.
+    """Declare the options of a function as a tool (a decorator); plain functions are tools, too.
 
     Args:
         function: a function with types, and a docstring that describes its arguments (Google style).
         name: its name for the model; the function's own name if empty.
         pure: equal arguments give equal results, so that results are remembered.
-        seconds: how long a call may take; such tools run in a process of their own, one that keeps nothing from call
-            to call and is ended when it is late. None: in the trainer's process, without a time limit.
+        seconds: time limit of a call; such tools run in a separate process, which keeps no state between calls and is
+            ended when it is late. None runs the tool in the trainer's process, without a time limit.
 
     Raises:
         InputError: if the function cannot be a tool.
@@ -121,21 +122,22 @@ def tool(function: object = None, *, name: str = "", pure: bool = False, seconds
 
 
 def as_tool(function: Callable[..., object]) -> Tool:
-    """Return the tool that a function (or an object that can be called) is.
+    """Return a tool for a function (or a callable object).
 
     Raises:
-        InputError: without types or a docstring, with `*args` or `**kwargs`, or with a docstring about other arguments.
+        InputError: if the function lacks types or a docstring, takes `*args` or `**kwargs`, or has a docstring about
+            other arguments.
     """
     options: Options = getattr(function, "tool_options", Options())
     plain = function if inspect.isroutine(function) else type(function).__call__
     name = options.name or getattr(function, "__name__", type(function).__name__)
     if not NAME.fullmatch(name):
-        raise InputError(f"The tool name {name!r} cannot be called", "a name is letters, digits, '_' and '-'")
+        raise InputError(f"The tool name {name!r} is not valid", "a name may hold only letters, digits, '_' and '-'")
     if options.seconds is not None and not options.seconds > 0:
-        raise InputError(f"The tool '{name}' may take {options.seconds} seconds", "the time is above 0, or None")
+        raise InputError(f"The tool '{name}' may take {options.seconds} seconds", "the time must be above 0, or None")
     documented = parse(inspect.getdoc(plain) or "", DocstringStyle.GOOGLE)
     if not documented.description:
-        raise InputError(f"The tool '{name}' has no docstring", "the model learns from it what the tool does")
+        raise InputError(f"The tool '{name}' has no docstring", "the model learns the purpose of the tool from it")
     fields = _fields(name, function, plain, {each.arg_name: each.description or "" for each in documented.params})
     config = pydantic.ConfigDict(extra="forbid")
     model = pydantic.create_model(f"{name}_arguments", __config__=config, **fields)
@@ -144,7 +146,7 @@ def as_tool(function: Callable[..., object]) -> Tool:
 
 
 def _fields(name: str, function: Callable[..., object], plain: object, described: dict[str, str]) -> dict[str, Any]:
-    """Return a pydantic field for every parameter; those are numbered, as some names mean something to pydantic."""
+    """Return a pydantic field for every parameter, numbered because some names have a meaning in pydantic."""
     try:
         hints = typing.get_type_hints(plain, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())
@@ -152,16 +154,16 @@ def _fields(name: str, function: Callable[..., object], plain: object, described
         raise InputError(f"The types of the tool '{name}' cannot be read: {error}") from error
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise InputError(f"The tool '{name}' takes {parameter}", "a tool's arguments have names")
+            raise InputError(f"The tool '{name}' takes {parameter}", "every argument of a tool needs a name")
         if parameter.name not in hints:
             raise InputError(
-                f"The argument '{parameter.name}' of the tool '{name}' has no type", "every argument has one"
+                f"The argument '{parameter.name}' of the tool '{name}' has no type", "every argument needs one"
             )
     known = [parameter.name for parameter in parameters]
     if unknown := [argument for argument in described if argument not in known]:
         remedy = suggest(unknown[0], known) if known else "It has no arguments."
         raise InputError(
-            f"The docstring of the tool '{name}' describes '{unknown[0]}'", "it has no such argument", remedy
+            f"The docstring of the tool '{name}' describes '{unknown[0]}'", "the tool has no such argument", remedy
         )
     return {
         f"argument_{i}": (
@@ -177,7 +179,7 @@ def _fields(name: str, function: Callable[..., object], plain: object, described
 
 
 def _without_titles(schema: object) -> object:
-    """Return a JSON schema without the titles that pydantic makes up, but with properties of that name."""
+    """Return a JSON schema without the titles that pydantic generates; properties named "title" stay."""
     if isinstance(schema, list):
         return [_without_titles(each) for each in schema]
     if not isinstance(schema, dict):

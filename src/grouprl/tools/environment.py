@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 TURN_SECONDS = 30.0
-"""After so many seconds no further call of a turn begins."""
+"""Seconds after which no further call of a turn is made."""
 
 
 class ToolEnvironment:
-    """Turns hold calls of tools until one holds the final answer, which earns the reward and ends the episode.
+    """An environment whose turns call tools until one gives the final answer, which earns the reward.
 
-    A call that cannot be read, names no tool, or has arguments that do not fit, is invalid and answered with what is
-    wrong; so is, as a valid turn, a tool that fails, or whose result the model cannot read. The counts `#tool_calls`,
-    `#used_results` (results whose text stands in a later turn), `#malformed_calls` and `#failed_calls` reach the
-    metrics with weight 0. The state is what was called and what resulted: equal histories are equal states.
+    A call that cannot be read, names no tool, or has arguments that do not fit is invalid and answered with its fault.
+    A tool that fails, or whose result the model cannot read, is also answered with its fault, but the turn is valid.
+    The counts `#tool_calls`, `#used_results` (results whose text occurs in a later turn), `#malformed_calls` and
+    `#failed_calls` reach the metrics with weight 0. The state consists of the calls and their results: equal histories
+    are equal states.
     """
 
     def __init__(
@@ -49,14 +50,14 @@ class ToolEnvironment:
         Args:
             toolbox: the tools.
             reward: scores the final answer.
-            form: how calls are written: auto (as the policy's chat template has them, JSON in tags where there is
-                none), a name of `FORMS`, or your own as module:name.
-            max_turns: most turns, the answer's included.
-            max_calls: most calls of one turn; those beyond are not made, and the model is told so.
-            on_close: releases what the tools of this episode alone hold; it may be called twice.
+            form: syntax of calls: auto (that of the policy's chat template, or JSON in tags without one), a name of
+                `FORMS`, or your own as module:name.
+            max_turns: most turns, including that of the answer.
+            max_calls: most calls of one turn; further ones are not made, and the model is told so.
+            on_close: releases resources of this episode's own tools; it may be called twice.
 
         Raises:
-            InputError: for an unknown form.
+            InputError: if the form is unknown.
         """
         self._on_close = on_close
         self.toolbox, self.reward, self.max_turns, self.max_calls = toolbox, reward, max_turns, max_calls
@@ -76,10 +77,10 @@ class ToolEnvironment:
         return self._history.hexdigest() if self.results else "-"
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin; the prompt announces the tools where the form does.
+        """Begin the episode; the prompt announces the tools if the form does.
 
         Raises:
-            InputError: if the object was used before.
+            InputError: if this object was used before.
         """
         self._expect("new", "reset()")
         self._phase, self.columns = "playing", example.columns
@@ -95,7 +96,7 @@ class ToolEnvironment:
         """Call tools, or score the final answer.
 
         Raises:
-            InputError: before `reset` and after the end, or if the reward fails.
+            InputError: if called before `reset` or after the end, or if the reward fails.
         """
         self._expect("playing", "step()")
         self.turns += 1
@@ -106,7 +107,7 @@ class ToolEnvironment:
             reward, self.correct = self._judge(said.answer)
             return Step(Observation("", self.state), reward, terminated=True)
         results = self._call_all(said.calls)
-        for call, result in zip(said.calls, results, strict=False):  # no call after the last result was made
+        for call, result in zip(said.calls, results, strict=False):  # further calls were not made
             self._history.update(f"{call!r}\0{result!r}\0".encode(errors="surrogatepass"))
         self.results += results
         told = [result.text.strip() for result in results if result.status == "ok" and result.text.strip()]
@@ -130,13 +131,13 @@ class ToolEnvironment:
         }
 
     def close(self) -> None:
-        """End the episode; tools that it shares with others stay."""
+        """End the episode; tools that it shares with other episodes stay open."""
         self._phase = "closed"
         if self._on_close is not None:
             self._on_close()
 
     def _call_all(self, calls: Sequence[Call | Malformed]) -> list[Result]:
-        """Call one after the other; a turn cannot take the trainer's time or memory by calling without end."""
+        """Make calls one after the other, within limits, so that a turn cannot exhaust the trainer's time or memory."""
         results: list[Result] = []
         began = time.monotonic()
         for number, call in enumerate(calls):
@@ -151,7 +152,7 @@ class ToolEnvironment:
         return results
 
     def _read(self, action: str) -> Said:
-        """Return what a turn holds; where that was read by the policy's own syntax already, it stays so."""
+        """Return the contents of a turn, as the policy's own syntax has read them if it has."""
         known = getattr(action, "said", None) if self._auto else None
         return known if isinstance(known, Said) else self.form.read(action)
 
@@ -173,5 +174,5 @@ class ToolEnvironment:
         if self._phase != phase:
             raise InputError(
                 f"{type(self).__name__}: {what} of an episode that is {self._phase}",
-                "an object is one episode: reset, step until the end, score, close",
+                "an object plays one episode: call reset, then step until the end, then score and close",
             )

@@ -1,4 +1,4 @@
-"""Tools of MCP servers: what a server lists is a tool like any other."""
+"""Tools of MCP servers, which are used like any other tools."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
 START_SECONDS = 60.0
-"""How long a server may take to begin."""
+"""Time limit for a server to start, in seconds."""
 
 
 class McpServer:
     """A connection to an MCP server: a URL (streamable HTTP), or a command line that is run and used through stdio.
 
-    It is opened when it is first needed and, if the server goes away, opened again for the next call. Pickled as the
+    The connection opens at its first use and, if the server goes away, reopens at the next call. It is pickled as the
     server's address.
     """
 
     def __init__(self, where: str, seconds: float = 10.0) -> None:
-        """Note where the server is; a call may take so many seconds.
+        """Store the server's address; a call may take `seconds`.
 
         Raises:
             InputError: if `where` is neither a URL nor a command line.
@@ -48,7 +48,7 @@ class McpServer:
         except ValueError as error:
             raise InputError(f"The MCP server {where!r} is not a command line: {error}") from error
         if not where.strip():
-            raise InputError("The MCP server is empty", "it is a URL or a command line")
+            raise InputError("The MCP server is empty", "it must be a URL or a command line")
         self._lock = threading.Lock()
         self._open: _Connection | None = None
 
@@ -56,22 +56,22 @@ class McpServer:
         return McpServer, (self.where, self.seconds)
 
     def tools(self) -> list[McpTool]:
-        """Return what the server lists.
+        """Return the tools that the server lists.
 
         Raises:
             MissingExtra: if mcp is not installed.
-            InputError: if the server does not begin, or lists nothing.
+            InputError: if the server does not start, or lists no tools.
         """
         found = self._connection().run(_list, START_SECONDS)
         if not found:
-            raise InputError(f"The MCP server '{self.where}' lists no tools", "there is at least one")
+            raise InputError(f"The MCP server '{self.where}' lists no tools", "at least one is needed")
         return [_tool(self, each) for each in found]
 
     def call(self, name: str, arguments: JsonMapping) -> str:
         """Return the text of a tool's result.
 
         Raises:
-            ToolError: with the server's message on a call that failed, or that nothing came in time.
+            ToolError: if the call fails, with the server's message, or no result arrives in time.
         """
         import mcp
 
@@ -89,7 +89,7 @@ class McpServer:
         return text
 
     def close(self) -> None:
-        """Close the connection; a server that was started ends. May be called twice."""
+        """Close the connection, and end a server that it started; may be called twice."""
         with self._lock:
             if self._open is not None:
                 self._open.close()
@@ -114,12 +114,12 @@ class McpTool(Tool):
 
     @property
     def schema(self) -> JsonObject:
-        """What chat templates and OpenAI-like protocols announce."""
+        """The description of the tool for chat templates and OpenAI-like protocols."""
         described = {"name": self.name, "description": self.description, "parameters": dict(self.input_schema)}
         return {"type": "function", "function": described}
 
     def check(self, given: JsonMapping | str) -> JsonObject:
-        """Return the arguments by name. Raises ToolError, naming the first that does not fit the server's schema."""
+        """Return the arguments by name; raise ToolError with the first one that does not fit the server's schema."""
         from jsonschema import exceptions, validators
 
         named = dict(given) if not isinstance(given, str) else self._typed(self._split(given))
@@ -131,7 +131,7 @@ class McpTool(Tool):
         return named
 
     def _typed(self, given: Mapping[str, str]) -> dict[str, object]:
-        """Return arguments that were written as text in the types that the schema names."""
+        """Return arguments that were written as text, converted to the types in the schema."""
         properties = self.input_schema.get("properties", {})
         return {name: _value(text, properties.get(name, {}).get("type")) for name, text in given.items()}
 
@@ -140,7 +140,7 @@ Heard = TypeVar("Heard")
 
 
 class _Connection:
-    """An open session, in a thread with an event loop of its own."""
+    """An open session, in a thread with its own event loop."""
 
     def __init__(self, where: str, words: Sequence[str]) -> None:
         try:
@@ -158,21 +158,21 @@ class _Connection:
             self._client = self._ready.result(START_SECONDS)
         except futures.TimeoutError:
             self.close()
-            what = f"The MCP server '{where}' did not begin within {START_SECONDS:g} seconds"
+            what = f"The MCP server '{where}' did not start within {START_SECONDS:g} seconds"
             raise InputError(what, self.last_words()) from None
         except Exception as error:
             what = f"The MCP server '{where}' cannot be reached: {_innermost(error)}"
             raise InputError(what, self.last_words()) from error
 
     def _program(self, words: Sequence[str]) -> object:
-        """Return a server that is started; what it writes to its standard error is kept, not printed."""
+        """Return the transport of a server that is started; its standard error is stored, not printed."""
         import mcp
         from mcp.client.stdio import stdio_client
 
         return stdio_client(mcp.StdioServerParameters(command=words[0], args=list(words[1:])), errlog=self._said)
 
     def last_words(self) -> str:
-        """Return the last line that a started server wrote to its standard error; '' for none."""
+        """Return the last line of a started server's standard error; '' if it is empty."""
         self._said.seek(0)
         lines = str(self._said.read()).strip().splitlines()
         return f"its last output was: {lines[-1][:400]}" if lines else ""
@@ -183,7 +183,7 @@ class _Connection:
         return self._thread.is_alive()
 
     def run(self, ask: Callable[[Client], Coroutine[object, object, Heard]], seconds: float) -> Heard:
-        """Return what a coroutine of the client's gives. Raises TimeoutError, RunError where the session ended."""
+        """Run a coroutine on the client and return its result; raise TimeoutError, or RunError if the session ended."""
         try:
             future = asyncio.run_coroutine_threadsafe(ask(self._client), self._loop)
             return future.result(seconds)
@@ -216,7 +216,7 @@ class _Connection:
 
 
 async def _list(client: Client) -> list[object]:
-    """Return every tool, page after page."""
+    """Return all tools of a server, requesting page after page."""
     page = await client.list_tools()
     found = list(page.tools)
     while page.next_cursor:
@@ -226,7 +226,7 @@ async def _list(client: Client) -> list[object]:
 
 
 def text_of(result: CallToolResult) -> str:
-    """Return a result as text: its texts, other content by its type, or what it has as structure."""
+    """Return a result as text: its texts, other content as its type, or its structured content."""
     parts = [each.text if each.type == "text" else f"[{each.type}]" for each in result.content]
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
@@ -258,7 +258,7 @@ def _value(text: str, kind: object) -> object:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the words of the error inside groups of errors."""
+    """Return the message of the innermost error of exception groups."""
     while inner := getattr(error, "exceptions", ()):
         error = inner[0]
     return f"{type(error).__name__}: {error}"

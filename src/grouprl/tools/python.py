@@ -11,7 +11,7 @@ from grouprl.tools.definition import Options, ToolError
 
 @dataclass(frozen=True)
 class PythonTool:
-    """Python under settings of its own; equal code gives equal results, which are remembered."""
+    """A tool that runs Python in a sandbox with its own settings; results are remembered by code."""
 
     settings: SandboxSettings = field(default_factory=SandboxSettings)
     name: str = "python"
@@ -23,7 +23,7 @@ class PythonTool:
 
     @property
     def tool_options(self) -> Options:
-        """It runs in this process, as the sandbox has a time limit of its own."""
+        """Options of the tool: it runs in this process, because the sandbox has its own time limit."""
         return Options(self.name, pure=True, seconds=None)
 
     def __call__(self, code: str) -> str:
@@ -41,7 +41,7 @@ class PythonTool:
         source = extract_code(code).strip()
         value = f"_ = (\n{source}\n)\nif _ is not None:\n    print(_)"
         outcome = self.settings.run(value if len(value) <= COMPILED_HERE and compiles(value) else source)
-        if outcome.why in ("timeout", "starved"):  # another time the machine may have a processor for it
+        if outcome.why in ("timeout", "starved"):  # not remembered: next time the machine may have a free processor
             raise TimeoutError(_why(outcome))
         if outcome.why != "ok":
             raise ToolError(_why(outcome))
@@ -49,11 +49,11 @@ class PythonTool:
 
 
 python = PythonTool()
-"""The tool under the usual limits: `tools:grouprl.tools.python:python`."""
+"""The tool with the default limits: `tools:grouprl.tools.python:python`."""
 
 
 def _why(outcome: ProgramOutcome) -> str:
-    """Return what ended a program, in a line."""
+    """Return the reason why a program ended, as one line."""
     lines = outcome.stderr.strip().splitlines()
     said = lines[-1] if lines else outcome.what
     return said if outcome.why == "error" and said else f"{outcome.why}: {said}".rstrip(": ")

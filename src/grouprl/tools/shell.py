@@ -1,4 +1,4 @@
-"""A shell, and files to write and read, as tools; tests look at what is left when the final answer is given."""
+"""A shell, and reading and writing files, as tools; tests inspect the folder after the final answer."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Method = TypeVar("Method", bound=Callable[..., str])
 
 
 def _runs_here(method: Method) -> Method:
-    """Let a tool run in this process: its runtime has a clock of its own."""
+    """Let a tool run in this process, because its runtime has its own time limit."""
     method.__dict__["tool_options"] = Options(seconds=None)
     return method
 
 
 class ShellTools(ToolEnvironment):
-    """The job of a `grouprl.envs.Shell`, worked on with the tools shell, write_file and read_file.
+    """The task of a `grouprl.envs.Shell`, solved with the tools shell, write_file and read_file.
 
-    Columns are the same. An answer without a call ends the episode, as does the last turn; then the tests are run and
-    pay 1 if all pass. What the answer says counts for nothing.
+    It has the same columns. A turn without a call ends the episode, as does the last turn; then the tests run, and the
+    reward is 1 if all pass. The text of the answer does not count.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ShellTools(ToolEnvironment):
         shown: int = 600,
         noise: float = 0.3,
     ) -> None:
-        """Prepare an episode; see `grouprl.envs.Shell`, and `ToolEnvironment` for `form`."""
+        """Prepare an episode; see `grouprl.envs.Shell` for the arguments, and `ToolEnvironment` for `form`."""
         self.make, self.seconds, self.shown, self.noise = make, seconds, shown, noise
         self.runtime: Runtime | None = None
         self.followed = 0
@@ -53,7 +53,7 @@ class ShellTools(ToolEnvironment):
         super().__init__(toolbox, _unused, form=form, max_turns=max_turns, on_close=self._stop)
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin: put the files into a fresh runtime."""
+        """Begin the episode: put the files into a fresh runtime."""
         first = super().reset(example, seed)
         self.checks = read_checks(self.columns["tests"])
         self.runtime = self.make()
@@ -62,7 +62,7 @@ class ShellTools(ToolEnvironment):
         return Observation(first.text, first.state, messages=messages, tools=first.tools)
 
     def step(self, action: str) -> Step:
-        """Call tools; the last turn is followed by the verdict, whatever it holds."""
+        """Call tools; after an answer or the last turn, run the tests."""
         step = super().step(action)
         if not step.truncated:
             return step
@@ -70,7 +70,7 @@ class ShellTools(ToolEnvironment):
         return Step(step.observation, reward, truncated=True, valid=step.valid)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return a call with the next command of the solution, or with a certain chance with a slip."""
+        """Return a call with the next command of the solution, at random with a mistake in it."""
         solution, slips = self.columns.get("solution", ()), self.columns.get("slips", ())
         if slips and rng.random() < self.noise:
             return self.form.write("shell", {"command": rng.choice(slips)})
@@ -122,7 +122,7 @@ class ShellTools(ToolEnvironment):
     @property
     def _running(self) -> Runtime:
         if self.runtime is None:
-            raise InputError("The episode is over", "tools are called between reset and the end")
+            raise InputError("The episode is over", "tools may be called only between reset and the end")
         return self.runtime
 
     def _judge(self, answer: str) -> tuple[float, bool]:

@@ -1,4 +1,4 @@
-"""The process that tools with a time limit run in, as the trainer sees it: ended and replaced when a call is late."""
+"""The trainer's side of the process that runs tools with a time limit; a late call ends and replaces the process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from grouprl.tools.attempt import attempt
 from grouprl.tools.definition import Tool
 
 MEMORY = 4 << 30
-"""Bytes of the process's own."""
+"""Memory limit of the process, in bytes, on top of its memory at the start."""
 LONGEST_REPLY = 1 << 22
 
 
 class ToolProcess:
-    """One worker for all tools of a toolbox; calls take turns."""
+    """One worker process for all tools of a toolbox; it makes one call at a time."""
 
     def __init__(self, served: object, names: str) -> None:
-        """Prepare the worker's first message, `served`; it starts at the first call. `names` says in messages of whom.
+        """Prepare the worker's first message, `served`; the worker starts at the first call. Messages use `names`.
 
         Raises:
             CannotSend: if a tool cannot be found by another process.
@@ -56,7 +56,7 @@ class ToolProcess:
 
 
 def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonObject]], reply: Replies) -> None:
-    """Answer calls one after the other: each is (its number, the tool's name, arguments)."""
+    """Answer calls one after the other; each is (its number, the tool's name, arguments)."""
     loaded: Any = unpack(parcel)
     toolbox, traces, longest = loaded
     reply("ready")
@@ -65,7 +65,7 @@ def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonObject]], repl
 
 
 def _checked(reply: list[object]) -> tuple[Status, str]:
-    """Return (status, text); anything else is an error, as untested code runs in the process that writes it."""
+    """Return (status, text); anything else is an error, because untested code runs in the process that writes it."""
     if len(reply) == 4 and reply[2] in get_args(Status) and isinstance(reply[3], str):
         return cast(Status, reply[2]), reply[3]
     return "error", "error: the tool's process sent something that is not a result"

@@ -1,4 +1,4 @@
-"""Tools that are called together: arguments checked, results remembered, time limited, failures made messages."""
+"""A set of tools: it checks arguments, remembers results, limits time and turns failures into messages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from grouprl.tools.attempt import attempt, shortened
 from grouprl.tools.definition import Tool, ToolError, as_tool
 
 REMEMBERED = 4096
-"""Results that are kept."""
+"""Most results that are remembered."""
 NUL = "\0"
 LONGEST = 4000
-"""Characters of a result."""
+"""Default limit on the characters of a result."""
 
 
 class Toolbox:
-    """Tools by name. Usable in several environments at a time; pickled without what it remembers."""
+    """Tools by name. A toolbox may serve several environments at a time; it is pickled without remembered results."""
 
     def __init__(
         self,
@@ -33,25 +33,25 @@ class Toolbox:
         longest: int = LONGEST,
         alphabet: str = "",
     ) -> None:
-        """Put tools together.
+        """Combine tools into a toolbox.
 
         Args:
-            tools: functions, or what `as_tool` made of them.
-            traces: whether the model is shown the traceback of a tool that raised.
-            longest: characters of a result that are shown.
-            alphabet: the characters that the model can read, where it cannot read all: a call whose result holds
-                another one has failed.
+            tools: functions, or tools made by `as_tool`.
+            traces: whether to show the model the traceback of a tool that raised.
+            longest: most characters of a result that are shown.
+            alphabet: the only characters that the model can read, if not empty; a call whose result holds another one
+                fails.
 
         Raises:
-            InputError: on no tools, two of one name, or a function that cannot be a tool.
+            InputError: on no tools, repeated names, or a function that cannot be a tool.
         """
         self.tools = {each.name: each for each in map(_tool, tools)}
         if not tools or len(self.tools) < len(tools):
             names = [_tool(each).name for each in tools]
-            raise InputError(f"The tools are {names}", "there is at least one, and their names differ")
+            raise InputError(f"The tools are {names}", "at least one is needed, and their names must differ")
         self.traces, self.longest, self.alphabet = traces, longest, frozenset(alphabet)
         self.hits = 0
-        """How many results were remembered ones."""
+        """Number of calls that were answered with a remembered result."""
         self._cached: OrderedDict[str, Result] = OrderedDict()
         self._worker: Any = None
 
@@ -64,9 +64,9 @@ class Toolbox:
         return tuple(each.schema for each in self.tools.values())
 
     def call(self, call: Call | Malformed) -> Result:
-        """Return the result of a call; nothing that a model writes, and nothing that a tool does, makes this raise.
+        """Return the result of a call; nothing that a model writes or a tool does makes this method raise.
 
-        The text of a result can always be written as UTF-8.
+        The text of a result can always be encoded as UTF-8.
 
         Raises:
             InputError: if another process cannot find the tool.
@@ -74,9 +74,9 @@ class Toolbox:
         """
         try:
             return self._readable(self._called(call))
-        except InputError:  # a tool that no other process can find
+        except InputError:  # no other process can find the tool
             raise
-        except (RecursionError, ValueError, OverflowError) as error:  # arguments nested or long beyond what can be kept
+        except (RecursionError, ValueError, OverflowError) as error:  # arguments too deeply nested or long
             name = "" if isinstance(call, Malformed) else call.name
             return self._readable(Result(name, f"the call cannot be read: {type(error).__name__}", "malformed"))
 
@@ -94,7 +94,7 @@ class Toolbox:
         return self._from_cache(found, arguments) if found.pure else self._run(found, arguments)
 
     def _readable(self, result: Result) -> Result:
-        """Return the result, or a failed call where the model cannot read it; half a character stands escaped."""
+        """Return the result, or a failed call if the model cannot read it; half a character is escaped."""
         name, text = (part.encode(errors="backslashreplace").decode() for part in (result.name, result.text))
         if result.status != "ok":
             return Result(name, text, result.status)
@@ -117,7 +117,7 @@ class Toolbox:
             self._cached.move_to_end(key)
             return self._cached[key]
         result = self._run(found, arguments)
-        if result.status != "timeout":  # that may be the machine's fault
+        if result.status != "timeout":  # it may be the machine's fault
             self._cached[key] = result
             if len(self._cached) > REMEMBERED:
                 self._cached.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Small line charts as inline SVG, with the numbers beside them for the hover script. No dependency."""
+"""Small line charts as inline SVG, with their numbers for the hover script, without dependencies."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from html import escape
 from math import floor, isfinite, log10
 
 POINTS = 500
-"""Most points drawn per curve: more than the pixels of a small chart, and keeps pages of long runs small."""
+"""Most points per curve: more than the pixels of a small chart, but few enough to keep pages of long runs small."""
 NARROW, WIDE = (360, 180), (1120, 300)
-"""Width and height of a chart in pixels of its own picture."""
+"""Width and height of a chart in SVG units, for small and wide charts."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
 
 
@@ -34,7 +34,7 @@ class Series:
 
 
 def downsample(series: Series, limit: int = POINTS) -> Series:
-    """Thin a curve to at most `limit` points; each stretch keeps its smallest and largest value, so spikes stay."""
+    """Thin a curve to at most `limit` points; each stretch keeps its smallest and largest value, so spikes remain."""
     count = len(series.y)
     if count <= limit:
         return series
@@ -48,7 +48,7 @@ def downsample(series: Series, limit: int = POINTS) -> Series:
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) within [low, high]."""
+    """Return round numbers within [low, high], spaced by 1, 2 or 5 times a power of ten."""
     if high <= low:
         return [low]
     raw = (high - low) / count
@@ -59,12 +59,12 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
 
 
 def whole_ticks(low: float, high: float, count: int) -> list[float]:
-    """Round whole numbers within [low, high]: there is no half of a step."""
+    """Return round whole numbers within [low, high], because steps have no fractions."""
     return [tick for tick in ticks(low, high, count) if tick == int(tick)]
 
 
 def number(value: float) -> str:
-    """Write a number short: 0.031, 12.4, 5.2k, 1.3e-7."""
+    """Return a short text of a number: 0.031, 12.4, 5.2k, 1.3e-7."""
     size = abs(value)
     if size >= 1e6:
         return f"{value / 1e6:.3g}M"
@@ -80,7 +80,7 @@ def chart(
 ) -> str:
     """Draw a figure: title, legend, SVG, explanation. `floor_at` widens the y axis down to that value.
 
-    Returns "" when no series has a finite value.
+    Return "" if no series has a finite value.
     """
     drawn = [downsample(s) for s in (s.finite() for s in series) if s.y]
     if not drawn:
@@ -123,7 +123,7 @@ class _Frame:
             y0 = min(y0, floor_at)
         pad = 0.06 * (y1 - y0) or abs(y1) * 0.1 or 1.0
         y0 = y0 if y0 == floor_at else y0 - pad
-        beside = 0.0 if max(xs) > min(xs) else 0.5  # a single step stands in the middle, and no other is named
+        beside = 0.0 if max(xs) > min(xs) else 0.5  # a single step is drawn in the middle, with the only tick
         return cls(min(xs) - beside, max(xs) + beside, y0, y1 + pad, *size)
 
     def box(self) -> list[float]:

@@ -22,7 +22,7 @@ LINES = (
 def save_curve_png(run_folder: Path, path: Path) -> Path:
     """Draw correct completions and reward over the steps of a run as a PNG.
 
-    Raises MissingExtra without matplotlib and InputError if the folder has no training records.
+    Raise MissingExtra without matplotlib, and InputError if the folder has no training records.
     """
     try:
         from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ def save_curve_png(run_folder: Path, path: Path) -> Path:
         raise MissingExtra("matplotlib", "plot", "Drawing a learning curve") from error
     run = read_run(Path(run_folder))
     if not run.of_phase("train"):
-        raise InputError(f"{run_folder} has no training records", "a curve needs them", "Train first")
+        raise InputError(f"{run_folder} has no training records", "a curve needs at least one", "Train first")
     figure = Figure(figsize=(7.2, 3.6), dpi=160, layout="constrained")
     _draw(figure.add_subplot(), run)
     path = Path(path)

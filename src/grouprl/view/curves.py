@@ -1,4 +1,4 @@
-"""Which learning curves the page shows, and what each is called."""
+"""The learning curves of the page, and their titles."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from grouprl.view.runfiles import RunData
 
 @dataclass(frozen=True)
 class Picture:
-    """One chart: its title, the metrics it shows with their short names, and the phase they are from.
+    """One chart: its title, its metrics with their short names, and the phase of their records.
 
-    `about` is the metric whose glossary entry explains the chart; by default the first one shown.
+    `about` is the metric whose glossary entry explains the chart; by default it is the first metric of the chart.
     """
 
     title: str
@@ -27,9 +27,9 @@ class Picture:
 
 
 COLOURS = 8
-"""Curves of a chart that can be told apart."""
+"""Most curves of a chart that readers can distinguish."""
 SHOWN_AGES = 5
-"""Ages of tokens in steps, from 0, that share a chart; each older one has a chart under further metrics."""
+"""Number of token ages, in steps from 0, that share a chart; each higher age has a chart under further metrics."""
 PICTURES = (
     Picture("Reward", {"reward_mean": "mean"}, floor=None),
     Picture("Length of completions (tokens)", {"length_mean": "mean", "length_max": "longest"}),
@@ -64,13 +64,13 @@ PICTURES = (
     Picture("Warm-up: loss (nats per token)", {"loss": "cross-entropy"}, phase="warmup"),
 )
 OWN_PLACE = {"step", "phase", "seconds", "pass@1", "tokens", "clip_fraction", "groups_zero_variance"}
-"""Metrics of training records that need no chart of their own in the fold of further metrics."""
+"""Metrics of training records without their own chart among the further metrics."""
 
 
 def leading(run: RunData) -> str:
-    """Draw the chart that matters most: shares of correct completions, or rewards where these are graded.
+    """Draw the main chart: shares of correct completions, or rewards if these are graded.
 
-    Drawn twice, for wide and for narrow screens; the style sheet shows one of them.
+    It is drawn twice, for wide and for narrow screens; the style sheet shows one of them.
     """
     draw = held_out_rewards if run.graded else success
     return draw(run, WIDE) + f'<div class="only-narrow">{draw(run, NARROW)}</div>'
@@ -88,7 +88,7 @@ def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
 
 
 def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
-    """Draw the mean reward of held-out completions and its components, with intervals; nothing without
+    """Draw the mean reward of held-out completions and its components, with intervals; return "" without
     evaluations."""
     evals = run.of_phase("eval")
     parts = reward_parts(evals)
@@ -101,14 +101,14 @@ def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
 
 
 def reward_parts(evals: Sequence[JsonMapping]) -> list[str]:
-    """Return the metrics of held-out components of the reward; none where the only one is the reward itself."""
+    """Return the metrics of the reward's held-out components; none if the only component is the reward itself."""
     names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
     parts = [name for name in names if not name.endswith(("_low", "_high"))]
     return [] if len(parts) == 1 and all(r.get(parts[0]) == r.get("eval/reward") for r in evals) else parts
 
 
 def components(run: RunData) -> str:
-    """Return the chart of the reward's components in training; nothing where a reward has none."""
+    """Return the chart of the reward's components in training; "" if it has none."""
     names = component_names(run)
     series = [s for name in names if (s := _series(run.of_phase("train"), name, name.removeprefix("reward/"))).y]
     words = "Mean of each component of the reward over the completions of a step, before weights are added up."
@@ -116,7 +116,7 @@ def components(run: RunData) -> str:
 
 
 def component_names(run: RunData) -> list[str]:
-    """Return the metrics of reward components, as many as there are colours; the others have charts in the fold."""
+    """Return the metrics of reward components, up to the number of colours; further ones have their own charts."""
     names = dict.fromkeys(
         n for r in run.of_phase("train") for n, v in r.items() if n[:7] == "reward/" and _is_number(v)
     )
@@ -129,7 +129,7 @@ def pictures(run: RunData) -> list[str]:
 
 
 def _without_marks(picture: Picture) -> Picture:
-    """Return a chart for rewards that are graded: no group is all right or all wrong, its rewards are equal."""
+    """Return the chart for graded rewards: a group may have equal rewards, but is never all right or all wrong."""
     dead = picture.about == "groups_zero_variance"
     return replace(picture, metrics={"groups_zero_variance": "all rewards equal"}) if dead else picture
 
@@ -153,7 +153,7 @@ def _draw(run: RunData, picture: Picture) -> str:
 
 
 def _words(picture: Picture, shown: Sequence[str]) -> str:
-    """Take the explanation from the glossary: that of the first metric shown."""
+    """Return the explanation of a chart from the glossary: by default that of its first metric."""
     name = picture.about or shown[0]
     try:
         metric = lookup(name)

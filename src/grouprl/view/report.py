@@ -1,4 +1,4 @@
-"""`report.html`: one self-contained page of a run. Nothing is loaded from outside; it works from a file system."""
+"""`report.html`: one self-contained page of a run. It loads nothing else, so it can be opened as a local file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from grouprl.view.sections import SECTIONS, missing, without_folders
 
 
 def write_report(run_folder: Path) -> Path:
-    """Write `report.html` into a run folder from the files that lie there, and return its path.
+    """Write `report.html` into a run folder from the files in it, and return its path.
 
-    Missing or damaged files are named on the page. Raises InputError if there is no such folder, or no run in it.
+    The page names missing or damaged files. Raise InputError if there is no such folder, or no run in it.
     """
     folder = Path(run_folder)
     if not folder.is_dir():
@@ -51,7 +51,7 @@ def page(run: RunData) -> str:
 
 
 def _policy(script: str) -> str:
-    """Allow this script alone, inline styles, and no request at all: what a model wrote cannot run or load anything."""
+    """Return a policy that allows only this script and inline styles: a model's text cannot run or load anything."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     sources = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""Reading what a run folder holds, as far as it is there: missing or half-written files are named, never fatal."""
+"""Reading the files of a run folder: missing or half-written files are named, never fatal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ D = TypeVar("D")
 
 @dataclass
 class RunData:
-    """Everything a page can show of a run; `missing` names what could not be read."""
+    """The data of a run for its page; `missing` names the files that could not be read."""
 
     folder: Path
     config: str = ""
@@ -33,17 +33,17 @@ class RunData:
 
     @property
     def graded(self) -> bool:
-        """Whether any reward of the run is known to be graded, so that nothing in it is right or wrong."""
+        """Whether a reward of the run is known to be graded, so that no completion counts as right or wrong."""
         evaluated = (record.get("eval/graded") for record in self.of_phase("eval"))
         stored = (row.get("correct") is None and row.get("reward") is not None for row in self.rollouts)
         return any((self.summary.get("graded"), *evaluated, *stored))
 
     def of_phase(self, phase: str) -> list[JsonObject]:
-        """Records of one phase, in order."""
+        """Return the records of one phase, in order."""
         return [r for r in self.records if r.get("phase", "train") == phase]
 
     def worded(self, text: str) -> str:
-        """Return a text of the page in the words of the run's policy: tokens and completions, or actions, episodes."""
+        """Return a text of the page in the terms of the run's policy: tokens and completions, or actions, episodes."""
         return worded(text, actions=self.summary.get("actions") is True)
 
 
@@ -54,7 +54,7 @@ def read_run(folder: Path) -> RunData:
     run.records = _try(run, "metrics.jsonl", read_records, [])
     run.summary = _try(run, "summary.json", _object, {})
     run.findings = _try(run, "health.json", _rows, None)
-    if run.summary.get("finished") is not False or (folder / "samples.json").exists():  # written when a run ends
+    if run.summary.get("finished") is not False or (folder / "samples.json").exists():  # written at a run's end
         run.samples = _try(run, "samples.json", _rows, [])
     files = sorted(folder.glob("rollouts/step-*.parquet"))
     if not files and run.of_phase("train"):
@@ -70,7 +70,7 @@ def read_run(folder: Path) -> RunData:
 
 
 def _unmark(run: RunData) -> None:
-    """Take the marks from what was stored before a reward turned out to be graded."""
+    """Remove the marks of right and wrong that were stored before a reward turned out to be graded."""
     for record in (*run.of_phase("eval"), *(run.summary.get(when) for when in ("before", "after"))):
         if isinstance(record, dict) and record:
             record["eval/graded"] = 1.0
@@ -81,7 +81,7 @@ def _unmark(run: RunData) -> None:
 
 
 def is_graded(folder: Path) -> bool:
-    """Return whether the reward of a run is known to be graded, by what it evaluated and how it ended."""
+    """Return whether the reward of a run is known to be graded, from its evaluations and its summary."""
     run = RunData(folder)
     run.records = _try(run, "metrics.jsonl", read_records, [])
     run.summary = _try(run, "summary.json", _object, {})
@@ -89,22 +89,22 @@ def is_graded(folder: Path) -> bool:
 
 
 def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[JsonObject]]:
-    """Return the number and the rows of a stored step; None: the last one.
+    """Return the number and the rows of a stored step, by default the last one.
 
-    Raises InputError where it is not stored or cannot be read.
+    Raise InputError if the step is not stored or cannot be read.
     """
     files = {int(path.stem.partition("-")[2]): path for path in sorted(folder.glob("rollouts/step-*.parquet"))}
     if not folder.is_dir():
-        raise InputError(f"there is no run folder {folder}", "rollouts lie in a run folder", runs_meant(folder))
+        raise InputError(f"there is no run folder {folder}", "rollouts are stored in a run folder", runs_meant(folder))
     if not files:
         raise InputError(
-            f"no rollouts are stored in {folder}", "run.rollouts_every says which steps are stored", "Check the path"
+            f"no rollouts are stored in {folder}", "run.rollouts_every sets which steps are stored", "Check the path"
         )
     number = max(files) if step is None else step
     if number not in files:
         near = min(files, key=lambda other: abs(other - number))
         raise InputError(
-            f"step {number} is not stored in {folder}", "run.rollouts_every says which are", f"Nearest: {near}"
+            f"step {number} is not stored in {folder}", "run.rollouts_every sets which steps are", f"Nearest: {near}"
         )
     try:
         rows = _table(files[number])
@@ -114,7 +114,7 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[Json
 
 
 def read_records(path: Path) -> list[dict[str, object]]:
-    """Return the whole lines of a metrics.jsonl that are records; what is cut off or damaged is left out."""
+    """Return the records of a metrics.jsonl without truncated or damaged lines."""
     records = []
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         try:
@@ -127,12 +127,12 @@ def read_records(path: Path) -> list[dict[str, object]]:
 
 
 def _try(run: RunData, name: str, read: Callable[[Path], T], default: D) -> T | D:
-    """Read a file; errors are noted."""
+    """Read a file of the run; note an error in `run.missing` and return the default."""
     path = run.folder / name
     try:
         return read(path)
     except FileNotFoundError:
-        run.missing.append(f"{name} is not there")
+        run.missing.append(f"{name} is missing")
     except (OSError, ValueError, TypeError) as error:
         run.missing.append(f"{name} could not be read ({type(error).__name__}: {str(error)[:200]})")
     return default

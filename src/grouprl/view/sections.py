@@ -1,4 +1,4 @@
-"""The sections of the page. Everything that a user or a model wrote goes through `escape`."""
+"""The sections of the page. All text of users and models is escaped with `escape`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from grouprl.view.tokens import rollout_groups
 from grouprl.view.trajectory_page import episode_groups
 
 COMPLETIONS, COMPLETION_LENGTH = 16, 1500
-"""Rows of the before/after table and characters of one completion in it."""
+"""Most rows of the before/after table, and most characters of a completion in it."""
 FURTHER = 30
-"""Most charts in the fold of further metrics."""
+"""Most charts among the further metrics."""
 SEVERITIES = ("alarm", "warning", "note")
 LEGEND = (
     '<p class="muted only-advantage"><span class="t up4">pushed up</span> <span class="t down4">pushed down</span> '
@@ -29,11 +29,11 @@ LEGEND = (
     '<p class="muted only-entropy"><span class="t e1">above 0.05 nats</span> <span class="t e2">0.3</span> '
     '<span class="t e3">0.7</span> <span class="t e4">1.5</span></p>'
 )
-"""What the colours of the tokens mean, for each of the three choices."""
+"""The legend of the colours of tokens, for each of the three choices."""
 
 
 def headline(run: RunData) -> str:
-    """The verdict, the numbers before → after with intervals, and what kind of run this was."""
+    """Return the verdict, the numbers before → after with intervals, and the main facts of the run."""
     before, after = evaluations(run)
     found = verdict(before, after, run.summary.get("steps") if run.summary.get("finished") else None)
     cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after or before)]
@@ -60,14 +60,14 @@ def headline(run: RunData) -> str:
 
 
 def _last_known(before: JsonMapping, after: JsonMapping) -> str:
-    """Say what an interrupted run is compared by."""
+    """Say which evaluations of an interrupted run are compared."""
     if not after:
         return "it was not evaluated again after " + ("training had begun." if before else "its warm-up.")
-    return f"what stands behind the arrows is its evaluation after step {after.get('step', 0):.0f}."
+    return f"the numbers after the arrows are its evaluation after step {after.get('step', 0):.0f}."
 
 
 def _held_out(before: JsonMapping, after: JsonMapping) -> str:
-    """Say on how many prompts the numbers before and after were measured."""
+    """State the number of prompts behind the numbers before and after."""
     counts = [record.get("eval/prompts") for record in (before, after)]
     first, last = (f"{count:.0f}" if _is_number(count) else "" for count in counts)
     if not last:
@@ -77,12 +77,12 @@ def _held_out(before: JsonMapping, after: JsonMapping) -> str:
 
 
 def without_folders(name: str) -> str:
-    """Return a name as it is read best: a path in it keeps its last part ("env:nim.py:Nim", "my-model")."""
+    """Return a name with only the last part of a path in it ("env:nim.py:Nim", "my-model")."""
     return re.sub(r"(?<![^:])~?/(?:[^:/]+/)*(?=[^:/])", "", name)
 
 
 def evaluations(run: RunData) -> tuple[Mapping[str, object], Mapping[str, object]]:
-    """Return the records before and after: of the summary, else the first and last evaluation."""
+    """Return the records before and after training: those of the summary, else the first and last evaluation."""
     records = run.of_phase("eval")
     before, after = run.summary.get("before"), run.summary.get("after")
     first = before if isinstance(before, Mapping) else records[0] if records else {}
@@ -91,7 +91,7 @@ def evaluations(run: RunData) -> tuple[Mapping[str, object], Mapping[str, object
 
 
 def curves(run: RunData) -> str:
-    """Learning curves."""
+    """Return the learning curves."""
     if not run.records:
         return _none("No metrics yet.")
     second = success(run) if run.graded else held_out_rewards(run)
@@ -101,7 +101,7 @@ def curves(run: RunData) -> str:
 
 
 def health(run: RunData) -> str:
-    """What became of the prompts and completions sampled; findings in words, those that persist first."""
+    """Return the outcomes of the sampled prompts and completions, and the findings, persistent ones first."""
     account = run.worded(in_words(totals(run.records)))
     aside = set_aside_words([row["prompt"] for row in run.summary.get("set_aside", ())])
     said = " ".join(words for words in (account, aside) if words)
@@ -113,7 +113,7 @@ def _findings(run: RunData) -> str:
         return _none("No health report in this folder.")
     if not run.findings and verdict(*evaluations(run)).kind == "learned":
         return '<p class="fine">✓ Nothing was found that needs attention.</p>'
-    if not run.findings:  # that nothing was found does not make a run healthy which is not known to learn
+    if not run.findings:  # a run without findings is not healthy unless it is known to learn
         return _none(
             "Nothing was found, but no gain is shown either: most findings need 5 to 20 training steps. What to look "
             "at: docs/not_learning.md."
@@ -122,7 +122,7 @@ def _findings(run: RunData) -> str:
 
 
 def before_after(run: RunData) -> str:
-    """Completions of the same prompts before and after training."""
+    """Return the completions of the same prompts before and after training."""
     if not run.samples:
         return _none("No completions to compare yet.")
     expected = any(row.get("expected") is not None for row in run.samples)
@@ -132,7 +132,7 @@ def before_after(run: RunData) -> str:
 
 
 def rollouts(run: RunData) -> str:
-    """A few groups of the last stored rollout, token by token."""
+    """Return a few groups of the last stored rollout, token by token."""
     if not run.rollouts:
         return _none("No rollouts are stored.")
     options = (("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy"))
@@ -153,7 +153,7 @@ def rollouts(run: RunData) -> str:
 
 
 def objective(run: RunData) -> str:
-    """What was optimised, in words and symbols."""
+    """Return the objective of the run in words and symbols."""
     parts = [part for part in run.summary.get("objective") or [] if isinstance(part, Mapping)]
     title, formula = run.summary.get("title"), run.summary.get("formula")
     if not (parts or title or formula):
@@ -175,7 +175,7 @@ def objective(run: RunData) -> str:
 
 
 def settings(run: RunData) -> str:
-    """Resolved configuration and the environment."""
+    """Return the resolved configuration, the environment and the times of the run."""
     config = f"<pre>{escape(run.config[:100_000])}</pre>" if run.config else _none("No config.yaml.")
     versions = run.summary.get("versions")
     rows = _pairs_table(versions) if isinstance(versions, Mapping) else _none("No versions recorded.")
@@ -187,11 +187,11 @@ def settings(run: RunData) -> str:
 
 
 def missing(run: RunData) -> str:
-    """What the folder does not hold, in words; empty if all is there."""
+    """Return a note on the files that the folder lacks; "" if it is complete."""
     if not run.missing:
         return ""
     items = "".join(f"<li>{escape(words)}</li>" for words in run.missing)
-    return f'<aside class="banner"><p>Not everything is in the folder of this run:</p><ul>{items}</ul></aside>'
+    return f'<aside class="banner"><p>Some files are missing from the folder of this run:</p><ul>{items}</ul></aside>'
 
 
 def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -223,7 +223,7 @@ def _card(name: str, label: str, before: JsonMapping, after: JsonMapping) -> str
 
 
 def _decimals(value: float) -> str:
-    """Write a number with three decimals, with fewer where it is large: a card has room for two of them."""
+    """Return a number with three decimals, or fewer if it is large, so that two of them fit on a card."""
     return f"{value:.{max(0, 4 - len(str(int(abs(value)))))}f}"
 
 
@@ -252,7 +252,7 @@ def _pair(row: Mapping[str, object], expected: bool) -> str:
 
 
 def _times(run: RunData) -> str:
-    """Seconds of the phases and, for training steps, of rollout, scoring and update."""
+    """Return a table of the seconds of each phase and, for training steps, of rollout, scoring and update."""
     totals: dict[str, float] = {}
     for record in run.of_phase("train"):
         for name, value in record.items():

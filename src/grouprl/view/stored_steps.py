@@ -1,4 +1,4 @@
-"""Every stored step on the page: of each one group, its best and its worst completion, and how to see the rest."""
+"""The stored steps on the page: one group of each, with its best and worst completion, and the command for the rest."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from grouprl.view.charts import number
 from grouprl.view.tokens import verdict
 
 TEXT = 400
-"""Characters of a prompt or completion."""
+"""Most characters of a prompt or completion."""
 COLUMNS = ("group", "prompt", "completion", "reward", "correct")
 
 
 def stored_steps(folder: Path, *, marks: bool = True) -> str:
-    """Return a fold for each stored step of a run folder, in order; nothing where at most one step is stored.
+    """Return a collapsible block for each stored step of a run folder, in order; "" if at most one step is stored.
 
-    `marks`: whether completions are marked as right or wrong.
+    With `marks`, completions are marked as right or wrong.
     """
     files = sorted(folder.glob("rollouts/step-*.parquet"))
     if len(files) < 2:
@@ -41,7 +41,7 @@ def _fold(folder: Path, path: Path, marks: bool) -> str:
     facts += [f"{len(mixed)} of {len(groups)} groups with different rewards"]
     shown = (mixed or groups)[:1]
     body = "".join(_pair(group, marks) for group in shown)
-    more = f'<p class="muted">{command} shows it in full, <code>--list</code> what else there is.</p>'
+    more = f'<p class="muted">{command} shows it in full, <code>--list</code> lists the others.</p>'
     return f"<details><summary>step {step} · {' · '.join(facts)}</summary>{body}{more}</details>"
 
 
@@ -59,7 +59,7 @@ def _completion(row: JsonMapping, marks: bool) -> str:
 
 
 def _groups(path: Path) -> list[list[JsonObject]]:
-    """Read the columns that are shown, by group; raises ValueError where the file is damaged."""
+    """Read the columns that are shown, by group; raise ValueError if the file is damaged."""
     import pyarrow
     import pyarrow.parquet
 

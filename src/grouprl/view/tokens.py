@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 GROUPS, COMPLETIONS, TOKENS = 3, 4, 240
-"""Groups of the page, completions of a group and tokens of a completion: enough to look at, in a small page."""
+"""Most groups on the page, completions of a group and tokens of a completion, to keep the page small."""
 PROBABILITY_LEVELS = (0.9, 0.6, 0.3, 0.1)
 ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
-"""Edges between the colours: a token below the first probability (above the first entropy) gets the first tint."""
+"""Thresholds of the colours: a token below the first probability (above the first entropy) gets the first tint."""
 CONTEXT = 8
-"""Tokens decoded together, so that characters made of several tokens and leading spaces come out right."""
+"""Number of tokens decoded together, so that leading spaces and characters of several tokens are right."""
 
 Pieces = Callable[[JsonObject], list[str] | None]
 
 
 def rollout_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:
-    """Return the HTML of a few groups: mixed ones first, of each its best and worst completions."""
+    """Return the HTML of a few groups, mixed ones first, with the best and worst completions of each."""
     by_group: dict[object, list[dict[str, object]]] = {}
     for row in rows:
         by_group.setdefault(row.get("group"), []).append(row)
@@ -36,9 +36,9 @@ def rollout_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]
 
 
 def token_texts(folder: Path) -> Pieces:
-    """Return a function from a rollout row to the text of each token, or None where that cannot be known.
+    """Return a function from a rollout row to the text of each token, or to None if that is unknown.
 
-    It uses the run's own tokenizer (model/tokenizer.json), or characters where a completion has one per token.
+    It uses the run's own tokenizer (model/tokenizer.json), or characters if a completion has one per token.
     """
     tokenizer = _tokenizer(folder / "model" / "tokenizer.json")
 
@@ -48,7 +48,7 @@ def token_texts(folder: Path) -> Pieces:
             return None
         if tokenizer is not None:
             return [_piece(tokenizer, ids, i) for i in range(len(ids))]
-        ended = 0 if row.get("truncated") else 1  # of one that was cut off, no token without text is its end
+        ended = 0 if row.get("truncated") else 1  # a truncated completion has no end token, which would have no text
         if 0 <= len(ids) - len(text) <= ended:
             return list(text) + ["⟨end⟩"] * (len(ids) - len(text))
         return None
@@ -57,14 +57,14 @@ def token_texts(folder: Path) -> Pieces:
 
 
 def _tokenizer(path: Path) -> Tokenizer | None:
-    """Load the tokenizer of the run if it lies there in the fast format."""
+    """Return the tokenizer of the run if it is stored in the fast format, else None."""
     if not path.is_file():
         return None
     import tokenizers
 
     try:
         return tokenizers.Tokenizer.from_file(str(path))
-    except Exception:  # the library raises bare Exception on a file it cannot parse; characters serve instead
+    except Exception:  # the library raises bare Exception on an unreadable file; characters are used instead
         return None
 
 
@@ -91,13 +91,13 @@ def _group(rows: Sequence[dict[str, object]], pieces: Pieces) -> str:
 
 
 def right_among(rows: Sequence[Mapping[str, object]]) -> str:
-    """Say how many of the rows are right; nothing where rewards are graded."""
+    """Return the number of right rows as text; "" if rewards are graded."""
     known = [row.get("correct") for row in rows]
     return "" if None in known else f"{sum(map(bool, known))} right; "
 
 
 def verdict(correct: bool | None) -> str:
-    """Return the mark of a completion; nothing where rewards are graded."""
+    """Return the mark of a completion; "" if rewards are graded."""
     if correct is None:
         return ""
     kind, sign = ("right", "✓ right") if correct else ("wrong", "✗ wrong")
@@ -133,7 +133,7 @@ def _tokens(row: JsonObject, pieces: list[str], strongest: float) -> str:
 def token_span(
     piece: str, logp: float | None, entropy: float | None, advantage: float | None, mask: object, strongest: float
 ) -> str:
-    """Return the HTML of a token with its colours and numbers; `mask` False: it was not trained on."""
+    """Return the HTML of a token with its colours and numbers; a false `mask` means that it was not trained on."""
     classes = ["t"]
     if mask is False:
         classes.append("outside")
@@ -150,7 +150,7 @@ def token_span(
 
 
 def _list(row: JsonObject, name: str) -> list[float]:
-    """A per-token column as a list; a single number stands for every token."""
+    """Return a per-token column as a list; a single number applies to every token."""
     value = row.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return [float(value)] * len(row.get("completion_ids") or [0])

@@ -1,4 +1,4 @@
-"""One completion or episode out of a run's stored rollouts, turn by turn."""
+"""Single completions or episodes of a run's stored rollouts, turn by turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = JsonMapping
 
 @dataclass(frozen=True)
 class Piece:
-    """A token of the policy: its text, whether it was trained on, its numbers where they are known."""
+    """A token of the policy: its text, whether it was trained on, and its numbers if they are known."""
 
     text: str
     trained: bool
@@ -24,20 +24,20 @@ class Piece:
     logp: float | None = None
     entropy: float | None = None
     thought: bool = False
-    """Whether it is part of the turn's thinking."""
+    """Whether the token is part of the turn's thinking."""
 
 
 @dataclass(frozen=True)
 class TurnShown:
-    """One turn: who acted in which state, what it wrote, what followed."""
+    """One turn: the agent that acted, its state, its text, and the environment's reply."""
 
     number: int
     agent: str
     row: int
     prompt: str | None
-    """What the agent was shown where its row begins with this turn; None elsewhere."""
+    """Prompt of the agent if its row begins with this turn; else None."""
     caller: int
-    """Row that began this one, -1 for none."""
+    """Number of the row that began this one; -1 for none."""
     state: str
     said: tuple[Piece, ...]
     reward: float | None
@@ -46,29 +46,29 @@ class TurnShown:
 
     @property
     def shown_number(self) -> int:
-        """Its number as shown to readers: turns count from 1, here as in `check-env`."""
+        """Number of the turn for readers, counted from 1 as in `check-env`."""
         return self.number + 1
 
     @property
     def thinking(self) -> str:
-        """What of it is thinking, signs included."""
+        """Text of the turn's thinking, including its signs."""
         return "".join(piece.text for piece in self.said if piece.thought)
 
     @property
     def trained(self) -> int:
-        """How many of its tokens were trained on."""
+        """Number of the turn's tokens that were trained on."""
         return sum(piece.trained for piece in self.said)
 
     @property
     def advantage(self) -> float | None:
-        """Mean advantage of the trained tokens; None where there are none."""
+        """Mean advantage of the trained tokens; None without any."""
         known = [piece.advantage for piece in self.said if piece.trained and piece.advantage is not None]
         return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A completion or an episode."""
+    """A completion or an episode of a stored step."""
 
     step: int
     prompt: str
@@ -79,12 +79,12 @@ class Trajectory:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Who acts, in the order of their first turns."""
+        """Names of the agents, in the order of their first turns."""
         return tuple(dict.fromkeys(turn.agent for turn in self.turns))
 
     @property
     def ended(self) -> str:
-        """Why it is over."""
+        """Reason for the end of the trajectory."""
         first = self.rows[0]
         return str(first.get("ended") or ("cut off" if first.get("truncated") else "ended"))
 
@@ -95,15 +95,15 @@ class Trajectory:
         return max(found, default=0.0)
 
     def data(self) -> JsonObject:
-        """Return it as plain data; turns count from 1."""
+        """Return the trajectory as JSON data; turns count from 1."""
         turns = [asdict(turn) | {"number": turn.shown_number, "advantage": turn.advantage} for turn in self.turns]
         return {"step": self.step, "prompt": self.prompt, "sample": self.sample, "ended": self.ended, "turns": turns}
 
 
 def find(folder: Path, step: int | None = None, prompt: str | None = None, sample: int | None = None) -> Trajectory:
-    """Return the requested trajectory: by default of the last stored step the first prompt with unequal rewards.
+    """Return the requested trajectory; by default that of the last stored step's first prompt with unequal rewards.
 
-    Raises InputError where there is no such step, prompt or completion.
+    Raise InputError if there is no such step, prompt or completion.
     """
     found = of_step(folder, step)
     names = list(dict.fromkeys(each.prompt for each in found))
@@ -123,9 +123,9 @@ def find(folder: Path, step: int | None = None, prompt: str | None = None, sampl
 
 
 def of_step(folder: Path, step: int | None = None) -> list[Trajectory]:
-    """Return everything that a step stored (None: the last one that did), in its order.
+    """Return all trajectories of a stored step, by default the last one, in their order.
 
-    Raises InputError where nothing is stored.
+    Raise InputError if nothing is stored.
     """
     number, rows = read_rollouts(folder, step)
     pieces = token_texts(folder)
@@ -138,7 +138,7 @@ def of_step(folder: Path, step: int | None = None) -> list[Trajectory]:
 
 
 def trajectories(rows: Sequence[Row], folder: Path) -> list[Trajectory]:
-    """Return the episodes among stored rows; none where they are single completions."""
+    """Return the episodes in stored rows; none if the rows are single completions."""
     pieces = token_texts(folder)
     groups: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
@@ -148,9 +148,8 @@ def trajectories(rows: Sequence[Row], folder: Path) -> list[Trajectory]:
 
 
 def _sample(row: Row) -> int | None:
-    """Return which sample of its prompt a row belongs to; None where that is not stored."""
-    sample = row.get("sample", row.get("answer"))  # what the version before stored says "answer"
-    return None if sample is None else int(sample)
+    """Return the number of a row's sample of its prompt; None if it is not stored."""
+    return None if row.get("sample") is None else int(row["sample"])
 
 
 def _trajectory(step: int, prompt: str, sample: int, rows: Sequence[Row], pieces: Pieces) -> Trajectory:
@@ -185,12 +184,12 @@ def _turns(row: Row, pieces: Pieces) -> list[TurnShown]:
 
 
 def _thinking(pieces: Sequence[Piece], thought: int) -> tuple[Piece, ...]:
-    """Return the tokens of a turn, the first `thought` of which are its thinking."""
+    """Return the tokens of a turn with the first `thought` of them marked as thinking."""
     return tuple(replace(piece, thought=place < thought) for place, piece in enumerate(pieces))
 
 
 def _told(row: Row, texts: Sequence[str] | None) -> list[tuple[int, Piece]]:
-    """Return the tokens of the row as (turn, piece); [] where their texts are not known: turns then show their own."""
+    """Return the tokens of the row as (turn, piece); [] if their texts are unknown, so that turns show whole texts."""
     ids = row.get("completion_ids") or []
     turn_t = row.get("turn") or [0] * len(ids)
     mask_t = row.get("mask") or [True] * len(ids)
@@ -206,7 +205,7 @@ def _told(row: Row, texts: Sequence[str] | None) -> list[tuple[int, Piece]]:
 
 
 def _whole(row: Row, turn_t: Sequence[int], mask_t: Sequence[bool]) -> list[tuple[int, Piece]]:
-    """Return one piece per turn."""
+    """Return one (turn, piece) per turn, with the whole text of the turn."""
     found = []
     for place, turn in enumerate(row.get("turns") or ()):
         where = [i for i, of in enumerate(turn_t) if of == place]

@@ -11,11 +11,11 @@ from grouprl.view.tokens import right_among, token_span, verdict
 from grouprl.view.trajectory import Trajectory, TurnShown, trajectories
 
 PROMPTS_SHOWN, COMPLETIONS, TURNS, TEXT = 3, 4, 12, 600
-"""Prompts of the page, episodes of a prompt, turns of an episode and characters of an observation."""
+"""Most prompts on the page, episodes of a prompt, turns of an episode and characters of an observation."""
 
 
 def episode_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:
-    """Return the HTML of a few prompts with episodes: mixed ones first, of each its best and worst."""
+    """Return the HTML of a few prompts with episodes, mixed ones first, with the best and worst of each."""
     by_prompt: dict[str, list[Trajectory]] = {}
     for each in trajectories(rows, folder):
         by_prompt.setdefault(each.prompt, []).append(each)

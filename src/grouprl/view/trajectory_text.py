@@ -1,4 +1,4 @@
-"""A trajectory for a terminal: in colour, or in plain marks where there is none."""
+"""A trajectory for a terminal, in colour or with plain marks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.text import Text
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown
 
 UP, DOWN = ("green", "bold green"), ("red", "bold red")
-"""Styles of a weak and of a strong push."""
+"""Styles of weakly and strongly raised (`UP`) or lowered (`DOWN`) tokens."""
 
 
 def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
-    """Yield what is printed. Plain: no colours, and tokens that were not trained on stand in ⟦ ⟧."""
+    """Yield the printed lines; `plain` has no colours, and puts tokens that were not trained on in ⟦ ⟧."""
     yield Text(f"prompt {trajectory.prompt} · completion {trajectory.sample} · step {trajectory.step}", style="bold")
     for row in trajectory.rows:
         yield Text("  " + _outcome(row, trajectory))
@@ -33,7 +33,7 @@ Cell = str | int | float | bool | None
 
 
 def entries(found: Sequence[Trajectory]) -> tuple[Sequence[str], list[tuple[Cell, ...]]]:
-    """Return the columns and a row per completion or episode of a step; None: no reward, or not trained on."""
+    """Return the columns, and a row per completion or episode of a step; None for no reward, or if not trained on."""
     rows: list[tuple[Cell, ...]] = []
     for each in found:
         first = each.rows[0]
@@ -46,7 +46,7 @@ def entries(found: Sequence[Trajectory]) -> tuple[Sequence[str], list[tuple[Cell
 
 
 def table(found: Sequence[Trajectory]) -> Table:
-    """Return a line per completion or episode of a step."""
+    """Return a table with a line per completion or episode of a step."""
     made = Table(box=None, pad_edge=False)
     for name in COLUMNS:
         made.add_column(name, justify="left" if name in ("prompt", "ended") else "right", overflow="fold")
@@ -88,7 +88,7 @@ def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, pl
         yield _said(turn.said[:thought], trajectory.strongest, plain, "  ~ ")
     if thought < len(turn.said) or not turn.said:
         yield _said(turn.said[thought:], trajectory.strongest, plain)
-    if follows is None or follows.prompt is None:  # else it is the prompt that begins the next row
+    if follows is None or follows.prompt is None:  # otherwise it is the prompt that begins the next row
         yield from _quoted(turn.seen, plain)
 
 

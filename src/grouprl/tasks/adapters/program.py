@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -36,8 +36,6 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     """
 
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
-    old_names: ClassVar[Mapping[str, str]] = {"questions": "examples"}
-
     examples: str | JsonObject = Field(description="the task whose prompts it gets")
     reward_path: str | None = Field(
         None, alias="reward", description="path of reward(result, **columns); none: the reward of the prompts' task"
