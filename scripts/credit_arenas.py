@@ -172,7 +172,7 @@ CONTESTS: tuple[Contest, ...] = (
         note="with the authors' β = 0.5 for every valid move nine moves to nowhere earn more than the door, and "
         "that is what is learnt. What it learns is measured with the state at the turn's last token, the paper's; its "
         "comparisons with rivals and β = 0.02 are older and have the state behind the environment's answer "
-        "(progress_at: answer). One seed of β = 0.02 with the paper's state fell from 0.45 to 0.04; why was not "
+        "(progress_at: observation). One seed of β = 0.02 with the paper's state fell from 0.45 to 0.04; why was not "
         "looked into.",
     ),
     Contest("keys", {"name": "spa_rl", "beta": 0.02}, PROGRESS, CRITIC),

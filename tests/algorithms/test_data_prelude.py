@@ -405,7 +405,7 @@ def test_rto_without_the_expert_is_ppo() -> None:
 def test_parts_that_read_a_prelude_ask_for_it() -> None:
     from grouprl.methods.compose import compose
 
-    for stage in ({"curriculum": {"part": "initial_rate", "above": 0.0}}, {"replay": "reference_rows"}):
+    for stage in ({"curriculum": {"part": "initial_rate", "above": 0.0}}, {"buffer": "reference_rows"}):
         with pytest.raises(InputError, match="without pretrain 'initial_completions'"):
             compose({"base": "grpo", **stage})
         assert compose({"base": "grpo", "pretrain": ["initial_completions"], **stage}).method.pretrain

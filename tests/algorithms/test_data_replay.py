@@ -57,13 +57,6 @@ def test_packed_rows_come_back_as_they_were() -> None:
     assert equal(unpack(pack(rows), context.task), rows)
 
 
-def test_rows_packed_by_the_version_before_are_read() -> None:
-    rows, context = rich_rows()
-    packed = pack(rows)
-    packed["kept_b"] = packed.pop("valid_b")
-    assert equal(unpack(packed, context.task), rows)
-
-
 def test_packed_rows_survive_a_checkpoint(tmp_path: Path) -> None:
     rows, context = rich_rows()
     torch.save({"x": pack(rows)}, tmp_path / "data.pt")
@@ -380,7 +373,7 @@ def test_completions_of_earlier_policies_lie_inside_the_shifted_clip_alone(
     """Before the first optimiser step of a rollout: PPO's own interval around 1 leaves many of them out."""
     replay = {"part": "policy_replay", "probability": 0.7, "reincarnation": None}
     objective = {} if method == "remix" else {"objective": {"against": "behavior"}}
-    spec = {"base": method, "replay": replay, **objective}
+    spec = {"base": method, "buffer": replay, **objective}
     after = records(train(tmp_path / "run", method=spec, optim={"lr": 3e-2}))
     assert max(r["replayed_fraction"] for r in after) > 0.3
     assert any(r["clip_fraction"] > 0 for r in after) == clipped

@@ -199,7 +199,7 @@ def test_a_stage_takes_parts_of_its_own_kind() -> None:
 
 
 def test_classes_that_are_no_parts_and_names_that_are_taken_are_refused() -> None:
-    with pytest.raises(InputError, match="Loose is no part"):
+    with pytest.raises(InputError, match="Loose is not a part"):
         part("objective")(type("Loose", (), {}))
     with pytest.raises(InputError, match=r"no parts of kind 'objectiv'.*'objective'"):
         part("objectiv")(type("Loose", (Part,), {}))
@@ -326,15 +326,25 @@ def test_metrics_of_a_loss_may_be_left_out_but_not_be_nothing() -> None:
 @pytest.mark.parametrize(
     ("members", "said"),
     [
-        ({"says": 3}, "says = 3. it is a text"),
+        ({"says": 3}, "says = 3. it must be a text"),
         ({"reads": "old_bt"}, r"reads = 'old_bt'.*Write reads = \(\"old_bt\",\)"),
-        ({"couples": "rows"}, "couples = 'rows'. it is one of sequence, group, batch"),
+        ({"couples": "rows"}, "couples = 'rows'. it must be one of sequence, group, batch"),
         ({"__init__": lambda self: None}, "has an __init__.*write __post_init__"),
+        ({"entropy": True}, r"entropy = True. a part names .*Write asks = \(\"entropy\",\)"),
+        ({"cross": 1.2}, r"cross = 1\.2.*Write asks = \(\"cross@1\.2\",\)"),
+        ({"cross": property(lambda self: 1.2)}, r"cross = .*Write asks = \(\"cross@1\",\)"),
     ],
 )
 def test_members_that_no_part_can_have_are_refused_as_it_is_registered(members: Any, said: str) -> None:
     with pytest.raises(InputError, match=rf"(?s)TriedObjective, to be a part of kind objective.*{said}"):
         own("objective", lambda x, b: TokenLoss(-x), grouprl.Objective, **members)
+
+
+def test_settings_helpers_and_other_kinds_may_be_called_entropy_and_cross() -> None:
+    setting = {"entropy": 0.1, "__annotations__": {"entropy": float}}
+    assert own("objective", lambda x, b: TokenLoss(-x), grouprl.Objective, **setting).settings() == {"entropy": 0.1}
+    assert own("objective", lambda x, b: TokenLoss(-x), grouprl.Objective, cross=lambda self, x: x).cross(3) == 3
+    assert own("token_weight", lambda b: b.mask_bt, grouprl.TokenWeight, entropy=True).entropy is True
 
 
 @pytest.mark.parametrize(

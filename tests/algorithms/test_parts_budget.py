@@ -218,7 +218,7 @@ def test_completions_of_different_cuts_are_not_compared():
 
 
 def test_a_segment_without_scores_is_refused():
-    with pytest.raises(InputError, match="segment 1, turn_reward_bs only 1"):
+    with pytest.raises(InputError, match="segment 1, turn_reward_bs has only 1"):
         BudgetSegments()(thoughts(turn_reward_bs=[[1.0], [0.0], [0.0], [0.0]]))
 
 

@@ -72,5 +72,5 @@ def test_rows_outside_the_statistics_do_not_count():
 
 
 def test_more_turns_than_rewards_are_an_error():
-    with pytest.raises(InputError, match="turn_bt has turn 1, the fields of turns only 1"):
+    with pytest.raises(InputError, match="turn_bt has turn 1, but the fields of turns have only 1"):
         TurnRelative()(episodes(turn_reward_bs=[[0.0]] * 3, state_bs=torch.zeros(3, 1, dtype=torch.int64)))

@@ -20,7 +20,6 @@ from chat_policies import TOOLS
 from episode_runs import launch, records, run_config
 from grouprl import InputError
 from grouprl.algorithms.advantage_transform.papers.reviewed import AdvantageOfReviewed, AmplifyPositive
-from grouprl.algorithms.augment import review_forms
 from grouprl.algorithms.augment.papers.reflect_retry import ReflectRetry
 from grouprl.algorithms.augment.papers.regenerate import CutAndRegenerate
 from grouprl.algorithms.augment.papers.retrospect import Retrospect
@@ -33,7 +32,6 @@ from grouprl.algorithms.reward_transform.papers.outcome_gated_process import Out
 from grouprl.algorithms.warmup_examples import Lesson, Shown
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.hashing import generator
-from grouprl.core.renamed import RenamedWarning
 from grouprl.envs import Observation, Step
 from grouprl.plan.plan import plan
 from grouprl.policy.language.causal_lm import CausalPolicy
@@ -244,9 +242,9 @@ def test_forms_are_found_by_name_and_by_path() -> None:
     assert isinstance(review_form("auto"), CompactReview)
     assert isinstance(review_form("auto", Policy()), JsonReview)
     assert review_form(form(Fixed)).read("", 3) == Review(1, "9")
-    with pytest.raises(InputError, match=r"no form of reviews .jsn.[^§]*json"):
+    with pytest.raises(InputError, match=r"unknown form of reviews .jsn.[^§]*json"):
         review_form("jsn")
-    with pytest.raises(InputError, match="is no form of reviews"):
+    with pytest.raises(InputError, match="is not a form of reviews"):
         review_form(f"{__file__}:Toss")
 
 
@@ -695,14 +693,7 @@ def test_the_plan_tells_of_reviews() -> None:
     assert "reflect_retry: up to 64 reviews and 64 second attempts per rollout" in found.extra_samples[0]
     assert any("reviews each episode" in stage.words for stage in found.stages)
     single = plan(parse_config(run_config(task="addition", method="retroformer"))).refusals
-    assert any("goes on between turns" in reason for reason in single)
-    assert "no form of reviews 'jsn'" in ReflectRetry(form="jsn").refuse(RunFacts(environment=True))[0]
+    assert any("continues episodes between turns" in reason for reason in single)
+    assert "unknown form of reviews 'jsn'" in ReflectRetry(form="jsn").refuse(RunFacts(environment=True))[0]
     for part in (ReflectRetry(), CutAndRegenerate(), Retrospect()):
         assert "2 agents" in part.refuse(RunFacts(environment=True, agents=2))[0]
-
-
-def test_the_old_name_of_prompt_from_is_understood_with_a_note():
-    with pytest.warns(RenamedWarning, match="prompt_from"):
-        assert review_forms.asking("2+2=", str.upper) == "2+2="
-    with pytest.raises(AttributeError, match="askings"):
-        _ = review_forms.askings

@@ -72,7 +72,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["grouprl.cli.signals", "grouprl.core.renamed", "typer", "grouprl.cli.train"])
+@pytest.mark.parametrize("module", ["grouprl.cli.signals", "grouprl.cli.app", "typer", "grouprl.cli.train"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_modules_are_loaded_ends_the_command_at_once(module: str, number: int) -> None:
     command = [sys.executable, "-c", AT_IMPORT, module, str(int(number))]

@@ -44,7 +44,7 @@ def test_unknown_keys_are_refused_with_the_nearest_known(data, key, near):
 @pytest.mark.parametrize(
     ("data", "key", "value"),
     [
-        ({"batch": {"group": 0}}, "batch.group_size", "0"),
+        ({"batch": {"group_size": 0}}, "batch.group_size", "0"),
         ({"batch": {"prompts": "many"}}, "batch.prompts", "'many'"),
         ({"sampling": {"temperature": 0}}, "sampling.temperature", "0"),
         ({"sampling": {"top_p": 1.5}}, "sampling.top_p", "1.5"),

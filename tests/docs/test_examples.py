@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import re
-import warnings
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 import examples
-from grouprl.config.run import load_config, parse_config, recipe_names
-from grouprl.core.renamed import RenamedWarning
-from grouprl.methods.compose import OLD_STAGES, compose
+from grouprl.config.run import parse_config
 from grouprl.training.loop import train
 
 RECORDED = json.loads(examples.JSON.read_text(encoding="utf-8"))
@@ -45,21 +41,6 @@ def runs_small(example: examples.Example, data: examples.Settings, folder: Path)
     (trained,) = (step for step in steps if step["phase"] == "train")
     assert trained["prompts_sampled"] >= 2, "more where groups without a spread are sampled again"
     assert not outcome.interrupted
-
-
-OLD = re.compile(
-    rf"^\s*(?:-\s*)?(?:{'|'.join(OLD_STAGES)}): *[\[{{\n]|\{{.*\b(?:{'|'.join(OLD_STAGES)}): *\[", re.MULTILINE
-)
-
-
-def test_pages_and_recipes_use_the_names_of_today() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RenamedWarning)
-        for name in recipe_names():
-            compose(load_config(name).method)
-    pages = [examples.ROOT / "README.md", *(examples.ROOT / "docs").rglob("*.md")]
-    found = [page.name for page in pages if page.stem != "renamed" and OLD.search(page.read_text(encoding="utf-8"))]
-    assert found == []
 
 
 @pytest.mark.parametrize(

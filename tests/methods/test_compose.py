@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import grouprl
 from grouprl.algorithms import part as parts
 from grouprl.core.errors import InputError
-from grouprl.core.renamed import RenamedWarning
 from grouprl.methods import CATALOGUE
 from grouprl.methods.compose import as_data, compose
 
@@ -148,72 +147,18 @@ def test_published_compositions_of_a_sequence_ratio_compose_again():
 def test_a_number_set_by_the_entry_and_by_the_part_is_the_same_number():
     """verl's GSPO has a token mean as published: nothing is said of it, whichever way the clip is set."""
     by_entry = compose({"base": "gspo@verl", "clip_ratio_low": 3e-4})
-    with pytest.warns(RenamedWarning, match=r"'clipped\.low' is now called 'clipped\.clip_low'"):
-        by_part = compose({"base": "gspo@verl", "objective": {"low": 3e-4}})
-    by_name = compose({"base": "gspo@verl", "objective": {"clip_low": 3e-4}})
-    assert by_entry.method.objective == by_part.method.objective == by_name.method.objective
-    assert by_entry.warnings == by_part.warnings == by_name.warnings == ()
-    assert by_name.provenance["objective.clip_low"] == "set by you"
-    with pytest.raises(InputError, match=r"clipped\.low and clipped\.clip_low are both given"):
-        compose({"base": "grpo", "objective": {"low": 0.1, "clip_low": 0.1}})
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("grpo@trl", {"clip_low": 0.1}, {"epsilon": 0.1, "epsilon_high": 0.2}),
-        ("grpo@trl", {"clip_low": 0.1, "clip_high": 0.3}, {"epsilon": 0.1, "epsilon_high": 0.3}),
-        ("grpo@trl", {"scale": "sample_std"}, {"scale_rewards": "group"}),
-        ("rloo@trl", {"kl_coef": 0.0}, {"beta": 0.0}),
-        ("cispo@trl", {"cap": 5.0}, {"epsilon_high": 5.0}),
-        ("grpo@verl", {"dual": 1.5}, {"clip_ratio_c": 1.5}),
-        ("cispo", {"high": 1.2, "low": 0.8}, {"cap": 1.2, "floor": 0.8}),
-        ("scalerl", {"high": 3.0}, {"cap": 3.0}),
-        ("rec", {"low": 0.1}, {"clip_low": 0.1}),
-        ("dppo_mask", {"low": 0.1, "high": 0.3}, {"clip_low": 0.1, "clip_high": 0.3}),
-    ],
-)
-def test_old_names_of_settings_work_for_one_version(name, old, new):
-    composed = compose({"name": name, **old})
-    assert composed.method == compose({"name": name, **new}).method
-    assert all(f"'{key}' is now called" in " ".join(composed.notes) for key in old)
-    with pytest.warns(FutureWarning, match="is now called"):
-        assert grouprl.method(name, **old) == composed.method
-
-
-CLIPS = {"low": "clip_low", "high": "clip_high", "dual": "dual_clip"}
+    by_part = compose({"base": "gspo@verl", "objective": {"clip_low": 3e-4}})
+    assert by_entry.method.objective == by_part.method.objective
+    assert by_entry.warnings == by_part.warnings == ()
+    assert by_part.provenance["objective.clip_low"] == "set by you"
 
 
 @pytest.mark.parametrize("name", sorted(parts.PARTS["objective"]))
 def test_the_bounds_of_a_clip_have_one_name_in_every_part(name):
-    """clip_low, clip_high, dual_clip; weights have floor and cap. The names of before are understood with a note."""
+    """clip_low, clip_high, dual_clip; weights have floor and cap."""
     cls = parts.PARTS["objective"][name]
     settings = {f.name for f in dataclasses.fields(cls)}
     assert not settings & {"low", "high", "dual", "low_negative", "high_negative"}
-    for old, new in cls.renamed.items():
-        assert name == "capped" or new == CLIPS[old]
-        if new not in settings:
-            continue
-        value = 2.0 if new == "dual_clip" else 0.3
-        with pytest.warns(RenamedWarning, match=f"'{name}.{old}' is now called '{name}.{new}'"):
-            made = cls(**{old: value})
-        assert made == cls(**{new: value})
-        with pytest.warns(RenamedWarning):
-            assert compose({"base": "grpo", "objective": {"part": name, old: value}}).method.objective == made
-
-
-def test_old_and_new_name_together_are_refused():
-    with pytest.raises(InputError, match="old name"):
-        compose({"name": "grpo@verl", "dual": 2.0, "clip_ratio_c": 2.0})
-    with pytest.raises(InputError, match="has no equal in scale_rewards"):
-        compose({"name": "grpo@trl", "scale": "population_std"})
-
-
-def test_every_old_name_has_a_new_one():
-    for entry in CATALOGUE.values():
-        for old, to in entry.renamed.items():
-            assert to.name in entry.settings, f"{entry.name}: {old}"
-            assert old not in entry.settings, f"{entry.name}: {old}"
 
 
 def test_a_delta_inside_the_clip_is_refused():
@@ -325,11 +270,11 @@ def test_composed_methods_compute():
 
 def test_single_replayed_completions_need_the_advantage_they_had():
     with pytest.raises(InputError, match="without advantage_transform 'stored_advantage'"):
-        compose({"base": "grpo", "replay": "sample_buffer"})
+        compose({"base": "grpo", "buffer": "sample_buffer"})
     with pytest.raises(InputError, match="without advantage_transform 'stored_advantage'"):
         compose({"base": "skywork_r1v2", "advantage_transform": []})
     parts = {"filter": ["replay_apart"], "advantage_transform": ["stored_advantage"]}
-    assert compose({"base": "grpo", "replay": "sample_buffer", **parts}).warnings == ()
+    assert compose({"base": "grpo", "buffer": "sample_buffer", **parts}).warnings == ()
 
 
 def test_work_that_nobody_uses_is_named():
@@ -337,7 +282,7 @@ def test_work_that_nobody_uses_is_named():
     assert said.startswith("augment: continuations samples completions for nothing")
     shaped = {"base": "grpo", "augment": ["continuations"], "reward_transform": ["continuation_reward"]}
     assert compose(shaped).warnings == ()
-    shown = {"base": "grpo", "replay": "demonstrations", "curriculum": "thompson_sampling", "augment": ["plan_tree"]}
+    shown = {"base": "grpo", "buffer": "demonstrations", "curriculum": "thompson_sampling", "augment": ["plan_tree"]}
     assert [said.split(" has")[0] for said in compose(shown).warnings] == [
         "curriculum: thompson_sampling",
         "augment: plan_tree",

@@ -15,7 +15,6 @@ from grouprl.algorithms.objective.papers.two_level_clip import TwoLevelClip
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.reward_transform.papers.certainty import CertaintyReward
 from grouprl.algorithms.reward_transform.papers.prompt_advantage import PromptAdvantage, completion_entropy
-from grouprl.core.renamed import RenamedWarning
 from small import f64, gradient, near, slopes, small
 
 
@@ -181,13 +180,3 @@ def test_the_outcome_is_standardised_apart():
         [-2 / 3**0.5, 4 / 3**0.5, -2 / 3**0.5],
     )
     assert AddOutcome().idle(RunFacts(group_size=1))
-
-
-def test_the_old_name_of_the_prompts_advantage_is_understood():
-    method, case = grouprl.method("copo"), random_case(3, rewards="mixed")
-    prepared = method.prepare(case.batch)
-    fields = dict(prepared.rewards)
-    old = prepared.replace(rewards={**{k: v for k, v in fields.items() if k != "prompt"}, "question": fields["prompt"]})
-    with pytest.warns(RenamedWarning, match=r"rewards\.prompt"):
-        found = method.loss(case.logp_bt, old).value
-    near(found, float(method.loss(case.logp_bt, prepared).value))

@@ -58,7 +58,7 @@ def test_agents_learn_in_turn(step: int, kept: list[int]) -> None:
     assert found.active_bt.any(1).nonzero()[:, 0].tolist() == kept
     assert bool(found.stats_b.all())
     assert AgentsInTurn().idle(RunFacts(agents=2)) == []
-    assert "train nobody" in AgentsInTurn().idle(RunFacts(agents=1))[0]
+    assert "train no agent" in AgentsInTurn().idle(RunFacts(agents=1))[0]
 
 
 # --- the environment ------------------------------------------------------------------------------------------------

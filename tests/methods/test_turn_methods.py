@@ -120,7 +120,7 @@ def test_beliefs_need_a_right_completion():
 
     context = FakeContext((0.5,) * 8, task=Unknown())
     rows = context.sample(context.take(1))
-    with pytest.raises(InputError, match="has no correct completion to believe in"):
+    with pytest.raises(InputError, match="has no correct answer"):
         AnswerBelief().fill(context.batch(rows), rows, context)
 
 

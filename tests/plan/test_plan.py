@@ -343,7 +343,7 @@ def test_every_catalogue_entry_can_be_planned():
                 name
             )
         elif name == "text2grad":
-            assert "span_feedback has nobody to ask" in found[0]
+            assert "span_feedback has no function to ask" in found[0]
         else:
             assert found == [], name
         assert all(part.words() for part in method.parts()), name

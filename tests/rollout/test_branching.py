@@ -105,7 +105,7 @@ def test_branching_is_refused_without_turns_and_with_several_agents() -> None:
     assert "2 agents" in EntropyBranching().refuse(RunFacts(environment=True, agents=2))[0]
     assert not EntropyBranching().refuse(RunFacts(environment=True))
     (reason,) = plan(parse_config(run_config(task="addition", method="arpo_branch"))).refusals
-    assert "goes on between turns" in reason
+    assert "continues episodes between turns" in reason
 
 
 @pytest.mark.parametrize(("step", "turns"), [(0, 10), (98, 10), (99, 20), (198, 20), (199, 30), (10**6, 30)])
@@ -115,7 +115,7 @@ def test_the_horizon_grows_by_the_schedule(step: int, turns: int) -> None:
 
 
 def test_a_horizon_does_not_shrink() -> None:
-    with pytest.raises(ValueError, match="the horizon grows"):
+    with pytest.raises(ValueError, match="the limits must grow"):
         Horizon(turns=(3, 2))
     assert "at most 2 turns anyway" in Horizon(turns=(2, 5)).idle(RunFacts(environment=True, turns=2))[0]
     assert not Horizon(turns=(1, 2)).idle(RunFacts(environment=True, turns=2))

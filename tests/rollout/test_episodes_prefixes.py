@@ -141,7 +141,7 @@ def test_only_episodes_can_be_led() -> None:
     with pytest.raises(InputError, match="7 turns of an episode of 2"):
         led(sampled(LuckyTask())[1], 0, 7)
     bare = replace(sampled(LuckyTask())[1], records=None)
-    with pytest.raises(InputError, match="row 0 is no episode"):
+    with pytest.raises(InputError, match="row 0 is not an episode"):
         led(bare, 0, 1)
 
 

@@ -149,7 +149,7 @@ def test_a_store_gives_episodes_back_whole() -> None:
 def test_replayed_episodes_are_trained_on_and_survive_a_resume(tmp_path: Path, task: str) -> None:
     replay = {"part": "rollout_replay", "mixed_only": False, "first_epoch": False}
     changes: dict[str, Any] = {"task": f"{toy_envs.__file__}:{task}", "steps": 4}
-    changes["method"] = {"base": "gigpo", "replay": replay}
+    changes["method"] = {"base": "gigpo", "buffer": replay}
     whole = launch(tmp_path / "whole", run={"threads": 1, "checkpoint_every": 3}, **changes)
     last = records(whole, "train")[-1]
     assert last["replayed_fraction"] > 0.2

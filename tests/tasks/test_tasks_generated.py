@@ -172,7 +172,7 @@ def test_reverse_of_mixed_length():
     assert lengths == {2, 3, 4, 5, 6}
     example = task.example("train", 0)
     assert example.level == len(example.prompt) - 1
-    with pytest.raises(InputError, match="shortest is 7, but length is 6"):
+    with pytest.raises(InputError, match="shortest is 7, but length is only 6"):
         load_task({"name": "reverse", "shortest": 7})
 
 

@@ -34,7 +34,7 @@ BASES = {
 """The name of the base class of each kind of part."""
 
 DATA = ("curriculum", "allocation", "sampling", "augment", "buffer", "pretrain")
-"""Kinds whose parts decide what is sampled: their base classes stand in one module."""
+"""Kinds whose parts decide what is sampled: their base classes are all in one module."""
 
 _HOMES = {name: f"{__name__}.{'data_part' if kind in DATA else f'{kind}.{kind}'}" for kind, name in BASES.items()}
 

@@ -1,4 +1,4 @@
-"""Parts from plain data: their names and settings, and the parts that they hold."""
+"""Building parts from plain data: their names, settings, and the parts that they hold."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ from typing import TypeVar
 
 import pydantic
 
-from grouprl.algorithms.part import OLD_PARTS, PARTS, RULES, Part
+from grouprl.algorithms.part import PARTS, RULES, Part
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.renamed import note_renamed, with_new_names
 
 R = TypeVar("R")
 
 
 def build_part(kind: str, name: str, settings: Mapping[str, object]) -> Part:
-    """Build the part `name` of `kind` from plain data; InputError names an unknown part, setting or a wrong value."""
-    if name not in PARTS[kind] and name in OLD_PARTS:
-        note_renamed(name, OLD_PARTS[name])
-        name = OLD_PARTS[name]
+    """Build the part `name` of `kind` from plain data. Raises InputError on an unknown part, setting or value."""
     if name not in PARTS[kind]:
         elsewhere = [f"'{name}' is a part of kind {other}" for other in RULES if name in PARTS[other]]
         raise InputError(f"unknown {kind} part '{name}'", " and ".join(elsewhere), suggest(name, PARTS[kind]))
     cls, where = PARTS[kind][name], f"{kind}: {name}"
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
-    return checked(cls, _with_parts(cls, own_names(cls, settings, where), defaults, where), where)
+    return checked(cls, _with_parts(cls, settings, defaults, where), where)
 
 
 def places(cls: type[Part]) -> dict[str, str]:
@@ -38,7 +34,7 @@ def part_from(kind: str, given: object, where: str, current: object = None) -> P
     """Build a part from its name, {part: name, settings…}, or settings of the `current` part that change.
 
     Raises:
-        InputError: an unknown name, a part of another kind, or what is neither.
+        InputError: an unknown name, a part of another kind, or a value that is neither name nor mapping.
     """
     if isinstance(given, Part):
         if given.kind == kind:
@@ -61,7 +57,7 @@ def part_from(kind: str, given: object, where: str, current: object = None) -> P
 def changed(part: Part, settings: Mapping[str, object]) -> Part:
     """Return `part` with other `settings`, given as plain data."""
     cls, where, own = type(part), f"{part.kind}: {part.name}", part.settings()
-    return checked(cls, {**own, **_with_parts(cls, own_names(cls, settings, where), own, where)}, where)
+    return checked(cls, {**own, **_with_parts(cls, settings, own, where)}, where)
 
 
 def _with_parts(
@@ -75,17 +71,6 @@ def _with_parts(
     }
 
 
-def own_names(cls: type[Part], settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return `settings` by the part's own names for them; InputError where one is given by two names."""
-    made: dict[str, object] = {}
-    for key, value in with_new_names(settings, cls.renamed, f"{cls.name}.").items():
-        name = cls.also.get(key, key)
-        if name in made:
-            raise InputError(f"{where}: '{name}' is set twice", f"'{key}' is another name for it", "Keep one")
-        made[name] = value
-    return made
-
-
 def checked(build: Callable[..., R], settings: Mapping[str, object], where: str) -> R:
     """Call `build(**settings)` and turn pydantic's complaints into one InputError that names the setting."""
     try:
@@ -97,7 +82,7 @@ def checked(build: Callable[..., R], settings: Mapping[str, object], where: str)
             known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
             raise InputError(f"{where} has no setting '{key}'", remedy=suggest(key, known)) from None
         if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-            raise InputError(f"{where} is given no '{key}', which has no default", remedy=f"Set {key}") from None
+            raise InputError(f"{where} lacks '{key}', which has no default", remedy=f"Set {key}") from None
         if not key:  # a rule about several settings at once says by itself which
             raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
         raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None

@@ -1,5 +1,4 @@
-"""What a data part works with: the run as it looks from the place where prompts are chosen and completions
-collected."""
+"""Base classes of data parts, and the run as they see it where prompts are chosen and completions collected."""
 
 from __future__ import annotations
 
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from grouprl.tasks.task import Task
 
 Together = Literal["sum", "mean", "least", "most"]
-"""What several notes of one metric make of a step."""
+"""How several notes of one metric in a step become one value."""
 
 
 class TextContext(Protocol):
-    """What a run of a language model offers to data parts that need text (`Part.needs_text`)."""
+    """The side of a run of a language model that is offered to data parts that need text (`Part.needs_text`)."""
 
     @property
     def policy(self) -> CausalPolicy:
@@ -43,11 +42,12 @@ class TextContext(Protocol):
         """Return the text of each row of token ids."""
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Sample one completion or turn behind each of these token ids, one seed each; nothing is acted out or
-        scored."""
+        """Sample one completion or turn after each of these rows of token ids, one seed each; nothing is played or
+        scored.
+        """
 
     def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample a completion to each of `requests` beside the environment, unscored: reward 0, no upper limit of
+        """Sample a completion to each of `requests` outside the environment, unscored: reward 0, no upper limit of
         tokens."""
 
     def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
@@ -59,9 +59,9 @@ class TextContext(Protocol):
 
 
 class RunContext(Protocol):
-    """The run's side of a data part, whatever its policy acts on.
+    """The run as a data part sees it, for every kind of policy.
 
-    Everything random comes from `rng`; what is remembered is in `state_of`.
+    All randomness comes from `rng`; memory that outlives a step belongs in `state_of`.
     """
 
     task: Task
@@ -69,10 +69,10 @@ class RunContext(Protocol):
 
     @property
     def text(self) -> TextContext:
-        """Return what the run offers of texts and tokens.
+        """Return the run's access to texts and tokens.
 
         Raises:
-            InputError: its policy is no language model.
+            InputError: its policy is not a language model.
         """
 
     @property
@@ -114,10 +114,10 @@ class RunContext(Protocol):
         """Return what `part` remembers: numbers, strings, lists, dicts, tensors; saved with every checkpoint."""
 
     def cache_of(self, part: Part) -> State:
-        """Return what `part` keeps in memory alone, such as a model whose weights lie in its store."""
+        """Return what `part` keeps in memory alone, such as a model whose weights are in its store."""
 
     def renew_reference(self) -> None:
-        """Make the policy as it is now the reference of KL terms; nothing where no reference is kept."""
+        """Make the policy as it is now the reference of KL terms; do nothing if no reference is kept."""
 
     def note(self, name: str, value: float, together: Together = "sum") -> None:
         """Log a metric of this step; `together` says what several notes of one name make (one per refill round)."""
@@ -137,22 +137,25 @@ class RunContext(Protocol):
         """Let another policy sample inside a block."""
 
     def batch(self, samples: ScoredSamples) -> Batch:
-        """Lay rows out as a Batch, with the past of their prompts."""
+        """Return rows as a Batch, with the history of their prompts."""
 
 
 class DataPart(Part):
-    """Base of the parts that decide what is collected. Which methods it has says its kind."""
+    """Base of the parts that decide what is collected. The methods of a part depend on its kind."""
 
     fills: ClassVar[tuple[str, ...]] = ()
     """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
     teaches: ClassVar[bool] = False
     """Whether the part has `lessons`."""
     async_safe: ClassVar[bool] = False
-    """Whether the part may choose for a step while the results of the steps before it are still on their way
-    (`run.async_steps`): what it reads of the past is then that much older, and means the same."""
+    """Whether the part may choose for a step before the results of the preceding steps have arrived
+    (`run.async_steps`): the history that it reads is then that much older, but just as valid.
+    """
 
     def supplies(self) -> tuple[str, ...]:
-        """Return the names of the Batch fields that rows have because of these settings: `fills`, filled in."""
+        """Return the names of the Batch fields that rows have because of these settings: `fills` with the settings
+        inserted.
+        """
         return tuple(self._filled(name) for name in self.fills)
 
     def extra_samples(self, run: RunFacts) -> str:
@@ -168,27 +171,29 @@ class DataPart(Part):
         return []
 
     def behind(self, task: Task, run: RunFacts) -> int:
-        """Most tokens by which this part exceeds the completion limit behind a prompt."""
+        """Return by how many tokens at most the part exceeds the completion limit after a prompt."""
         return 0
 
     def letters(self) -> str:
-        """Return the characters beside the task's that the policy reads and writes because of this part."""
+        """Return the characters besides the task's that the policy reads and writes because of this part."""
         return ""
 
     def lessons(self, one: Shown, other: Shown, policy: TokenPolicy) -> list[Lesson]:
-        """Return what a warm-up shows besides two episodes of one prompt that the environment acted in itself."""
+        """Return examples for the warm-up, made from two episodes of one prompt that the environment played itself."""
         return []
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
-        """Return the batch of the rows to train on with what only this part can compute (`value_bt` …)."""
+        """Return the batch of the rows to train on with the fields that only this part computes (`value_bt` …)."""
         return batch
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
-        """See the rows of a finished step: all that were collected, and the prepared batch of those trained on."""
+        """Learn from the rows of a finished step: all that were collected, and the prepared batch of
+        those trained on.
+        """
 
 
 class Curriculum(DataPart):
-    """Which prompts are sampled."""
+    """Base of curricula, which choose the prompts to sample."""
 
     def choose(self, count: int, context: RunContext) -> list[RolloutRequest]:
         """Return `count` prompts."""
@@ -196,7 +201,7 @@ class Curriculum(DataPart):
 
 
 class Allocation(DataPart):
-    """How many completions each prompt gets; none takes it out of the step."""
+    """Base of allocations, which choose how many completions each prompt gets; 0 takes it out of the step."""
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests with their numbers of completions."""
@@ -204,7 +209,7 @@ class Allocation(DataPart):
 
 
 class SamplingRule(DataPart):
-    """How tokens are sampled, prompt by prompt."""
+    """Base of sampling rules, which choose how tokens are sampled, prompt by prompt."""
 
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests with their temperatures and token budgets."""
@@ -219,42 +224,44 @@ class Augmentation(DataPart):
     """Base: rows that are added, or take the place of others, once the completions are scored."""
 
     takes: ClassVar[str] = "augment"
-    """What becomes of sampled rows that the part does not return: a word of `train.account`."""
+    """What happens to sampled rows that the part does not return: a word of `train.account`."""
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
-        """Return the rows with more, fewer or others."""
+        """Return the rows, with some added or replaced."""
         raise NotImplementedError
 
 
 class Buffer(DataPart):
-    """Which stored rows join the new ones."""
+    """Base of buffers, which choose the stored rows that join the new ones."""
 
     takes: ClassVar[str] = "buffer"
-    """What becomes of new rows that the part does not return: a word of `train.account`."""
+    """What happens to new rows that the part does not return: a word of `train.account`."""
 
     def fresh(self, context: RunContext) -> int:
-        """How many new prompts this step samples."""
+        """Return how many new prompts this step samples."""
         return context.prompts
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
-        """Return the new rows (None: none were asked for) and stored ones; None when there is nothing at all."""
+        """Return the new rows (None: none were asked for) and stored ones; None if there are no rows."""
         raise NotImplementedError
 
 
 class Pretraining(DataPart):
-    """What happens once, between the warm-up and the first step, in `count` pieces that a checkpoint can part."""
+    """Base of parts that act once, between the warm-up and the first step, in `count` pieces; a checkpoint may come
+    between.
+    """
 
     def count(self, context: RunContext) -> int:
-        """How many pieces there are."""
+        """Return the number of pieces."""
         raise NotImplementedError
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
-        """Do piece `number` (from 0); returns its metrics."""
+        """Do piece `number` (from 0) and return its metrics."""
         raise NotImplementedError
 
 
 def alphabet_of(task: Task, parts: Iterator[Part]) -> str:
-    """Return the characters of a task and of what `parts` let the policy read and write; "" when unknown."""
+    """Return the characters of a task and those that `parts` add to what the policy reads and writes; "" if unknown."""
     if not task.alphabet:
         return ""
     more = "".join(part.letters() for part in data_parts(parts))

@@ -1,8 +1,8 @@
-"""Losses of tokens, rows, pairs and groups: what an objective or regulariser returns, and how each level is weighted.
+"""Losses of tokens, rows, pairs and groups, as objectives and regularisers return them, and the weights of each level.
 
-A loss counts at each token with the aggregation's weight of that token. The loss of a row or of a group counts at each
-of its tokens. The loss of a pair counts half at each of its rows, so that with rows of equal weight a group's loss is
-the mean over its pairs. Metrics are means over what carries a gradient, at the level of the metric.
+The loss of a token has the aggregation's weight of that token. The loss of a row or of a group applies to each of its
+tokens. The loss of a pair counts half at each of its two rows, so that with rows of equal weight a group's loss is the
+mean over its pairs. Metrics are means over the items that carry a gradient, at the level of the metric.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class RowLoss:
 
 @dataclass(frozen=True)
 class PairLoss:
-    """Losses [E] of the pairs of the method's objective, in the order of `batch.edges['pairs']`, and metrics [E]."""
+    """Losses [E] of the pairs that the method's objective compares, in the order of `batch.edges['pairs']`, and metrics
+    [E].
+    """
 
     loss_e: Tensor
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
@@ -61,11 +63,11 @@ class GroupLoss:
 
 Losses = TokenLoss | RowLoss | PairLoss | GroupLoss
 AXES: dict[Level, str] = {"token": "bt", "row": "b", "pair": "e", "group": "g"}
-"""How the names of a level's tensors end."""
+"""Index letters at the end of the names of a level's tensors."""
 
 
 def value_of(loss: Losses) -> Tensor:
-    """Return the losses as they were returned, at their own level."""
+    """Return the losses unchanged, at their own level."""
     value: Tensor = getattr(loss, f"loss_{AXES[loss.level]}")
     return value
 
@@ -84,7 +86,7 @@ def pairs_of(batch: Batch, reader: str) -> Edges:
 
 
 def out_of(index_e2: Tensor, batch: Batch) -> Tensor:
-    """[B] bool: rows that are in none of the pairs `index_e2`."""
+    """Return [B] bool: rows that are in none of the pairs `index_e2`."""
     out_b = torch.ones_like(batch.group_b, dtype=torch.bool)
     out_b[index_e2.flatten()] = False
     return out_b
@@ -104,7 +106,9 @@ def at_tokens(loss: Losses, batch: Batch) -> Tensor:
 
 
 def _at_rows(loss_e: Tensor, batch: Batch) -> Tensor:
-    """[B] G/(2·#pairs of the group) times the losses of the pairs of each row, G the rows that count in the group."""
+    """Return [B] G/(2·#pairs of the group) times the losses of the pairs of each row, G the rows that count in the
+    group.
+    """
     from_e, to_e = pairs_of(batch, "a loss of pairs").index_e2.T
     zero_b = torch.zeros_like(batch.group_b, dtype=loss_e.dtype)
     pairs_b = levels.total(zero_b.index_add(0, from_e, torch.ones_like(loss_e)), batch.group_b)
@@ -114,7 +118,7 @@ def _at_rows(loss_e: Tensor, batch: Batch) -> Tensor:
 
 
 def counted(batch: Batch) -> Tensor:
-    """[B] 1 for rows that count in group statistics and have an active token, else 0."""
+    """Return [B] 1 for rows that count in group statistics and have an active token, else 0."""
     return (batch.stats_b & batch.active_bt.any(1)).to(batch.dtype)
 
 
@@ -145,7 +149,7 @@ def shares(batch: Batch) -> dict[Level, Tensor]:
 
 
 def level_of(name: str, loss: Losses) -> Level:
-    """Return the level of a metric: the one it is declared with, else that of the loss it comes with."""
+    """Return the level of a metric: the declared one, else that of the loss it comes with."""
     return GLOSSARY[name].level if name in GLOSSARY else loss.level
 
 

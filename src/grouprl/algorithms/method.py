@@ -1,4 +1,4 @@
-"""A method is data: parts, composed. It sees a Batch and log-probs, never a model."""
+"""A method: a composition of parts, as data. It sees a Batch and log-probs, never a model."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Method:
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no part of its stage."""
+        """Raise InputError if a stage holds something that is not a part of its kind."""
         for stage in KINDS:
             value = getattr(self, stage)
             for each in value if isinstance(value, tuple) else (value,):
@@ -118,7 +118,7 @@ class Method:
         yield from (p for p in (self.critic, *data, *self.pretrain, self.update) if p is not None)
 
     def _in_loss(self) -> tuple[Part, ...]:
-        """Parts that see the policy's current log-probs."""
+        """Return the parts that see the policy's current log-probs."""
         return tuple(each for p in (self.objective, *self.token_gate, *self.regularize) for each in p.whole())
 
     @property
@@ -129,7 +129,7 @@ class Method:
 
     @property
     def phases(self) -> int:
-        """How many times over the optimiser steps of a rollout are taken."""
+        """Number of times that the optimiser steps of a rollout are taken."""
         return 1 if self.update is None else self.update.phases
 
     @property
@@ -139,19 +139,19 @@ class Method:
         return tuple(dict.fromkeys([LOG_PROB, *asked, *([] if self.critic is None else [VALUE])]))
 
     def references(self) -> dict[str, ReferenceRule]:
-        """Return the rule of each reference that the parts name beside the frozen one."""
+        """Return the rule of each reference that the parts name besides the frozen one."""
         return references_of(self.parts())
 
     def needs(self) -> tuple[str, ...]:
-        """Names of the Batch fields the method reads besides mask, group and reward."""
+        """Return the names of the Batch fields that the method reads besides mask, group and reward."""
         names = [name for p in self.parts() for name in p.needs()]
         return tuple(dict.fromkeys([*names, *(["greedy_reward_b"] if self.greedy_baseline else [])]))
 
     def prepare(self, batch: Batch) -> Batch:
         """Compute advantages of a whole rollout batch and the weights of one optimiser step of all its rows.
 
-        Fills advantage_bt and weight_bt. Warns where the method also takes its optimiser steps in a way of its own
-        (`update`), which `prepare` and `loss` know nothing of.
+        Fills advantage_bt and weight_bt. Warns if the method also changes how optimiser steps are taken (`update`),
+        which `prepare` and `loss` leave out.
         """
         if self.update is not None:
             warnings.warn(
@@ -202,17 +202,17 @@ class Method:
         *,
         outputs: Mapping[str, Tensor] | None = None,
     ) -> Loss:
-        """Loss of (part of) an optimiser step, differentiable in `logp_bt`, `entropy_bt` and `outputs` ([B,T] each).
+        """Return the loss of (part of) an optimiser step, differentiable in `logp_bt`, `entropy_bt` and `outputs`
+        ([B,T] each).
 
-        `outputs` are those of the policy that parts ask for beside entropies (`Method.outputs`), by name; they reach
-        the parts as batch.stats.
+        `outputs` are the policy's outputs besides entropies that parts ask for (`Method.outputs`), by name; parts read
+        them in batch.stats.
 
         `batch` holds rows of a batch that went through `prepare` (or `compute_advantages` and `compute_loss_weights`).
         Values and metrics of the micro-batches of one step add up to those of the whole step; a method with `couples`
         'group' needs whole groups, one with 'batch' the whole step.
 
-        Raises:
-            InputError: wrong shapes; a group or a step that is incomplete where the loss couples its rows.
+        Raises: InputError: wrong shapes; an incomplete group or step whose rows the loss couples.
         """
         check_whole(batch, self.couples, self.name)
         weight_bt = batch.need("weight_bt", "method.loss (call method.prepare first)")
@@ -244,14 +244,14 @@ class Method:
         return Loss(value, metrics)
 
     def _gates(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None) -> dict[str, Tensor]:
-        """Factors [B,T] of each gate, without gradient."""
+        """Yield the factors [B,T] of each gate, without gradient."""
         given_bt = None if entropy_bt is None else entropy_bt.detach()
         return {
             gate.name: token_values(gate, batch.active_bt, gate, logp_bt, batch, given_bt) for gate in self.token_gate
         }
 
     def value_loss(self, value_bt: Tensor, batch: Batch) -> Loss:
-        """Critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""
+        """Return the critic's loss of (part of) an optimiser step, already multiplied by its coefficient."""
         if self.critic is None:
             raise InputError(f"method '{self.name}' has no critic", "only a method with a critic has a value loss")
         out = losses_of(self.critic, batch, self.critic, torch.where(batch.mask_bt, value_bt, 0), batch)
@@ -259,7 +259,7 @@ class Method:
         return Loss(value, {"value_loss": value.detach(), **means(out, batch)})
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of a weighted step whose gradient is exactly zero whatever the log-probs are."""
+        """Return [B] bool: rows of a weighted step whose gradient is exactly zero whatever the log-probs are."""
         if self.critic is not None:
             return torch.zeros_like(batch.group_b, dtype=torch.bool)
         weight_bt = batch.need("weight_bt", "zero_rows")
@@ -276,7 +276,7 @@ class Method:
 
 
 def _blank_outside(batch: Batch) -> Batch:
-    """Zero what stands outside the action mask, so that garbage on padding cannot reach a sum."""
+    """Zero the values outside the action mask, so that garbage on padding cannot reach a sum."""
     names = (
         *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "advantage_bt"),
         *("multiplier_bt", "return_bt"),
@@ -292,7 +292,9 @@ def _blank_outside(batch: Batch) -> Batch:
 
 
 def _drift(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
-    """How far the policy has moved from the start of the update: k3 estimate of KL(old || new) and the mean ratio."""
+    """Return how far the policy has moved since the start of the update: k3 estimate of KL(old || new) and the mean
+    ratio.
+    """
     if batch.old_bt is None:
         return {}
     log_bt = torch.where(batch.mask_bt, logp_bt.detach() - batch.old_bt, 0).clamp(-20, 20)

@@ -1,43 +1,36 @@
 """A part: a small frozen record of settings with one formula, registered under a name.
 
 A part of kind *objective* is called with `(logp_bt, batch)`, *reward_transform* with `(batch)` and so on (see `KINDS`).
-Besides its formula a part says in words what it does, which batch fields it reads, and when it has no effect:
-that is what `grouprl plan` prints and checks. Where these are the same for every setting, or differ by the settings'
-values alone, they are class attributes, with settings in braces::
+Besides its formula a part states what it does, which batch fields it reads, and when it has no effect; `grouprl plan`
+prints and checks these. If they are the same for every setting, or contain only settings' values, they are class
+attributes, with settings in braces::
 
-    @grouprl.part("token_weight")
-    class Sharpen(grouprl.TokenWeight):
-        power: float = 1.0
-        says = "weigh each token by its entropy to the power {power:g}"
-        equation = "× H_t^{power:g}"
-        reads = ("entropy_bt",)
+@grouprl.part("token_weight") class Sharpen(grouprl.TokenWeight): power: float = 1.0 says = "weigh each token by its
+entropy to the power {power:g}" equation = "× H_t^{power:g}" reads = ("entropy_bt",)
 
-        def __call__(self, batch):
-            return batch.need("entropy_bt", self.name) ** self.power
+def __call__(self, batch): return batch.need("entropy_bt", self.name) ** self.power
 
 Where the sentence itself depends on the settings, the part overrides `words`, `formula` or `needs`.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import string
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import pydantic
 from typing_extensions import dataclass_transform
 
 from grouprl.algorithms import BASES
-from grouprl.algorithms.part_checks import check_members, guard
+from grouprl.algorithms.part_checks import check_members, check_outputs, guard
 from grouprl.algorithms.references import ReferenceRule
 from grouprl.core.discovery import Discovered, part_homes, snake_case
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.metric import Metric, declare
-from grouprl.core.renamed import note_renamed, with_new_names
 
 KINDS: dict[str, str] = {
     "reward_transform": "Batch -> Batch: changes rewards",
@@ -69,17 +62,10 @@ NESTED: dict[str, str] = {
 """Kinds of parts that other parts hold as settings."""
 
 RULES = KINDS | NESTED
-"""What a part of each kind is given and returns."""
+"""Signature of the formula of each kind of part, and its meaning."""
 
 TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "asks": "outputs", "fills": "supplies"}
-"""Class attributes of a part, and the method that fills in the settings of each."""
-
-OLD_PARTS = {
-    "question_advantage": "prompt_advantage",
-    "initial_answers": "initial_completions",
-    "kept_entropy_bonus": "top_entropy_bonus",
-}
-"""What parts were called in the version before."""
+"""Class attributes of a part that are templates, and the method that fills the settings into each."""
 
 PARTS: dict[str, Discovered[type[Part]]] = {
     kind: Discovered(lambda kind=kind: part_homes().get(kind, {}))  # type: ignore[misc]
@@ -89,7 +75,7 @@ PARTS: dict[str, Discovered[type[Part]]] = {
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a part may know of the run it is planned for."""
+    """What a part may know about the run for which it is planned."""
 
     updates_per_rollout: int = 1
     group_size: int = 8
@@ -100,31 +86,27 @@ class RunFacts:
     """Prompts per rollout."""
     steps: int = 200
     examples: int | None = None
-    """How many training prompts there are; None when they never end."""
+    """Number of training prompts; None if they never end."""
     demonstrations: bool = True
     """Whether the task has correct completions to show."""
     forms: int = 2
-    """How many forms of answering the task tells from each other."""
+    """Number of answer formats that the task tells apart."""
     alphabet: str = ""
-    """The characters of the task's prompts and completions; '' where they are not known."""
+    """Characters of the task's prompts and completions; '' if unknown."""
     environment: bool = False
-    """Whether the task is acted in over turns."""
+    """Whether episodes have turns, played in an environment."""
     turns: int = 1
-    """Turns of an episode at most."""
+    """Most turns of an episode."""
     agents: int = 1
-    """How many agents act."""
+    """Number of agents that act."""
     async_steps: int = 0
-    """How many steps completions may be sampled ahead of their update; 0: every completion is the current policy's."""
+    """Number of steps by which completions may be sampled ahead of their update; 0: the current policy samples every
+    completion.
+    """
     fresh_old: bool = True
     """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""
     kinds: Mapping[str, int] = field(default_factory=dict)
-    """How many different values 'level' and each column of the prompts have, among a few prompts of the run."""
-
-    @property
-    def ahead(self) -> int:
-        """Old name of `async_steps`, with a note."""
-        note_renamed("RunFacts.ahead", "RunFacts.async_steps")
-        return self.async_steps
+    """Number of different values of 'level' and of each column of the prompts, among a few prompts of the run."""
 
 
 class Part:
@@ -133,32 +115,30 @@ class Part:
     kind: ClassVar[str] = ""
     name: ClassVar[str] = ""
     couples: ClassVar[str] = "sequence"
-    """Which rows the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
+    """Rows that the formula must see together: 'sequence' (a row alone), 'group' or 'batch'."""
     needs_text: ClassVar[bool] = False
     """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     reads_gradients: ClassVar[bool] = False
-    """Whether an update part reads or changes `.grad` itself, so that the policy cannot lie in parts on several
-    ranks."""
-    also: ClassVar[Mapping[str, str]] = {}
-    """Other names of settings, accepted in specifications: those that entries of the catalogue have for them."""
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """What settings were called in the version before; understood with a note, in specifications and in calls."""
+    """Whether an update part reads or changes `.grad` itself, so that the policy cannot be sharded
+    over several ranks.
+    """
     metrics: ClassVar[Mapping[str, Metric]] = {}
-    """What the part logs that is not in the glossary yet, by name; it is added as the part is registered."""
+    """Metrics of the part that the glossary lacks, by name; they are added to it when the part is registered."""
     own_policies: ClassVar[bool] = False
     """Whether the part works on the models of single agents, so that agents cannot share one."""
 
     says: ClassVar[str] = ""
-    """What the part does, in one plain sentence; settings stand in braces: "at most {rounds} rounds"."""
+    """What the part does, in one plain sentence; settings are in braces: "at most {rounds} rounds"."""
     equation: ClassVar[str] = ""
-    """The part's formula in plain symbols, settings in braces; '' where words say it all."""
+    """The part's formula in plain symbols, settings in braces; '' if the words say everything."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Names of the Batch fields that the part reads besides mask, group and reward: ("old_bt",), ("{against}_bt",)."""
     asks: ClassVar[tuple[str, ...]] = ()
-    """Names of the policy's current outputs that a formula of the loss reads beside log-probs: ("entropy",). All but
-    entropies reach it as `batch.stats`, with gradient."""
+    """Names of the policy's current outputs besides log-probs that a formula of the loss reads: ("entropy",). Outputs
+    other than entropies are in `batch.stats`, with gradient.
+    """
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
@@ -168,25 +148,29 @@ class Part:
                 setattr(cls, method, next(vars(c)[method] for c in reversed(cls.__mro__) if method in vars(c)))
 
     def words(self) -> str:
-        """Return one plain sentence on what the part does with these settings: `says`, filled in."""
+        """Return one plain sentence on what the part does with these settings: `says` with the settings inserted."""
         if not self.says:
             raise NotImplementedError(f"{type(self).__name__} must say what it does: says = '…'")
         return self._filled(self.says)
 
     def formula(self) -> str:
-        """Return the part's formula in plain symbols: `equation`, filled in."""
+        """Return the part's formula in plain symbols: `equation` with the settings inserted."""
         return self._filled(self.equation)
 
     def needs(self) -> tuple[str, ...]:
-        """Return the names of the Batch fields that these settings make the part read: `reads`, filled in."""
+        """Return the names of the Batch fields that these settings make the part read: `reads` with the settings
+        inserted.
+        """
         return tuple(self._filled(name) for name in self.reads)
 
     def outputs(self) -> tuple[str, ...]:
-        """Return the names of the policy's outputs that these settings make the part read: `asks`, filled in."""
+        """Return the names of the policy's outputs that these settings make the part read: `asks` with the settings
+        inserted.
+        """
         return tuple(self._filled(name) for name in self.asks)
 
     def code(self) -> str:
-        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' where it has none.
+        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' if it has none.
 
         The lines read and assign the variables that `grouprl.methods.as_function` names.
         """
@@ -201,11 +185,11 @@ class Part:
         return template.format_map({name: getattr(self, name) for name in names_in(template)})
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Say, one sentence each, which settings can have no effect in such a run."""
+        """Return one sentence for each setting that has no effect in such a run."""
         return []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Say, one sentence each, why the part cannot work in such a run; empty when it can."""
+        """Return one sentence for each reason why the part cannot work in such a run; none if it can."""
         return []
 
     def settings(self) -> dict[str, object]:
@@ -217,7 +201,7 @@ class Part:
         return {name: value for name, value in vars(self).items() if isinstance(value, Part)}
 
     def whole(self) -> Iterator[Part]:
-        """Yield the part, then the parts that it holds, and those that they hold."""
+        """Yield the part, then the parts that it holds, and the parts that those hold."""
         yield self
         for each in self.nested().values():
             yield from each.whole()
@@ -228,7 +212,9 @@ P = TypeVar("P", bound=type)
 
 @dataclass_transform(frozen_default=True)
 def part(kind: str, name: str = "") -> Callable[[P], P]:
-    """Class decorator: make a frozen, type-checked record of settings and register it under its snake-case name."""
+    """Return a class decorator that makes a frozen, type-checked record of settings and registers it by its snake-case
+    name.
+    """
 
     def decorate(cls: P) -> P:
         _check_class(kind, cls)
@@ -238,9 +224,9 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
         config = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=own)
         made = cast("type[Part]", pydantic.dataclasses.dataclass(frozen=True, config=config)(cls))
         made.kind, made.name = kind, name or snake_case(cls.__name__)
-        _accept_old_names(made)
         _check_templates(made)
         if own:
+            check_outputs(made, kind)
             guard(made)
         _check_free(made)
         declare(f"the {kind} part '{made.name}'", made.metrics)
@@ -250,33 +236,20 @@ def part(kind: str, name: str = "") -> Callable[[P], P]:
     return decorate
 
 
-def _accept_old_names(made: Any) -> None:
-    """Let calls of a part's class name its settings as the version before did, with a note."""
-    if not made.renamed:
-        return
-    init = made.__init__
-
-    @functools.wraps(init)
-    def by_new_names(self: Part, *args: object, **settings: object) -> None:
-        init(self, *args, **with_new_names(settings, made.renamed, f"{made.name}."))
-
-    made.__init__ = by_new_names
-
-
 def _check_class(kind: str, cls: type) -> None:
-    """Refuse a kind that does not exist and a class that is no part."""
+    """Raise InputError if the kind does not exist, or the class does not derive from the base class of its kind."""
     if kind not in RULES:
         raise InputError(f"{cls.__name__}: there are no parts of kind '{kind}'", remedy=suggest(kind, RULES))
     if not issubclass(cls, Part):
         raise InputError(
-            f"{cls.__name__} is no part",
+            f"{cls.__name__} is not a part",
             f"a part of kind {kind} ({RULES[kind]}) derives from grouprl.{BASES[kind]}",
             f"See docs/extend/{kind}.md, and grouprl parts --kind {kind}",
         )
 
 
 def _check_free(made: type[Part]) -> None:
-    """Refuse a name that another class has: a method must not change because something was imported."""
+    """Refuse a name that another class has: a method must not change because of an import."""
     parts = PARTS[made.kind]
     ours = made.__module__.startswith("grouprl.")  # then the names of our sources are not read: a test holds them apart
     known = parts[made.name] if not ours and parts.home(made.name) else parts.loaded().get(made.name)
@@ -289,13 +262,13 @@ def _check_free(made: type[Part]) -> None:
 
 
 def _written(cls: type) -> tuple[str, str]:
-    """File and name of a class: a file that is imported as a module and by its path is one."""
+    """Return file and name of a class, so that a file imported as a module and by its path counts as one."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return os.path.realpath(file) if file else cls.__module__, cls.__qualname__
 
 
 def names_in(template: str) -> list[str]:
-    """Return the names in braces of `template`; InputError where it is not a template."""
+    """Return the names in braces of `template`. Raises InputError if it is not a valid template."""
     try:
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -306,7 +279,7 @@ def names_in(template: str) -> list[str]:
 
 
 def _check_templates(made: type[Part]) -> None:
-    """InputError where a class attribute of a part names a setting that it does not have."""
+    """Raise InputError if a class attribute of a part names a setting that the part does not have."""
     known = [f.name for f in fields(made)]  # type: ignore[arg-type]
     for attribute in TEMPLATES:
         value = getattr(made, attribute, "")

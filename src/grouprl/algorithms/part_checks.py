@@ -1,4 +1,4 @@
-"""What a part of the user's says of itself: each member is held against what `grouprl plan` expects of it."""
+"""Checks of parts written by users: each member is compared with what `grouprl plan` expects of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Protocol
 from grouprl.core.errors import InputError, raised, shortened
 
 COUPLES = ("sequence", "group", "batch")
+LOSS_KINDS = ("objective", "token_gate", "regularize", "score")
+"""Kinds of parts that see the policy's current outputs."""
 
 
 class Named(Protocol):
-    """What messages say of a part."""
+    """Names of a part that messages use."""
 
     kind: str
     name: str
@@ -44,11 +46,11 @@ MEMBERS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "behind": ("a whole number", _count),
     "shown": ("a list of prompts", _list),
 }
-"""What each member of a part returns, and whether a value is that."""
+"""Expected value of each member of a part, and the test of it."""
 
 
 def place_of(cls: type) -> str:
-    """Return where a class is written, in brackets, as messages show it; '' where that is not known."""
+    """Return where a class is written, in brackets, as messages show it; '' if unknown."""
     try:
         file, line = inspect.getsourcefile(cls), inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):  # typed in, or made by type(): no file has it
@@ -57,7 +59,7 @@ def place_of(cls: type) -> str:
 
 
 def check_members(cls: type, kind: str) -> None:
-    """Refuse what a class of the user's cannot have as a part.
+    """Raise InputError if a user's class has something that a part cannot have.
 
     Raises:
         InputError: naming the class and the member.
@@ -65,20 +67,40 @@ def check_members(cls: type, kind: str) -> None:
     where = f"{cls.__name__}, to be a part of kind {kind}{place_of(cls)}"
     if "__init__" in vars(cls):
         rule = "it is made from the annotated fields of the class, which are the settings"
-        raise InputError(f"{where}: has an __init__", rule, "Annotate settings in the class, or write __post_init__")
+        raise InputError(f"{where}, has an __init__", rule, "Annotate settings in the class, or write __post_init__")
     for name in ("reads", "fills"):
         if isinstance(given := getattr(cls, name, ()), str):
-            raise InputError(f"{where}: {name} = '{given}'", "it is a tuple of names", f'Write {name} = ("{given}",)')
+            raise InputError(
+                f"{where}: {name} = '{given}'", "it must be a tuple of names", f'Write {name} = ("{given}",)'
+            )
     for name in ("says", "equation"):
         if not isinstance(given := getattr(cls, name, ""), str | property):
-            raise InputError(f"{where}: {name} = {shortened(given)}", "it is a text")
+            raise InputError(f"{where}: {name} = {shortened(given)}", "it must be a text")
     couples = getattr(cls, "couples", COUPLES[0])
     if isinstance(couples, str) and couples not in COUPLES:
-        raise InputError(f"{where}: couples = '{couples}'", f"it is one of {', '.join(COUPLES)}")
+        raise InputError(f"{where}: couples = '{couples}'", f"it must be one of {', '.join(COUPLES)}")
+
+
+def check_outputs(made: type, kind: str) -> None:
+    """Refuse a part of a loss that marks outputs of the policy as wanted by an attribute of its own, not by `asks`.
+
+    Raises:
+        InputError: naming the class, the attribute and how `asks` is written.
+    """
+    settings = getattr(made, "__dataclass_fields__", {})
+    for name in ("entropy", "cross"):
+        given = getattr(made, name, None)
+        if kind not in LOSS_KINDS or name in settings or given is None or given is False or inspect.isfunction(given):
+            continue
+        where = f"{made.__name__}, to be a part of kind {kind}{place_of(made)}: {name} = {shortened(given)}"
+        output = name if name == "entropy" else f"cross@{given if isinstance(given, float | int) else 1}"
+        raise InputError(
+            where, "a part names the policy's outputs that it reads in asks", f'Write asks = ("{output}",)'
+        )
 
 
 def guard(made: type) -> None:
-    """Let each member of a part's class say in words, with the part's name, what it raises or returns wrongly."""
+    """Make each member of a part's class report errors and wrong return values with the part's name."""
     for name, (rule, fits) in MEMBERS.items():
         if hasattr(made, name):
             setattr(made, name, _guarded(getattr(made, name), name, rule, fits))

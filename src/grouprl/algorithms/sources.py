@@ -1,4 +1,4 @@
-"""Sources of rows in a step, as settings name them and as sentences call them."""
+"""Sources of rows in a step: their names in settings, and in sentences."""
 
 from __future__ import annotations
 

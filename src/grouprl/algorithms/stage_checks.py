@@ -1,6 +1,6 @@
-"""The rule of each stage of a method, held against what its parts return: the part at fault is named.
+"""Checks of what parts return, against the rule of each stage of a method; errors name the part at fault.
 
-What a part of yours raises is said with its name; an exception of a part of grouprl's own is left as it is.
+An exception of a user's part is reported with the part's name; one of a built-in part is left as it is.
 """
 
 from __future__ import annotations
@@ -23,38 +23,39 @@ from grouprl.core.errors import InputError, raised, shortened, suggest
 from grouprl.core.metric import GLOSSARY, Level
 
 CHECK = "Try it alone: grouprl methods check FILE.py:FUNCTION"
-METRICS = "metrics are finite numbers by name"
+METRICS = "metrics must be finite numbers by name"
 YIELD = "Take the steps and yield the metrics of each: yield learner.take(step)"
 T = TypeVar("T")
 RESOURCES = (MemoryError, torch.OutOfMemoryError)
-"""Errors that are the machine's, not the part's."""
+"""Errors that come from the machine, not from the part."""
 
 
 class BrokenContract(InputError):
-    """A part does what no batch can make right: it returns another type or shape, is called in another way, lacks its
-    formula, or changes what it is given."""
+    """A part breaks its contract on every batch: it returns another type or shape, has another signature, lacks its
+    formula, or changes its arguments.
+    """
 
 
 def is_own(part: object) -> bool:
-    """Whether a part is not one of grouprl's."""
+    """Return whether a part is not built into grouprl."""
     return not type(part).__module__.startswith("grouprl.")
 
 
 def called(part: Part) -> str:
-    """Return a part as messages call it."""
+    """Return the name of a part as messages show it."""
     return f"the {part.kind} part '{part.name}'"
 
 
 def written(part: Part) -> str:
-    """Return where a part of the user's is written, in brackets, as messages show it; '' where that is not known."""
+    """Return where a part of the user's is written, in brackets, as messages show it; '' if unknown."""
     return place_of(type(part)) if is_own(part) else ""
 
 
 def check_part(stage: str, part: Part, method: str) -> None:
-    """Refuse what is no part, or a part of another kind, where `stage` expects one.
+    """Raise InputError if `part` is not a part of the kind that `stage` expects.
 
     Raises:
-        InputError: naming the method, the stage and what stands there.
+        InputError: naming the method, the stage and the value found there.
     """
     if isinstance(part, Part) and part.kind == stage:
         return
@@ -69,7 +70,9 @@ def check_part(stage: str, part: Part, method: str) -> None:
 
 
 def call(part: Part, act: Callable[..., T], *args: object) -> T:
-    """Return `act(*args)`; what code of the user's raises there, or changes in `args`, is said with the part's name."""
+    """Return `act(*args)`; errors of user code, and changes that it makes to `args`, are reported with
+    the part's name.
+    """
     if not is_own(part):
         return act(*args)
     before = {name: (value, value._version) for name, value in _tensors(args)}
@@ -89,15 +92,16 @@ def call(part: Part, act: Callable[..., T], *args: object) -> T:
     if changed:
         raise BrokenContract(
             f"{called(part)} changed {changed[0]} in place{written(part)}",
-            "what a part is given is read by the others, too",
+            "other parts read the same tensors",
             "Make a new tensor: x = x * 2, not x *= 2 or x.mul_(2); torch.where(…), not batch.reward_b[…] = …",
         )
     return made
 
 
 def _tensors(args: Sequence[object]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors that a part is given, under the names that messages call them; those of inference have no
-    version."""
+    """Yield the tensors that a part is given, with the names used in messages; tensors of inference mode have no
+    version.
+    """
     for number, given in enumerate(args):
         if isinstance(given, Tensor):
             yield ("its first tensor", "its second tensor", "its third tensor")[min(number, 2)], given
@@ -116,7 +120,7 @@ def _line(error: BaseException) -> str:
 
 
 def _fault(part: Part, error: BaseException) -> InputError:
-    """Return what to say of an exception in a part's call: BrokenContract where it comes of any batch."""
+    """Return the error that reports an exception in a part's call: BrokenContract if every batch would raise it."""
     alone = error.__traceback__ is None or error.__traceback__.tb_next is None  # raised by the call, not in it
     if isinstance(error, NotImplementedError) and not str(error):
         return BrokenContract(f"{called(part)} lacks its formula{written(part)}", _rule(part), CHECK)
@@ -142,20 +146,20 @@ def changed_batch(part: Part, batch: Batch) -> Batch:
         shapes = f"{list(made.mask_bt.shape)} rows and tokens of {list(batch.mask_bt.shape)}"
         raise BrokenContract(
             f"{called(part)} returned {shapes}{written(part)}",
-            "a stage keeps every row and column; what is out of the loss is masked",
+            "a stage keeps every row and column; rows and tokens leave the loss by a mask",
             "Change loss_mask_bt or stat_b instead",
         )
     if made.mask_bt is not batch.mask_bt and not torch.equal(made.mask_bt, batch.mask_bt):
         raise BrokenContract(
             f"{called(part)} returned another mask_bt{written(part)}",
-            "mask_bt says which tokens the policy wrote, whatever counts in the loss",
+            "mask_bt says which tokens the policy wrote, whether or not they count in the loss",
             "Change loss_mask_bt instead",
         )
     return made
 
 
 def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> list[T]:
-    """Return `act(*args)` of a data part, which must be a sequence of `wanted`."""
+    """Return `act(*args)` of a data part, checked to be a sequence of `wanted`."""
     made = call(part, act, *args)
     if not isinstance(made, Sequence) or not all(isinstance(each, wanted) for each in made):
         what = f"{called(part)} returned {shortened(made)}{written(part)}"
@@ -164,12 +168,12 @@ def all_of(part: Part, wanted: type[T], act: Callable[..., object], *args: objec
 
 
 def one_of(part: Part, wanted: type[T], act: Callable[..., object], *args: object) -> T:
-    """Return `act(*args)` of a data part, which must be a `wanted`."""
+    """Return `act(*args)` of a data part, checked to be a `wanted`."""
     return of_type(part, wanted, call(part, act, *args))
 
 
 def of_type(part: Part, wanted: type[T], made: object) -> T:
-    """Return what a data part made, which must be a `wanted`."""
+    """Return the value that a data part made, checked to be a `wanted`."""
     if not isinstance(made, wanted):
         what = f"{called(part)} returned {shortened(made)}{written(part)}"
         raise InputError(what, f"it must return {wanted.__name__}", _others(part))
@@ -177,7 +181,7 @@ def of_type(part: Part, wanted: type[T], made: object) -> T:
 
 
 def rows_of(part: Part, batch: Batch, act: Callable[..., object], *args: object) -> Tensor:
-    """Return `act(*args)`, which must be [B] bool: one true or false per row of `batch`."""
+    """Return `act(*args)`, checked to be [B] bool: one true or false per row of `batch`."""
     made = call(part, act, *args)
     if not (isinstance(made, Tensor) and made.dtype == torch.bool and made.shape == batch.group_b.shape):
         what = f"type {made.dtype} and shape {list(made.shape)}" if isinstance(made, Tensor) else shortened(made)
@@ -187,14 +191,14 @@ def rows_of(part: Part, batch: Batch, act: Callable[..., object], *args: object)
 
 
 def numbers_of(part: Part, made: object) -> dict[str, float]:
-    """Return metrics that a part made, which must be finite numbers by name; those of grouprl's own are."""
+    """Return metrics that a part made, checked to be finite numbers by name unless the part is built in."""
     if not isinstance(made, Mapping):
         raise InputError(f"{called(part)} returned {shortened(made)}{written(part)}", METRICS, _others(part))
     for name, value in made.items() if is_own(part) else ():
         number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
         if not isinstance(name, str) or not isinstance(number, int | float) or not math.isfinite(number):
             what = f"{called(part)} returned {shortened(value)} as its metric {name!r}{written(part)}"
-            raise InputError(what, METRICS, "Leave out what has no value in a step")
+            raise InputError(what, METRICS, "Leave out a metric that has no value in a step")
     return dict(made)
 
 
@@ -215,24 +219,24 @@ def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
         return None
     if not (isinstance(index_e2, Tensor) and index_e2.dtype == torch.int64 and index_e2.shape[1:] == (2,)):
         what = f"{called(part)} returned {shortened(index_e2)} as its pairs{written(part)}"
-        raise BrokenContract(what, "pairs are a tensor [E,2] of rows, int64", "Return better_bb.nonzero()")
+        raise BrokenContract(what, "pairs must be a tensor [E,2] of rows, int64", "Return better_bb.nonzero()")
     group_e2 = batch.group_b[index_e2]
     if part.couples != "batch" and bool((group_e2[:, 0] != group_e2[:, 1]).any()):
-        rule = f"couples = '{part.couples}' lets a micro-batch hold one of the two alone"
+        rule = f"couples = '{part.couples}' lets a micro-batch hold only one row of a pair"
         what = f"{called(part)} compares rows of different groups{written(part)}"
         raise BrokenContract(what, rule, 'Set couples = "batch" on the class')
     return index_e2
 
 
 def pair_values(part: Part, act: Callable[..., Tensor], index_e2: Tensor, *args: object) -> Tensor:
-    """Return `act(*args)` of a part that a pairwise objective holds, which must be floats [E], one per pair."""
+    """Return `act(*args)` of a part that a pairwise objective holds, checked to be floats [E], one per pair."""
     value_e = call(part, act, *args)
     check_shape(part, value_e, index_e2, "values", (len(index_e2),), "pair")
     return value_e
 
 
 def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args: object) -> Tensor:
-    """Return `act(*args)`, which must be floats [B,T], finite where `where_bt` holds."""
+    """Return `act(*args)`, checked to be floats [B,T], finite where `where_bt` is true."""
     value_bt = call(part, act, *args)
     check_shape(part, value_bt, where_bt)
     finite_bt = torch.isfinite(value_bt) | ~where_bt
@@ -247,10 +251,10 @@ def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args
 
 
 def losses_of(part: Part, batch: Batch, act: Callable[..., object], input_bt: Tensor, *args: object) -> Losses:
-    """Return `act(*args)`, which must be losses and metrics, each of the shape of its level.
+    """Return `act(*args)`, checked to be losses and metrics, each of the shape of its level.
 
-    Of a part of the user's they must be finite at the tokens in the loss where the log-probs are, and every metric must
-    be known to the glossary.
+    The losses of a user's part must be finite at the tokens in the loss where the log-probs are, and the glossary must
+    know every metric.
     """
     made = call(part, act, input_bt, *args)
     if not isinstance(made, Losses):
@@ -259,7 +263,7 @@ def losses_of(part: Part, batch: Batch, act: Callable[..., object], input_bt: Te
     _check_level(part, made.level, batch, value_of(made), "losses")
     if not isinstance(made.metrics, Mapping):
         what = f"{called(part)} returned metrics that are {type(made.metrics).__name__}{written(part)}"
-        raise BrokenContract(what, "metrics are tensors by name", "Return grouprl.TokenLoss(loss_bt, {})")
+        raise BrokenContract(what, "metrics must be tensors by name", "Return grouprl.TokenLoss(loss_bt, {})")
     for name, value in made.metrics.items():
         _check_level(part, level_of(name, made), batch, value, f"metric '{name}'")
     if is_own(part):
@@ -268,11 +272,13 @@ def losses_of(part: Part, batch: Batch, act: Callable[..., object], input_bt: Te
 
 
 def _check_level(part: Part, level: Level, batch: Batch, value: object, what: str) -> None:
-    """Refuse losses or metrics of another shape than their level has, and of a level that the part does not couple."""
+    """Raise InputError if losses or metrics do not have the shape of their level, or if the part does not couple that
+    level.
+    """
     if level in ("pair", "group") and part.couples == "sequence":
         raise BrokenContract(
             f"{called(part)} returned {what} of level {level}{written(part)}",
-            f"a {level} is in one micro-batch only where the part says so",
+            f"a {level} is within one micro-batch only if the part says so",
             'Set couples = "group" on the class',
         )
     check_shape(part, value, batch.mask_bt, what, size_of(level, batch), level)
@@ -289,7 +295,9 @@ def check_shape(
     shape: tuple[int, ...] | None = None,
     level: Level = "token",
 ) -> None:
-    """Refuse what is not a tensor of numbers of its level's `shape`: a smaller one would be spread silently."""
+    """Raise InputError unless `value` is a tensor of the `shape` of its level; a smaller one would be broadcast
+    silently.
+    """
     here, shape = written(part), shape or tuple(mask_bt.shape)
     axes = f"[{LETTERS[level]}] = {list(shape)}"
     if not isinstance(value, Tensor):
@@ -318,12 +326,12 @@ def check_shape(
 
 
 def _check_own(part: Part, made: Losses, batch: Batch, input_bt: Tensor) -> None:
-    """Check what is cheap only where it is needed: values and names that a part of the user's returns."""
+    """Check what a user's part returns in cheap ways only: values and names of metrics."""
     unknown = [name for name in made.metrics if name not in GLOSSARY]
     if unknown:
         raise BrokenContract(
             f"{called(part)} logs '{unknown[0]}', which has no line in the glossary{written(part)}",
-            "a metric is declared before it is logged",
+            "a metric must be declared before it is logged",
             f'Declare it on the class: metrics = {{"{unknown[0]}": grouprl.Metric(unit="share", words="…")}}',
         )
     sound = bool(torch.isfinite(input_bt[batch.mask_bt]).all())
@@ -334,7 +342,7 @@ def _check_own(part: Part, made: Losses, batch: Batch, input_bt: Tensor) -> None
             if not bool(torch.isfinite(value[counts]).all()):
                 raise InputError(
                     f"{called(part)} returned {what} that are not finite{written(part)}",
-                    f"they must be, at every {made.level}",
+                    f"they must be finite at every {made.level}",
                     "Guard divisions, logarithms and exponentials",
                 )
 

@@ -1,4 +1,4 @@
-"""What a warm-up shows besides demonstrations, made of pairs of them."""
+"""Further examples of a warm-up besides demonstrations, made from pairs of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grouprl.records.examples import Prompt
 
 @dataclass(frozen=True)
 class Lesson:
-    """A row to imitate: a prompt, the tokens behind it, and which of them are the policy's own."""
+    """A row to imitate: a prompt, the tokens after it, and which of them the policy wrote."""
 
     prompt: Prompt
     response_ids: tuple[int, ...]
@@ -19,7 +19,7 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Shown:
-    """A demonstrated episode: the row, its turns, what they earned, and whether it ended well."""
+    """A demonstrated episode: the row, its turns, their reward, and whether it ended well."""
 
     row: Lesson
     turns: tuple[Turn, ...]

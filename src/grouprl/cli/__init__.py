@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 INTERRUPTED = 130
 
 
@@ -24,22 +20,6 @@ def main() -> None:
 
 
 def _run() -> None:
-    import warnings
-
-    warnings.showwarning = _noted(warnings.showwarning)
     from grouprl.cli.app import app
 
     app(prog_name="grouprl")
-
-
-def _noted(show: Callable[..., None]) -> Callable[..., None]:
-    """Return what shows a warning: that a name is old as a sentence, everything else as `show` does."""
-    from grouprl.core.renamed import RenamedWarning
-
-    def showwarning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
-        if issubclass(category, RenamedWarning):
-            print(f"note: {message}", file=sys.stderr)
-        else:
-            show(message, category, *where, **more)
-
-    return showwarning

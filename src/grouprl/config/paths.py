@@ -104,9 +104,8 @@ def _task(task: object, base: Path) -> object:
         for options, sure in ((DATA_OPTIONS, True), (MAYBE_PATHS, False)):
             keys = [key for key, kinds in options.items() if kind in kinds and key in found]
             found |= {key: _data(found[key], base, sure=sure) for key in keys}
-    for key in ("examples", "questions"):  # the task inside a program's, by its present and its old name
-        if isinstance(found.get(key), str | dict):
-            found[key] = _task(task[key], base)
+    if isinstance(found.get("examples"), str | dict):  # the task inside a program's
+        found["examples"] = _task(task["examples"], base)
     return found
 
 

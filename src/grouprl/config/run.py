@@ -38,7 +38,6 @@ from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
-from grouprl.core.renamed import note_renamed
 from grouprl.storage.run_folder import free_folder
 
 if TYPE_CHECKING:
@@ -159,9 +158,7 @@ def recipe_names() -> list[str]:
 def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = True) -> Config:
     """Read a YAML file or an embedded recipe and apply `key=value` changes (dots for depth, values in YAML).
 
-    Paths in the file are relative to it, those of changes to the working directory; all become absolute. (A run's own
-    config.yaml of earlier versions has paths that are relative to the working directory.)
-
+    Paths in the file are relative to it, those of changes to the working directory; all become absolute.
     Its plugins are imported, unless `plugins` is False.
 
     Raises InputError for a missing file, broken YAML, unknown keys (with a suggestion) and contradictions, and for
@@ -200,7 +197,7 @@ def _read(source: str) -> JsonObject:
     path = Path(source).expanduser() if source.startswith("~") else Path(source)
     if is_file(path):
         text, where = read_text(path), str(path)
-        base = Path.cwd() if (path.parent / "run.json").is_file() else path.absolute().parent
+        base = path.absolute().parent
     elif source in recipe_names():
         text, where = (recipes_folder() / f"{source}.yaml").read_text(encoding="utf-8"), f"recipe {source}"
         base = Path.cwd()
@@ -264,19 +261,7 @@ def _apply(data: dict[str, object], change: str) -> None:
         if not isinstance(child, dict):
             raise InputError(f"--set {change}", f"'{name}' is the value {child!r}, it has no keys below it")
         node = child
-    new_names = _new_names(path)
-    for old, new in new_names.items():
-        if new == new_names.get(last, last):  # the file may have the setting under its other name
-            node.pop(old, None)
-    if last in new_names:
-        note_renamed(key, ".".join((*path, new_names[last])))
-    node[new_names.get(last, last)] = _value(text)
-
-
-def _new_names(path: Sequence[str]) -> Mapping[str, str]:
-    """Return the old names of the settings of a section and what they are called now."""
-    section = Config.model_fields[path[0]].annotation if len(path) == 1 and path[0] in Config.model_fields else None
-    return getattr(section, "old_names", {})
+    node[last] = _value(text)
 
 
 def _value(text: str) -> object:

@@ -12,7 +12,6 @@ from typing_extensions import Self
 
 from grouprl.config.yaml_files import check_plain
 from grouprl.core.json_types import JsonObject
-from grouprl.core.renamed import with_new_names
 
 WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
 """Numbers such as 1e-3, which YAML 1.1 reads as text."""
@@ -49,18 +48,6 @@ class Section(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, ser_json_inf_nan="constants"
     )
-
-    old_names: ClassVar[Mapping[str, str]] = {}
-    """Keys of the version before and what they are called now."""
-    key: ClassVar[str] = ""
-    """What the section is called in YAML, where that is not its class's name."""
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _by_new_names(cls, value: object) -> object:
-        if not isinstance(value, Mapping) or not cls.old_names:
-            return value
-        return with_new_names(value, cls.old_names, f"{cls.key or cls.__name__.lower()}.")
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
@@ -149,8 +136,6 @@ class Model(Section):
 class Warmup(Section):
     """Supervised steps on the task's demonstrations before reinforcement begins; 0 steps: none."""
 
-    old_names = {"rise": "warmup_steps"}
-
     steps: WrittenWhole = 0
     """Supervised steps; 0: none."""
     batch: WrittenCount = 128
@@ -163,9 +148,6 @@ class Warmup(Section):
 
 class BatchPlan(Section):
     """How many completions are sampled and how they are cut into optimiser steps."""
-
-    key = "batch"
-    old_names = {"group": "group_size"}
 
     prompts: WrittenCount = 32
     """Prompts per rollout."""
@@ -182,8 +164,6 @@ class BatchPlan(Section):
 class Data(Section):
     """Which of the task's training prompts are used."""
 
-    old_names = {"questions": "prompts"}
-
     prompts: WrittenCount | None = None
     """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
 
@@ -193,6 +173,8 @@ class Servers(Section):
 
     kind: ClassVar[str] = ""
     """Whose servers they are."""
+    key: ClassVar[str] = ""
+    """What the section is called in YAML."""
 
     addresses: tuple[str, ...] = ()
     """Running servers, such as http://10.0.0.5:8000, one model on all; none: the run starts its own, and ends them."""
@@ -365,8 +347,6 @@ class Sampling(Section):
 class Optim(Section):
     """The optimiser and its schedule."""
 
-    old_names = {"final": "min_lr_ratio", "rise": "warmup_steps"}
-
     name: str = "adamw"
     """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
     settings: JsonObject = {}
@@ -390,8 +370,6 @@ class Optim(Section):
 class Eval(Section):
     """Evaluation on held-out prompts, before, during and after training."""
 
-    old_names = {"questions": "prompts", "final_questions": "final_prompts"}
-
     every: WrittenWhole = 20
     """Steps between evaluations; 0: only before and after."""
     prompts: WrittenCount = 256
@@ -406,8 +384,6 @@ class Eval(Section):
 
 class Judge(Section):
     """A model behind an OpenAI-compatible endpoint that ranks the trajectories of each group, from 0 to 1."""
-
-    key: ClassVar[str] = "reward.judge"
 
     url: str
     """Address of the endpoint with its version, such as http://127.0.0.1:8000/v1 of `grouprl serve`."""
@@ -503,8 +479,6 @@ class Acting(Section):
 
 class Placing(Section):
     """Where completions are sampled and scored and environments act: here, or placed by Ray; see ray.md."""
-
-    key: ClassVar[str] = "cluster"
 
     ray: Annotated[str, pydantic.BeforeValidator(lambda x: SWITCH[x] if x is False else x)] = "off"
     """Who places workers: `off`, nobody, everything stays with the trainer; `auto`, the Ray that runs on this machine

@@ -14,7 +14,7 @@ __all__ = ["CATALOGUE", "Card", "Entry", "Golden", "Paper", "Reduction", "entry"
 
 
 class _Catalogue(ModuleType):
-    """This package, which can be called."""
+    """This package, made callable."""
 
     def __call__(self) -> Mapping[str, Entry]:
         """Return the whole catalogue by name."""

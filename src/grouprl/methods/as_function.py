@@ -30,7 +30,7 @@ def as_function(method: Method) -> str:
     """Return the Python source of a function that computes the loss of one optimiser step with all rows of a rollout.
 
     Raises:
-        InputError: a part of the method cannot be written so.
+        InputError: a part of the method has no lines of plain torch.
     """
     body = "\n".join(_body(method))
     asked = dict.fromkeys(ASKED.findall(body))
@@ -44,14 +44,14 @@ def as_function(method: Method) -> str:
 
 
 def _around(method: Method) -> Iterator[str]:
-    """Yield what the method does outside of this loss, a line per part."""
+    """Yield what the method does outside this loss, a line per part."""
     outside = (method.curriculum, method.allocation, method.sampling, *method.augment, method.refill, method.buffer)
     parts = [part for part in (*outside, *method.pretrain, method.critic, method.update) if part is not None]
     if parts:
-        yield "Beside it the method has:"
+        yield "Besides this loss the method has:"
         said = (f"{part.kind} {part.name}: {part.words()}" for part in parts)
         yield from (textwrap.fill(each, 100, initial_indent="- ", subsequent_indent="  ") for each in said)
-        yield "Here all rows and all tokens of the mask count, whatever these parts leave out."
+        yield "This function counts all rows and all tokens of the mask, even those that these parts leave out."
 
 
 def _body(method: Method) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _lines(method: Method, *parts: Part) -> Iterator[str]:
         if not (code := part.code()):
             raise InputError(
                 f"{method.name} has the {part.kind} part '{part.name}', which has no lines of plain torch",
-                "every part of a method that is shown as one function has them",
+                "every part of a method shown as one function must have them",
                 f"Read {type(part).__module__}, or see: grouprl parts {part.name}",
             )
         said = f"{part.kind} {part.name}: {part.words()}"

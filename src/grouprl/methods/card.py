@@ -1,4 +1,4 @@
-"""The card of a method: everything one must know to trust it, as data.
+"""The card of a method: everything a reader needs in order to trust it, as data.
 
 Command-line help, `docs/methods/`, and the tests of golden values and reductions are generated from cards.
 """
@@ -31,7 +31,7 @@ class Golden:
 
     Rows have `lengths` tokens; `log_ratio` (ragged, one number per token, default 0) is logp - old_logp; old log-probs
     are -1 everywhere. `fields` holds further [B] or ragged [B,T] batch fields by name. `grad` is dLoss/dlogp, ragged.
-    `advantage` is one number per row or ragged per token. None means: not checked.
+    `advantage` is one number per row or ragged per token. Fields that are None are not checked.
     """
 
     rewards: Sequence[float]
@@ -87,24 +87,24 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Card:
-    """What a catalogue entry says about itself."""
+    """Description of a catalogue entry."""
 
     title: str
     summary: str
     formula: str
     papers: Sequence[Paper] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """For every setting: where its default comes from."""
+    """Origin of each setting's default."""
     differs: Sequence[str] = ()
-    """Each departure from the paper, or one sentence that there is none known."""
+    """Each departure from the paper, or one sentence that none is known."""
     reduces: Sequence[Reduction] = ()
     needs: Sequence[str] = ()
-    """What a run must offer, in words."""
+    """Requirements on a run, as sentences."""
     confidence: Confidence = "verified"
     uncertain: str = ""
-    """What could not be verified (required unless confidence is 'verified')."""
+    """Claims that could not be verified (required unless confidence is 'verified')."""
     source: str = ""
-    """Where the formula was checked."""
+    """Sources against which the formula was checked."""
     golden: Sequence[Golden] = ()
     notes: Sequence[str] = ()
     recommended: Mapping[str, object] = field(default_factory=dict)

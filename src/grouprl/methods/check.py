@@ -1,4 +1,4 @@
-"""What can be said of a method without a run: whether its parts keep the rules that the trainer relies on."""
+"""Checks of a method without a run: whether its parts keep the rules that the trainer relies on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONAL = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "greedy_reward_b", "token_bt", "turn_bt"),
     *("truncated_b", "correct_b"),
 )
-"""Batch fields that a run may lack; a part that reads one says so in `needs`."""
+"""Batch fields that a run may lack; a part that reads one must name it in `needs`."""
 TOLERANCE = 1e-9
 DEAD = ContrastExample(
     "a group without spread beside a mixed one",
@@ -49,7 +49,7 @@ METHOD_RULE = declare(
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """One rule and whether the method follows it; `words` say what is wrong, '' where nothing is."""
+    """One rule and whether the method follows it; `words` say what is wrong, '' if nothing is."""
 
     rule: str
     words: str = ""
@@ -60,15 +60,15 @@ class RuleFinding:
         return not self.words
 
     def finding(self) -> Finding:
-        """Return a rule that is broken as a finding."""
+        """Return a broken rule as a finding."""
         return METHOD_RULE.said(self.words, key=self.rule)
 
 
 def check_method(entry: Entry) -> list[RuleFinding]:
-    """Hold a method at its defaults against every rule, on small known batches; nothing is trained.
+    """Check a method at its defaults against every rule, on small known batches, without training.
 
-    Where the method cannot be composed that is the only finding; where it cannot compute, what depends on its numbers
-    is left out.
+    If the method cannot be composed, that is the only finding; if it cannot compute, rules about its numbers are left
+    out.
     """
     composed, method = _tried("it can be composed", entry.build)
     if method is None:
@@ -80,9 +80,9 @@ def check_method(entry: Entry) -> list[RuleFinding]:
 
 
 def fault_of_own_parts(method: Method) -> InputError | None:
-    """Return what a part of the user's does wrong on small known batches; None where nothing is seen, or none is own.
+    """Return what a user's part does wrong on small known batches; None if nothing is found or all parts are built in.
 
-    BrokenContract is wrong on every batch; any other error may come of these batches alone.
+    A BrokenContract is wrong on every batch; any other error may come from these batches alone.
     """
     if not any(map(is_own, method.parts())):
         return None
@@ -107,7 +107,7 @@ def _tried(rule: str, act: Callable[[], Tried]) -> tuple[RuleFinding, Tried | No
 
 
 def _described(method: Method) -> Iterator[RuleFinding]:
-    """Whether parts say what they do, and can be written down and read again."""
+    """Return the rules that parts describe themselves, and can be written down and read again."""
     own = [part for part in method.parts() if is_own(part)]
     silent = [f"{called(part)} {words}" for part in own if (words := _silent(part))]
     yield RuleFinding("its parts say what they do, and what they read", "; ".join(silent))
@@ -115,21 +115,21 @@ def _described(method: Method) -> Iterator[RuleFinding]:
     def again() -> None:
         data = as_data(method)
         if as_data(compose(data).method) != data:
-            raise InputError("its parts' settings do not come back as they were written")
+            raise InputError("the settings of its parts change when they are written and read again")
 
     yield _tried("it can be written into a configuration and read from it", again)[0]
 
 
 def _silent(part: Part) -> str:
-    """Say what a part does not say of itself; '' where nothing is missing."""
+    """Return what a part fails to say about itself; '' if nothing is missing."""
     try:
         if not isinstance(part.words(), str) or not part.words().strip():
             return "has no words"
         if not isinstance(part.formula(), str):
-            return "has a formula that is no text"
+            return "has a formula that is not a text"
         needs = part.needs()
         if isinstance(needs, str) or not all(isinstance(name, str) for name in needs):
-            return "has needs that are no names of batch fields"
+            return "has needs that are not names of batch fields"
     except InputError as error:
         return f"cannot be described: {in_one_line(error)}"
     except Exception as error:
@@ -144,7 +144,7 @@ def _on_examples(method: Method) -> None:
 
 
 def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
-    """dLoss/dlogp [B,T] of a step, or of rows of one."""
+    """Return dLoss/dlogp [B,T] of a step, or of some of its rows."""
     logp_bt = logp_bt.detach().clone().requires_grad_()
     value = method.loss(logp_bt, ready, ready.entropy_bt, outputs=blank_outputs(method, logp_bt)).value
     if not value.requires_grad and bool(method.zero_rows(ready).all()):  # such as groups whose rewards are all equal
@@ -154,7 +154,7 @@ def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
         whose = f"{called(method.objective)}{written(method.objective)}" if own else f"the method '{method.name}'"
         raise (BrokenContract if own else InputError)(
             f"the loss of {whose} does not depend on the log-probs",
-            "it is differentiated by them",
+            "the loss must be differentiable in them",
             "Leave out .detach(), .item(), torch.no_grad() and conversions to whole numbers",
         )
     (gradient_bt,) = torch.autograd.grad(value, logp_bt)
@@ -183,7 +183,7 @@ def _only_needs(method: Method) -> None:
         without = ", ".join(unneeded)
         raise InputError(
             f"on a batch that has no {without}, {error.what}",
-            "a run has only those of them that a part names",
+            "a run has only the fields that a part names",
             'Name what the formula reads on the class: reads = ("ref_bt",), for instance',
         ) from error
 
@@ -216,7 +216,7 @@ def _padding(method: Method, example: ContrastExample) -> None:
 
 
 def _padded(batch: Batch) -> Batch:
-    """Return the batch with two more columns, in which no field has a meaning."""
+    """Return the batch with two more columns, which hold no meaningful values."""
 
     def pad(value: object) -> object:
         if isinstance(value, Tensor) and value.shape == batch.mask_bt.shape:
@@ -243,7 +243,7 @@ def _zero_rows(method: Method, example: ContrastExample) -> None:
         raise InputError(
             f"rows {wrong} have a gradient",
             "the trainer leaves such rows out",
-            "Override zero_rows where a row without advantage has a gradient all the same",
+            "Override zero_rows if a row without advantage can still have a gradient",
         )
 
 

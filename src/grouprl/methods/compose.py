@@ -1,4 +1,4 @@
-"""Methods from plain data: a catalogue name with settings, a base with exchanged parts, or parts alone.
+"""Composing methods from plain data: a catalogue name with settings, a base with other parts, or parts alone.
 
 The forms of a `method:` specification, from short to long::
 
@@ -22,7 +22,6 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
-from grouprl.core.renamed import with_new_names
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names
 from grouprl.methods.registry import CATALOGUE, Entry
@@ -42,23 +41,12 @@ LISTS = (
 REQUIRED = ("objective", "advantage", "aggregate")
 """Stages that every method has."""
 STAGES = tuple(KINDS)
-OLD_STAGES = {
-    "shape": "reward_transform",
-    "select": "filter",
-    "normalize": "advantage_transform",
-    "weight": "token_weight",
-    "explore": "augment",
-    "replay": "buffer",
-    "prelude": "pretrain",
-    "learn": "update",
-}
-"""What stages were called in the version before."""
 FLAGS = ("greedy_baseline", "on_policy")
 BY_YOU = "set by you"
 OF_PART = "default of the part"
 
 _Stages: TypeAlias = dict[str, Any]
-"""What `Method` is called with: parts by stage, and flags."""
+"""Arguments of `Method`: parts by stage, and flags."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +54,8 @@ class Resolved:
     """A method made from a specification, and where each of its numbers comes from.
 
     `provenance` maps every entry setting (`clip_high`), stage (`objective`) and part setting (`objective.clip_high`,
-    `regularize.0.coef`) to its origin in words. `warnings` are combinations that work but are probably not meant.
+    `regularize.0.coef`) to a phrase that names its origin. `warnings` are combinations that work but are probably not
+    meant.
     """
 
     method: Method
@@ -77,26 +66,14 @@ class Resolved:
 
 
 def compose(spec: str | Mapping[str, object]) -> Resolved:
-    """Build the method that `spec` describes; InputError on unknown names and keys and on contradictions."""
+    """Build the method that `spec` describes. Raises InputError on unknown names and keys and on contradictions."""
     name, base, rest = read_names({"base": spec} if isinstance(spec, str) else spec)
-    rest = _by_new_names(rest, base.settings if base else {})
     if base is None:
         resolved = _from_parts(name, rest)
     else:
-        mine = {k: v for k, v in rest.items() if k in base.settings or k in base.renamed}
-        settings, renamed = base.current(mine)
-        resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in mine})
-        resolved = replace(resolved, notes=(*renamed, *resolved.notes))
+        settings = {k: v for k, v in rest.items() if k in base.settings}
+        resolved = _from_entry(base, settings, {k: v for k, v in rest.items() if k not in settings})
     return replace(resolved, method=replace(resolved.method, name=name)) if name else resolved
-
-
-def _by_new_names(spec: Mapping[str, object], settings: Mapping[str, object]) -> dict[str, object]:
-    """Return a specification whose stages have today's names; what an entry's `settings` are called stays."""
-    old = {key: new for key, new in OLD_STAGES.items() if key not in settings}
-    data = with_new_names(spec, old, "method.")
-    if isinstance(add := data.get("add"), Mapping):
-        data["add"] = with_new_names(add, OLD_STAGES, "method.add.")
-    return data
 
 
 def as_data(method: Method) -> JsonObject:
@@ -112,7 +89,7 @@ def as_data(method: Method) -> JsonObject:
 
 
 def part_data(part: Part) -> JsonObject:
-    """Return a part as plain data: its name and settings, parts that it holds as such data, too."""
+    """Return a part as plain data: its name and settings, with the parts that it holds as such data, too."""
     return {"part": part.name, **part.settings(), **{name: part_data(held) for name, held in part.nested().items()}}
 
 
@@ -180,10 +157,10 @@ def _override(
 
 
 def _prepared(method: Method, entry: Entry | None) -> tuple[str, ...]:
-    """Return the warnings about a method; InputError where its parts contradict each other.
+    """Return the warnings about a method. Raises InputError if its parts contradict each other.
 
-    Entries as published are never judged: what the entry itself has at its defaults is not said of a change of it,
-    whether the change came by a setting of the entry or by a part.
+    Entries as published are never judged: a warning that the entry has at its defaults is not repeated for a changed
+    entry, whether a setting of the entry or a part was changed.
     """
     published = None if entry is None else _published(entry)
     stages = {stage for stage in STAGES if published is None or getattr(method, stage) != getattr(published, stage)}
@@ -196,7 +173,7 @@ def _prepared(method: Method, entry: Entry | None) -> tuple[str, ...]:
 
 
 def _published(entry: Entry) -> Method | None:
-    """Return the entry at its defaults; None where it has settings without one."""
+    """Return the entry at its defaults; None if it has settings without a default."""
     if inspect.Parameter.empty in entry.settings.values():
         return None
     return entry.build()
@@ -280,20 +257,19 @@ def _marks(stage: str, given: Sequence[object], made: Sequence[Part], start: int
 
 
 def _part_marks(key: str, given: object, part: Part) -> dict[str, str]:
-    """Origins of a part that the specification names, and of everything that it holds."""
+    """Return the origins of a part that the specification names, and of everything that it holds."""
     return dict.fromkeys(flat_part(key, part), OF_PART) | {key: BY_YOU} | _changed_marks(key, given, part)
 
 
 def _changed_marks(key: str, given: object, part: Part) -> dict[str, str]:
-    """Origins of the settings of a part that the specification gives, those of parts that it holds among them."""
+    """Return the origins of the part settings that the specification gives, including those of nested parts."""
     marks: dict[str, str] = {}
     for name, value in given.items() if isinstance(given, Mapping) else ():
-        own = type(part).renamed.get(str(name), type(part).also.get(str(name), str(name)))
-        inner, within = part.nested().get(own), isinstance(value, Mapping) and "part" not in value
+        inner, within = part.nested().get(name), isinstance(value, Mapping) and "part" not in value
         if inner is not None:
-            marks |= (_changed_marks if within else _part_marks)(f"{key}.{own}", value, inner)
-        elif own != "part":
-            marks[f"{key}.{own}"] = BY_YOU
+            marks |= (_changed_marks if within else _part_marks)(f"{key}.{name}", value, inner)
+        elif name != "part":
+            marks[f"{key}.{name}"] = BY_YOU
     return marks
 
 
@@ -306,7 +282,7 @@ def flat_part(key: str, part: Part) -> dict[str, object]:
 
 
 def flat(method: Method) -> dict[str, object]:
-    """Return every part's name and settings by provenance key, those of parts that others hold among them."""
+    """Return every part's name and settings by provenance key, including parts that others hold."""
     found: dict[str, object] = {}
     for stage in STAGES:
         value = getattr(method, stage)
@@ -318,7 +294,7 @@ def flat(method: Method) -> dict[str, object]:
 
 
 def _touched(base: Entry, settings: Mapping[str, object]) -> dict[str, str]:
-    """Which provenance keys each given entry setting changes: {'objective.clip_high': 'clip_high'}."""
+    """Return the provenance keys that each given entry setting changes: {'objective.clip_high': 'clip_high'}."""
     required = {k: v for k, v in settings.items() if base.settings[k] is inspect.Parameter.empty}
     plain = flat(base.build(**required))
     touched: dict[str, str] = {}
@@ -336,7 +312,7 @@ _ABSENT = object()
 
 
 def _decides(given: object, names: Sequence[str]) -> bool:
-    """Whether what is given for a part sets what is called `names` in it: itself, or another part that holds it."""
+    """Return whether the override of a part sets the part `names`: itself, or another part that holds it."""
     if not isinstance(given, Mapping) or "part" in given:
         return True
     if len(names) < 2:
@@ -352,6 +328,6 @@ def _refuse_double(base: str, through: Mapping[str, str], overrides: Mapping[str
             continue
         raise InputError(
             f"method {base}: '{setting}' and '{stage}' both decide {key}",
-            "each number is set in one place",
+            "each number must be set in one place only",
             f"Drop '{setting}', or set it inside '{stage}'",
         )

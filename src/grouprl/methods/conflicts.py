@@ -1,4 +1,4 @@
-"""Parts that contradict each other: refusals and warnings, in words, for methods put together by hand."""
+"""Parts that contradict each other: refusals and warnings for methods put together by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grouprl.algorithms.method import Method
 from grouprl.core.batch import Batch
 
 Refusal = tuple[str, str, str]
-"""What, rule, remedy: the three sentences of an InputError."""
+"""Value, rule and remedy: the three sentences of an InputError."""
 SAMPLING = ("curriculum", "allocation", "sampling", "refill")
 """Stages that act on prompts that are sampled."""
 
@@ -18,7 +18,7 @@ SAMPLING = ("curriculum", "allocation", "sampling", "refill")
 def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], list[str]]:
     """Return (refusals, warnings) about combinations in which one of the stages `touched` takes part.
 
-    What the published entry itself has is the caller's business: only what somebody changed is to be said.
+    The caller removes what the published entry itself has, so that only changes are reported.
     """
     refusals = [
         *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
@@ -47,7 +47,7 @@ def _ratio_and_aggregate(method: Method) -> list[str]:
 
 
 def _sequences_weigh_the_same(method: Method) -> bool:
-    """Whether two completions of 1 and 3 tokens get the same total weight."""
+    """Return whether two completions of 1 and 3 tokens get the same total weight."""
     mask_bt = torch.tensor([[True, False, False], [True, True, True]])
     group_b, reward_b = torch.zeros(2, dtype=torch.int64), torch.tensor([1.0, 0.0])
     batch = Batch(mask_bt=mask_bt, group_b=group_b, reward_b=reward_b, max_length=4)
@@ -78,13 +78,13 @@ def _critic_and_advantage(method: Method) -> list[Refusal]:
 
 
 def _before_training(method: Method) -> list[Refusal]:
-    """Parts that read what a part of `pretrain` finds out, without it; a critic's pre-training without a critic."""
+    """Return refusals of parts that need a part of `pretrain` or a critic which the method lacks."""
     names = {part.name for part in method.pretrain}
     readers = [part for part in (method.curriculum, method.buffer) if part is not None]
     found = [
         (
             f"{part.kind} '{part.name}' without pretrain 'initial_completions'",
-            "it chooses by what the policy could do before training, which only that part finds out",
+            "it chooses by the policy's results before training, which only that part measures",
             "Set pretrain: [initial_completions]",
         )
         for part in readers
@@ -104,14 +104,14 @@ def _single_completions(method: Method) -> list[Refusal]:
     return [
         (
             "buffer 'sample_buffer' without advantage_transform 'stored_advantage'",
-            "it brings back single completions, which have no group to be compared with, only the advantage they had",
+            "it replays single completions, which have no group to be compared with, only their stored advantage",
             "Set filter: [replay_apart] and advantage_transform: [stored_advantage], or base: skywork_r1v2",
         )
     ]
 
 
 def _for_nothing(method: Method) -> list[str]:
-    """Parts whose work nobody uses."""
+    """Return warnings about parts whose results no other part uses."""
     found = []
     if any(p.name == "continuations" for p in method.augment) and "rewards.continuations" not in method.needs():
         found.append(
@@ -122,7 +122,7 @@ def _for_nothing(method: Method) -> list[str]:
         stages = [(stage, getattr(method, stage)) for stage in SAMPLING]
         idle = [f"{stage}: {p.name}" for stage, p in stages if p is not None]
         idle += [f"augment: {p.name}" for p in method.augment]
-        found += [f"{name} has no effect: with buffer: demonstrations no prompt is sampled" for name in idle]
+        found += [f"{name} has no effect: no prompt is sampled with buffer: demonstrations" for name in idle]
     return found
 
 
@@ -131,7 +131,8 @@ def _greedy(method: Method) -> list[Refusal]:
         return [
             (
                 f"advantage '{method.advantage.name}' without greedy completions",
-                "it compares each reward with that of a greedy completion, which is sampled only where a part needs it",
+                "it compares each reward with that of a greedy completion, which is sampled only if the method asks "
+                "for it",
                 "Set greedy_baseline: true",
             )
         ]
@@ -155,7 +156,8 @@ def _on_policy(method: Method) -> list[str]:
     name = method.objective.name
     if not corrects and not method.on_policy:
         return [
-            f"'{name}' has no ratio that corrects for drift; set on_policy: true to hold runs to one update per rollout"
+            f"'{name}' has no ratio that corrects for drift; set on_policy: true to limit runs to one update per "
+            "rollout"
         ]
     if corrects and method.on_policy:
         return [

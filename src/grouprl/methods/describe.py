@@ -1,4 +1,4 @@
-"""Catalogue entries as plain data: what cards, `--json`, the terminal and the documentation pages show."""
+"""Catalogue entries as plain data, for cards, `--json`, the terminal and the documentation pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grouprl.methods.registry import CATALOGUE, Entry
 
 @dataclass(frozen=True)
 class Claim:
-    """A paper that claims a name, and the catalogue entry that has its method ('' as long as there is none)."""
+    """A paper that claims a name, and the catalogue entry of its method ('' if there is none)."""
 
     title: str
     reference: str
@@ -34,7 +34,7 @@ class Claim:
         return self.entry in CATALOGUE
 
     def data(self) -> dict[str, str]:
-        """Return the claim as plain data; the entry is '' while the catalogue does not have it."""
+        """Return the claim as plain data; the entry is '' if the catalogue lacks it."""
         return {"title": self.title, "reference": self.reference, "entry": self.entry if self.known else ""}
 
 
@@ -81,7 +81,7 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
         Claim("SRPO: reflection-aware RL for multimodal models", "arXiv:2506.01713", "srpo_reflection"),
     ),
 }
-"""Names that several papers claim. A claim without an entry names the one it will get."""
+"""Names that several papers claim. A claim without an entry names the one that it would get."""
 
 
 def other_claims(name: str) -> list[Claim]:
@@ -90,7 +90,7 @@ def other_claims(name: str) -> list[Claim]:
 
 
 def describe(entry: Entry) -> JsonObject:
-    """Return everything the catalogue knows of an entry, as plain data."""
+    """Return the catalogue's data on an entry as plain data."""
     card, method = entry.card, entry.build()
     return {
         "name": entry.name,
@@ -132,7 +132,7 @@ def family_words(entry: Entry) -> str:
 
 
 def year(entry: Entry) -> int:
-    """Year of the entry's first paper, 0 when it has none."""
+    """Return the year of the entry's first paper, 0 if it has none."""
     return next((p.year for p in entry.card.papers), 0)
 
 
@@ -155,12 +155,12 @@ def listing() -> list[dict[str, object]]:
 
 
 def parts_of(method: Method) -> list[JsonObject]:
-    """Return stage, name, words, formula and settings of each part, in the order in which they act."""
+    """Return stage, name, description, formula and settings of each part, in the order in which they act."""
     return [row for stage, part in staged(method) for row in _rows(stage, part)]
 
 
 def _rows(stage: str, part: Part) -> list[JsonObject]:
-    """Rows of a part and of the parts that it holds: 'objective', 'objective.link'."""
+    """Return rows of a part and of the parts that it holds: 'objective', 'objective.link'."""
     inner = part.nested()
     settings = {name: value for name, value in part_data(part).items() if name != "part" and name not in inner}
     row = {"stage": stage, "part": part.name, "words": part.words(), "formula": part.formula(), "settings": settings}
@@ -175,7 +175,7 @@ def staged(method: Method) -> list[tuple[str, Part]]:
 
 
 def settings_of(entry: Entry) -> list[dict[str, object]]:
-    """Return name, default, type in words and source of each setting."""
+    """Return name, default, type as text, and source of each setting."""
     hints = typing.get_type_hints(entry.compose, include_extras=True)
     types, sources = {name: type_words(hints.get(name, Any)) for name in entry.settings}, entry.card.defaults
     return [
@@ -185,13 +185,13 @@ def settings_of(entry: Entry) -> list[dict[str, object]]:
 
 
 def needs_of(entry: Entry, method: Method) -> list[str]:
-    """Return what a run must offer: the card's words, then the batch fields that the parts read."""
+    """Return what a run must offer: the card's sentences, then the batch fields that the parts read."""
     fields = method.needs()
     return [*entry.card.needs, *([f"batch fields: {', '.join(fields)}"] if fields else [])]
 
 
 def type_words(hint: object) -> str:
-    """Say a type annotation in words: 'number in [0, 1]', 'sample_std | none', 'number > 0, or none'."""
+    """Return a type annotation as text: 'number in [0, 1]', 'sample_std | none', 'number > 0, or none'."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         limits = [word for field in args[1:] for word in _limits(field)]
@@ -243,7 +243,7 @@ _WHEN = {
 
 
 def reduction_words(reduction: Reduction) -> str:
-    """Say a reduction in one sentence."""
+    """Return a reduction as one sentence."""
     ours = _given(reduction.settings)
     when = " and ".join(_WHEN[c] for c in reduction.when) or "always"
     factor = {None: ", up to a factor", 1.0: ""}.get(reduction.scale, f", times {reduction.scale or 0:g}")

@@ -44,7 +44,7 @@ EXAMPLES = (
 
 
 def example_batch(example: ContrastExample, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
-    """Return the batch and the log-probs of an example; what a method may need beyond it is neutral.
+    """Return the batch and the log-probs of an example; other fields that a method may need have neutral values.
 
     The reference is the old policy, the sampler exact, values and greedy rewards 0, entropy 1 nat, nothing truncated;
     one variant of each prompt, a plan for each completion, no budget, nothing known from before, the run's first step.
@@ -119,13 +119,13 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
 
 
 def blank_outputs(method: Method, logp_bt: Tensor) -> dict[str, Tensor]:
-    """Return zeros, [B,T], for each of the policy's outputs that reach the loss by name."""
+    """Return zeros, [B,T], for each of the policy's outputs that the loss reads by name."""
     named = [name for name in method.outputs if name not in (LOG_PROB, ENTROPY, VALUE)]
     return {name: torch.zeros_like(logp_bt) for name in named}
 
 
 def numbers(method: Method, example: ContrastExample) -> list[JsonObject]:
-    """Return what is known of each completion of the example, and its advantages and dLoss/dlogp per token."""
+    """Return the given facts of each completion of the example, and its advantages and dLoss/dlogp per token."""
     batch, logp_bt = example_batch(example)
     ready = method.compute_loss_weights(method.compute_advantages(batch))
     logp_bt.requires_grad_()
@@ -179,7 +179,7 @@ def _words(part: Part | None) -> str:
 
 
 def _changes(p: Part | None, q: Part | None) -> dict[str, list[object]]:
-    """Settings in which two parts of the same name differ."""
+    """Return the settings in which two parts of the same name differ."""
     if p is None or q is None or p.name != q.name:
         return {}
     ours, theirs = flat_part("", p), flat_part("", q)

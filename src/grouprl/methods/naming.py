@@ -1,4 +1,4 @@
-"""Which method a specification names: an entry of the catalogue, or code of the user's."""
+"""The method that a specification names: an entry of the catalogue, or a user's code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_names(spec: object) -> tuple[str, Entry | None, dict[str, object]]:
 def entry_of(name: str) -> Entry:
     """Return the entry of a catalogue name or of an import path `module:function` / `file.py:function`."""
     if name.endswith(".py"):
-        raise InputError(f"{name} is a file", "a method of yours is a function in it", f"Name it: {name}:FUNCTION")
+        raise InputError(f"{name} is a file", "a user's method is a function in a file", f"Name it: {name}:FUNCTION")
     if ":" not in name:
         return find(name)
     where, _, attribute = name.rpartition(":")
@@ -62,7 +62,7 @@ def entry_of(name: str) -> Entry:
 
 
 def _own(name: str, function: Callable[..., Method]) -> Callable[..., Method]:
-    """Return a user's function, with what it raises in words."""
+    """Return a user's function whose errors are reported with its name."""
 
     @functools.wraps(function)
     def build(*args: object, **settings: object) -> Method:
@@ -71,7 +71,7 @@ def _own(name: str, function: Callable[..., Method]) -> Callable[..., Method]:
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            rule = "a method is a function that returns a Method, whatever its settings are by default"
+            rule = "a method is a function that returns a Method with its default settings"
             raise InputError(f"the method '{name}' raised {raised(error)}", rule) from error
 
     return build

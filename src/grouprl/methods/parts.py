@@ -1,4 +1,4 @@
-"""Every registered part as plain data: what `grouprl parts` shows."""
+"""Every registered part as plain data, for `grouprl parts`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ REQUIRED = "required"
 
 @dataclass(frozen=True)
 class Described:
-    """What is known of a part. `words`, `formula` and `needs` are those at its defaults, empty where it has none."""
+    """Description of a part. `words`, `formula` and `needs` are those at its defaults, empty if it has none."""
 
     name: str
     kind: str
     rule: str
-    """What a part of its kind is given and returns."""
+    """Arguments and result of a part of its kind."""
     summary: str
     explanation: str
     words: str
@@ -37,20 +37,20 @@ class Described:
     metrics: Mapping[str, str]
     module: str
     example: str
-    """How a configuration names it."""
+    """Example of its use in a configuration."""
 
     def data(self) -> JsonObject:
-        """Return it as plain data."""
+        """Return the description as plain data."""
         return asdict(self)
 
     def line(self) -> JsonObject:
-        """Return what a listing shows of it."""
+        """Return the line of the part in a listing."""
         settings = tuple(row["name"] for row in self.settings)
         return {"name": self.name, "kind": self.kind, "rule": self.rule, "summary": self.summary, "settings": settings}
 
 
 def described(kind: str = "", name: str = "") -> list[Described]:
-    """Return the parts of a kind and of a name ('': of all), kind by kind, by name; only these are imported."""
+    """Return the parts of a kind and of a name ('' for all), sorted by kind and name; only these are imported."""
     kinds = [each for each in RULES if kind in ("", each)]
     return [describe_part(PARTS[k][n]) for k in kinds for n in sorted(PARTS[k]) if name in ("", n)]
 
@@ -61,7 +61,7 @@ def listing() -> list[dict[str, object]]:
 
 
 def describe_part(part: type[Part]) -> Described:
-    """Return what is known of the class of a part."""
+    """Return the description of a part's class."""
     settings = tuple(_settings(part))
     needed = any(row["default"] == REQUIRED for row in settings)
     plain = None if needed else checked(part, {}, f"the {part.kind} part '{part.name}'")
@@ -88,7 +88,7 @@ def describe_part(part: type[Part]) -> Described:
 
 
 def _settings(part: type[Part]) -> list[dict[str, object]]:
-    """Return name, default, default in words and type of each setting."""
+    """Return name, default, default as text and type of each setting."""
     hints = typing.get_type_hints(part, include_extras=True)
     rows = []
     for field in dataclasses.fields(part):  # type: ignore[arg-type]

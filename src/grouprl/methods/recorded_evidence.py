@@ -1,4 +1,4 @@
-"""What recorded runs show of a method, read from a file that scripts/generate_docs.py makes of the records."""
+"""Evidence on a method from recorded runs, read from a file that scripts/generate_docs.py makes of the records."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Evidence:
 
     @property
     def doubtful(self) -> bool:
-        """Whether a reader should know before anything else."""
+        """Whether the runs give reason for doubt, which a reader should learn first."""
         return self.verdict in ("mixed", "not shown")
 
 
 def shown(name: str) -> Evidence:
-    """Return what the records show of a method; nothing of one that the catalogue does not have."""
+    """Return what the records show about a method; nothing for one that is not in the catalogue."""
     return _stored().get(name, Evidence("no record", OWN))
 
 
 def forget() -> None:
-    """Read the file again when it is asked for."""
+    """Clear the cache, so that the file is read again."""
     _stored.cache_clear()
 
 

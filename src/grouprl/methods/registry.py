@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +16,6 @@ from grouprl.algorithms.building import checked
 from grouprl.algorithms.method import Method
 from grouprl.core.discovery import Discovered, method_homes
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.renamed import RenamedWarning
 from grouprl.methods.card import Card
 
 CATALOGUE: Discovered[Entry] = Discovered(method_homes)
@@ -25,37 +23,25 @@ CATALOGUE: Discovered[Entry] = Discovered(method_homes)
 
 
 @dataclass(frozen=True)
-class Renamed:
-    """What a setting is called now; `values` says how each old value is written, where that changed too.
-
-    `implies` holds settings whose default depends on the new name but did not on the old one.
-    """
-
-    name: str
-    values: Mapping[object, object] = field(default_factory=dict)
-    implies: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Entry:
     """One catalogue entry: its name, the card and the composing function as they were written.
 
-    `renamed` maps names that settings had before to what they are called now; they are accepted for one version.
     `base` names the entry that this one starts from, `keeps` those of its settings that this one has too (None: all).
-    `card` and `compose` are whole: with what comes from the base.
+    `card` and `compose` are complete: they include what comes from the base.
     """
 
     name: str
     written: Card
     function: Callable[..., Method]
-    renamed: Mapping[str, Renamed] = field(default_factory=dict)
     base: str = ""
     keeps: tuple[str, ...] | None = None
 
     # The base is looked up when an entry is first used, not when it is registered: its module may import this one's.
     @functools.cached_property
     def card(self) -> Card:
-        """The entry's card: papers of a dialect are those of its method, a base's settings have the base's lines."""
+        """The entry's card: the papers of a dialect are those of its method; settings of a base have
+        the base's lines.
+        """
         card = self.written
         if self.dialect_of and not card.papers:
             card = replace(card, papers=find(self.name.partition("@")[0]).card.papers)
@@ -66,7 +52,7 @@ class Entry:
 
     @functools.cached_property
     def compose(self) -> Callable[..., Method]:
-        """The function of the entry's settings that composes its method."""
+        """The function that composes the method from the entry's settings."""
         return _upon(find(self.base), self) if self.base else self.function
 
     @property
@@ -76,63 +62,31 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """Family of the catalogue that holds the entry: the folder of its module; 'own' for code of the user's."""
+        """Family of the catalogue that holds the entry: the folder of its module; 'own' for a user's code."""
         module = self.function.__module__
         return module.rsplit(".", 2)[-2] if module.startswith("grouprl.") else "own"
 
     @property
     def dialect_of(self) -> str:
-        """Name of the peer whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
+        """Name of the library whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
         return self.name.partition("@")[2]
 
-    def current(self, settings: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
-        """Return `settings` by their present names, and a note on each that came by an old one.
-
-        InputError where both names are given, or where an old value has no equal now.
-        """
-        made, notes = {k: v for k, v in settings.items() if k not in self.renamed}, []
-        for old in [k for k in settings if k in self.renamed]:
-            to, value = self.renamed[old], settings[old]
-            if to.name in made:
-                raise InputError(
-                    f"method {self.name}: '{old}' and '{to.name}'",
-                    f"'{old}' is the old name of '{to.name}'",
-                    f"Keep '{to.name}'",
-                )
-            if to.values and value not in to.values:
-                known = ", ".join(f"{k} (now {v})" for k, v in to.values.items())
-                raise InputError(f"method {self.name}: {old} = {value!r} has no equal in {to.name}", remedy=known)
-            made[to.name] = to.values.get(value, value) if to.values else value
-            made |= {k: v for k, v in to.implies.items() if not self._given(k, settings)}
-            notes.append(f"{self.name}: '{old}' is now called '{to.name}'; the old name goes with the next version")
-        return made, notes
-
-    def _given(self, name: str, settings: Mapping[str, object]) -> bool:
-        """Whether `settings` hold `name`, by its present name or by an old one."""
-        return any(key == name or (key in self.renamed and self.renamed[key].name == name) for key in settings)
-
     def build(self, **settings: object) -> Method:
-        """Compose the method; InputError on unknown or ill-typed settings, with a suggestion.
-
-        A setting that comes by an old name works, with a FutureWarning.
-        """
-        settings, notes = self.current(settings)
-        for note in notes:
-            warnings.warn(note, RenamedWarning, stacklevel=2)
+        """Compose the method. Raises InputError on unknown or ill-typed settings, with a suggestion."""
         method = checked(_validated(self.compose), settings, f"method {self.name}")
         if not isinstance(method, Method):
             raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
         return replace(method, name=self.name, settings={**self.settings, **settings})
 
     def inert(self, settings: Mapping[str, object]) -> list[str]:
-        """Names of `settings` off their default that change no part, such as a KL estimator without a KL weight."""
+        """Return the names of changed `settings` that change no part, such as a KL estimator without a KL weight."""
         whole = self.build(**settings)
         off_default = [name for name, value in settings.items() if value != self.settings[name]]
         rest = {name: {k: v for k, v in settings.items() if k != name} for name in off_default}
         return [name for name in off_default if self._builds(rest[name], whole)]
 
     def _builds(self, settings: Mapping[str, object], whole: Method) -> bool:
-        """Whether `settings` make the parts of `whole`; those that contradict each other make none."""
+        """Return whether `settings` give the parts of `whole`; contradictory settings give none."""
         try:
             return replace(self.build(**settings), settings=whole.settings) == whole
         except InputError:
@@ -142,31 +96,28 @@ class Entry:
 def entry(
     name: str,
     card: Card,
-    renamed: Mapping[str, str | Renamed] | None = None,
     base: str = "",
     keeps: Sequence[str] | None = None,
 ) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
     """Register the decorated composing function as catalogue entry `name`.
 
-    With `base` the function gets the base's method first, composed with the settings that the two share, and returns
-    it with some parts exchanged. All settings of the base are settings of the entry too, or those named in `keeps`,
-    with their types, defaults and lines of the card. A parameter of the function that bears the name of such a setting
-    replaces its default; without a default of its own it has the base's. Where it has another type than the base's,
-    it is another setting of the same name: the base's method is composed without it.
+    With `base` the function gets the base's method first, composed with the settings that the two share, and returns it
+    with some parts exchanged. All settings of the base are settings of the entry too, or those named in `keeps`, with
+    their types, defaults and lines of the card. A parameter of the function with the name of such a setting replaces
+    its default, or takes the base's default if it has none. If its type differs from the base's, it is another setting
+    of the same name: the base's method is composed without it.
 
         @entry("mine", Card(…), base="grpo")
         def mine(base: Method, power: float = 1.0) -> Method:
             return base.with_parts(token_weight=(Sharpen(power=power),))
 
-    `renamed` maps old names of settings to the present ones.
     Third-party methods register the same way; a name can be taken only once.
     """
 
     def register(compose: Callable[..., Method]) -> Callable[..., Method]:
         if name in CATALOGUE.loaded() or CATALOGUE.home(name) not in ("", compose.__module__):
             raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
-        new = {old: to if isinstance(to, Renamed) else Renamed(to) for old, to in (renamed or {}).items()}
-        CATALOGUE[name] = Entry(name, card, compose, new, base, None if keeps is None else tuple(keeps))
+        CATALOGUE[name] = Entry(name, card, compose, base, None if keeps is None else tuple(keeps))
         return compose
 
     return register
@@ -193,7 +144,7 @@ def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
 
 
 def _typed(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a function by name, with their types instead of the types' names."""
+    """Return the parameters of a function by name, with their types resolved."""
     hints = typing.get_type_hints(function, include_extras=True)
     return {k: p.replace(annotation=hints.get(k, Any)) for k, p in inspect.signature(function).parameters.items()}
 
@@ -209,7 +160,7 @@ def _merged(
 
 
 def _inherited(entry: Entry, theirs: Mapping[str, object]) -> Sequence[str]:
-    """Return the names of the base's settings that an entry keeps; InputError on one that the base does not have."""
+    """Return the names of the base's settings that an entry keeps; Raises InputError on one that the base lacks."""
     for name in entry.keeps or ():
         if name not in theirs:
             where = f"method {entry.name} keeps the setting '{name}' of {entry.base}"
@@ -218,7 +169,7 @@ def _inherited(entry: Entry, theirs: Mapping[str, object]) -> Sequence[str]:
 
 
 def find(name: str) -> Entry:
-    """Return the catalogue entry `name`; InputError with suggestions when there is none."""
+    """Return the catalogue entry `name`. Raises InputError with suggestions if there is none."""
     if name not in CATALOGUE:
         raise InputError(f"unknown method '{name}'", remedy=suggest(name, CATALOGUE) + " See: grouprl methods")
     return CATALOGUE[name]

@@ -24,7 +24,7 @@ def _confidence(confidence: str) -> Text:
 
 
 def claims(name: str, found: Sequence[Claim]) -> RenderableType:
-    """Return the papers that claim `name`, each with its entry where the catalogue has it."""
+    """Return the papers that claim `name`, each with its entry if the catalogue has it."""
     table = Table(box=box.SIMPLE_HEAD, title=f"Several papers call their method '{name}'", title_justify="left")
     for column in ("paper", "reference", "entry"):
         table.add_column(column)
@@ -133,7 +133,7 @@ def _golden(golden: dict[str, object]) -> RenderableType:
 
 
 def value_words(value: object) -> str:
-    """Say a setting's value: none, true, 0.0003, [1, 0]."""
+    """Return a setting's value as text: none, true, 0.0003, [1, 0]."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, float):
@@ -210,6 +210,6 @@ def _numbers(data: JsonObject, example: JsonObject) -> RenderableType:
 
 
 def _tokens(values: Sequence[float], digits: int = 4) -> str:
-    """Numbers of a completion's tokens, once when they are all the same."""
+    """Return the numbers of a completion's tokens, once if they are all the same."""
     words = [f"{v + 0.0:.{digits}f}" for v in values]
     return words[0] if len(set(words)) == 1 else "\n".join(words)

@@ -1,4 +1,4 @@
-"""Settings that many methods share: their types, the sentences on where defaults come from, the KL term."""
+"""Settings that many methods share: their types, the origins of their defaults, the KL term."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLIPS = ("clip_low", "clip_high")
 GROUP = ("scale", "eps", "alone")
 KL = ("kl_coef", "kl_estimator")
 CRITIC = ("gamma", "lam", "whiten", "value_coef", "value_clip")
-"""Settings of grpo, and of ppo, that go together: what entries with such a base keep of it."""
+"""Settings of grpo, and of ppo, that belong together, for entries that keep only these of such a base."""
 
 SCALE = "GRPO divides by the standard deviation; sample (n-1) as in TRL, verl and OpenRLHF"
 EPS = "verl; the paper has none (TRL 1e-4, OpenRLHF 1e-9)"
@@ -36,7 +36,7 @@ KL_NEED = "a reference model when kl_coef is above 0"
 
 
 def in_the_update(base: str) -> str:
-    """Say that `prepare` and `loss` without the part `update` are those of `base`."""
+    """Return a sentence that `prepare` and `loss` without the part `update` are those of `base`."""
     return (
         f"It acts in the optimiser steps (the part update): called as a library, prepare and loss alone are {base}. "
         "prepare warns of it; grouprl's trainer takes the steps."
@@ -44,7 +44,7 @@ def in_the_update(base: str) -> str:
 
 
 def kl_terms(coef: float, estimator: Estimator) -> tuple[KLLoss, ...]:
-    """Return the KL loss term of `coef`, or nothing when it is 0, so that no reference model is asked for."""
+    """Return the KL loss term of `coef`, or nothing when it is 0, so that no reference model is needed."""
     return (KLLoss(coef=coef, estimator=estimator),) if coef > 0 else ()
 
 

@@ -1,4 +1,4 @@
-"""The literature: every listed paper, and what stands for it here."""
+"""The literature: every listed paper, and what covers it in this package."""
 
 from grouprl.papers.paper_list import SCOPES, Listing, listing, listings
 from grouprl.papers.status import STATUSES, Standing, counts, search, standing, standings

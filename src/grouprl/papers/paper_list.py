@@ -1,9 +1,9 @@
 """The papers as data: `papers.csv`, one row each.
 
-Its columns entries, recipes and settings hold names separated by blanks. `entries` is for catalogue entries whose card
-gives the paper another title: those with the same title are found by themselves. `settings` are `--set` changes: what
-covers the paper when there is no entry, else what its entries need beside their name; `NAME:` before a change keeps it
-to that entry.
+Its columns entries, recipes and settings hold names separated by blanks. `entries` lists catalogue entries whose card
+gives the paper another title; those with the same title are found automatically. `settings` are `--set` changes: those
+that cover the paper if it has no entry, else those that its entries need besides their name; `NAME:` before a change
+restricts it to that entry.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ SCOPES = {
     "adjacent": "a neighbouring field",
     "outside": "nothing that grouprl could train",
 }
-"""How near a paper is to what the package is for."""
+"""Relevance of a paper to this package."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A paper of the list, and the names that stand for it as far as they are written down."""
+    """A paper of the list, and the names recorded for it."""
 
     number: int
     title: str
     kind: str
     scope: str
     method: str
-    """The name that the paper's method goes by."""
+    """Name of the paper's method."""
     confidence: str
-    """How far its formulas could be checked: verified, partly, abstract-only."""
+    """Extent to which the paper's formulas were checked: verified, partly, abstract-only."""
     summary: str
     entries: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     note: str = ""
-    """What of the paper the names leave out."""
+    """Parts of the paper that the names leave out."""
 
 
 @cache
@@ -52,7 +52,7 @@ def listings() -> tuple[Listing, ...]:
 
 
 def listing(number: int) -> Listing:
-    """Return the paper with this number; InputError when there is none."""
+    """Return the paper with this number. Raises InputError if there is none."""
     found = {each.number: each for each in listings()}
     if number not in found:
         raise InputError(f"there is no paper {number}", f"papers are numbered 1 to {max(found)}", "See: grouprl papers")

@@ -1,4 +1,4 @@
-"""What stands for a paper: computed from the cards of the catalogue, so that no claim is written twice."""
+"""Coverage of papers: computed from the cards of the catalogue, so that no claim is written twice."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ STATUSES = {
     "adjacent": "not implemented, a neighbouring field",
     "outside": "not implemented, nothing that grouprl could train",
 }
-"""What can stand for a paper."""
+"""Kinds of coverage of a paper."""
 ROOMS = ("papers", "methods", "algorithms", "recipes", "config", "plan")
-"""Where the sources are of what stands for a paper."""
+"""Folders whose sources decide what covers a paper."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A paper and what stands for it; `entries` also holds those found by the title on their card."""
+    """A paper and what covers it; `entries` also holds those found by the title on their card."""
 
     paper: Listing
     status: str
     entries: tuple[str, ...]
     dialects: tuple[str, ...]
-    """Entries with another library's numbers."""
+    """Catalogue entries with another library's numbers."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of what stands for the paper, () when it is not implemented."""
+        """Names of what covers the paper, () if it is not implemented."""
         return {"entry": self.entries, "recipe": self.paper.recipes, "part": self.paper.settings}.get(self.status, ())
 
     def commands(self) -> list[str]:
-        """Return the commands that show and train it; where training is refused, the `plan` command that says why."""
+        """Return the commands that show and train it; if training is refused, the `plan` command that says why."""
         rows = from_sources(f"paper_{self.paper.number}", ROOMS, self._planned, keep=not announced())
         return [row["command"] for row in rows]
 
@@ -57,23 +57,23 @@ class Standing:
         return [{"command": shlex.join(words)} for words in [*shown, *trained]]
 
     def _settings(self, name: str) -> list[str]:
-        """Changes that the entry `name` needs beside its name: those of all entries, and its own."""
+        """Return the changes that the entry `name` needs besides its name: those of all entries, and its own."""
         split = [setting.partition(":") for setting in self.paper.settings]
         return [change if owner == name else owner + sign + change for owner, sign, change in split if _of(owner, name)]
 
     def text(self) -> str:
-        """Return everything that a search looks at."""
+        """Return all text in which a search looks."""
         paper = self.paper
         return " ".join([str(paper.number), paper.title, paper.method, paper.summary, *self.names]).lower()
 
     def data(self) -> JsonObject:
-        """Return the paper and its standing as plain data."""
+        """Return the paper and its coverage as plain data."""
         computed = {"entries": self.entries, "dialects": self.dialects, "commands": self.commands()}
         return asdict(self.paper) | {"status": self.status, "means": STATUSES[self.status]} | computed
 
 
 def standing(paper: Listing) -> Standing:
-    """Return what stands for `paper`."""
+    """Return what covers `paper`."""
     found = tuple(dict.fromkeys([*paper.entries, *_entries_by_title().get(plain(paper.title), ())]))
     dialects = tuple(name for name in found if "@" in name)
     entries = tuple(name for name in found if "@" not in name)
@@ -81,7 +81,7 @@ def standing(paper: Listing) -> Standing:
 
 
 def standings() -> list[Standing]:
-    """Return what stands for each paper; no method is imported where it was computed before."""
+    """Return what covers each paper; if that was computed before, no method is imported."""
     rows = from_sources("papers", ROOMS, _rows, keep=not announced())
     return [
         Standing(paper, row["status"], tuple(row["entries"]), tuple(row["dialects"]))
@@ -118,7 +118,9 @@ def plain(title: str) -> str:
 
 
 def _of(owner: str, name: str) -> bool:
-    """Whether a setting is for the entry `name`: what stands before its first ':' is a setting's beginning or that."""
+    """Return whether a change applies to the entry `name`: the text before its first ':' is that name or part of a
+    setting.
+    """
     return "=" in owner or owner == name
 
 
@@ -133,7 +135,7 @@ def _status(paper: Listing, entries: Sequence[str]) -> str:
 
 
 def _entries_by_title() -> dict[str, list[str]]:
-    """Entries by the plain titles of their papers; those of which a paper is the first come first."""
+    """Return entries by the plain titles of their papers; entries whose first paper it is come first."""
     from grouprl.methods import CATALOGUE
 
     found: dict[str, list[str]] = {}
@@ -146,9 +148,9 @@ def _entries_by_title() -> dict[str, list[str]]:
 
 @cache
 def _train(*changes: str) -> list[str]:
-    """Words of the command that trains the addition recipe with `changes`, or plans it where training is refused.
+    """Return the command that trains the addition recipe with `changes`, or plans it if training is refused.
 
-    Of those that are not refused, the first in which every part of the method can act; else the first.
+    Of the variants that are not refused, the first in which every part of the method has an effect; else the first.
     """
     from grouprl.config.run import load_config
     from grouprl.plan.plan import plan

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.core.renamed import note_renamed
 from grouprl.protocols import NO_VERSION, PolicyInputs
 from grouprl.records.episode_records import Record
 from grouprl.records.examples import Example, Prompt
@@ -51,12 +50,6 @@ class ScoredSamples:
 
     def __len__(self) -> int:
         return len(self.examples)
-
-    @property
-    def kept_b(self) -> np.ndarray:
-        """Deprecated name of `valid_b`; reading it shows a warning."""
-        note_renamed("ScoredSamples.kept_b", "ScoredSamples.valid_b")
-        return self.valid_b
 
     @property
     def tokens(self) -> Tokens:

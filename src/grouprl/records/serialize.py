@@ -22,8 +22,6 @@ from grouprl.records.tokens import Tokens
 
 Packed = JsonObject
 """Data that a checkpoint can hold: numbers, strings, lists, dicts and tensors."""
-OLD_ARRAYS = {"valid_b": "kept_b"}
-"""Names of arrays in checkpoints of the previous version."""
 Kept = TypeVar("Kept")
 KEPT: dict[str, type] = {}
 """Kinds of inputs, besides tokens, that rows can be stored with."""
@@ -87,7 +85,7 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
     return ScoredSamples(
         examples=examples,
         prompts=prompts,
-        **{name: packed[OLD_ARRAYS.get(name, name) if name not in packed else name].numpy().copy() for name in _ARRAYS},
+        **{name: packed[name].numpy().copy() for name in _ARRAYS},
         rollout=Rollout(
             inputs=_inputs(packed["inputs"]),
             logp_bt=packed["logp_bt"].clone(),

@@ -1,7 +1,7 @@
-"""Conformance tests: any implementation of a protocol of `grouprl.protocols` can be held against them.
+"""Conformance tests for any implementation of a protocol of `grouprl.protocols`.
 
-Call them from your own tests: `check_policy(my_policy, my_inputs)`. Each raises AssertionError, saying what does not
-hold.
+Call them from your own tests: `check_policy(my_policy, my_inputs)`. Each raises AssertionError with the rule that does
+not hold.
 """
 
 from grouprl.testing.policies import check_inputs, check_policy, check_trainable

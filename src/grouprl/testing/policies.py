@@ -1,4 +1,4 @@
-"""Rules of what is trained and of its inputs (`grouprl.protocols.Trainable`, `Policy`, `PolicyInputs`)."""
+"""Conformance tests of policies, other trainable models, and their inputs (`grouprl.protocols`)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from grouprl.protocols import FinalInputs, Policy, PolicyInputs, Trainable
 from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
-"""Largest difference, beside a part of it relative to the number, between two ways of computing the same."""
+"""Largest difference between two ways of computing the same number, plus the same relative to the number."""
 
 
 def check_inputs(inputs: PolicyInputs) -> None:
-    """Hold rows of a policy's inputs against the protocol. Three rows or more of different lengths test most.
+    """Check rows of a policy's inputs against the protocol. Three rows or more of different lengths test most.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
-    hold(isinstance(inputs, PolicyInputs), f"{type(inputs).__name__} lacks something of PolicyInputs")
+    hold(isinstance(inputs, PolicyInputs), f"{type(inputs).__name__} lacks a member of PolicyInputs")
     rows, present_bt = len(inputs), inputs.present_bt()
     hold(tuple(present_bt.shape) == (rows, inputs.width), "present_bt() is [B, width]")
     hold(present_bt.dtype == torch.bool and present_bt.device.type == "cpu", "present_bt() is bool, on the CPU")
@@ -33,12 +33,12 @@ def check_inputs(inputs: PolicyInputs) -> None:
     hold(inputs.width == max(length_b.tolist(), default=0), "width is the longest row's")
     for index in ([rows - 1], list(range(rows))[::-1], [0, 0]):
         part = inputs.rows(index)
-        hold(len(part) == len(index), "rows(index) has one row for each of index")
+        hold(len(part) == len(index), "rows(index) has one row for each number in index")
         hold(part.width == int(length_b[index].max()), "rows(index) is cut to its own longest row")
         hold(torch.equal(part.present_bt().sum(1), length_b[index]), "rows(index) keeps its order and lengths")
     prints = inputs.fingerprints()
     hold(len(prints) == rows and all(isinstance(x, bytes) for x in prints), "fingerprints() has bytes for each row")
-    hold(inputs.rows([rows - 1, 0]).fingerprints() == [prints[-1], prints[0]], "a fingerprint is its row's alone")
+    hold(inputs.rows([rows - 1, 0]).fingerprints() == [prints[-1], prints[0]], "a fingerprint depends on its row alone")
     both = inputs.rows([0]).joined([inputs])
     hold(both.fingerprints() == [prints[0], *prints], "joined() keeps the rows' fingerprints")
     hold(len(both) == rows + 1 and both.width == inputs.width, "joined() concatenates rows")
@@ -49,17 +49,17 @@ def check_inputs(inputs: PolicyInputs) -> None:
 
 
 def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str] = ()) -> None:
-    """Hold what is trained against the protocol, whether it has log-probs or not; its weights are unchanged in the end.
+    """Check a trainable model against the protocol, with log-probs or without; its weights are unchanged in the end.
 
     Args:
         model: any implementation, on any device: a policy, a reward model, a value learner.
         inputs: rows that it scores; three or more of different lengths test most.
-        names: outputs to test; none: all that have no parameter.
+        names: outputs to test; empty: all that have no parameter.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
-    hold(isinstance(model, Trainable), f"{type(model).__name__} lacks something of Trainable")
+    hold(isinstance(model, Trainable), f"{type(model).__name__} lacks a member of Trainable")
     check_inputs(inputs)
     tested = tuple(names) or tuple(name for name in model.outputs if not name.endswith("@"))
     hold(bool(tested), "outputs names at least one output")
@@ -75,7 +75,7 @@ def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str]
 
 
 def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) -> None:
-    """Hold a policy against the protocol; its weights are unchanged in the end.
+    """Check a policy against the protocol; its weights are unchanged in the end.
 
     Args:
         policy: any implementation, on any device.
@@ -83,9 +83,9 @@ def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) 
         values: whether it has a critic.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
-    hold(isinstance(policy, Policy), f"{type(policy).__name__} lacks something of Policy")
+    hold(isinstance(policy, Policy), f"{type(policy).__name__} lacks a member of Policy")
     names = (LOG_PROB, ENTROPY, *((VALUE,) if values else ()))
     hold(all(has_output(policy.outputs, name) for name in names), f"outputs has {', '.join(names)}")
     check_trainable(policy, inputs, names)
@@ -158,11 +158,14 @@ def _check_backward(model: Trainable, inputs: PolicyInputs, names: Sequence[str]
     hold(not bool(_gradients(model, [(inputs, none)]).any()), "cotangents of 0 add nothing")
     absent_bt = ~inputs.present_bt().to(model.device)
     beyond = {name: torch.where(absent_bt, 1e6, 0.0).to(x) for name, x in given.items() if x.dim() == 2}
-    hold(not bool(_gradients(model, [(inputs, beyond)]).any()), "what lies beyond a row is ignored")
+    hold(not bool(_gradients(model, [(inputs, beyond)]).any()), "cotangents beyond the end of a row are ignored")
     wrong = torch.zeros(len(inputs), inputs.width + 1, dtype=model.score_dtype, device=model.device)
     for name in out:
         refuses(partial(model.backward, inputs, {name: wrong}), "a cotangent of another shape is refused")
-    refuses(lambda: model.backward(inputs, {"no_such_output": wrong}), "a cotangent of what does not exist is refused")
+    refuses(
+        lambda: model.backward(inputs, {"no_such_output": wrong}),
+        "a cotangent of an output that does not exist is refused",
+    )
 
 
 def _check_state(model: Trainable, inputs: PolicyInputs, names: Sequence[str]) -> None:
@@ -203,7 +206,7 @@ def _check_saving(model: Trainable) -> None:
 
 
 def _gradients(model: Trainable, parts: Iterable[tuple[object, Mapping[str, Tensor]]]) -> Tensor:
-    """Return all gradients in one line, as `backward` adds them up; the parameters' own are left empty."""
+    """Return all gradients as one vector, as `backward` adds them up; the parameters' own gradients are cleared."""
     for parameter in model.parameters():
         parameter.grad = None
     for inputs, given in parts:

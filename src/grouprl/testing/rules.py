@@ -1,4 +1,4 @@
-"""Assertions with the rule that does not hold."""
+"""Assertions that name the rule that does not hold."""
 
 from __future__ import annotations
 

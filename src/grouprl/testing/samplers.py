@@ -1,4 +1,4 @@
-"""What every sampler, exchange of weights and source of samples must do."""
+"""Conformance tests of samplers, of the exchange of weights, and of sources of samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouprl.protocols import NO_VERSION, Policy, Request, Sampler, Samples, Sam
 from grouprl.testing.rules import hold, refuses
 
 ROUNDING = 1e-3
-"""Nats by which a log-prob of an exact sampler may differ from the policy's: rounding in single precision."""
+"""Most nats by which a log-prob of an exact sampler may differ from the policy's, by rounding in single precision."""
 Score = Callable[[Sequence[Request[Any]], Samples[Any]], np.ndarray]
 """(requests, their samples) -> [B,T] log-probs that the policy computes for those actions, at each temperature."""
 
@@ -25,7 +25,7 @@ def check_sampler(
     logp: Score | None = None,
     pieces: bool = True,
 ) -> None:
-    """Hold a sampler to `grouprl.protocols.Sampler`.
+    """Check a sampler against `grouprl.protocols.Sampler`.
 
     Args:
         sampler: the implementation.
@@ -35,15 +35,19 @@ def check_sampler(
         pieces: whether prompts are sequences of actions, so that a sample can be taken in pieces (`Request.sampled`).
 
     Raises:
-        AssertionError: saying what does not hold.
-        InputError: requests that cannot show anything.
+        AssertionError: with the rule that does not hold.
+        InputError: requests that cannot test the rules.
     """
     _check_requests(requests)
-    _rule(isinstance(sampler, Sampler), "it has `exact`, `sample` and `session`", f"{type(sampler).__name__} lacks one")
+    _rule(
+        isinstance(sampler, Sampler),
+        "a sampler has `exact`, `sample` and `session`",
+        f"{type(sampler).__name__} lacks one",
+    )
     _rule(isinstance(sampler.exact, bool), "`exact` is True or False", repr(sampler.exact))
     whole = sampler.sample(requests)
     check_samples(whole, requests)
-    _rule(whole.exact == sampler.exact, "it says of its samples what it says of itself", f"exact={whole.exact}")
+    _rule(whole.exact == sampler.exact, "samples have the `exact` of their sampler", f"exact={whole.exact}")
     _check_independence(sampler, requests, whole)
     _check_seeds(sampler, requests, whole)
     with sampler.session() as session:
@@ -59,7 +63,9 @@ def check_sampler(
 
 
 def check_samples(samples: Samples[object], requests: Sequence[Request[object]]) -> None:
-    """Hold what came of `requests` to `grouprl.protocols.Samples`; raises AssertionError, saying what does not hold."""
+    """Check the samples of `requests` against `grouprl.protocols.Samples`. Raises AssertionError with
+    the broken rule.
+    """
     _rule(len(samples) == len(requests), "one sample per request, in order", f"{len(samples)} for {len(requests)}")
     _rule(isinstance(samples.exact, bool), "`exact` is True or False", repr(samples.exact))
     for i, (actions, request) in enumerate(zip(samples.actions, requests, strict=True)):
@@ -87,12 +93,16 @@ def check_samples(samples: Samples[object], requests: Sequence[Request[object]])
 
 
 def check_sync(sync: WeightSync, policy: Policy, *, sample: Callable[[], Samples[object]] | None = None) -> None:
-    """Hold an exchange of weights to `grouprl.protocols.WeightSync`; it ends with two versions more than it had.
+    """Check an exchange of weights against `grouprl.protocols.WeightSync`; it ends with two versions more than it had.
 
-    `sample` samples after a version is published: its actions must carry it. Raises AssertionError, saying what does
-    not hold.
+    `sample` samples after a version is published: its actions must carry it. Raises AssertionError with the rule that
+    does not hold.
     """
-    _rule(isinstance(sync, WeightSync), "it has `version` and `publish`", f"{type(sync).__name__} lacks one")
+    _rule(
+        isinstance(sync, WeightSync),
+        "an exchange of weights has `version` and `publish`",
+        f"{type(sync).__name__} lacks one",
+    )
     first = sync.version
     _rule(isinstance(first, int) and first >= NO_VERSION, f"a version is a number from {NO_VERSION} on", repr(first))
     for version in (first + 1, first + 1, first + 2):  # the same number again replaces it
@@ -112,12 +122,17 @@ def check_sync(sync: WeightSync, policy: Policy, *, sample: Callable[[], Samples
 def check_source(
     source: SampleSource[object, object], groups: Callable[[object], Sequence[int]], *, count: int, steps: int
 ) -> None:
-    """Hold a source of samples to `grouprl.protocols.SampleSource`; it is begun here, run for `steps` steps, closed.
+    """Check a source of samples against `grouprl.protocols.SampleSource`; it is started, run for `steps` steps and
+    closed.
 
-    `groups` returns the numbers of the prompts of a round, each once. Nothing is trained between the steps, and
-    it is told of no step. Raises AssertionError, saying what does not hold.
+    `groups` returns the numbers of the prompts of a round, each once. Nothing is trained between the steps, and the
+    source gets no results of steps. Raises AssertionError with the rule that does not hold.
     """
-    _rule(isinstance(source, SampleSource), "it has the names of the protocol", f"{type(source).__name__} lacks one")
+    _rule(
+        isinstance(source, SampleSource),
+        "a source has the members of the protocol",
+        f"{type(source).__name__} lacks one",
+    )
     _rule(isinstance(source.asynchronous, bool), "`asynchronous` is True or False", repr(source.asynchronous))
     seen: list[int] = []
     try:
@@ -131,7 +146,7 @@ def check_source(
             _rule(all(isinstance(x, float) for x in metrics.values()), "metrics are numbers", repr(metrics))
             _rule(source.state() == source.state(), "reading the state changes nothing", "it does")
         _rule(len(seen) == len(set(seen)), "no prompt is returned twice", f"{len(seen) - len(set(seen))} are")
-        _rule(bool(seen), "there are prompts", "no round had any")
+        _rule(bool(seen), "a source has prompts", "no round had any")
     finally:
         source.close()
         source.close()
@@ -149,7 +164,7 @@ def _check_requests(requests: Sequence[Request[object]]) -> None:
 def _check_independence(
     sampler: Sampler[object, object], requests: Sequence[Request[object]], whole: Samples[object]
 ) -> None:
-    """A sample depends on its request alone."""
+    """Check that a sample depends on its request alone."""
     _same("when the same is requested again", sampler.sample(requests), whole)
     order = list(range(len(requests)))[::-1]
     turned = sampler.sample([requests[i] for i in order])
@@ -160,7 +175,7 @@ def _check_independence(
 
 
 def _check_seeds(sampler: Sampler[object, object], requests: Sequence[Request[object]], whole: Samples[object]) -> None:
-    """Seeds matter where actions are sampled, and where they are the most probable they do not."""
+    """Check that seeds matter for sampled actions, and do not for greedy ones."""
     first = requests[0]
     seeds = [replace(first, seed=request.seed) for request in requests]
     sampled = sampler.sample(seeds).actions
@@ -177,10 +192,14 @@ def _check_pieces(
     requests: Sequence[Request[Any]],
     whole: Samples[object],
 ) -> None:
-    """A sample taken in pieces is the sample taken at once."""
+    """Check that a sample taken in pieces is the sample taken at once."""
     long = [i for i, actions in enumerate(whole.actions) if len(actions) > 1]
     if not long:
-        raise InputError("every sample has one action", "samples in pieces need several", "Give other requests")
+        raise InputError(
+            "every sample has one action",
+            "samples in pieces need several",
+            "Use requests whose samples have several actions",
+        )
     cuts = [len(whole.actions[i]) // 2 for i in long]
     begun = sample([replace(requests[i], budget=cut) for i, cut in zip(long, cuts, strict=True)])
     rest = sample(
@@ -203,7 +222,7 @@ def _same(when: str, found: Samples[object], whole: Samples[object]) -> None:
 
 
 def _alike(samples: Sequence[Sequence[object]], others: Sequence[Sequence[object]]) -> bool:
-    """Whether two lists of samples hold the same actions; vectors are the same but for rounding."""
+    """Return whether two lists of samples hold the same actions, vectors up to rounding."""
     if [len(actions) for actions in samples] != [len(actions) for actions in others]:
         return False
     pairs = [pair for one, other in zip(samples, others, strict=True) for pair in zip(one, other, strict=True)]
@@ -217,7 +236,7 @@ def _same_action(one: Any, other: Any) -> bool:
 
 
 def _present(samples: Samples[object]) -> np.ndarray:
-    """[B,T] bool: positions that samples have."""
+    """Return [B,T] bool: positions that samples have."""
     length_b = np.array([len(actions) for actions in samples.actions])
     return np.asarray(np.arange(samples.logp_bt.shape[1]) < length_b[:, None])
 

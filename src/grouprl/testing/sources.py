@@ -1,4 +1,4 @@
-"""What every environment, task and source of data must do (`grouprl.protocols`), whoever wrote them."""
+"""Conformance tests of environments, tasks and sources of data (`grouprl.protocols`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 LOOKED_AT = 16
-"""Prompts of a split that are looked at."""
+"""Number of prompts of a split that are checked."""
 
 
 def check_environment(
@@ -35,17 +35,17 @@ def check_environment(
     spaces: Spaces | None = None,
     seed: int = 0,
 ) -> None:
-    """Hold an environment against the protocol: it is played twice with the same seed and actions.
+    """Check an environment against the protocol: it is played twice with the same seed and actions.
 
     Args:
         make: returns a fresh environment.
         example: the prompt of the episode.
         actions: the actions, one after the other, or the chains of them; the episode may end before them.
         spaces: spaces of observations and actions where these are not text.
-        seed: of the episode.
+        seed: seed of the episode.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
     for action in actions:
         _check_action(action, spaces)
@@ -93,7 +93,7 @@ def _shown(observation: object, spaces: Spaces | None, *, first: bool = False, l
 
 
 def _check_bounds(space: Space, values: Any) -> None:
-    """Hold the numbers of every Box within its bounds, but for rounding."""
+    """Check that the numbers of every Box are within its bounds, up to rounding."""
     if isinstance(space, DictSpace):
         for name, inner in space.spaces.items():
             _check_bounds(inner, values[name])
@@ -122,7 +122,7 @@ def _check_action(action: Any, spaces: Spaces | None) -> None:
 
 
 def check_task(task: PromptTask[Any]) -> None:
-    """Hold a task's prompts against the protocol. Raises AssertionError, saying what does not hold."""
+    """Check a task's prompts against the protocol. Raises AssertionError with the rule that does not hold."""
     hold(isinstance(task, PromptTask), f"{type(task).__name__} has name, size, example and fingerprint")
     hold(task.fingerprint() == task.fingerprint(), "fingerprint() is always the same")
     for split in ("train", "eval"):
@@ -140,7 +140,7 @@ def check_task(task: PromptTask[Any]) -> None:
 
 
 def check_stored_rows(task: Any) -> None:
-    """Hold a task whose completions are stored against the protocol. Raises AssertionError, saying what is wrong."""
+    """Check a task whose completions are stored against the protocol. Raises AssertionError with the broken rule."""
     check_task(task)
     hold(isinstance(task, StoredRows), f"{type(task).__name__} has stored_rows")
     for index in range(min(LOOKED_AT, task.size("train") or LOOKED_AT)):
@@ -162,10 +162,10 @@ def _check_row(row: StoredRow) -> None:
 
 
 def check_prompt_source(make: Callable[[], PromptSource[RolloutRequest]]) -> None:
-    """Hold a source of prompts against the protocol; `make` returns a fresh one, always the same.
+    """Check a source of prompts against the protocol; `make` returns a fresh one, always the same.
 
     Raises:
-        AssertionError: saying what does not hold.
+        AssertionError: with the rule that does not hold.
     """
     source, other = make(), make()
     first = list(source.requests(5, 2))

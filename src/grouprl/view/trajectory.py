@@ -149,8 +149,7 @@ def trajectories(rows: Sequence[Row], folder: Path) -> list[Trajectory]:
 
 def _sample(row: Row) -> int | None:
     """Return the number of a row's sample of its prompt; None if it is not stored."""
-    sample = row.get("sample", row.get("answer"))  # the previous version stored it as "answer"
-    return None if sample is None else int(sample)
+    return None if row.get("sample") is None else int(row["sample"])
 
 
 def _trajectory(step: int, prompt: str, sample: int, rows: Sequence[Row], pieces: Pieces) -> Trajectory:

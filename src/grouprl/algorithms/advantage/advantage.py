@@ -32,7 +32,7 @@ _CENTERED = {
     "leave_one_out": "reward_b - (n_b * mean_b - reward_b) / (n_b - 1).clamp(min=1)",
     "none": "reward_b",
 }
-"""What is left of a reward when the center of its group is taken away, in plain torch."""
+"""Reward minus the center of its group, in plain torch, for each kind of center."""
 
 
 @part("advantage")
@@ -54,7 +54,7 @@ class Relative(Advantage):
     scale_of: Literal["raw", "centered"] = "raw"
 
     def __post_init__(self) -> None:
-        """Refuse a spread of another grouping where there is none."""
+        """Raise InputError if `scale_key` is set but `scale` is not a standard deviation."""
         if self.scale_key is not None and self.scale not in ("sample_std", "population_std"):
             raise InputError(
                 f"relative: scale_key is '{self.scale_key}' but scale is '{self.scale}'",
@@ -63,7 +63,7 @@ class Relative(Advantage):
             )
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return A_b broadcast over tokens."""
+        """Return the advantages A_b, the same for all tokens of a row, [B,T]."""
         reward_b, id_b, weight_b = batch.total_reward_b, batch.grouping(self.key), batch.stats_b.to(batch.dtype)
         scale: Scale = self.scale if self.scale_key is None else "none"
         adv_b = levels.relative(
@@ -118,7 +118,7 @@ class Relative(Advantage):
         return f"A = ({center}) / ({spread} + {self.eps:g})"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion if the method compares completions within a group."""
         if run.group_size == 1 and self.key == "group" and self.center != "none" and self.alone != "raw":
             return [
                 "a group baseline compares several completions of one prompt, but batch.group_size is 1. "
@@ -134,7 +134,7 @@ class RawReward(Advantage):
     positive_only: bool = False
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A = R, or max(R, 0)."""
+        """Return A = R, or max(R, 0)."""
         reward_b = batch.total_reward_b
         return batch.broadcast(reward_b.clamp(min=0) if self.positive_only else reward_b)
 
@@ -164,7 +164,7 @@ class Ones(Advantage):
         return "adv_bt = mask_bt.to(logp_bt.dtype)"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A = 1."""
+        """Return A = 1."""
         return batch.mask_bt.to(batch.dtype)
 
 

@@ -18,6 +18,6 @@ class KnownBaseline(Advantage):
     reads = ("past.baseline",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_i = R_i - V*."""
+        """Return A_i = R_i - V*."""
         baseline_b = batch.need("past.baseline", self.name).to(batch.dtype)
         return batch.broadcast((batch.total_reward_b - baseline_b) * batch.stats_b)

@@ -1,4 +1,4 @@
-"""Objectives on labels: correct completions are told from wrong ones, as a classifier or a likelihood would.
+"""Objectives on labels: correct completions are separated from wrong ones by a classifier's loss or a likelihood.
 
 `Labels` writes the label of each completion as a signed advantage; the objectives read sign and size. A whole
 completion has one loss, and `sequence_mean` averages completions.
@@ -19,7 +19,7 @@ from grouprl.core.batch import Batch
 
 Size = Literal["one", "balanced", "class_mean", "odds"]
 HELD = (0.02, 0.98)
-"""Bounds of a success rate that stands in a quotient (NFT)."""
+"""Bounds of a success rate in a quotient (NFT)."""
 _SIZE = {
     "one": "1",
     "balanced": "G/(2·completions with the same label), so that both classes weigh the same",
@@ -49,7 +49,7 @@ class Labels(Advantage):
     reads = ("correct_b",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A = ±size."""
+        """Return A = ±size."""
         right_b, share_b, mixed_b = success(batch, self.name)
         own_b = torch.where(right_b > 0, share_b, 1 - share_b).clamp(min=1e-9)
         held_b = share_b.clamp(*HELD)
@@ -73,7 +73,10 @@ class Labels(Advantage):
         }[self.size]
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group of one never holds both labels."""
+        """Refuse groups of one completion, which never hold both labels."""
         if run.group_size == 1 and self.one_sided == "zero":
-            return ["labels needs right and wrong completions of one prompt. Use batch.group_size of 2 or more"]
+            return [
+                "labels compares right and wrong completions of one prompt, but batch.group_size is 1. Use "
+                "batch.group_size of 2 or more"
+            ]
         return []

@@ -22,7 +22,7 @@ OF_BATCH = ("group", "batch", "agent")
 
 
 def one_agent(name: str, run: RunFacts) -> list[str]:
-    """Say that a part for several agents has nothing to do where there is one."""
+    """Say that a part for several agents has no effect if the task has one agent."""
     return [] if run.agents > 1 else [f"{name} has no effect: the task has one agent"]
 
 
@@ -44,7 +44,7 @@ class RoleRelative(Advantage):
     whitened: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return A_b broadcast over tokens."""
+        """Return the advantages A_b, the same for all tokens of a row, [B,T]."""
         agent_b = batch.need("agent_b", self.name)
         groupings = [self._grouping(batch, key) for key in self.keys]
         id_b = groupings[-1]
@@ -87,5 +87,5 @@ class RoleRelative(Advantage):
         return f"A = (R - mean R){spread} over {', '.join(f'{key} for agent {i}' for i, key in enumerate(self.keys))}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Several keys for one agent."""
+        """Say that keys of several agents have no effect if the task has one."""
         return one_agent(self.name, run) if len(self.keys) > 1 else []

@@ -2,7 +2,7 @@
 
 Both run backwards over the action tokens only: positions outside the mask (tool output, padding) are skipped, so that
 credit flows across turns. The sequence's reward sits on its last action token. Nothing follows it (value 0), unless a
-limit cut the sequence and `final_value_b` says what the state was worth that it was cut in (Pardo et al. 2018,
+limit cut the sequence and `final_value_b` gives the value of the state in which it was cut (Pardo et al. 2018,
 arXiv:1712.00378).
 """
 
@@ -22,13 +22,13 @@ from grouprl.core.numbers import Share
 
 
 def token_rewards(batch: Batch) -> Tensor:
-    """[B,T] reward of each token: token rewards, and the sequence's reward on its last action token."""
+    """Return [B,T] reward of each token: token rewards, and the sequence's reward on its last action token."""
     last_bt = batch.last_token_bt().to(batch.dtype) * batch.reward_b[:, None]
     return last_bt if batch.token_reward_bt is None else last_bt + batch.token_reward_bt
 
 
 def discounted(term_bt: Tensor, mask_bt: Tensor, factor_b: Tensor) -> Tensor:
-    """[B,T] backward sums x_t = term_t + factor·x_next over the positions of the mask; zero outside."""
+    """Return [B,T] backward sums x_t = term_t + factor·x_next over the positions of the mask; zero outside."""
     out_bt = torch.zeros_like(term_bt)
     carry_b = torch.zeros_like(term_bt[:, 0])
     for t in reversed(range(term_bt.shape[1])):
@@ -38,7 +38,8 @@ def discounted(term_bt: Tensor, mask_bt: Tensor, factor_b: Tensor) -> Tensor:
 
 
 def bootstrap(batch: Batch) -> Tensor:
-    """[B] value of what follows the last action token: that of the final observation where a limit cut the row, else 0.
+    """Return [B] value of what follows the last action token: that of the final observation where a limit cut the row,
+    else 0.
 
     Without `final_value_b` it is 0 for all rows.
     """
@@ -48,7 +49,7 @@ def bootstrap(batch: Batch) -> Tensor:
 
 
 def next_value(value_bt: Tensor, mask_bt: Tensor, last_b: Tensor) -> Tensor:
-    """[B,T] value at the next position of the mask, `last_b` after the last."""
+    """Return [B,T] value at the next position of the mask, `last_b` after the last."""
     out_bt = torch.zeros_like(value_bt)
     carry_b = last_b.to(value_bt.dtype)
     for t in reversed(range(value_bt.shape[1])):
@@ -58,7 +59,7 @@ def next_value(value_bt: Tensor, mask_bt: Tensor, last_b: Tensor) -> Tensor:
 
 
 def gae(batch: Batch, gamma: float, lam_b: Tensor) -> Tensor:
-    """[B,T] generalised advantages: δ_t = r_t + γV_next - V_t, A_t = δ_t + γλ·A_next (Schulman et al. 2015).
+    """Return [B,T] generalised advantages: δ_t = r_t + γV_next - V_t, A_t = δ_t + γλ·A_next (Schulman et al. 2015).
 
     `lam_b` is [B]: one λ per sequence. V_next of the last action token is `bootstrap`.
     """
@@ -75,7 +76,7 @@ class ReturnsToGo(Advantage):
     says = "rewards from each token to the end of its sequence, discount {gamma:g}"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return A_t."""
+        """Return the returns to go A_t [B,T]."""
         return discounted(token_rewards(batch), batch.mask_bt, torch.full_like(batch.reward_b, self.gamma))
 
     @override
@@ -98,11 +99,11 @@ class GAE(Advantage):
     reads = ("value_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return A_t."""
+        """Return the advantages A_t [B,T]."""
         return gae(batch, self.gamma, self.lambdas(batch))
 
     def lambdas(self, batch: Batch) -> Tensor:
-        """[B] λ of each sequence."""
+        """Return the λ of each sequence, [B]."""
         if self.length_alpha is None:
             return torch.full_like(batch.reward_b, self.lam)
         return 1 - 1 / (self.length_alpha * batch.length_b.to(batch.dtype)).clamp(min=1)
@@ -126,7 +127,7 @@ for t in reversed(range(mask_bt.shape[1])):
         return f"generalised advantage estimation with the critic's values, {lam}, discount {self.gamma:g}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A replaced lambda, or one that is 0 for every completion."""
+        """Say when `lam` is replaced by `length_alpha`, and when `length_alpha` makes λ 0 for every completion."""
         if self.length_alpha is None:
             return []
         found = []

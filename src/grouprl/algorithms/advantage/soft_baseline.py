@@ -29,7 +29,7 @@ class SoftBaseline(Advantage):
     under: Literal["old", "ref"] = "old"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_i = R_i - β·log Σ_j w_j exp(R_j/β)."""
+        """Return A_i = R_i - β·log Σ_j w_j exp(R_j/β)."""
         reward_b, id_b, weight_b = batch.total_reward_b, batch.group_b, batch.stats_b.to(batch.dtype)
         if self.under == "ref":
             weight_b = weight_b * self._importance(batch, weight_b)
@@ -39,7 +39,7 @@ class SoftBaseline(Advantage):
         return batch.broadcast((reward_b - value_b) * batch.stats_b)
 
     def _importance(self, batch: Batch, weight_b: Tensor) -> Tensor:
-        """[B] π_ref/π_old of whole completions over the group's largest, at least exp(-20)."""
+        """Return [B] π_ref/π_old of whole completions over the group's largest, at least exp(-20)."""
         gap_bt = batch.need("ref_bt", self.name) - batch.need("old_bt", self.name)
         log_b = torch.where(batch.mask_bt, gap_bt, 0).sum(1)
         return (log_b - levels.extreme(log_b, batch.group_b, weight_b, largest=True)).clamp(-LOG_LIMIT, 0).exp()
@@ -60,7 +60,10 @@ class SoftBaseline(Advantage):
         return f"A = R - {self.beta:g}·log Σ_j w_j exp(R_j/{self.beta:g}),  w_j ∝ π_ref(y_j)/π_old(y_j)"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         if run.group_size == 1:
-            return ["soft_baseline takes a prompt's value from its completions. Use batch.group_size of 2 or more"]
+            return [
+                "soft_baseline estimates a prompt's value from its completions, but batch.group_size is 1. Use "
+                "batch.group_size of 2 or more"
+            ]
         return []

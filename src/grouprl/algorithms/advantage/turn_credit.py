@@ -1,4 +1,4 @@
-"""Credit for single turns of a completion beside its outcome."""
+"""Credit for single turns of a completion, in addition to its outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative
 
 Key = Literal["state", "turn"]
-"""What turns are compared with: those from the same state, or those of the same number."""
+"""Turns that are compared: those from the same state, or those of the same number."""
 Discount = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -46,7 +46,7 @@ class TurnRelative(Advantage):
     absent: Literal["skip", "zero"] = "skip"
 
     def __post_init__(self) -> None:
-        """Refuse to count a turn that is not there in a state it never was in."""
+        """Raise InputError if a missing turn is to count as 0 among turns from the same state: it has no state."""
         if self.key == "state" and self.absent == "zero":
             raise InputError(
                 "turn_relative: absent 'zero' with key 'state'",
@@ -61,7 +61,7 @@ class TurnRelative(Advantage):
         return batch.broadcast(self.episode * episode_b) + self.omega * on_tokens(step_bs, batch, self.name)
 
     def _key(self, batch: Batch) -> Tensor:
-        """[B,S] what each turn is compared by, -1 where it is not."""
+        """Return [B,S] what each turn is compared by, -1 where it is not."""
         if self.key == "state":
             return batch.need("state_bs", self.name)
         reward_bs = batch.need("turn_reward_bs", self.name)
@@ -74,7 +74,7 @@ class TurnRelative(Advantage):
         return levels.relative(batch.total_reward_b, batch.group_b, scale=self.scale, eps=self.eps, weight_n=weight_b)
 
     def _steps(self, batch: Batch, there_bs: Tensor) -> Tensor:
-        """[B,S] A_S."""
+        """Return [B,S] A_S."""
         valid_bs = batch.need("valid_bs", self.name) if self.reset else None
         reward_bs = with_the_rest(*turn_rewards(batch, there_bs, self.name), there_bs)
         return_bs = accumulated(reward_bs, there_bs, self.gamma, valid_bs)
@@ -115,11 +115,11 @@ class TurnRelative(Advantage):
         )
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative("group").refuse(run)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Without a weight the discount decides nothing."""
+        """Say that the discount has no effect if `omega` is 0."""
         if self.omega == 0 and self.gamma != type(self).gamma:
             return ["turn_relative.gamma has no effect: omega is 0"]
         return []
@@ -130,8 +130,8 @@ class NormalisedTurns(Advantage):
     """IGPO: rewards of turns are first made comparable in the group, then accumulated (arXiv:2510.14967).
 
     z is the reward of a turn relative to all turns of the group: `together` all of them, or apart the rewards of turns
-    before the last and those of last turns. A_k = Σ_{l≥k} γ^{l-k} z_l. What an episode earns besides the rewards of its
-    turns is earned in its last turn.
+    before the last and those of last turns. A_k = Σ_{l≥k} γ^{l-k} z_l. The rest of an episode's reward is added to its
+    last turn.
     """
 
     together: bool = False
@@ -148,7 +148,7 @@ class NormalisedTurns(Advantage):
         return on_tokens(accumulated(normalised_bs, there_bs, self.gamma), batch, self.name)
 
     def _normalised(self, reward_bs: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
-        """[B,S] z of each turn."""
+        """Return [B,S] z of each turn."""
         ends_bs = torch.zeros_like(there_bs) if self.together else last_turn(there_bs)
         id_n = levels.cross(batch.group_b[:, None].expand_as(reward_bs).flatten(), ends_bs.flatten().long())
         weight_n = (there_bs & batch.stats_b[:, None]).flatten().to(batch.dtype)
@@ -171,5 +171,5 @@ class NormalisedTurns(Advantage):
         return f"A_k = Σ_{{l≥k}} {self.gamma:g}^(l-k) z_l,  z = (r - mean_g r){spread}{apart}"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative("group").refuse(run)

@@ -29,7 +29,7 @@ class Whiten(AdvantageTransform):
 
     `count="token"`: every token is one observation, long completions weigh more (PPO, REINFORCE++); `count="sequence"`:
     every completion weighs the same. `shift=False` keeps the mean. `variance` divides by n-1 (sample, verl) or n
-    (population, OpenRLHF). `eps` stands inside the root, (A - mean)/sqrt(var + eps), or with `eps_in="std"` beside it.
+    (population, OpenRLHF). `eps` is inside the root, (A - mean)/sqrt(var + eps), or with `eps_in="std"` outside it.
     Advantages without spread become exactly zero (with `shift`) or stay as they are.
     """
 
@@ -41,7 +41,7 @@ class Whiten(AdvantageTransform):
     eps_in: Literal["variance", "std"] = "variance"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """(A - mean) / sqrt(var + eps) over active tokens."""
+        """Return (A - mean) / sqrt(var + eps) over active tokens."""
         active_bt = batch.active_bt & batch.stats_b[:, None]
         adv_n, id_n = adv_bt[active_bt], batch.grouping(self.key)[:, None].expand_as(adv_bt)[active_bt]
         weight_bt = active_bt.to(adv_bt.dtype)
@@ -94,7 +94,7 @@ class ValidFraction(AdvantageTransform):
     limit: Annotated[float, Field(ge=1)] | None = None
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """α·A with α = B/(B - M)."""
+        """Return α·A with α = B/(B - M)."""
         stats_b = batch.stats_b.to(batch.dtype)
         valid_b = levels.differs(batch.total_reward_b, batch.group_b, stats_b) * stats_b
         return adv_bt * (stats_b.sum() / valid_b.sum().clamp(min=1)).clamp(max=self.limit or torch.inf)
@@ -118,7 +118,7 @@ class FixedAdvantage(AdvantageTransform):
     value: float = 1.0
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A = value on the source's rows."""
+        """Return A = value on the source's rows."""
         return torch.where(batch.from_source(self.source)[:, None], self.value, adv_bt)
 
     @override

@@ -23,6 +23,6 @@ class StoredAdvantage(AdvantageTransform):
     reads = ("past.advantage",)
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A_stored on replayed rows."""
+        """Return A_stored on replayed rows, A on the others."""
         stored_bt = batch.broadcast(batch.need("past.advantage", self.name).to(adv_bt.dtype))
         return torch.where(batch.from_source("replay")[:, None], stored_bt, adv_bt)

@@ -28,19 +28,19 @@ class Aggregate(Part):
 
 
 def counted(batch: Batch) -> Tensor:
-    """[B,T] 1 for each token that counts."""
+    """Return [B,T] 1 for each token that counts."""
     if UNCOUNTED in batch.marks:
         return (batch.active_bt & ~batch.marks[UNCOUNTED]).to(batch.dtype)
     return batch.active_bt.to(batch.dtype)
 
 
 def _rows(batch: Batch) -> Tensor:
-    """Number of rows with at least one active token (scalar, at least 1)."""
+    """Return the number of rows with at least one active token (scalar, at least 1)."""
     return batch.active_bt.any(1).sum().clamp(min=1)
 
 
 ROWS = "rows = active_bt.any(1).sum().clamp(min=1)"
-"""The number of rows that count, as a line of plain torch."""
+"""Number of rows that count, as a line of plain torch."""
 
 
 @part("aggregate")
@@ -55,7 +55,7 @@ class TokenMean(Aggregate):
         return "weight_bt = active_bt.to(logp_bt.dtype) / active_bt.sum().clamp(min=1)"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / Σ|y|."""
+        """Return w_t = 1 / Σ|y|."""
         active_bt = counted(batch)
         return active_bt / active_bt.sum().clamp(min=1)
 
@@ -73,7 +73,7 @@ class SequenceMean(Aggregate):
         return f"{ROWS}\nweight_bt = active_bt.to(logp_bt.dtype) / {length} / rows"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / (B |y|)."""
+        """Return w_t = 1 / (B |y|)."""
         active_bt = counted(batch)
         return active_bt / active_bt.sum(1, keepdim=True).clamp(min=1) / _rows(batch)
 
@@ -90,7 +90,7 @@ class SequenceSum(Aggregate):
         return f"{ROWS}\nweight_bt = active_bt.to(logp_bt.dtype) / rows"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / B."""
+        """Return w_t = 1 / B."""
         return counted(batch) / _rows(batch)
 
 
@@ -106,7 +106,7 @@ class TokenSum(Aggregate):
         return "weight_bt = active_bt.to(logp_bt.dtype)"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1."""
+        """Return w_t = 1."""
         return counted(batch)
 
 
@@ -121,11 +121,11 @@ class ConstantLength(Aggregate):
     sequences: Literal["mean", "sum"] = "mean"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / (B Lmax)."""
+        """Return w_t = 1 / (B Lmax)."""
         length = self.length or batch.max_length
         if length is None:
             raise InputError(
-                "constant_length has no length: batch.max_length is None",
+                "constant_length has no length: its own length and batch.max_length are both None",
                 "every token weighs 1 / (B · length)",
                 "Set constant_length's length or the batch's max_length",
             )

@@ -1,4 +1,4 @@
-"""Two averages in one optimiser step: rows of one source apart from the others."""
+"""Two averages in one optimiser step: one over the rows of one source, one over the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BySource(Aggregate):
     outside: Inner = "token_mean"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = w_inside on the source's rows, w_outside on the others."""
+        """Return w_t = w_inside on the source's rows, w_outside on the others."""
         inside_bt = batch.from_source(self.source)[:, None] & batch.active_bt
         return self._weights(self.inside, batch, inside_bt) + self._weights(
             self.outside, batch, batch.active_bt & ~inside_bt

@@ -18,7 +18,7 @@ class WeightedMean(Aggregate):
     equation = "1/Σ|m_t| · Σ_i Σ_t"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / Σ|m|."""
+        """Return w_t = 1 / Σ|m|."""
         active_bt = batch.active_bt.to(batch.dtype)
         total = (active_bt if batch.multiplier_bt is None else active_bt * batch.multiplier_bt.abs()).sum()
         return active_bt * torch.where(total > 0, 1 / torch.where(total > 0, total, 1), 0)

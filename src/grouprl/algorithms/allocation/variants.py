@@ -55,9 +55,9 @@ class Variants(Allocation):
         ]
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
-        """The other forms of the prompt."""
+        """Return the other forms of the prompt."""
         return [form.prompt for form in task.variants(example)[: self.limit]]
 
     def idle(self, run: RunFacts) -> list[str]:
-        """One form is the prompt itself."""
+        """Say that the part has no effect if `limit` is 1."""
         return ["variants has no effect: limit is 1"] if self.limit == 1 else []

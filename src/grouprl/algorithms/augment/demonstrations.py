@@ -16,7 +16,7 @@ from grouprl.records.samples import ScoredSamples
 
 
 def demonstrated(requests: Sequence[RolloutRequest], context: RunContext) -> ScoredSamples | None:
-    """Return one row with the right solution per request, None where the task knows no solution for any of them."""
+    """Return one row with the right solution per request, None if the task has no solution for any of them."""
     known = [(request, context.task.solution(request.example)) for request in requests]
     pairs = [(request, text) for request, text in known if text]
     if not pairs:
@@ -52,9 +52,10 @@ class DemonstrationRow(Augmentation):
         return f"the right solution {'replaces the last completion of' if self.replace else 'joins'} each group"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Demonstrations are the task's solutions."""
+        """Refuse a task without solutions, and replacing the only completion of a group."""
         if self.replace and run.group_size == 1:
             return [
-                "demonstration_row replaces the only completion. Use batch.group_size of 2 or more, or replace: false"
+                "demonstration_row would replace the only completion of a group, for batch.group_size is 1. Use "
+                "batch.group_size of 2 or more, or replace: false"
             ]
         return needs_solutions(self.name, run)

@@ -1,6 +1,6 @@
-"""Help for prompts that no completion got right: what such parts share.
+"""Help for prompts that no completion got right: the base of such parts.
 
-A hint stands in the prompt (or at the forced beginning of the completion), so it is never trained on.
+A hint is part of the prompt (or the forced beginning of the completion), so it is never trained on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GUIDED = SOURCES["guided"]
 
 
 class OnDeadGroup(Augmentation):
-    """Base: what is done for prompts whose sampled completions are all wrong, from a share `start` of the run on."""
+    """Base: help for prompts whose sampled completions are all wrong, given from the share `start` of the run on."""
 
     needs_text = True
 
@@ -36,7 +36,7 @@ class OnDeadGroup(Augmentation):
         raise NotImplementedError
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Help that begins when the run ends is none."""
+        """Say that the part has no effect if it starts when the run ends."""
         return [f"{self.name} has no effect: it starts when the run ends"] if self.start >= 1 else []
 
 

@@ -1,4 +1,6 @@
-"""Going on from the middle of an episode: to branch it, cut it and write it anew, try again, patch an action."""
+"""Continuing from the middle of an episode: to branch it, to cut and rewrite it, to try again, or to
+patch an action.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from grouprl.records.samples import ScoredSamples
 
 
 def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ...]]]:
-    """Return every turn of the episode that `row` belongs to, whoever acted, with its token ids, in order.
+    """Return every turn of the episode that `row` belongs to, of any agent, with its token ids, in order.
 
-    Raises InputError where rows of the episode are missing, or `row` is no episode.
+    Raises InputError if rows of the episode are missing, or `row` is not an episode.
     """
     if samples.records is None or samples.records[row] is None:
-        raise InputError(f"row {row} is no episode", "only what was acted out turn by turn can be acted out again")
+        raise InputError(f"row {row} is not an episode", "only what was acted out turn by turn can be acted out again")
     rows = np.flatnonzero(samples.extras["keys.episode"] == samples.extras["keys.episode"][row])
     found: dict[int, tuple[Turn, tuple[int, ...]]] = {}
     for each in rows.tolist():
@@ -29,22 +31,23 @@ def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ..
         absent = next(number for number in range(len(found) + 1) if number not in found)
         raise InputError(
             f"turn {absent} of the episode of row {row} is missing",
-            "an episode is acted out again from its beginning",
-            "Keep all rows of an episode together until then",
+            "an episode is replayed from its beginning",
+            "Keep all rows of an episode together until it is replayed",
         )
     return [found[number] for number in sorted(found)]
 
 
 def led(samples: ScoredSamples, row: int, turns: int, *, skip: int = 0, **changes: object) -> RolloutRequest:
-    """Return a request for one more episode that begins with the first `turns` turns of that of `row`, luck and all.
+    """Return a request for one more episode that begins with the first `turns` turns of that of `row`, with the same
+    random seed.
 
-    It is numbered as `again` does it; `changes` are fields of the request. What the turns showed is checked when they
-    are acted out again. To patch an action, put other ids at the end of `prefix_turns` and leave the last text of
-    `prefix_observations` away.
+    It is numbered as in `again`; `changes` are fields of the request. The observations are checked when the turns are
+    replayed. To patch an action, put other ids at the end of `prefix_turns` and omit the last text of
+    `prefix_observations`.
     """
     known = turns_of(samples, row)
     if not 0 <= turns <= len(known):
-        raise InputError(f"{turns} turns of an episode of {len(known)} are to be acted out again")
+        raise InputError(f"{turns} turns of an episode of {len(known)} are to be replayed")
     requested: dict[str, object] = {
         "prefix_turns": tuple(ids for _, ids in known[:turns]),
         "prefix_observations": tuple(turn.seen for turn, _ in known[:turns]),

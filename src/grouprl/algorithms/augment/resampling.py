@@ -1,4 +1,4 @@
-"""Sampling a prompt again that has rows already, and putting the new rows in the place of old ones."""
+"""Sampling a prompt that already has rows again, and replacing old rows by new ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def again(samples: ScoredSamples, row: int, skip: int = 0, **changes: Any) -> Ro
     """Return a request for one more completion of the prompt of `row`, under the same prompt and keys.
 
     Its number is the first that no row of the prompt has, plus `skip`; `changes` are fields of the request. A prompt
-    that is acted out shows its own beginning.
+    with an environment shows its own first observation.
     """
     keys = {n.partition(".")[2]: int(x[row]) for n, x in samples.extras.items() if n.startswith("keys.")}
     example, ordinal = samples.examples[row], samples.ordinal_b[row]
@@ -36,7 +36,9 @@ def again(samples: ScoredSamples, row: int, skip: int = 0, **changes: Any) -> Ro
 
 
 def further_numbers(samples: ScoredSamples, rows: np.ndarray) -> np.ndarray:
-    """[N] numbers among the completions of their prompts that no row has yet, for rows made of `rows` ([N] int)."""
+    """Return [N] numbers among the completions of their prompts that no row has yet, for rows made of
+    `rows` ([N] int).
+    """
     of_b = samples.ordinal_b
     last = {ordinal: int(samples.sample_b[of_b == ordinal].max()) for ordinal in set(of_b[rows].tolist())}
     numbers = []
@@ -53,12 +55,12 @@ def groups(samples: ScoredSamples, rows_b: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def sampled_rows(samples: ScoredSamples) -> np.ndarray:
-    """[B] bool: rows that were sampled for this step in the ordinary way and have a score."""
+    """Return [B] bool: rows that were sampled for this step in the ordinary way and have a score."""
     return samples.valid_b & (samples.source_b == SOURCES["sampled"])
 
 
 def dead_groups(samples: ScoredSamples) -> list[np.ndarray]:
-    """Rows [N] of each group none of whose sampled completions is right."""
+    """Return the rows [N] of each group of which no sampled completion is right."""
     found = groups(samples, sampled_rows(samples))
     return [rows for rows in found if not samples.scores.correct_b[rows].any()]
 
@@ -77,7 +79,7 @@ def splice(samples: ScoredSamples, gone_b: np.ndarray, added: Sequence[ScoredSam
 
 
 def prefixes(samples: ScoredSamples, rows: Iterable[int], context: RunContext) -> list[tuple[int, ...]]:
-    """Return the token ids that the completion of each of `rows` was made to begin with, () where it was free."""
+    """Return the token ids that the completion of each of `rows` was forced to begin with, () for none."""
     rows = list(rows)
     shown = {id(prompt): prompt for prompt in (samples.prompts[i] for i in rows)}
     encoded = zip(shown, context.text.policy.encode_prompts(list(shown.values())), strict=True)
@@ -86,7 +88,7 @@ def prefixes(samples: ScoredSamples, rows: Iterable[int], context: RunContext) -
 
 
 def through(context: RunContext, ids: Sequence[int], sign: str) -> int | None:
-    """Return how many tokens of `ids` it takes until the text holds `sign`; None where it never does."""
+    """Return how many tokens of `ids` it takes until the text contains `sign`; None if it never does."""
     if sign not in context.text.decode([ids])[0]:
         return None
     low, high = 0, len(ids)

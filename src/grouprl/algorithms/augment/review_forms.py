@@ -10,7 +10,6 @@ from typing import Protocol, runtime_checkable
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
-from grouprl.core.renamed import note_renamed
 from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat, Message, Prompt
 
@@ -19,7 +18,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Review:
-    """What a review says: from which turn (from 0) to try again, None where the episode is good as it is; and how."""
+    """A review: the turn (from 0) to try again from, or None if the episode is good as it is; and the advice."""
 
     retry: int | None
     advice: str = ""
@@ -27,19 +26,21 @@ class Review:
 
 @runtime_checkable
 class ReviewForm(Protocol):
-    """A form of reviewing; a class of one's own with these methods is named as pkg.module:Class or file.py:Class."""
+    """A form of reviewing; a user's class with these methods is named as pkg.module:Class or file.py:Class."""
 
     tokens: int
     """Budget of a review, its end included."""
     letters: str
-    """Characters that its prompts and reviews are made of, beside those of the task."""
+    """Characters that its prompts and reviews use besides those of the task."""
 
     def prompt(self, first: Prompt, turns: Sequence[Turn], reward: float) -> Prompt:
-        """Return the prompt that asks for a review of an episode: its first observation, its turns, what it earned."""
+        """Return the prompt that asks for a review of an episode: given its first observation, its turns and its
+        reward.
+        """
         ...
 
     def read(self, text: str, turns: int) -> Review | None:
-        """Return what a review of an episode of so many turns says; None where it cannot be read."""
+        """Return the content of a review of an episode of so many turns; None if it cannot be read."""
         ...
 
     def write(self, review: Review) -> str:
@@ -47,12 +48,12 @@ class ReviewForm(Protocol):
         ...
 
     def guided(self, first: Prompt, advice: Sequence[str]) -> Prompt:
-        """Return the first observation with what earlier reviews advise, the oldest first."""
+        """Return the first observation with the advice of earlier reviews, the oldest first."""
         ...
 
 
 class CompactReview:
-    """For small models: the transcript with numbered turns and the reward; "ok", "3" or "3 left" in completion.
+    """For small models: the transcript with numbered turns and the reward, answered by "ok", "3" or "3 left".
 
     The number is the turn to try again from. The next attempt reads the review before its first observation, "3 left|".
     """
@@ -66,7 +67,7 @@ class CompactReview:
         return prompt_from(first, lambda text: f"{text}{told} ={reward:g}?")
 
     def read(self, text: str, turns: int) -> Review | None:
-        """Read "ok", or the number of a turn that there was and whatever follows."""
+        """Read "ok", or the number of an existing turn and whatever follows."""
         if text.strip() == "ok":
             return Review(None)
         found = re.fullmatch(r"(\d{1,4})(?: .*)?", text.strip(), re.DOTALL)
@@ -77,7 +78,7 @@ class CompactReview:
         return "ok" if review.retry is None else f"{review.retry} {review.advice}".strip()
 
     def guided(self, first: Prompt, advice: Sequence[str]) -> Prompt:
-        """Put the advice in front."""
+        """Return the first observation with the advice in front."""
         return reworded(first, lambda text: "".join(f"{each}|" for each in advice) + text)
 
 
@@ -88,12 +89,12 @@ class JsonReview:
     letters = "".join(chr(code) for code in range(32, 127)) + "\n"
 
     def prompt(self, first: Prompt, turns: Sequence[Turn], reward: float) -> Prompt:
-        """Return the transcript and what is asked for."""
+        """Return the transcript and the question."""
         told = "\n".join(f"Step {i}: {turn.action}\nResult: {turn.seen}" for i, turn in enumerate(turns))
         return prompt_from(first, lambda text: f"{text}\n\nAn attempt:\n{told}\nReward: {reward:g}\n\n{ASKED}\n")
 
     def read(self, text: str, turns: int) -> Review | None:
-        """Read the object from the first brace to the last; it says "perfect", or names a step that there was."""
+        """Read the object from the first brace to the last; it says "perfect", or names an existing step."""
         found = re.search(r"\{.*\}", text, re.DOTALL)
         try:
             said: object = json.loads(found[0]) if found else None
@@ -109,18 +110,18 @@ class JsonReview:
         return Review(step, " ".join(str(said[key]) for key in ("diagnosis", "advice") if said.get(key)))
 
     def write(self, review: Review) -> str:
-        """Return the object."""
+        """Return the JSON object."""
         if review.retry is None:
             return json.dumps({"verdict": "perfect"})
         return json.dumps({"verdict": "retry", "retry_from_step": review.retry, "advice": review.advice})
 
     def guided(self, first: Prompt, advice: Sequence[str]) -> Prompt:
-        """Add the advice as paragraphs."""
+        """Return the first observation with the advice as paragraphs."""
         return reworded(first, lambda text: text + "".join(f"\n\nFrom an earlier attempt: {each}" for each in advice))
 
 
 ASKED = (
-    "Review this attempt. Completion with one JSON object: "
+    "Review this attempt. Answer with one JSON object: "
     '{"verdict": "perfect" or "retry", "diagnosis": what went wrong, '
     '"retry_from_step": number of the step from which to try again, "advice": what to do there instead}'
 )
@@ -139,20 +140,20 @@ def review_form(name: str, policy: object = None) -> ReviewForm:
     if name in FORMS:
         return FORMS[name]()
     if ":" not in name:
-        raise InputError(f"there is no form of reviews '{name}'", remedy=suggest(name, [*FORMS, AUTO]))
+        raise InputError(f"unknown form of reviews '{name}'", remedy=suggest(name, [*FORMS, AUTO]))
     made = import_object(name, "form of reviews")
     form = made() if callable(made) else made
     if not isinstance(form, ReviewForm):
         wanted = "tokens, letters, prompt, read, write and guided"
         raise InputError(
-            f"'{name}' is no form of reviews",
-            f"one has {wanted} (grouprl.algorithms.augment.review_forms.ReviewForm)",
+            f"'{name}' is not a form of reviews",
+            f"a form has {wanted} (grouprl.algorithms.augment.review_forms.ReviewForm)",
         )
     return form
 
 
 def reworded(first: Prompt, change: Callable[[str], str]) -> Prompt:
-    """Return a prompt with its text changed, in chat messages that of the last one."""
+    """Return a prompt with its text replaced, in chat messages that of the last one."""
     if isinstance(first, str):
         return change(first)
     *before, last = first
@@ -165,11 +166,3 @@ def prompt_from(first: Prompt, change: Callable[[str], str]) -> Prompt:
     if isinstance(first, str):
         return change(first)
     return (Message(role="user", content=change(str(first[-1]["content"]))),)
-
-
-def __getattr__(name: str) -> object:
-    """Give what was renamed, with a note."""
-    if name == "asking":
-        note_renamed("review_forms.asking", "review_forms.prompt_from")
-        return prompt_from
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,10 +17,10 @@ from grouprl.core.numbers import Share
 
 
 class Critic(Part):
-    """Base: what a value head is fitted to, and its loss."""
+    """Base: targets of a value head, and its loss."""
 
     def targets(self, batch: Batch) -> Tensor:
-        """[B,T] what the values are fitted to; computed once per rollout, before the advantages."""
+        """Return [B,T] the targets of the values; computed once per rollout, before the advantages."""
         raise NotImplementedError
 
     def __call__(self, value_bt: Tensor, batch: Batch) -> TokenLoss:
@@ -43,7 +43,7 @@ class ValueLoss(Critic):
     reads = ("value_bt",)
 
     def targets(self, batch: Batch) -> Tensor:
-        """[B,T] returns that the values are fitted to; never whitened."""
+        """Return [B,T] returns that the values are fitted to; never whitened."""
         value_bt = torch.where(batch.mask_bt, batch.need("value_bt", self.name), 0)
         return GAE(gamma=self.gamma, lam=self.lam)(batch) + value_bt
 

@@ -29,7 +29,7 @@ class InitialRate(Curriculum):
         return [context.request(int(among[i])) for i in taken]
 
     def among(self, context: RunContext) -> np.ndarray:
-        """Return the numbers of the prompts that are sampled; RunError when there is none."""
+        """Return the numbers of the prompts that may be sampled. Raises RunError if there are none."""
         rate_n = context.state_of(InitialCompletions())["rate"].numpy()
         fits_n = np.ones(len(rate_n), dtype=bool)
         if self.above is not None:
@@ -55,16 +55,16 @@ class InitialRate(Curriculum):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """All prompts fit."""
+        """Say that the part has no effect without `above` and `below`."""
         return ["initial_rate has no effect without above or below"] if self.above is self.below is None else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """An endless task has no pool."""
+        """Refuse a task whose prompts never end."""
         return [f"{self.name} {ENDLESS}"] if run.examples is None else []
 
 
 def next_of(size: int, count: int, part: DataPart, context: RunContext) -> list[int]:
-    """Return the next `count` of `size` places in passes that `part` shuffles anew; none of none."""
+    """Return the next `count` of `size` places, in passes that `part` shuffles anew; none if `size` is 0."""
     store = context.state_of(part)
     taken: list[int] = []
     while size and len(taken) < count:

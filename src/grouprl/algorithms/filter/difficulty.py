@@ -1,4 +1,4 @@
-"""Which prompts are worth an update: those of middling difficulty."""
+"""Prompts of middling difficulty, which are worth an update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDING = 1e-6
 
 
 def band_rows(batch: Batch, low: float, high: float) -> Tensor:
-    """[B] bool: rows of mixed groups whose share of correct completions lies in [low, high]."""
+    """Return [B] bool: rows of mixed groups whose share of correct completions lies in [low, high]."""
     share_b = right_share(batch)
     return mixed_rows(batch) & (share_b >= low - ROUNDING) & (share_b <= high + ROUNDING)
 

@@ -17,9 +17,9 @@ from grouprl.core.batch import Batch
 MASKED = "masked"
 """Mark of tokens that have no loss but count in group statistics."""
 UNCOUNTED = "uncounted"
-"""Mark of those masked tokens that do not count in a mean over tokens either; their completions still count."""
+"""Mark of masked tokens that a mean over tokens does not count either, though their completions still count."""
 By = Literal["outcome", "reward"]
-"""What distinguishes the completions of a group: correctness, or any difference of rewards."""
+"""Distinction between the completions of a group: their correctness, or any difference of rewards."""
 
 
 class Filter(Part):
@@ -38,12 +38,12 @@ def drop(batch: Batch, dropped_b: Tensor, *, from_statistics: bool) -> Batch:
 
 
 def unmasked(weight_bt: Tensor, batch: Batch) -> Tensor:
-    """[B,T] weights of the loss, 0 on masked tokens, whether or not these count in denominators."""
+    """Return [B,T] weights of the loss, 0 on masked tokens, whether or not these count in denominators."""
     return torch.where(batch.marks[MASKED], 0, weight_bt) if MASKED in batch.marks else weight_bt
 
 
 def mixed_rows(batch: Batch) -> Tensor:
-    """[B] bool: rows of groups whose completions differ in raw outcome.
+    """Return [B] bool: rows of groups whose completions differ in raw outcome.
 
     The outcome is `correct_b` where given, else the reward before shaping.
     """
@@ -52,12 +52,12 @@ def mixed_rows(batch: Batch) -> Tensor:
 
 
 def spread_rows(batch: Batch) -> Tensor:
-    """[B] bool: rows of groups whose current rewards differ, token rewards included."""
+    """Return [B] bool: rows of groups whose current rewards differ, token rewards included."""
     return levels.differs(batch.total_reward_b, batch.group_b, batch.stats_b.to(batch.dtype))
 
 
 def telling_rows(batch: Batch, by: By) -> Tensor:
-    """[B] bool: rows of groups that are told apart `by` their outcomes or by their rewards."""
+    """Return [B] bool: rows of groups whose outcomes (or rewards, as `by` says) differ."""
     return mixed_rows(batch) if by == "outcome" else spread_rows(batch)
 
 
@@ -92,7 +92,7 @@ class MixedGroups(Filter):
         return "leave out prompts whose completions are all right or all wrong, also from the denominators"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group of one is never mixed, so nothing would be left."""
+        """Refuse groups of one completion, which are never mixed: nothing would be left."""
         if run.group_size == 1:
             return ["mixed_groups leaves out every group of one completion. Use batch.group_size of 2 or more"]
         return []
@@ -102,9 +102,10 @@ class MixedGroups(Filter):
 class MaskTruncated(Filter):
     """Completions that hit the length limit have no loss; their rewards and advantages count as usual.
 
-    No term of the loss, KL and entropy included, has a gradient on them. `count`: "tokens", they and their tokens
-    still count in the denominators; "completions", they do and their tokens do not, so that a mean over completions
-    keeps its denominator and a mean over tokens has that of the tokens left (TRL's mask_truncated_completions).
+    No term of the loss, KL and entropy included, has a gradient on them. `count`: "tokens", they and their tokens still
+    count in the denominators; "completions", the completions count and their tokens do not, so that a mean over
+    completions keeps its denominator and a mean over tokens has that of the tokens left (TRL's
+    mask_truncated_completions).
     """
 
     count: Literal["tokens", "completions"] = "tokens"
@@ -148,5 +149,5 @@ class RejectMismatch(Filter):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """An exact sampler never differs."""
+        """Say that the part has no effect if the sampler is exact."""
         return ["reject_mismatch has no effect: the sampler is exact"] if run.exact_sampler else []

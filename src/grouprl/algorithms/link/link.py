@@ -30,7 +30,7 @@ class Logistic(Link):
     equation = "-log σ({beta:g}·Δs - m)"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
-        """-log σ(β·Δs - m)."""
+        """Return -log σ(β·Δs - m)."""
         return -torch.nn.functional.logsigmoid(self.beta * gap_e - margin_e)
 
 
@@ -43,7 +43,7 @@ class Hinge(Link):
     equation = "max(0, 1 - ({beta:g}·Δs - m))"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
-        """max(0, 1 - (β·Δs - m))."""
+        """Return max(0, 1 - (β·Δs - m))."""
         return (1 - (self.beta * gap_e - margin_e)).clamp(min=0)
 
 
@@ -56,5 +56,5 @@ class Squared(Link):
     equation = "(({beta:g}·Δs - m - ½)/{beta:g})²"
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
-        """((β·Δs - m - ½)/β)²."""
+        """Return ((β·Δs - m - ½)/β)²."""
         return (gap_e - (margin_e + 0.5) / self.beta).square()

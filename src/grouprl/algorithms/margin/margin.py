@@ -1,4 +1,4 @@
-"""Margins of pairs: what is taken from β times the difference of scores before it becomes a loss."""
+"""Margins of pairs: the amount subtracted from β times the difference of scores before the link makes it a loss."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ class RewardGap(Margin):
     equation = "m = {scale:g}·(R_w - R_l)"
 
     def __call__(self, batch: Batch, index_e2: Tensor) -> Tensor:
-        """scale·(R_w - R_l)."""
+        """Return scale·(R_w - R_l)."""
         first_e, second_e = batch.total_reward_b[index_e2.T]
         return self.scale * (first_e - second_e)

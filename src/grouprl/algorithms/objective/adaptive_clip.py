@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -11,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -20,7 +19,7 @@ Dual = Annotated[float, Field(gt=1)] | None
 
 
 def clipped(ratio_bt: Tensor, adv_bt: Tensor, low_bt: Tensor, high_bt: Tensor, dual: float | None) -> TokenLoss:
-    """PPO's pessimistic loss with bounds [B,T] of the ratio itself; a negative token's loss at most dual·|A|."""
+    """Return PPO's pessimistic loss with bounds [B,T] of the ratio; a negative token's loss is at most dual·|A|."""
     loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(low_bt, high_bt))
     if dual is not None:
         loss_bt = torch.where(adv_bt < 0, torch.minimum(loss_bt, -adv_bt * dual), loss_bt)
@@ -37,11 +36,10 @@ class TurnClip(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("old_bt", "turn_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(w_k A_t, clip(w_k, 1-clip_low, 1+clip_high)A_t)."""
+        """Return -min(w_k A_t, clip(w_k, 1-clip_low, 1+clip_high)A_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = turn_log_ratio(logp_bt, batch).exp()
         low_bt, high_bt = torch.full_like(adv_bt, 1 - self.clip_low), torch.full_like(adv_bt, 1 + self.clip_high)
@@ -57,12 +55,12 @@ class TurnClip(Objective):
         return f"-min(w·A_t, {clip}·A_t),  w = (π(turn)/π_old(turn))^(1/|turn|)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 cannot be clipped."""
+        """Say that nothing is clipped if the ratio is always 1."""
         return idle_ratio(run, "old", f"the clip [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 
 def turn_log_ratio(logp_bt: Tensor, batch: Batch) -> Tensor:
-    """[B,T] mean log-ratio over the active tokens of each token's turn, zero elsewhere, clamped to ±20."""
+    """Return [B,T] mean log-ratio over the active tokens of each token's turn, zero elsewhere, clamped to ±20."""
     active_bt = batch.active_bt
     token_bt = torch.where(active_bt, logp_bt - batch.need("old_bt", "the turn ratio"), 0)
     turn_bt = batch.need("turn_bt", "the turn ratio").clamp(min=0)

@@ -1,12 +1,11 @@
-"""Entropy control by covariance: tokens that are likely *and* good collapse the entropy, so they are held back.
+"""Entropy control by covariance: tokens that are likely *and* good collapse the entropy, so they are restrained.
 
 c_t = (A_t - mean A)(log π_t - mean log π), means over the tokens of the optimiser step, detached (arXiv:2505.22617).
-The whole step must be seen together.
+The loss must see the whole step at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_selection import hashed
@@ -24,7 +23,7 @@ from grouprl.core.numbers import PositiveShare
 
 
 def covariance(logp_bt: Tensor, batch: Batch) -> Tensor:
-    """[B,T] (A_t - mean A)(log π_t - mean log π) over active tokens, zero elsewhere."""
+    """Return [B,T] (A_t - mean A)(log π_t - mean log π) over active tokens, zero elsewhere."""
     active_bt = batch.active_bt
     adv_bt, logp_bt = batch.need("advantage_bt", "covariance"), logp_bt.detach()
     around_bt = [x - x[active_bt].mean() for x in (adv_bt, logp_bt)]
@@ -32,7 +31,7 @@ def covariance(logp_bt: Tensor, batch: Batch) -> Tensor:
 
 
 def first(score_bt: Tensor, candidate_bt: Tensor, count: int) -> Tensor:
-    """[B,T] bool: the `count` candidates (or all, if fewer) with the smallest score."""
+    """Return [B,T] bool: the `count` candidates (or all, if fewer) with the smallest score."""
     score_n = torch.where(candidate_bt, score_bt.to(torch.float64), torch.inf).reshape(-1)
     chosen_n = torch.zeros_like(score_n, dtype=torch.bool)
     chosen_n[score_n.argsort()[: min(count, int(candidate_bt.sum()))]] = True
@@ -52,17 +51,16 @@ class ClipCov(Objective):
     share: PositiveShare = 2e-4
     lower: float = 1.0
     upper: float = 5.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     couples: ClassVar[str] = "batch"
     reads = ("old_bt",)
 
     def __post_init__(self) -> None:
-        """Refuse an empty interval."""
+        """Raise InputError if the interval of covariances is empty."""
         if self.lower >= self.upper:
             raise InputError(f"clip_cov: lower {self.lower:g} ≥ upper {self.upper:g}", "the interval must not be empty")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(ρA, clip(ρ)A), zero for the sampled tokens."""
+        """Return -min(ρA, clip(ρ)A), zero for the sampled tokens."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
         loss_bt = torch.maximum(-adv_bt * ratio_bt, -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high))
@@ -91,5 +89,5 @@ class ClipCov(Objective):
 
 
 def tokens_in(share: float, batch: Batch) -> int:
-    """Return how many of the active tokens a share of them is, one at least."""
+    """Return how many tokens a share of the active tokens is, at least one."""
     return max(1, int(share * int(batch.active_bt.sum())))

@@ -1,4 +1,4 @@
-"""Trust regions that are kept: the natural gradient step by conjugate gradients, and the surrogate it climbs."""
+"""Trust region: the Fisher matrix of the natural gradient step, and the surrogate objective of that step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.core.outputs import LOG_PROB
 from grouprl.protocols import Policy
 
 TRIES = 6
-"""How often the reach of a finite difference is mended."""
+"""Most attempts at finding a step size for the finite difference."""
 
 
 @part("objective")
@@ -29,7 +29,7 @@ class Importance(Objective):
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """loss_t = -ρ_t A_t."""
+        """Return loss_t = -ρ_t A_t."""
         ratio_bt = log_ratio(logp_bt, batch, "token", self.against).exp()
         return TokenLoss(-batch.need("advantage_bt", self.name) * ratio_bt, {})
 
@@ -46,8 +46,8 @@ class Importance(Objective):
 class Fisher:
     """Products of the sampled Fisher matrix, plus damping, with vectors over the parameters `own`.
 
-    F v = backward(1/N · J v): J v, the slope of every token's log-prob along v, is a central difference whose reach
-    is chosen by how far log-probs move: far enough for rounding, near enough for their curvature.
+    F v = backward(1/N · J v): J v, the slope of every token's log-prob along v, is a central difference whose step size
+    is chosen by how far log-probs move: large enough for rounding, small enough for their curvature.
     """
 
     def __init__(self, policy: Policy, own: Sequence[Tensor], step: Batch, damping: float) -> None:
@@ -58,14 +58,14 @@ class Fisher:
         self.reach = self.wanted
 
     def __call__(self, v_p: Tensor) -> Tensor:
-        """(F + damping) v."""
+        """Return (F + damping) v."""
         slope_bt = self.slope(v_p)
         clear(self.policy)
         self.policy.backward(self.tokens, {LOG_PROB: self.even_bt.to(slope_bt) * slope_bt})
         return gradient(self.own) + self.damping * v_p
 
     def slope(self, v_p: Tensor) -> Tensor:
-        """[B,T] derivative of each token's log-prob along v."""
+        """Return [B,T] derivative of each token's log-prob along v."""
         size = float(v_p.norm())
         for _ in range(TRIES):
             reach = self.reach
@@ -83,18 +83,18 @@ class Fisher:
 
 
 def clear(policy: Policy) -> None:
-    """Forget all gradients."""
+    """Clear all gradients."""
     for _, parameter in policy.named_parameters():
         parameter.grad = None
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """[P] copy of all entries."""
+    """Return a [P] copy of all entries."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
 def gradient(parameters: Sequence[Tensor]) -> Tensor:
-    """[P] the gradients; 0 for a parameter that has none."""
+    """Return [P] the gradients; 0 for a parameter without one."""
     return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
 
 

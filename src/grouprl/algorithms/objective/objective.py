@@ -1,13 +1,12 @@
-"""Surrogate losses: what one token contributes, given its log-prob and its advantage.
+"""Surrogate losses: the contribution of one token, given its log-prob and its advantage.
 
-All are minimised. Each returns token losses [B,T]; how they are summed is the aggregation's business.
+All are minimised. Each returns token losses [B,T]; the aggregation decides how they are summed.
 Where a ratio is capped or clipped, metrics say how often, so that a clip that never acts can be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -21,9 +20,6 @@ from grouprl.core.batch import Batch
 
 Bound = Annotated[float, Field(gt=0)]
 LowBound = Annotated[float, Field(ge=0, le=1)]
-OLD_BOUNDS = {"low": "clip_low", "high": "clip_high"}
-OLD_CLIP = {**OLD_BOUNDS, "dual": "dual_clip"}
-"""What the bounds of a clip were called in the version before."""
 
 
 class Objective(Part):
@@ -34,11 +30,15 @@ class Objective(Part):
         raise NotImplementedError
 
     def pairs(self, batch: Batch) -> Tensor | None:
-        """[E,2] int64: the pairs of rows of an optimiser step that the objective compares; None: it compares none."""
+        """Return [E,2] int64: the pairs of rows of an optimiser step that the objective compares; None: it compares
+        none.
+        """
         return None
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows whose gradient is exactly zero whatever the log-probs are (here: no advantage anywhere)."""
+        """Return [B] bool: rows whose gradient is exactly zero whatever the log-probs are (here: no advantage
+        anywhere).
+        """
         return ~(batch.need("advantage_bt", self.name) != 0).any(1)
 
 
@@ -54,7 +54,7 @@ class PolicyGradient(Objective):
         return "loss_bt = -adv_bt * logp_bt"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """loss_t = -A_t log π(y_t)."""
+        """Return loss_t = -A_t log π(y_t)."""
         return TokenLoss(-batch.need("advantage_bt", self.name) * logp_bt, {})
 
 
@@ -71,11 +71,10 @@ class Clipped(Objective):
     ratio: RatioLevel = "token"
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """loss_t = max(-A ρ, -A clip(ρ, 1-clip_low, 1+clip_high)), for A<0 at most -A·dual_clip."""
+        """Return loss_t = max(-A ρ, -A clip(ρ, 1-clip_low, 1+clip_high)), for A<0 at most -A·dual_clip."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
         free_bt = -adv_bt * ratio_bt
@@ -110,12 +109,12 @@ class Clipped(Objective):
         return f"{clip}{dual},  {symbol(self.ratio, self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 cannot be clipped."""
+        """Say that the clip has no effect if the ratio is always 1."""
         return idle_ratio(run, self.against, f"the clip [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 
 def idle_ratio(run: RunFacts, against: str, what: str) -> list[str]:
-    """Say why `what` cannot act when the ratio is always 1."""
+    """Say that `what` has no effect if the ratio is always 1."""
     if run.updates_per_rollout > 1 or not run.fresh_old or (against == "behavior" and not run.exact_sampler):
         return []
     sampler = " and an exact sampler" if against == "behavior" else ""
@@ -128,7 +127,7 @@ def idle_ratio(run: RunFacts, against: str, what: str) -> list[str]:
 def clip_metrics(
     ratio_bt: Tensor, adv_bt: Tensor, low: float | Tensor, high: float | Tensor, dual: float | None = None
 ) -> dict[str, Tensor]:
-    """Shares of tokens whose gradient the pessimistic clip removes: above, below, and by the dual clip."""
+    """Return the shares of tokens whose gradient the pessimistic clip removes: above, below, and by the dual clip."""
     ratio_bt = ratio_bt.detach()
     above_bt = ((ratio_bt > high) & (adv_bt > 0)).to(adv_bt.dtype)
     below_bt = ((ratio_bt < low) & (adv_bt < 0)).to(adv_bt.dtype)

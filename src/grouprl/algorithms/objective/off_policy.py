@@ -1,20 +1,19 @@
-"""Policy gradients for completions of an older policy: a region of ratios that may act, baselines, drift and dropping.
+"""Policy gradients for completions of an older policy, on tokens whose ratio is within a region.
 
-Group-relative REINFORCE needs no importance weight to be right off-policy; what keeps it stable is which tokens and
-completions act at all (arXiv:2509.24203).
+Group-relative REINFORCE needs no importance weight to be right off-policy; it stays stable because only some tokens and
+completions have a gradient (arXiv:2509.24203).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -43,11 +42,10 @@ class RegionGradient(Objective):
     far_low: LowBound = 0.6
     far_high: Bound = 2.0
     correction: Literal["none", "importance"] = "none"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-A_t·w_t·I_t·log π(y_t)."""
+        """Return -A_t·w_t·I_t·log π(y_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt.detach(), batch).exp()
         above_bt, below_bt = self._outside(ratio_bt, adv_bt)
@@ -62,7 +60,7 @@ class RegionGradient(Objective):
         return TokenLoss(-keep_bt * adv_bt * logp_bt, metrics)
 
     def _outside(self, ratio_bt: Tensor, adv_bt: Tensor) -> tuple[Tensor, Tensor]:
-        """[B,T] bool each: tokens left out because ρ is too large, and because it is too small."""
+        """Return [B,T] bool each: tokens left out because ρ is too large, and because it is too small."""
         above_bt, below_bt = ratio_bt > 1 + self.clip_high, ratio_bt < 1 - self.clip_low
         if self.region == "none":
             return torch.zeros_like(above_bt), torch.zeros_like(below_bt)
@@ -108,7 +106,7 @@ class RegionGradient(Objective):
         return f"-A_t{rho}·log π(y_t){region}" + ("" if not rho and not region else ",  ρ_t = π(y_t)/π_old(y_t)")
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 is always inside."""
+        """Say that nothing is left out if the ratio is always 1."""
         if self.region == "none":
             return []
         return idle_ratio(run, "old", f"the region [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")

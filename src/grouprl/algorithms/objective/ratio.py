@@ -42,10 +42,10 @@ def ratio_code(level: RatioLevel, against: Against, logp: str = "logp_bt") -> li
 
 
 def log_ratio(logp_bt: Tensor, batch: Batch, level: RatioLevel = "token", against: Against = "old") -> Tensor:
-    """[B,T] log of the importance ratio, zero outside the loss mask, clamped to +-20.
+    """Return [B,T] log of the importance ratio, zero outside the loss mask, clamped to +-20.
 
-    `token`: per token. `sequence`: mean over the sequence's active tokens (GSPO). `sequence_token`: the same value,
-    but the gradient is the token's own (GSPO-token). `sequence_sum`: the ratio of whole sequences.
+    `token`: per token. `sequence`: mean over the sequence's active tokens (GSPO). `sequence_token`: the same value, but
+    the gradient is the token's own (GSPO-token). `sequence_sum`: the ratio of whole sequences.
     """
     active_bt = batch.active_bt
     anchor_bt = batch.need(f"{against}_bt", "the importance ratio")

@@ -25,12 +25,12 @@ Anchor = Literal["old", "ref"]
 
 
 def log_distance(logp_bt: Tensor, batch: Batch, anchor: Anchor) -> Tensor:
-    """[B,T] log π - log π_anchor, zero outside the loss mask."""
+    """Return [B,T] log π - log π_anchor, zero outside the loss mask."""
     return torch.where(batch.active_bt, logp_bt - batch.need(f"{anchor}_bt", "the regression"), 0)
 
 
 def completion_value(value_bt: Tensor, active_bt: Tensor) -> Tensor:
-    """[B] mean over each row's active tokens; exactly their value where they agree, 0 where a row has none."""
+    """Return [B] mean over each row's active tokens; exactly their value if they agree, 0 for a row without any."""
     mean_b = torch.where(active_bt, value_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)
     high_b = torch.where(active_bt, value_bt, -torch.inf).amax(1)
     low_b = torch.where(active_bt, value_bt, torch.inf).amin(1)
@@ -38,7 +38,7 @@ def completion_value(value_bt: Tensor, active_bt: Tensor) -> Tensor:
 
 
 def same_group(batch: Batch) -> Tensor:
-    """[B,B] bool: whether two rows complete the same prompt."""
+    """Return [B,B] bool: whether two rows complete the same prompt."""
     return batch.group_b[:, None] == batch.group_b[None]
 
 
@@ -55,10 +55,10 @@ def anchored(run: RunFacts, anchor: Anchor, name: str) -> list[str]:
 
 
 def beside_anchor(run: RunFacts, anchor: Anchor, name: str) -> list[str]:
-    """Say that one update per rollout, taken at the anchor, is a plain policy gradient."""
+    """Say that with one update per rollout the regression is a plain policy gradient."""
     if anchor == "old" and run.updates_per_rollout == 1:
         return [
-            f"{name} is a plain policy gradient here: with one update per rollout the policy is its own anchor. "
+            f"{name} is a plain policy gradient here: with one update per rollout the anchor is the policy itself. "
             "Use batch.minibatches or batch.epochs of 2 or more"
         ]
     return []
@@ -70,7 +70,7 @@ class Regression(Objective):
     arXiv:2505.20686).
 
     `level="sequence"` takes the sum of a completion's log-ratios. Without centring the advantage must hold the baseline
-    that the optimum needs, E_anchor[exp(A/β)] = 1. Also rows of advantage 0 are pulled, to the anchor.
+    that the optimum needs, E_anchor[exp(A/β)] = 1. Rows of advantage 0 are pulled to the anchor, too.
     """
 
     beta: Positive = 1.0
@@ -80,7 +80,7 @@ class Regression(Objective):
     reads = ("{anchor}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss | RowLoss:
-        """c·(β d - A)², d = log π - log π_anchor of the token or the completion."""
+        """Return c·(β d - A)², d = log π - log π_anchor of the token or the completion."""
         adv_bt, active_bt = batch.need("advantage_bt", self.name), batch.active_bt
         log_bt = log_distance(logp_bt, batch, self.anchor)
         if self.level == "token":
@@ -89,7 +89,7 @@ class Regression(Objective):
         return RowLoss(self.coef * error_b.square())
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: none but rows without tokens, for an advantage of 0 is a target too."""
+        """Return [B] bool: only rows without tokens, because an advantage of 0 is a target too."""
         return ~batch.active_bt.any(1)
 
     @override
@@ -103,11 +103,11 @@ class Regression(Objective):
         return f"{self.coef:g}·({self.beta:g}·log(π/π_{self.anchor}){of} - A)²"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """At the anchor a regression is a policy gradient."""
+        """Say that with one update per rollout the regression is a plain policy gradient."""
         return beside_anchor(run, self.anchor, self.name)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse the anchor `ref` without a reference model."""
         return anchored(run, self.anchor, self.name)
 
 
@@ -130,7 +130,7 @@ class GroupRegression(Objective):
     reads = ("{anchor}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
-        """c·G/(G-1)·(β(d_i - mean_g d) - A_i)² of completion i."""
+        """Return c·G/(G-1)·(β(d_i - mean_g d) - A_i)² of completion i."""
         adv_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         n_b, weight_b = self._counts(batch)
         log_b = log_distance(logp_bt, batch, self.anchor).sum(1)
@@ -148,7 +148,7 @@ class GroupRegression(Objective):
         return levels.count(batch.group_b, weight_b, batch.dtype), weight_b
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows that are alone in their group, or do not count in it."""
+        """Return [B] bool: rows that are alone in their group, or do not count in it."""
         n_b, weight_b = self._counts(batch)
         return (n_b <= 1) | (weight_b == 0)
 
@@ -169,10 +169,13 @@ class GroupRegression(Objective):
         return f"{self.coef:g}{factor}·({scaled} - A_i)²,  d_i = {ratio}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """At the anchor a regression is a policy gradient."""
+        """Say that with one update per rollout the regression is a plain policy gradient."""
         return beside_anchor(run, self.anchor, self.name)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Differences need two completions, and perhaps a reference."""
-        lone = ["group_regression compares several completions of one prompt. Use batch.group_size of 2 or more"]
+        """Refuse groups of one completion, and the anchor `ref` without a reference model."""
+        lone = [
+            "group_regression compares several completions of one prompt, but batch.group_size is 1. Use "
+            "batch.group_size of 2 or more"
+        ]
         return [*(lone if run.group_size == 1 else []), *anchored(run, self.anchor, self.name)]

@@ -5,8 +5,7 @@ Unlike PPO's clip, a bound here limits the weight and every token keeps a gradie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -20,8 +19,6 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Limit = Annotated[float, Field(ge=0)]
-OLD_LIMITS = {"low": "floor", "high": "cap", "low_negative": "floor_negative", "high_negative": "cap_negative"}
-"""What the limits of a weight were called in the version before."""
 
 
 @part("objective")
@@ -38,11 +35,10 @@ class Capped(Objective):
     cap_negative: Bound | None = 5.0
     ratio: RatioLevel = "token"
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_LIMITS
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-sg[clip(ρ_t)]·A_t·log π(y_t)."""
+        """Return -sg[clip(ρ_t)]·A_t·log π(y_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt.detach(), batch, self.ratio, self.against).exp()
         weight_bt = torch.where(
@@ -87,7 +83,7 @@ class Capped(Objective):
         return positive if positive == negative else f"{positive} where A ≥ 0, {negative} where A < 0"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 is never capped."""
+        """Say that the cap has no effect if the ratio is always 1."""
         return [] if not self._caps() else idle_ratio(run, self.against, "the cap of the ratio")
 
 

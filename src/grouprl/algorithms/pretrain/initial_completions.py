@@ -20,7 +20,7 @@ ENDLESS = "needs a finite set of prompts. Set data.prompts to a number"
 
 
 def soft_value(reward_n: np.ndarray, beta: float) -> float:
-    """Return β·log mean exp(r/β) of [N] rewards; β = 0 means their mean, no rewards 0 (V* of A*-PO)."""
+    """Return β·log mean exp(r/β) of [N] rewards; β = 0 gives their mean, and no rewards give 0 (V* of A*-PO)."""
     if not len(reward_n):
         return 0.0
     if beta == 0:
@@ -44,11 +44,11 @@ class InitialCompletions(Pretraining):
     fills = ("past.baseline", "past.rate")
 
     def count(self, context: RunContext) -> int:
-        """Pieces of `prompts_per_piece` prompts."""
+        """Return the number of pieces of `prompts_per_piece` prompts."""
         return math.ceil(_examples(context) / self.prompts_per_piece)
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
-        """Request the prompts of one piece."""
+        """Sample the completions of the prompts of one piece, and store their values and rates."""
         first = number * self.prompts_per_piece
         indices = range(first, min(first + self.prompts_per_piece, _examples(context)))
         rows = context.sample([replace(context.request(index), completions=self.completions) for index in indices])
@@ -73,7 +73,7 @@ class InitialCompletions(Pretraining):
         return batch.replace(past={**batch.past, **{name: x.to(batch.dtype) for name, x in found.items()}})
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled before the first step."""
         total = self.completions * (run.examples or 0)
         return f"{run.examples} × {self.completions} = {total:,} completions before the first step"
 
@@ -91,7 +91,7 @@ class InitialCompletions(Pretraining):
         return "V* = mean_j r_j" if self.beta == 0 else f"V* = {self.beta:g}·log mean_j exp(r_j/{self.beta:g})"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """An endless task has no pool."""
+        """Refuse a task whose prompts never end."""
         return [f"{self.name} {ENDLESS}"] if run.examples is None else []
 
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class ValuePretraining(Pretraining):
     """Fit the value head to whole outcomes (λ = 1) of the frozen policy's completions (VC-PPO arXiv:2503.01491, VAPO).
 
-    The value is linear in the last hidden state and nothing but the head is fitted, so the best head is known in closed
-    form: after each of `steps` rollouts it is the ridge regression of all returns so far on their hidden states.
-    `ridge` is the penalty on its weights (not on the bias) in units of the mean sum of squares of a hidden dimension.
-    Before the fit each rollout is foreseen with the head as it is: `value_loss` and `explained_variance`.
+    The value is linear in the last hidden state and nothing but the head is fitted, so the best head has a closed form:
+    after each of `steps` rollouts it is the ridge regression of all returns so far on their hidden states. `ridge` is
+    the penalty on its weights (not on the bias) in units of the mean sum of squares of a hidden dimension. Before the
+    fit, the returns of each rollout are predicted with the current head: `value_loss` and `explained_variance`.
     """
 
     one_policy: ClassVar[bool] = True
@@ -38,11 +38,11 @@ class ValuePretraining(Pretraining):
     says = "before the first step, fit the value head alone to the returns of {steps} rollouts of the frozen policy"
 
     def count(self, context: RunContext) -> int:
-        """One piece for each rollout."""
+        """Return the number of pieces, one for each rollout."""
         return self.steps
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
-        """Sample a rollout of the run's size, foresee it, fit the head to it and all before."""
+        """Sample a rollout of the run's size, predict its returns, and fit the head to all rollouts so far."""
         rows = context.sample(context.take(context.prompts))
         batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
@@ -60,7 +60,7 @@ class ValuePretraining(Pretraining):
 
     @torch.no_grad()
     def fit(self, context: RunContext, state_md: Tensor, return_m: Tensor) -> None:
-        """Add observations (states end with a 1 for the bias) and set the head to the best for all so far."""
+        """Add observations (states end with a 1 for the bias) and set the head to the best fit of all so far."""
         store, head = context.state_of(self), _head(context.text.policy)
         store["gram"] = state_md.T @ state_md + store.get("gram", 0.0)
         store["moment"] = state_md.T @ return_m + store.get("moment", 0.0)
@@ -72,7 +72,7 @@ class ValuePretraining(Pretraining):
         head.bias.copy_(weight_d[-1:])
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled before the first step."""
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
 
@@ -84,7 +84,7 @@ class ValuePretraining(Pretraining):
 
 
 def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
-    """Half the squared error and the explained variance of values [M] before they are fitted to returns [M]."""
+    """Return half the squared error and the explained variance of values [M] before they are fitted to returns [M]."""
     error_m, spread = return_m - value_m, float(return_m.var(correction=0))
     explained = 1 - float(error_m.var(correction=0)) / spread if spread > 0 else 0.0
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}

@@ -1,5 +1,4 @@
-"""Pruning: which completions of a prepared batch are worth an update. Judged first, pruned then; nothing is judged
-anew.
+"""Pruning: choosing which completions of a prepared batch are worth an update, without computing advantages again.
 
 A pruned completion leaves the loss and its denominators and costs no pass through the model. How many of n completions
 stay is `max(floor(n · (1 - rate)), least)`. Completions that tie are told apart by a fixed shuffle made from their own

@@ -1,4 +1,4 @@
-"""Refill: which groups are worth an update, and how often to sample again for those that are not."""
+"""Refill: choosing the groups that are worth an update, and sampling new prompts in place of the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Refill(Part):
     max_rounds: int
 
     def wanted(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of groups that are kept."""
+        """Return [B] bool: rows of groups that are kept."""
         raise NotImplementedError
 
 
@@ -27,15 +27,17 @@ class Refill(Part):
 class DynamicSampling(Refill):
     """DAPO's dynamic sampling: sample new prompts until the batch is full of mixed groups (arXiv:2503.14476).
 
-    At most `max_rounds` rounds of sampling for one batch; what is missing then is missing. `by="reward"` wants groups
-    whose rewards differ, whether or not one is right.
+    A batch takes at most `max_rounds` rounds of sampling, and may stay incomplete after them. `by="reward"` wants
+    groups whose rewards differ, whether or not one is right.
     """
 
     max_rounds: Annotated[int, Field(ge=1)] = 10
     by: By = "outcome"
 
     def wanted(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of groups that hold both right and wrong completions (by="reward": different rewards)."""
+        """Return [B] bool: rows of groups that hold both right and wrong completions (by="reward":
+        different rewards).
+        """
         return telling_rows(batch, self.by)
 
     @override
@@ -45,5 +47,5 @@ class DynamicSampling(Refill):
         return f"sample new prompts until every one has right and wrong completions, at most {self.max_rounds} rounds"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """One round is no refill."""
+        """Say that nothing is refilled if `max_rounds` is 1."""
         return ["dynamic_sampling has no effect: max_rounds is 1"] if self.max_rounds == 1 else []

@@ -43,14 +43,14 @@ class KLIterates(Regularizer):
     }
 
     def references(self) -> Mapping[str, ReferenceRule]:
-        """The iterates, and their mixture with the initial policy where one is asked for."""
+        """Return the iterates, and their mixture with the initial policy if one is asked for."""
         found: dict[str, ReferenceRule] = {"iterates": Iterates(self.every, self.share)}
         if self.initial > 0:
             found["mixed"] = Mixture({"iterates": 1 - self.initial, FROZEN: self.initial})
         return found
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """β·k(d_t) with d_t = log π(y_t) - log π_iterates(y_t)."""
+        """Return β·k(d_t) with d_t = log π(y_t) - log π_iterates(y_t)."""
         (read,) = self.needs()
         log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need(read, self.name), 0))
         return TokenLoss(self.coef * estimate(log_bt, self.estimator), {"kl_iterates": log_bt})
@@ -72,11 +72,11 @@ class KLIterates(Regularizer):
         return f"+ {self.coef:g} · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_iterates(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["kl_iterates has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A mixture needs the initial policy."""
+        """Refuse a mixture with the initial policy without a reference model."""
         if self.initial > 0 and self.coef > 0 and not run.has_reference:
             return ["kl_iterates mixes in the initial policy. Set model.reference: initial, or initial to 0"]
         return []

@@ -1,4 +1,4 @@
-"""Estimators of KL(π || π_ref) from the tokens π sampled, and what their gradients mean.
+"""Estimators of KL(π || π_ref) from the tokens that π sampled, and the meaning of their gradients.
 
 With d = log π(y) - log π_ref(y):  k1 = d,  k2 = d²/2,  k3 = exp(-d) - 1 + d  (Schulman 2020, "Approximating KL
 divergence"). As a *value* k1 and k3 are unbiased. As a *loss* on fixed samples their gradients differ: see `GRADIENT`.
@@ -43,13 +43,13 @@ CODE: dict[str, str] = {
     "k3": "torch.expm1(-d_bt) + d_bt",
     "abs": "d_bt.abs()",
 }
-"""Estimates in plain torch; those with the gradient of another have none."""
+"""Estimates in plain torch; those whose gradient is another estimate's have none."""
 
 DISTANCE_LIMIT = 20.0
 
 
 def held(log_bt: Tensor) -> Tensor:
-    """[B,T] log-ratios within ±20, with the slope that they have at the limit beyond it.
+    """Return [B,T] log-ratios within ±20, with the slope that they have at the limit beyond it.
 
     The exponential stays finite, and tokens that the policy has lost by far are still pulled back.
     """
@@ -57,7 +57,7 @@ def held(log_bt: Tensor) -> Tensor:
 
 
 def estimate(log_bt: Tensor, estimator: str) -> Tensor:
-    """[B,T] estimate of the KL from d = log π - log π_ref ([B,T])."""
+    """Return [B,T] estimate of the KL from d = log π - log π_ref ([B,T])."""
     if estimator == "k1":
         return log_bt
     if estimator == "k2":

@@ -1,4 +1,4 @@
-"""A weight of the KL to the reference that follows the KL (Ziegler et al. 2019, arXiv:1909.08593, section 2.2)."""
+"""A weight of the KL to the reference that adapts to the KL (Ziegler et al. 2019, arXiv:1909.08593, section 2.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from grouprl.records.samples import ScoredSamples
 
 MOST = 0.2
-"""Relative distance from the target beyond which the weight moves no faster."""
+"""Largest relative distance from the target that still changes the speed of the weight."""
 
 
 def moved(coef: float, kl: float, *, target: float, rows: int, horizon: int) -> float:
@@ -43,7 +43,7 @@ def mean_kl(batch: Batch, estimator: ValueEstimator) -> float:
 
 
 class Controlled(DataPart):
-    """Base of KL terms whose weight lies in the run's store: `coef` in the first step, then moved after every step.
+    """Base of KL terms whose weight is kept in the run's store: `coef` in the first step, then moved after every step.
 
     The weight of a step is the batch field `past.kl_coef`, the same for all rows.
     """
@@ -56,7 +56,7 @@ class Controlled(DataPart):
     async_safe = True
 
     def current(self, context: RunContext) -> float:
-        """Return the weight of the present step."""
+        """Return the weight of the current step."""
         return float(context.state_of(self).get("coef", self.coef))
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
@@ -75,7 +75,7 @@ class Controlled(DataPart):
         context.state_of(self)["coef"] = moved(now, kl, target=self.target, rows=rows, horizon=self.horizon)
 
     def supplies(self) -> tuple[str, ...]:
-        """Batch fields."""
+        """Return the names of the Batch fields that the part fills."""
         return ("past.kl_coef",)
 
     def rule(self) -> str:
@@ -90,7 +90,7 @@ class Controlled(DataPart):
         return f"β ← β·(1 + clip(KL/{self.target:g} - 1, ±{MOST:g})·B/{self.horizon})"
 
     def no_weight(self) -> list[str]:
-        """A weight of 0 stays 0: it is only ever multiplied."""
+        """Say that the part has no effect with a coefficient of 0, which is only ever multiplied."""
         return [f"{self.name} has no effect: its coefficient is 0, and stays 0"] if self.coef == 0 else []
 
 
@@ -110,13 +110,13 @@ class AdaptiveKL(Regularizer, Controlled):
     reads = ("ref_bt", "old_bt", "past.kl_coef")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """β(run)·k(d_t)."""
+        """Return β(run)·k(d_t)."""
         log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0))
         coef_b1 = batch.need("past.kl_coef", self.name)[:, None]
         return TokenLoss(coef_b1 * estimate(log_bt, self.estimator), {"kl_ref": log_bt})
 
     def words(self) -> str:
-        """Return in words what the part does."""
+        """Return a sentence on what the part does."""
         return (
             f"β times KL to the reference model, estimator {self.estimator} ({GRADIENT[self.estimator]}); {self.rule()}"
         )
@@ -126,11 +126,11 @@ class AdaptiveKL(Regularizer, Controlled):
         return f"+ β·[{FORMULA[self.estimator]}],  d = log π(y_t) - log π_ref(y_t),  {self.law()}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return self.no_weight()
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         if self.coef > 0 and not run.has_reference:
             return ["adaptive_kl needs a reference model. Set model.reference: initial, or the coefficient to 0"]
         return []

@@ -1,4 +1,4 @@
-"""Regularisers: extra token losses beside the policy loss, with its aggregation weights or with their own.
+"""Regularisers: extra token losses added to the policy loss, with its aggregation weights or their own.
 
 Importance multipliers do not apply to them.
 """
@@ -32,7 +32,7 @@ class Regularizer(Part):
     """Base: extra token losses from log-probs, the batch and, if requested, entropies."""
 
     beyond: ClassVar[bool] = False
-    """Whether the term reads log-probs of tokens that the policy did not write; otherwise these are 0."""
+    """Whether the term reads log-probs of tokens that the policy did not write; if not, these are 0."""
     coef: float
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Losses:
@@ -48,13 +48,13 @@ class Regularizer(Part):
         return batch.replace(stats={**batch.stats, f"weight.{own}": built(batch)})
 
     def weights(self, batch: Batch) -> Tensor:
-        """[B,T] weights of the token losses in their sum."""
+        """Return [B,T] weights of the token losses in their sum."""
         own = getattr(self, "aggregate", None)
         weight_bt: Tensor = batch.need("weight_bt" if own is None else f"stats.weight.{own}", self.name)
         return weight_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows whose gradient is exactly zero whatever the log-probs are."""
+        """Return [B] bool: rows whose gradient is exactly zero whatever the log-probs are."""
         return torch.full_like(batch.group_b, self.coef == 0, dtype=torch.bool)
 
 
@@ -77,7 +77,7 @@ class KLLoss(Regularizer):
     aggregate: OwnAggregate = None
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """β·k(d_t) with d_t = log π(y_t) - log π_anchor(y_t)."""
+        """Return β·k(d_t) with d_t = log π(y_t) - log π_anchor(y_t)."""
         log_bt = torch.where(batch.active_bt, logp_bt - batch.need(f"{self.anchor}_bt", self.name), 0)
         if self.limit is not None:
             log_bt = log_bt.clamp(-self.limit, self.limit)
@@ -124,7 +124,7 @@ class KLLoss(Regularizer):
         return f"+ {self.coef:g} · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_{self.anchor}(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient, no gradient on average, or no distance."""
+        """Say when the term has no effect: no coefficient, no gradient on average, or no distance."""
         if self.coef == 0:
             return ["the KL term has no effect: its coefficient is 0"]
         if self.estimator == "k1":
@@ -136,7 +136,7 @@ class KLLoss(Regularizer):
         return []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse a run without a reference."""
+        """Refuse the anchor `ref` without a reference model."""
         if self.anchor == "ref" and self.coef > 0 and not run.has_reference:
             return ["the KL term needs a reference model. Set model.reference: initial, or the KL coefficient to 0"]
         return []
@@ -152,11 +152,11 @@ class EntropyBonus(Regularizer):
     equation = "- {coef:g} · H_t"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-c·H_t."""
+        """Return -c·H_t."""
         if entropy_bt is None:
             raise InputError(
                 "the entropy bonus got no entropies",
-                "it is differentiated through the entropy of every token's distribution",
+                "its gradient passes through the entropy of every token's distribution",
                 "Pass entropy_bt to method.loss",
             )
         return TokenLoss(-self.coef * entropy_bt, {})
@@ -171,5 +171,5 @@ class EntropyBonus(Regularizer):
         return f"an entropy bonus of {self.coef:g} nats' worth per token{own}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["the entropy bonus has no effect: its coefficient is 0"] if self.coef == 0 else []

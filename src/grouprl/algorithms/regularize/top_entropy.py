@@ -1,4 +1,4 @@
-"""An entropy bonus for the tokens that have a policy loss, however these are chosen (TRL)."""
+"""An entropy bonus for the tokens that have a policy loss, whichever part chose them (TRL)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopEntropyBonus(EntropyBonus):
     """-c times the mean entropy of the optimiser step's tokens that have a loss, as in TRL.
 
     With `share` below 1 only those of largest current entropy count, in the sum and in the number it is divided by:
-    the tokens that the gate `top_entropy` keeps. Tokens that count in denominators alone never do.
+    the tokens that the gate `top_entropy` keeps. Tokens that count only in denominators never get the bonus.
     """
 
     share: Share = 1.0
@@ -31,7 +31,7 @@ class TopEntropyBonus(EntropyBonus):
 
     @property
     def couples(self) -> str:  # type: ignore[override]
-        """Ranking needs the whole step."""
+        """'batch', because ranking tokens by entropy needs the whole step."""
         return "batch" if self.share < 1 else "sequence"
 
     def compute_loss_weights(self, batch: Batch) -> Batch:
@@ -40,12 +40,12 @@ class TopEntropyBonus(EntropyBonus):
         return batch.replace(stats={**batch.stats, WEIGHT: weight_bt})
 
     def weights(self, batch: Batch) -> Tensor:
-        """[B,T]: one over the number of tokens that have a loss."""
+        """Return [B,T] weights: one over the number of tokens that have a loss."""
         weight_bt: Tensor = batch.need(f"stats.{WEIGHT}", self.name)
         return weight_bt
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-c·H_t·m_t·N/Σm, m the mask of the tokens that count."""
+        """Return -c·H_t·m_t·N/Σm, m the mask of the tokens that count."""
         out = super().__call__(logp_bt, batch, entropy_bt)
         if self.share == 1:
             return out

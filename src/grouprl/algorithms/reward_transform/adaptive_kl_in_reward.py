@@ -27,15 +27,15 @@ class AdaptiveKLInReward(KLInReward, Controlled):
     horizon: Annotated[int, Field(ge=1)] = 10_000
 
     def weight(self, batch: Batch) -> Tensor:
-        """[B,1] β of this step."""
+        """Return [B,1] β of this step."""
         return batch.need("past.kl_coef", self.name)[:, None]
 
     def needs(self) -> tuple[str, ...]:
-        """Batch fields."""
+        """Return the names of the Batch fields that the part reads."""
         return (*super().needs(), "past.kl_coef") if self.coef else ()
 
     def words(self) -> str:
-        """Return in words what the part does."""
+        """Return a sentence on what the part does."""
         return (
             f"subtract β times the KL to the reference ({self.estimator}) from the {self.level}'s reward; {self.rule()}"
         )
@@ -46,5 +46,5 @@ class AdaptiveKLInReward(KLInReward, Controlled):
         return f"{where}[{FORMULA[self.estimator]}],  d = log π_old(y_t) - log π_ref(y_t),  {self.law()}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return self.no_weight()

@@ -1,4 +1,4 @@
-"""Rewards made anew of their components, for all rows or for those of one agent."""
+"""Rewards recomputed from their components, for all rows or for those of one agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.core.numbers import Whole
 
 @part("reward_transform")
 class WeightedComponents(RewardTransform):
-    """R ← Σ weight · component over the components named, for rows of agent number `agent` (None: for all).
+    """R ← Σ weight · component over the named components, for rows of agent number `agent` (None: for all).
 
     A component that a row lacks counts 0; one that no row has is an error, unless it weighs 0.
     """
@@ -27,7 +27,7 @@ class WeightedComponents(RewardTransform):
     agent: Whole | None = None
 
     def __call__(self, batch: Batch) -> Batch:
-        """R ← Σ_k w_k · R_k."""
+        """Return R ← Σ_k w_k · R_k."""
         total_b = torch.zeros_like(batch.reward_b)
         for name, weight in self._counting().items():
             if name not in batch.rewards:
@@ -41,7 +41,7 @@ class WeightedComponents(RewardTransform):
         return batch.replace(reward_b=total_b)
 
     def _counting(self) -> dict[str, float]:
-        """The components that weigh anything."""
+        """Return the components whose weight is not 0."""
         return {name: weight for name, weight in self.weights.items() if weight != 0}
 
     @override
@@ -58,7 +58,7 @@ class WeightedComponents(RewardTransform):
         return "R ← " + (" + ".join(f"{weight:g}·R_{name}" for name, weight in self._counting().items()) or "0")
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing counts, or the agent is not there."""
+        """Say that the part has no effect if all weights are 0 or the task has no such agent."""
         if self.agent is not None and self.agent >= run.agents:
             return [f"{self.name} has no effect: the task has no agent {self.agent}"]
         return [] if self._counting() else [f"{self.name} pays nothing: all its weights are 0"]

@@ -1,4 +1,4 @@
-"""Shaping: what is added to or taken from the reward before anything is judged."""
+"""Shaping: changes of the reward before advantages are computed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KLInReward(RewardTransform):
     )
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_t = r_t - β·k(log π_old - log π_ref)."""
+        """Return r_t = r_t - β·k(log π_old - log π_ref)."""
         if self.coef == 0:
             return batch
         log_bt = batch.need("old_bt", self.name) - batch.need("ref_bt", self.name)
@@ -61,7 +61,7 @@ class KLInReward(RewardTransform):
 reward_b = reward_b - {self.coef!r} * torch.where(mask_bt, {CODE[self.estimator]}, 0).sum(1)"""
 
     def weight(self, batch: Batch) -> Tensor | float:
-        """β, a number or [B,1]."""
+        """Return β, a number or [B,1]."""
         return self.coef
 
     @override
@@ -75,11 +75,11 @@ reward_b = reward_b - {self.coef!r} * torch.where(mask_bt, {CODE[self.estimator]
         return f"{where} - {self.coef:g} · {total}[{FORMULA[self.estimator]}],  d = log π_old(y_t) - log π_ref(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["the KL in the reward has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         if self.coef > 0 and not run.has_reference:
             return [
                 "the KL in the reward needs a reference model. Set model.reference: initial, or the coefficient to 0"
@@ -102,7 +102,7 @@ class SoftOverlong(RewardTransform):
     equation = "R ← R + {penalty:g} · clip((Lmax - Lc - |y|)/Lc, -1, 0)"
 
     def __call__(self, batch: Batch) -> Batch:
-        """R = R + penalty · clip((Lmax - Lc - |y|)/Lc, -1, 0)."""
+        """Return R = R + penalty · clip((Lmax - Lc - |y|)/Lc, -1, 0)."""
         longest = self.length or batch.max_length
         if longest is None:
             return batch
@@ -129,7 +129,7 @@ reward_b = reward_b + {self.penalty!r} * over_b.clamp(-1, 0)"""
         return f"punish completions that reach into the last {buffer}, linearly down to -{self.penalty:g} at the limit"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A buffer that no completion can reach."""
+        """Say that the part has no effect if its penalty is 0 or no completion can reach the buffer."""
         if self.penalty == 0:
             return ["the overlong punishment has no effect: its penalty is 0"]
         longest = self.length or run.max_length
@@ -149,19 +149,19 @@ class RewardClip(RewardTransform):
     low: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an empty interval."""
+        """Raise InputError if the interval is empty."""
         if self.floor >= self.limit:
             raise InputError(
-                f"reward_clip: the interval [{self.floor:g}, {self.limit:g}]", "low must lie below limit", "Set low too"
+                f"reward_clip: the interval [{self.floor:g}, {self.limit:g}]", "low must be below limit", "Set low too"
             )
 
     @property
     def floor(self) -> float:
-        """The lower bound."""
+        """Lower bound of the reward."""
         return -self.limit if self.low is None else self.low
 
     def __call__(self, batch: Batch) -> Batch:
-        """R = clip(R, low, limit)."""
+        """Return R = clip(R, low, limit)."""
         return batch.replace(reward_b=batch.reward_b.clamp(self.floor, self.limit))
 
     @override

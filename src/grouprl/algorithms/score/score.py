@@ -1,4 +1,4 @@
-"""Scores of completions: the better completion of a pair is to have the larger one."""
+"""Scores of completions: the better completion of a pair should have the larger one."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Score(Part):
 
 
 def over_tokens(value_bt: Tensor, batch: Batch, length: Length) -> Tensor:
-    """[B] sum or mean over each row's active tokens, 0 where it has none."""
+    """Return [B] sum or mean over each row's active tokens, 0 for a row without any."""
     sum_b = torch.where(batch.active_bt, value_bt, 0).sum(1)
     return sum_b if length == "sum" else sum_b / batch.active_bt.sum(1).clamp(min=1)
 
 
 def without_reference(run: RunFacts, name: str) -> list[str]:
-    """Say why a score against the reference cannot work without one."""
+    """Say why a score against the reference cannot work without a reference model."""
     return [] if run.has_reference else [f"{name} compares with a reference model. Set model.reference: initial"]
 
 
@@ -49,7 +49,7 @@ class LogRatio(Score):
     reads = ("ref_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
-        """Σ_t log π(y_t)/π_ref(y_t)."""
+        """Return Σ_t log π(y_t)/π_ref(y_t)."""
         return over_tokens(logp_bt - batch.need("ref_bt", self.name), batch, self.length)
 
     @override
@@ -62,7 +62,7 @@ class LogRatio(Score):
         return f"s(y) = {_SUM[self.length]} log π(y_t)/π_ref(y_t)"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         return without_reference(run, self.name)
 
 
@@ -73,7 +73,7 @@ class LogProb(Score):
     length: Length = "mean"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
-        """1/|y| Σ_t log π(y_t)."""
+        """Return 1/|y| Σ_t log π(y_t)."""
         return over_tokens(logp_bt, batch, self.length)
 
     @override

@@ -1,7 +1,7 @@
 """Detached factors of the policy loss that follow the policy through the update.
 
-Token weights are fixed when the rollout is prepared; a gate is asked anew at each optimiser step, with the log-probs
-and entropies of that moment. Denominators and regularisers do not change.
+Token weights are fixed when the rollout is prepared; a gate is computed anew at each optimiser step, from the log-probs
+and entropies at that step. Denominators and regularisers do not change.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class TokenGate(Part):
     """Base: factors [B,T] of the policy loss from the policy's current log-probs and entropies."""
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Tensor:
-        """Return factors [B,T]; `logp_bt` and `entropy_bt` come detached."""
+        """Return factors [B,T]; `logp_bt` and `entropy_bt` are detached."""
         raise NotImplementedError
 
 
 def with_loss(batch: Batch) -> Tensor:
-    """[B,T] bool: tokens that have a loss: active ones without those that are masked."""
+    """Return [B,T] bool: tokens that have a loss: active ones without those that are masked."""
     return batch.active_bt & ~batch.marks[MASKED] if MASKED in batch.marks else batch.active_bt
 
 
 def top_entropy(entropy_bt: Tensor | None, batch: Batch, share: float, reader: str) -> Tensor:
-    """[B,T] bool: tokens of the step whose entropy is at least the (1 - share)-quantile, interpolated linearly.
+    """Return [B,T] bool: tokens of the step whose entropy is at least the (1 - share)-quantile, interpolated linearly.
 
     Raises:
-        InputError: there are no entropies; `reader` is what needs them.
+        InputError: there are no entropies; the message names `reader`, which needs them.
     """
     if entropy_bt is None:
         raise InputError(
@@ -70,11 +70,11 @@ class TopEntropy(TokenGate):
     equation = "[H_t ≥ quantile of the step's tokens, upper {share:g}]"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Tensor:
-        """[H_t ≥ quantile]."""
+        """Return [H_t ≥ quantile]."""
         return top_entropy(entropy_bt, batch, self.share, f"the gate {self.name}").to(batch.dtype)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """All tokens are kept."""
+        """Say that the part has no effect if all tokens are kept."""
         return ["top_entropy has no effect: its share is 1"] if self.share == 1 else []
 
 
@@ -93,7 +93,7 @@ class LeftBehind(TokenGate):
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> Tensor:
-        """0 where A < 0 and the completion is left behind, else 1."""
+        """Return 0 where A < 0 and the completion is left behind, else 1, [B,T]."""
         active_bt = with_loss(batch)
         gap_bt = torch.where(active_bt, batch.need(f"{self.against}_bt", self.name) - logp_bt.detach(), 0)
         gap_b = gap_bt.sum(1) / active_bt.sum(1).clamp(min=1)
@@ -109,5 +109,5 @@ class LeftBehind(TokenGate):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A policy that has not moved has left nothing."""
+        """Say that the gate has no effect if the policy cannot have moved."""
         return idle_ratio(run, self.against, f"the gate {self.name}")

@@ -24,7 +24,7 @@ class ProbabilityWeight(TokenWeight):
     reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """α·π_old(y_t) + 1 - α."""
+        """Return α·π_old(y_t) + 1 - α."""
         return self.alpha * batch.need("old_bt", self.name).exp() + (1 - self.alpha)
 
     @override
@@ -40,5 +40,5 @@ class ProbabilityWeight(TokenWeight):
         return f"× ({self.alpha:g}·π_old(y_t) + {1 - self.alpha:g})"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Every weight is 1."""
+        """Say that the part has no effect if `alpha` is 0."""
         return ["probability_weight has no effect: alpha is 0"] if self.alpha == 0 else []

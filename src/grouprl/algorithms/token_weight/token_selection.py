@@ -1,7 +1,7 @@
-"""Which completions and tokens are trained on: by entropy, by the spread of advantages, by chance.
+"""Weights that choose completions and tokens to train on: by entropy, by the spread of advantages, or at random.
 
-What is chosen once the advantages are known comes as a multiplier of 0 or 1; the aggregation `weighted_mean` then
-counts only what was kept. Chance is a hash of the log-probs: reproducible, and independent of the order of rows.
+A choice made once the advantages are known is a multiplier of 0 or 1; the aggregation `weighted_mean` then counts only
+the tokens that were kept. Randomness is a hash of the log-probs: reproducible, and independent of the order of rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopTokens(TokenWeight):
     reads = ("entropy_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """[score_t ≥ quantile]."""
+        """Return [score_t ≥ quantile]."""
         candidate_bt = batch.active_bt if batch.multiplier_bt is None else batch.active_bt & (batch.multiplier_bt != 0)
         score_bt = batch.need("entropy_bt", self.name)
         if self.score == "advantage_entropy":
@@ -59,12 +59,14 @@ class TopTokens(TokenWeight):
         return f"× [{score} ≥ quantile_{1 - self.fraction:g}]"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """All tokens are kept."""
+        """Say that the part has no effect if all tokens are kept."""
         return ["top_tokens has no effect: its fraction is 1"] if self.fraction == 1 else []
 
 
 def hashed(value_bt: Tensor, mask_bt: Tensor) -> Tensor:
-    """[B,T] numbers in [0, 1) that look random: a hash of each value, its place and the other values of its row."""
+    """Return [B,T] numbers in [0, 1) that look random: a hash of each value, its place and the other
+    values of its row.
+    """
     bits_bt = value_bt.detach().to(torch.float32).view(torch.int32).to(torch.int64)
     own_bt = torch.where(mask_bt, _mix(bits_bt + mask_bt.cumsum(1) * 0x9E3779B97F4A7C1), 0)
     whole_bt = _mix(own_bt ^ _mix(own_bt.sum(1, keepdim=True)))

@@ -1,7 +1,7 @@
 """Detached multipliers of the policy loss; denominators and regularisers do not change.
 
 The importance corrections compare the policy at the start of the update, as the trainer computes it, with the sampler
-that really sampled the tokens: w = π_old / π_behavior.
+that produced the tokens: w = π_old / π_behavior.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class TokenWeight(Part):
 
 
 def mismatch_ratio(batch: Batch, level: MismatchLevel) -> Tensor:
-    """[B,T] π_old/π_behavior per token, or of the whole sequence (product, or its |y|-th root), exponent within ±20."""
+    """Return [B,T] π_old/π_behavior per token, or of the whole sequence (product, or its |y|-th root), exponent within
+    ±20.
+    """
     behavior_bt = batch.need("behavior_bt", "the importance correction")
     log_bt = torch.where(batch.active_bt, batch.need("old_bt", "the importance correction") - behavior_bt, 0)
     if level != "token":
@@ -45,7 +47,7 @@ class OffPolicyMask(TokenWeight):
     """Zero the loss of wrong completions that the policy has left: A < 0 and mean_t(log π_behavior - log π_old) >
     delta.
 
-    DeepSeek-V3.2 (2025); judged at the start of the update, with the policy's log-probs of then.
+    DeepSeek-V3.2 (2025); judged by the policy's log-probs at the start of the update.
     """
 
     delta: Annotated[float, Field(gt=0)] = 0.5
@@ -54,13 +56,13 @@ class OffPolicyMask(TokenWeight):
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """0 where A < 0 and the sequence is off-policy by more than delta nats per token, else 1."""
+        """Return 0 where A < 0 and the sequence is off-policy by more than delta nats per token, else 1."""
         gap_bt = mismatch_ratio(batch, "sequence").log()
         far_bt = (batch.need("advantage_bt", self.name) < 0) & (-gap_bt > self.delta)
         return 1 - far_bt.to(batch.dtype)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """An exact sampler is never left."""
+        """Say that the part has no effect if the sampler is exact."""
         return ["off_policy_mask has no effect: the sampler is exact"] if run.exact_sampler else []
 
 
@@ -71,7 +73,7 @@ class WithoutPolicyLoss(TokenWeight):
     source: Source = "reference"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """0 on the source's rows, else 1."""
+        """Return 0 on the source's rows, else 1."""
         return batch.broadcast((~batch.from_source(self.source)).to(batch.dtype))
 
     @override

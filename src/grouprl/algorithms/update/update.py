@@ -1,4 +1,4 @@
-"""How a prepared rollout becomes optimiser steps: what such parts are given, and the update in two phases."""
+"""How a prepared rollout becomes optimiser steps: the arguments of such parts, and the update in two phases."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext
 
 PHASE = "phase"
-"""Mark of the tokens of the phase at work."""
+"""Mark of the tokens of the current phase."""
 
 
 class JudgingMethod(Protocol):
-    """What an update reads of its method; `grouprl.Method` is one."""
+    """The members of a method that an update reads; `grouprl.Method` has them."""
 
     @property
     def objective(self) -> Part:
@@ -29,18 +29,18 @@ class JudgingMethod(Protocol):
 
     @property
     def critic(self) -> object | None:
-        """What judges values; None without a critic."""
+        """Part that judges values; None without a critic."""
 
     def compute_loss_weights(self, batch: Batch, /) -> Batch:
         """Return the rows of one optimiser step with their weights in it."""
 
 
 class UpdateSteps(Protocol):
-    """What a `learn` part is given: the policy, its optimiser, and the steps between a rollout and an update."""
+    """Argument of a `learn` part: the policy, its optimiser, and the steps between a rollout and an update."""
 
     @property
     def policy(self) -> Any:
-        """The policy: `logp`, `backward`, `named_parameters` and what else the part names in its words."""
+        """The policy: `logp`, `backward`, `named_parameters` and whatever else the part documents."""
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -52,36 +52,39 @@ class UpdateSteps(Protocol):
 
     @property
     def context(self) -> RunContext:
-        """The run's side of a data part (`grouprl.algorithms.data_part.RunContext`): what samples between two steps,
-        and remembers."""
+        """The run's side of a data part (`grouprl.algorithms.data_part.RunContext`): for sampling between two steps,
+        and for memory.
+        """
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the weighted batch of each optimiser step, epoch by epoch."""
 
     def accumulate(self, step: Batch) -> dict[str, float]:
-        """Add the gradient of one weighted step to the parameters' `.grad`; returns metrics."""
+        """Add the gradient of one weighted step to the parameters' `.grad` and return metrics."""
 
     def apply(self) -> float:
-        """Clip the gradient, take the optimiser's step, zero the gradient; returns the norm before clipping."""
+        """Clip the gradient, take the optimiser's step and zero the gradient; return the norm before clipping."""
 
     def take(self, step: Batch) -> dict[str, float]:
-        """`accumulate` and `apply`; returns the step's metrics."""
+        """Call `accumulate` and `apply`; return the step's metrics."""
 
     def evaluate(self, step: Batch) -> tuple[float, Tensor]:
-        """Policy loss of a weighted step, regularisers included, and its log-probs [B,T], without a graph."""
+        """Return the policy loss of a weighted step, regularisers included, and its log-probs [B,T],
+        without a graph.
+        """
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
-        """Add the gradient of the critic's loss alone; returns its metrics."""
+        """Add the gradient of the critic's loss alone and return its metrics."""
 
     def without_critic(self) -> UpdateSteps:
-        """The same for the policy's loss alone."""
+        """Add the gradient of the policy's loss alone and return its metrics."""
 
 
 class Update(Part):
     """Base: takes the optimiser steps of one prepared rollout."""
 
     phases: ClassVar[int] = 1
-    """How many times over the steps of a rollout are taken."""
+    """Number of passes over the steps of a rollout."""
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
@@ -109,7 +112,7 @@ class TwoPhase(Update):
     reads = ("old_bt",)
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
-        """Take the steps of both phases; one without tokens of its phase is left out."""
+        """Take the steps of both phases; steps without tokens of their phase are left out."""
         low_bt = self.unlikely(prepared)
         for phase_bt in (low_bt, ~low_bt) if self.order == "low_first" else (~low_bt, low_bt):
             for step in learner.steps(prepared.replace(marks={**prepared.marks, PHASE: phase_bt})):
@@ -120,7 +123,7 @@ class TwoPhase(Update):
                     yield {**learner.take(only(step, keep_bt)), "unlikely_fraction": low / total}
 
     def unlikely(self, prepared: Batch) -> Tensor:
-        """[B,T] bool: tokens of the phase of low probability."""
+        """Return [B,T] bool: tokens of the phase of low probability."""
         old_bt, limit = prepared.need("old_bt", self.name), self.eta
         if self.by == "quantile":
             limit = float(old_bt[prepared.active_bt].exp().quantile(self.eta)) if prepared.active_bt.any() else 0.0
@@ -136,11 +139,11 @@ class TwoPhase(Update):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No token lies below 0."""
+        """Say that no token is unlikely if `eta` is 0."""
         return ["two_phase has no effect: eta is 0, so that no token is unlikely"] if self.eta == 0 else []
 
 
 def only(step: Batch, keep_bt: Tensor) -> Batch:
-    """Leave a weighted step the tokens of `keep_bt` ([B,T] bool) in every term of its loss, the denominators alone."""
+    """Restrict every loss term of a weighted step to the tokens `keep_bt` ([B,T] bool); denominators stay the same."""
     masked = {name: torch.where(keep_bt, step.need(name, "only"), 0) for name in ("weight_bt", "share_bt")}
     return step.replace(**masked)

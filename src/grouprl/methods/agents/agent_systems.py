@@ -1,4 +1,4 @@
-"""Losses of large agent-training systems: INTELLECT-2's two-sided clip, MaxRL, baselines that run along."""
+"""Losses of large agent-training systems: INTELLECT-2's two-sided clip, MaxRL, running baselines."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def intellect2(
     entropy_coef: NonNegative = 1e-4,
     max_rounds: Annotated[int, Field(ge=1)] = 10,
 ) -> Method:
-    """Compose GRPO with the two-sided clip; δ above 1 + ε is `clipped`'s dual."""
+    """Compose GRPO with the two-sided clip; a δ above 1 + ε is the dual clip of `clipped`."""
     entropy = (EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else ()
     return base.with_parts(
         filter=(MixedGroups(by="reward"),),

@@ -95,7 +95,7 @@ def arpo_branch(
     tokens: Count = 20,
     credit: Literal["soft", "hard"] = "soft",
 ) -> Method:
-    """Compose ARPO with branching: GRPO on episodes that branch at unsure turns."""
+    """Compose ARPO with branching: GRPO on episodes that branch at turns of high entropy."""
     branching = EntropyBranching(grow=grow, chance=chance, slope=slope, tokens=tokens)
     return loss.with_parts(augment=(branching,), advantage_transform=(SharedPrefix(),) if credit == "hard" else ())
 

@@ -246,7 +246,7 @@ def search_r2(
     form: str = AUTO,
     tokens: Tokens = None,
 ) -> Method:
-    """Compose Search-R2: GRPO over accepted or regenerated episodes and the reviews that decided."""
+    """Compose Search-R2: GRPO over accepted or regenerated episodes and the reviews that chose between them."""
     return base.with_parts(
         reward_transform=(OutcomeGatedProcess(coef=process),) if process > 0 else (),
         filter=(SourceApart(source="review"),),

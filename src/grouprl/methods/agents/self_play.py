@@ -105,7 +105,7 @@ def ssp(
     solver_start: Whole = 5,
     clip_high: Positive = 0.285,
 ) -> Method:
-    """Compose search self-play: the solver by problem, the proposer over its proposals."""
+    """Compose search self-play: the solver is judged within each problem, the proposer among its proposals."""
     return base.with_parts(
         advantage=RoleRelative(
             keys=("episode", proposer), scale=scale, eps=eps, alone=alone, whitened=(1,) if proposer == "batch" else ()
@@ -180,7 +180,6 @@ def ssp(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
-    renamed={"answers": "completions"},
 )
 def cpmobius(
     base: Method,

@@ -1,4 +1,4 @@
-"""Methods whose groups are single steps: Hi-Agent's planner and actor, StepGRPO's paid steps of reasoning."""
+"""Methods whose groups are single steps: Hi-Agent's planner and actor, StepGRPO's rewarded steps of reasoning."""
 
 from __future__ import annotations
 

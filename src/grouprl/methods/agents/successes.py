@@ -85,7 +85,7 @@ def arpo_replay(
     spread: Positive = 0.05,
     clip_high: Positive = 0.3,
 ) -> Method:
-    """Compose ARPO with replay: GRPO; a stored success takes the first place of a group that failed."""
+    """Compose ARPO with replay: GRPO in which a stored success replaces the first row of a failed group."""
     replay = SuccessReplay(capacity=capacity, success=success, failed=failed, spread=spread)
     return base.with_parts(augment=(replay,))
 

@@ -1,4 +1,4 @@
-"""Methods for teams: several agents act in one episode, each judged by what it is fairly compared with."""
+"""Methods for teams: several agents act in one episode, each compared with its own peers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def m_grpo(
     wrong: float = 0.1,
     clip_high: Positive = 0.28,
 ) -> Method:
-    """Compose M-GRPO: GRPO by prompt and agent over aligned calls, paid by the planner's outcome."""
+    """Compose M-GRPO: GRPO by prompt and agent over aligned calls, rewarded by the planner's outcome."""
     shape = (CalledReward(right=right, wrong=wrong),) if by_outcome else ()
     return loss.with_parts(
         reward_transform=shape,

@@ -98,7 +98,6 @@ TWO = "at least two completions per prompt"
     ),
     base="grpo",
     keeps=("clip_low",),
-    renamed={"step_answers": "step_completions"},
 )
 def thor(
     base: Method,
@@ -110,7 +109,7 @@ def thor(
     clip_high: Positive = 0.28,
     dual_clip: DualClip = 3.0,
 ) -> Method:
-    """Train on episodes and on steps that failed, each judged in groups of its kind."""
+    """Compose THOR: train on episodes and on failed steps, each judged in groups of its kind."""
     return base.with_parts(
         filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),

@@ -1,4 +1,4 @@
-"""Rewards of episodes that count under a condition: gates, frugality, second tries."""
+"""Rewards of episodes that depend on a condition: gates, frugality, second tries."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def g_ra(
     turn_weight: NonNegative = 1.0,
     outcome: Literal["rest", "correct"] = "rest",
 ) -> Method:
-    """Take GRPO on the outcome and, where that is good enough, the rewards of turns."""
+    """Compose G-RA: GRPO on the outcome and, if that is good enough, the rewards of turns."""
     return base.with_parts(
         reward_transform=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
         advantage=Relative("group", scale=scale, eps=eps),
@@ -177,7 +177,7 @@ def otc(
     smoothing: Positive = 4.0,
     alpha: Positive = 1.0,
 ) -> Method:
-    """Take GRPO on rewards that are multiplied by frugality."""
+    """Compose OTC: GRPO on rewards that are multiplied by frugality."""
     return base.with_parts(
         reward_transform=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
         advantage=Relative("group", scale=scale, eps=eps),
@@ -263,5 +263,5 @@ def ufo(
     lam: Share = 1.0,
     entropy_coef: NonNegative = 0.001,
 ) -> Method:
-    """Take PPO on rewards that fall with every try and with repetition."""
+    """Compose UFO: PPO on rewards that fall with every try and with repetition."""
     return base.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))

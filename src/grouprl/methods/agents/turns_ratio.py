@@ -139,5 +139,5 @@ def st_ppo(
     base: Method,
     least: Positive = 1.0,
 ) -> Method:
-    """Compose ST-PPO: Turn-PPO's loss, smaller steps where the clip leaves much out."""
+    """Compose ST-PPO: Turn-PPO's loss, with smaller steps when the clip leaves much out."""
     return base.with_parts(update=ClipBias(least=least))

@@ -1,8 +1,8 @@
-"""What single turns are paid, and by how much they count: progress, prompts, ends of turns, durations."""
+"""Rewards of single turns, and the weights of turns: progress, prompts, ends of turns, durations."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from grouprl.algorithms.advantage.turn_credit import NormalisedTurns
 from grouprl.algorithms.augment.papers.durations import ActionDurations
@@ -18,7 +18,6 @@ from grouprl.algorithms.reward_transform.papers.turn_rewards import (
 from grouprl.algorithms.token_weight.papers.duration import DurationWeight
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
-from grouprl.core.renamed import old_values
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, CRITIC, KL_NEED, kl_in_reward
@@ -100,9 +99,9 @@ def spa_rl(
     beta: NonNegative = 0.5,
     steps: Count = 20,
     ridge: Positive = 1e-3,
-    progress_at: Annotated[Literal["turn", "observation"], old_values(answer="observation")] = "turn",
+    progress_at: Literal["turn", "observation"] = "turn",
 ) -> Method:
-    """Take PPO on rewards that are redistributed over turns by a model of progress."""
+    """Compose SPA-RL: PPO on rewards that a model of progress redistributes over turns."""
     return base.with_parts(
         reward_transform=(ProgressReward(alpha=alpha, beta=beta), *kl_in_reward(kl_coef, kl_estimator)),
         pretrain=(ProgressModel(steps=steps, ridge=ridge, at=progress_at),),
@@ -170,7 +169,9 @@ def multi_turn_ppo(
     lam: Share = 1.0,
     kl_coef: NonNegative = 0.01,
 ) -> Method:
-    """Take PPO with rewards where turns end; `most` scales dense rewards so that they sum to at most 1."""
+    """Compose multi-turn PPO: rewards at the ends of turns; `most` scales dense rewards so that they
+    sum to at most 1.
+    """
     scaled = () if most is None else (DenseTurns(most=most),)
     return base.with_parts(reward_transform=(*scaled, RewardAtTurnEnd(), *kl_in_reward(kl_coef, kl_estimator)))
 
@@ -229,7 +230,6 @@ def multi_turn_ppo(
     ),
     base="grpo",
     keeps=CLIPS,
-    renamed={"asked_right": "question_right"},
 )
 def promed(
     base: Method,
@@ -240,7 +240,9 @@ def promed(
     together: bool = False,
     scale: Scale = "none",
 ) -> Method:
-    """Reward questions for information and diagnosis, the answer for the diagnosis, each turn by itself."""
+    """Compose ProMed: questions earn their information and the diagnosis, the last turn the diagnosis,
+    each by itself.
+    """
     paid = ProactiveRewards(information=information, question_right=question_right, answered_right=answered_right)
     return base.with_parts(
         reward_transform=(paid,),
@@ -296,5 +298,5 @@ def promed(
 def duration_aware(
     base: Method,
 ) -> Method:
-    """Take PPO with the loss of each turn weighted by its action's duration."""
+    """Compose PPO with the loss of each turn weighted by its action's duration."""
     return base.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))

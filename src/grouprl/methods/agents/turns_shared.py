@@ -1,4 +1,4 @@
-"""Credit for turns from comparing them: information gained, shared steps, certainty."""
+"""Credit for turns by comparing them: information gained, shared steps, certainty."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ BELIEFS = {
         [-1.6094379124341003, -1.6094379124341003, -1.2039728043259361],
     ],
 }
-"""Two episodes of three turns before which the correct completion has the probability 0.2, 0.3, 0.6 and 0.2, 0.2,
-0.3."""
+"""Two episodes of three turns; before these the correct answer has the probabilities 0.2, 0.3, 0.6 and
+0.2, 0.2, 0.3.
+"""
 
 
 @entry(
@@ -114,7 +115,7 @@ def igpo(
     together: bool = False,
     gamma: Share = 1.0,
 ) -> Method:
-    """Pay turns for the information they gain, normalise in the group, accumulate."""
+    """Compose IGPO: rewards of turns for the information they gain, normalised in the group and accumulated."""
     return base.with_parts(
         reward_transform=(InformationGain(weight=gain_weight, measure=measure),),
         advantage=NormalisedTurns(together=together, gamma=gamma, scale=scale, eps=eps),
@@ -191,7 +192,7 @@ def salt(
     eps: NonNegative,
     window: Annotated[int, Field(ge=0)] = 0,
 ) -> Method:
-    """Take GRPO's advantages and average those of shared steps."""
+    """Compose SALT: GRPO's advantages, averaged over shared steps."""
     return base.with_parts(
         advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(SharedSteps(window=window),),
@@ -261,7 +262,7 @@ def empg(
     zeta: NonNegative = 0.05,
     center: bool = True,
 ) -> Method:
-    """Take GRPO's advantages and modulate them by the entropy of turns."""
+    """Compose EMPG: GRPO's advantages, modulated by the entropy of turns."""
     return base.with_parts(
         advantage=Relative("group", scale=scale, eps=eps),
         advantage_transform=(EntropyModulated(k1=k1, k2=k2, zeta=zeta, center=center),),

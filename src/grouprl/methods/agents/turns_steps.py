@@ -1,4 +1,4 @@
-"""Steps of one number compared across episodes: UI-S1, Rank-GRPO."""
+"""Steps compared with those of the same number across episodes: UI-S1, Rank-GRPO."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def ui_s1(
     omega: NonNegative = 1.0,
     gamma: Share = 0.5,
 ) -> Method:
-    """Judge episodes by their group and steps by the steps of the same number, credit cut at mismatches."""
+    """Judge episodes by their group and steps by steps of the same number; credit stops at mismatches."""
     return base.with_parts(
         advantage=TurnRelative(key="turn", episode=episode, omega=omega, gamma=gamma, scale=scale, eps=eps, reset=True),
         aggregate=TokenMean(),
@@ -176,7 +176,7 @@ def rank_grpo(
     scale: Scale,
     eps: NonNegative = 1e-4,
 ) -> Method:
-    """Judge each rank of a list by the discounted hits from it on, with one ratio per item."""
+    """Judge each rank of a list by the discounted hits from there on, with one ratio per item."""
     return base.with_parts(
         reward_transform=(RankDiscount(),),
         advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),

@@ -99,7 +99,7 @@ def ppo(
     """Compose PPO for language models.
 
     Token mean of the clipped loss with GAE advantages, whitened over the batch, and a clipped value loss. KL in the
-    reward and entropy bonus are off, as the paper's clip variant for continuous control has them.
+    reward and entropy bonus are off, as in the paper's clip variant for continuous control.
     """
     penalty = (MissingEOS(penalty=missing_eos_penalty),) if missing_eos_penalty > 0 else ()
     return Method(

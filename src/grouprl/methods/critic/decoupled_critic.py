@@ -1,4 +1,4 @@
-"""PPO for long completions: a critic fitted to whole outcomes, advantages with a λ of their own (VC-PPO, VAPO)."""
+"""PPO for long completions: a critic fitted to whole outcomes, with a separate λ for advantages (VC-PPO, VAPO)."""
 
 from __future__ import annotations
 

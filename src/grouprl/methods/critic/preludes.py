@@ -235,7 +235,7 @@ def rto(
     """Compose RTO.
 
     A copy of the policy learns by DPO from pairs of completions, then rewards each token by its log-ratio to the
-    reference; PPO does the rest.
+    reference; PPO trains the policy on these rewards.
     """
     model = PreferenceModel(steps=pretraining_steps, lr=pretraining_lr, beta=dpo_beta, chosen=chosen)
     limit = () if reward_limit is None else (RewardClip(limit=reward_limit),)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from grouprl.algorithms.method import Method
 from grouprl.methods.card import Card
-from grouprl.methods.registry import Renamed, entry
+from grouprl.methods.registry import entry
 
 Core = Callable[..., Method]
 
@@ -19,14 +19,12 @@ def dialect(
     card: Card,
     switches: Core,
     sources: Mapping[str, str],
-    *,
-    renamed: Mapping[str, str | Renamed] | None = None,
 ) -> Callable[[Core], Core]:
     """Register the decorated function as entry `name`, with the settings of `switches` besides its own.
 
     `switches(method, **settings)` turns the parts on; `sources` says where its defaults come from. A setting that both
-    have is passed to both, with the decorated function's default. A dialect that builds on another is an `entry` with
-    that one as its base.
+    functions have is passed to both, with the decorated function's default. A dialect that builds on another is an
+    `entry` with that one as its base.
     """
 
     def register(core: Core) -> Core:
@@ -46,6 +44,6 @@ def dialect(
         compose.__annotations__ = {**types, "return": Method}
         compose.__module__, compose.__name__, compose.__doc__ = core.__module__, core.__name__, core.__doc__
         told = {key: card.defaults.get(key, sources.get(key, "")) for key in {**own, **whole}}
-        return entry(name, replace(card, defaults=told), renamed)(compose)
+        return entry(name, replace(card, defaults=told))(compose)
 
     return register

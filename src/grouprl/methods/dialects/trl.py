@@ -1,13 +1,12 @@
-"""Dialects of TRL: what Hugging Face's trainers compute under a famous name, from the same parts.
+"""Dialects of TRL: losses of Hugging Face's trainers under well-known names, from the same parts.
 
-One rule decides the numbers: ask the library for the method by the name it has there and leave every other option at
-its default. Where the library has no name for a method, its own published recipe is followed, and the card says so.
+One rule decides the numbers: select the method in the library by its name there, and leave every other option at its
+default. If the library has no name for a method, its published recipe is followed, and the card says so.
 `tests/parity/test_trl.py` runs TRL 1.16.0's own trainers against these entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -28,17 +27,12 @@ from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Reduction
 from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.registry import Renamed, entry
+from grouprl.methods.registry import entry
 from grouprl.methods.settings import ClipLow
 
 Level = Literal["token", "sequence"]
 ScaleRewards = Literal["group", "batch", "none"]
 Delta = Annotated[float, Field(gt=1)] | None
-OLD_NAMES: Mapping[str, str | Renamed] = {
-    "clip_low": Renamed("epsilon", implies={"epsilon_high": 0.2}),
-    "clip_high": "epsilon_high",
-    "scale": Renamed("scale_rewards", {"sample_std": "group", "none": "none"}),
-}
 SWITCHES = {
     "scale_rewards": "GRPOConfig.scale_rewards",
     "importance_sampling_level": "GRPOConfig.importance_sampling_level",
@@ -52,13 +46,13 @@ SWITCHES = {
     "epsilon_high": "GRPOConfig.epsilon_high: None takes epsilon",
     "delta": "GRPOConfig.delta: None, no bound on the free branch",
 }
-"""Where the defaults of the settings come from that TRL's trainer has for every loss."""
+"""Origins of the defaults of settings that TRL's trainer has for every loss."""
 
 FOR_EVERY_LOSS = (
     *("scale_rewards", "importance_sampling_level", "beta", "use_bias_correction_kl", "entropy_coef"),
     *("top_entropy_quantile", "off_policy_mask_threshold", "mask_truncated_completions"),
 )
-"""The settings of `grpo@trl` that are no clip: an entry with another objective keeps these."""
+"""Settings of `grpo@trl` other than the clip: an entry with another objective keeps these."""
 
 SOURCE = "TRL 1.16.0, GRPOTrainer._compute_loss and _generate_and_score_completions, run against this entry"
 SOURCE_RLOO = "TRL 1.16.0, RLOOTrainer._compute_loss and _generate_and_score_completions, run against this entry"
@@ -82,7 +76,9 @@ ADVANTAGE = [1.49970006, -0.49990002, -0.49990002, -0.49990002]
 
 
 def advantage(scale_rewards: ScaleRewards = "group") -> Relative:
-    """Return the advantage that GRPOTrainer computes: the group's mean off, the spread of group or batch under it."""
+    """Return the advantage that GRPOTrainer computes: the reward minus the group's mean, divided by the spread of group
+    or batch.
+    """
     if scale_rewards == "none":
         return Relative("group", center="mean", scale="none", eps=1e-4)
     key = "batch" if scale_rewards == "batch" else None
@@ -90,7 +86,7 @@ def advantage(scale_rewards: ScaleRewards = "group") -> Relative:
 
 
 def clipped(epsilon: float, epsilon_high: float | None, level: Level, delta: float | None = None) -> Clipped:
-    """Return TRL's clip. InputError where `delta` does not lie above the clip, as TRL documents it."""
+    """Return TRL's clip. Raises InputError unless `delta` is above the clip, as TRL documents it."""
     high = epsilon if epsilon_high is None else epsilon_high
     if delta is not None and delta <= 1 + high:
         raise InputError(
@@ -113,7 +109,7 @@ def switches(
     off_policy_mask_threshold: Positive | None = None,
     mask_truncated_completions: bool = False,
 ) -> Method:
-    """Set what GRPOTrainer has for every loss: the spread, the KL, the entropy bonus, and what leaves the loss."""
+    """Set what GRPOTrainer has for every loss: the spread, the KL, the entropy bonus, and masks."""
     kl = KLLoss(
         coef=beta,
         estimator="weighted_k3" if use_bias_correction_kl else "k3",
@@ -155,7 +151,6 @@ def switches(
     ),
     switches,
     SWITCHES,
-    renamed=OLD_NAMES,
 )
 def grpo_trl(
     epsilon: ClipLow = 0.2,
@@ -195,7 +190,6 @@ def grpo_trl(
             )
         ],
     ),
-    renamed=OLD_NAMES,
     base="grpo@trl",
 )
 def dr_grpo_trl(base: Method) -> Method:
@@ -223,7 +217,6 @@ def dr_grpo_trl(base: Method) -> Method:
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.299940012, 0.099980004))],
     ),
-    renamed={k: v for k, v in OLD_NAMES.items() if k != "scale"},
     base="grpo@trl",
 )
 def dapo_trl(base: Method) -> Method:
@@ -260,7 +253,6 @@ def dapo_trl(base: Method) -> Method:
             )
         ],
     ),
-    renamed={"clip_low": "epsilon", "clip_high": "epsilon_high"},
     base="grpo@trl",
 )
 def gspo_trl(
@@ -299,7 +291,6 @@ def gspo_trl(
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.0599880024, 0.0199960008))],
     ),
-    renamed={"cap": "epsilon_high"},
     base="grpo@trl",
     keeps=("epsilon_high", *FOR_EVERY_LOSS),
 )
@@ -352,11 +343,6 @@ def cispo_trl(
             )
         ],
     ),
-    renamed={
-        "clip_low": Renamed("epsilon", implies={"epsilon_high": 0.2}),
-        "clip_high": "epsilon_high",
-        "kl_coef": "beta",
-    },
 )
 def rloo_trl(
     epsilon: ClipLow = 0.2,

@@ -158,7 +158,7 @@ def vespo_trl(
 
 
 def gmpo_switches(method: Method, *, scale_rewards: trl.ScaleRewards = "group", beta: NonNegative = 0.0) -> Method:
-    """Set what GMPOTrainer reads of GRPOTrainer's settings; its KL is never weighted by the ratio."""
+    """Set those of GRPOTrainer's settings that GMPOTrainer reads; its KL is never weighted by the ratio."""
     return trl.switches(method, scale_rewards=scale_rewards, beta=beta, use_bias_correction_kl=False)
 
 

@@ -1,7 +1,7 @@
-"""Dialects of verl: what its advantage estimators and policy losses compute under a famous name, from the same parts.
+"""Dialects of verl: its advantage estimators and policy losses under well-known names, from the same parts.
 
-One rule decides the numbers: ask the library for the method by the name it has there and leave every other option at
-its default. Where the library has no name for a method, its own published recipe is followed, and the card says so.
+One rule decides the numbers: select the method in the library by its name there, and leave every other option at its
+default. If the library has no name for a method, its published recipe is followed, and the card says so.
 `tests/parity/test_verl.py` runs verl 0.9.1's own functions against these entries.
 """
 
@@ -34,7 +34,7 @@ from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
-from grouprl.methods.registry import Renamed, entry
+from grouprl.methods.registry import entry
 from grouprl.methods.settings import ClipLow
 
 DualOn = Annotated[float, Field(gt=1)]
@@ -44,11 +44,6 @@ KLControl = Literal["fixed", "adaptive"]
 KLType = Literal[
     "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"
 ]
-OLD_NAMES: Mapping[str, str | Renamed] = {
-    "clip_low": "clip_ratio_low",
-    "clip_high": "clip_ratio_high",
-    "dual": "clip_ratio_c",
-}
 SWITCHES = {
     "loss_agg_mode": "ActorConfig.loss_agg_mode",
     "loss_scale_factor": "ActorConfig.loss_scale_factor: None takes the longest allowed completion",
@@ -67,15 +62,15 @@ SWITCHES = {
     "clip_ratio_c": "ActorConfig.clip_ratio_c",
     "norm_adv_by_std_in_grpo": "AlgoConfig.norm_adv_by_std_in_grpo",
 }
-"""Where the defaults of the settings come from that verl has for every loss."""
+"""Origins of the defaults of settings that verl has for every loss."""
 CLIPS = ("clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
-"""The settings of the clip of `grpo@verl`."""
+"""Settings of the clip of `grpo@verl`."""
 IN_REWARD = ("use_kl_in_reward", "kl_coef", "kl_penalty", "kl_ctrl", "target_kl", "horizon")
 FOR_EVERY_LOSS = (
     *("loss_agg_mode", "loss_scale_factor", "entropy_coeff", "use_kl_loss", "kl_loss_coef", "kl_loss_type"),
     *IN_REWARD,
 )
-"""The settings of `grpo@verl` that verl has whatever the advantage and the loss."""
+"""Settings of `grpo@verl` that verl has for every advantage and loss."""
 _MEANS: Mapping[str, OwnAggregate] = {
     "token-mean": "token_mean",
     "token-sum": "token_sum",
@@ -103,7 +98,7 @@ def advantage(norm_adv_by_std_in_grpo: bool = True) -> Relative:
 
 
 def aggregate(loss_agg_mode: AggMode, loss_scale_factor: int | None) -> Aggregate:
-    """Return verl's way of adding up."""
+    """Return verl's aggregation."""
     made: dict[str, Aggregate] = {
         "token-mean": TokenMean(),
         "token-sum": TokenSum(),
@@ -115,14 +110,14 @@ def aggregate(loss_agg_mode: AggMode, loss_scale_factor: int | None) -> Aggregat
 
 
 def estimator(name: KLType | KLPenalty) -> Estimator:
-    """Return our name of verl's KL estimator."""
+    """Return grouprl's name of verl's KL estimator."""
     base, plus = name.removesuffix("+"), "+" if name.endswith("+") else ""
     ours = _ESTIMATORS.get(base, base)
     return cast(Estimator, ours if ours == "k2" else ours + plus)
 
 
 def kl_loss(coef: float, kl_loss_type: KLType, own: OwnAggregate = None) -> KLLoss:
-    """Return verl's KL loss term: k3 is held at 20 nats and below 10, the others are free."""
+    """Return verl's KL loss term: k3 is limited to log-ratios of 20 nats and values of 10, the others are not."""
     which = estimator(kl_loss_type)
     bounded = which.startswith("k3")
     return KLLoss(
@@ -150,7 +145,7 @@ def switches(
     target_kl: Positive = 0.1,
     horizon: Annotated[int, Field(ge=1)] = 10_000,
 ) -> Method:
-    """Set what verl has for every loss: how it adds up, entropy, KL in the loss, KL in the reward."""
+    """Set what verl has for every loss: aggregation, entropy, KL in the loss, KL in the reward."""
     made = aggregate(loss_agg_mode, loss_scale_factor)
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, None)
     in_reward = _in_reward(use_kl_in_reward, kl_coef, kl_penalty, kl_ctrl, target_kl, horizon)
@@ -173,7 +168,7 @@ def switches_apart(
     target_kl: Positive = 0.1,
     horizon: Annotated[int, Field(ge=1)] = 10_000,
 ) -> Method:
-    """Set the same where the policy loss has a mean of its own and loss_agg_mode decides for entropy and KL alone."""
+    """Set the same for a policy loss with its own mean, where loss_agg_mode applies to entropy and KL alone."""
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, _MEANS[loss_agg_mode])
     in_reward = _in_reward(use_kl_in_reward, kl_coef, kl_penalty, kl_ctrl, target_kl, horizon)
     shape = (*method.reward_transform, *in_reward)
@@ -229,7 +224,6 @@ def _in_reward(
     ),
     switches,
     SWITCHES,
-    renamed=OLD_NAMES,
 )
 def grpo_verl(
     clip_ratio_low: ClipLow = 0.2,
@@ -264,7 +258,6 @@ def grpo_verl(
             )
         ],
     ),
-    renamed=OLD_NAMES,
     base="grpo@verl",
 )
 def dr_grpo_verl(
@@ -316,7 +309,6 @@ def dr_grpo_verl(
             )
         ],
     ),
-    renamed={**OLD_NAMES, "max_rounds": "max_num_gen_batches"},
     base="grpo@verl",
 )
 def dapo_verl(
@@ -359,7 +351,6 @@ def dapo_verl(
             )
         ],
     ),
-    renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
     base="grpo@verl",
     keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
@@ -391,7 +382,6 @@ def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Me
             )
         ],
     ),
-    renamed={"clip_low": "clip_ratio_low", "clip_high": "clip_ratio_high"},
     base="grpo@verl",
     keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
@@ -428,7 +418,6 @@ def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> M
             )
         ],
     ),
-    renamed=OLD_NAMES,
     base="grpo@verl",
     keeps=(*CLIPS, *FOR_EVERY_LOSS),
 )

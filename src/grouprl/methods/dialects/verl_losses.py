@@ -463,7 +463,7 @@ def gdpo_verl(
     keys, weights = gdpo_reward_keys or [], gdpo_reward_weights
     if weights is not None and len(weights) != len(keys):
         raise InputError(
-            f"{len(weights)} gdpo_reward_weights for {len(keys)} gdpo_reward_keys", "each key has one weight"
+            f"{len(weights)} gdpo_reward_weights for {len(keys)} gdpo_reward_keys", "each key needs one weight"
         )
     scale: Literal["sample_std", "none"] = "sample_std" if norm_adv_by_std_in_grpo else "none"
     named = dict(zip(keys, weights or [1.0] * len(keys), strict=True))

@@ -1,4 +1,6 @@
-"""Judged by agreement: between completions of a group (COPO, SEED-GRPO), or of the policy with itself (Intuitor)."""
+"""Credit for agreement: between the completions of a group (COPO, SEED-GRPO), or of the policy with
+itself (Intuitor).
+"""
 
 from __future__ import annotations
 

@@ -112,8 +112,8 @@ def grpo(
 ) -> Method:
     """Compose GRPO with outcome supervision.
 
-    L = -mean_i mean_t min(ρA, clip(ρ)A) + β·KL with A = (R - mean_g)/(std_g + eps). The paper's β is 0.04; here the
-    KL is off unless asked for.
+    L = -mean_i mean_t min(ρA, clip(ρ)A) + β·KL with A = (R - mean_g)/(std_g + eps). The paper's β is 0.04; here the KL
+    is off by default.
     """
     return Method(
         advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
@@ -262,7 +262,7 @@ def dapo(
 
     Token mean of min(ρA, clip(ρ, 0.8, 1.28)A) over mixed groups, rewards lowered for completions that reach into the
     last `overlong_buffer` (a fraction of the limit, or tokens). `overlong_filter` leaves truncated completions out of
-    the loss. The paper's formula averages within groups; its code and this over the whole step.
+    the loss. The paper's formula averages within groups; its code and this entry average over the whole step.
     """
     return base.with_parts(
         reward_transform=(SoftOverlong(buffer=overlong_buffer, penalty=overlong_penalty),),

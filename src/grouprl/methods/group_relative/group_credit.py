@@ -1,4 +1,4 @@
-"""What a group's rewards are compared with: component by component, the second best, a baseline for each position."""
+"""Other comparisons of a group's rewards: by component, with the second best, with a baseline for each position."""
 
 from __future__ import annotations
 

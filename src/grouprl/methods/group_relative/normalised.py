@@ -192,8 +192,8 @@ def stable_reinforce(
 ) -> Method:
     """Compose StableReinforce.
 
-    REINFORCE++ averaged completion by completion, the log-ratio held in ±log 1000 before PPO's clip, advantages beyond
-    three standard deviations dropped; the KL in the reward is off by default.
+    REINFORCE++ averaged completion by completion, the log-ratio clamped to ±log 1000 before PPO's clip, advantages
+    beyond three standard deviations dropped; the KL in the reward is off by default.
     """
     return Method(
         reward_transform=kl_in_reward(kl_coef, kl_estimator),

@@ -132,8 +132,8 @@ def share_grpo(
 ) -> Method:
     """Compose Share-GRPO.
 
-    Each completion is a row under every variant's prompt, with log-probs of that prompt; all get the advantage among
-    all variants' completions, rows under the completion's own prompt also that among its variant's, as in the paper.
+    Each completion is a row under every variant's prompt, with log-probs of that prompt; all get their advantage among
+    all variants' completions, and rows under the completion's own prompt add that among its variant's, as in the paper.
     """
     shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
     return base.with_parts(advantage=shared, allocation=Variants(limit=variants), augment=(CrossPairs(),))

@@ -1,4 +1,4 @@
-"""Regression on given targets: advantages, standardised rewards or optimal values that log-ratios are fitted to."""
+"""Regression of log-ratios on given targets: advantages, standardised rewards or optimal values."""
 
 from __future__ import annotations
 
@@ -162,7 +162,6 @@ def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> M
         ],
         recommended={"learning_rate": 1e-6, "batch": 256, "group": 1},
     ),
-    renamed={"answers": "completions"},
 )
 def a_star_po(
     value: Literal["initial", "group"] = "initial",

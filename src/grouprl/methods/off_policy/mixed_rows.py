@@ -1,5 +1,4 @@
-"""Methods that train on more than the completions sampled for a step: old ones, the initial policy's,
-demonstrations."""
+"""Methods that train on more than a step's fresh completions: on old ones, the initial policy's, or demonstrations."""
 
 from __future__ import annotations
 
@@ -219,8 +218,9 @@ def dph_rl(
 ) -> Method:
     """Compose DPH-RL.
 
-    Before training the initial policy completes every prompt `presamples` times. Those it solved give one correct
-    completion each, on which η·f(π/π_0) acts; the others are sampled and give GRPO. Each pool is averaged apart.
+    Before training the initial policy completes every prompt `presamples` times. Prompts that it solved give one
+    correct completion each, with the loss η·f(π/π_0); the others are sampled and trained by GRPO. Each pool is averaged
+    separately.
     """
     return base.with_parts(
         filter=(SourceApart(source="reference"),),

@@ -72,7 +72,7 @@ def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
     """Compose GVPO.
 
     Half the sample variance, in each group, of β·log(π/π_anchor)(y) - R. Its optimum is π_anchor·exp(R/β)/Z whatever
-    the completions were sampled from.
+    policy the completions were sampled from.
     """
     return Method(
         advantage=Relative("group", center="mean", scale="none"),

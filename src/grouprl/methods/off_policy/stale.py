@@ -126,7 +126,8 @@ def decoupled_ppo(
     beyond: Beyond = "mask",
     proximal: Proximal = "recomputed",
 ) -> Method:
-    """Compose decoupled PPO on group advantages: the clip around π_prox, the behaviour weight π_prox/π_b held by `cap`.
+    """Compose decoupled PPO on group advantages: the clip around π_prox, the behaviour weight π_prox/π_b limited by
+    `cap`.
 
     `proximal` "interpolated" spares the forward pass that computes π_prox.
     """
@@ -149,7 +150,7 @@ def _behaviour(cap: float | None, beyond: Beyond) -> MaskedImportance | Truncate
 
 
 FREE = 1e9
-"""A cap that no weight reaches: exponents are held within ±20."""
+"""A cap that no weight reaches: exponents are within ±20."""
 
 
 @entry(
@@ -258,7 +259,6 @@ def m2po(base: Method, threshold: Positive = 0.04) -> Method:
             ),
         ],
     ),
-    renamed={"low": "clip_low", "high": "clip_high"},
 )
 def dppo_mask(clip_low: Moved = 0.2, clip_high: Moved = 0.2, pull: NonNegative = 1e-3, alone: Alone = "zero") -> Method:
     """Compose prime-rl's default loss: the probability mask, and `pull`·(log ρ)² on all tokens."""

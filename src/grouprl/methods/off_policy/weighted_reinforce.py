@@ -1,4 +1,4 @@
-"""REINFORCE for completions of an older policy: which tokens and completions act (REC, AsymRE, RED, OPMD)."""
+"""REINFORCE for completions of an older policy, on some tokens and completions only (REC, AsymRE, RED, OPMD)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALONE_DIFFERS = "A group of one gets advantage 0; the authors' code gives it its
 
 
 def advantage(alone: Alone) -> Relative:
-    """Return R - mean_g R, which the whole family starts from."""
+    """Return R - mean_g R, the starting point of the whole family."""
     return Relative("group", center="mean", scale="none", alone=alone)
 
 
@@ -97,7 +97,6 @@ def advantage(alone: Alone) -> Relative:
         ],
         recommended={"group": 8, "learning_rate": 1e-6, "sync_interval": 20},
     ),
-    renamed={"low": "clip_low", "high": "clip_high"},
     base="grpo",
     keeps=CLIPS,
 )
@@ -128,7 +127,7 @@ def rec(
 
 
 def _k2(coef: float) -> tuple[KLLoss, ...]:
-    """coef·d² to the old policy; the estimator k2 is d²/2."""
+    """Return coef·d² to the old policy; the estimator k2 is d²/2."""
     return (KLLoss(coef=2 * coef, estimator="k2", anchor="old"),) if coef > 0 else ()
 
 
@@ -264,7 +263,7 @@ def red_weight(temperature: Positive = 1.0, region: Region = "none", alone: Alon
     ),
 )
 def asymre(delta: float = -0.1, alone: Alone = "zero") -> Method:
-    """Compose AsymRE: token mean of -(R - mean_g R - δ)·log π; with δ < 0 also a group without spread is imitated."""
+    """Compose AsymRE: token mean of -(R - mean_g R - δ)·log π; with δ < 0 a group without spread is imitated, too."""
     return Method(
         advantage=advantage(alone),
         advantage_transform=(Shift(amount=-delta),) if delta else (),

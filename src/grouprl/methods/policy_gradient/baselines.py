@@ -1,4 +1,4 @@
-"""Plain policy gradients that differ in what a reward is compared with: RLOO, ReMax, OPO, GPG."""
+"""Plain policy gradients that differ in the baseline of a reward: RLOO, ReMax, OPO, GPG."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ K1 = "k1 in the reward, as in the paper"
 def rloo(base: Method, alone: Alone = "zero") -> Method:
     """Compose RLOO.
 
-    L = -mean_i A_i Σ_t log π(y_t), A_i = R_i - mean of the others; the KL to the reference sits in R (off by default,
-    0.03 in the paper).
+    L = -mean_i A_i Σ_t log π(y_t), A_i = R_i - mean of the others; the KL to the reference is part of R (off by
+    default, 0.03 in the paper).
     """
     return base.with_parts(advantage=Relative("group", center="leave_one_out", scale="none", alone=alone))
 

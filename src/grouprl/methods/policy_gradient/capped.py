@@ -68,7 +68,6 @@ Floor = Annotated[float, Field(ge=0)] | None
             "(TRL's and ms-swift's fallback, which scales every on-policy token by 0.2)."
         ],
     ),
-    renamed={"low": "floor", "high": "cap"},
     base="grpo",
     keeps=GROUP,
 )
@@ -234,7 +233,6 @@ def dispo(
         ],
         recommended={"group": 16, "prompts": 48, "reward": "+1 / -1", "logits": "float32"},
     ),
-    renamed={"high": "cap"},
     base="grpo",
     keeps=("eps", "alone"),
 )

@@ -1,4 +1,4 @@
-"""Learning from chosen completions: SFT, rejection sampling (RAFT) and what lies between it and REINFORCE."""
+"""Learning from chosen completions: SFT, rejection sampling (RAFT) and methods between it and REINFORCE."""
 
 from __future__ import annotations
 

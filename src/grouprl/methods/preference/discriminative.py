@@ -1,4 +1,4 @@
-"""Correct completions told from wrong ones: likelihoods and classifiers in place of an advantage."""
+"""Methods that separate correct completions from wrong ones: likelihoods and classifiers in place of an advantage."""
 
 from __future__ import annotations
 

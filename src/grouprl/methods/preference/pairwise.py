@@ -89,8 +89,8 @@ TWO = "at least two completions per prompt"
 def p3o(base: Method, clip_low: float, clip_high: float, clip: Literal["separate", "joint"] = "separate") -> Method:
     """Compose P3O.
 
-    Mean over pairs of -½·w_1 w_2 (R_1 - R_2)(log π(y_1) - log π(y_2)) with detached weights. Version 2 (`joint`) judges
-    the ratio of the two ratios and drops both halves; it reads `clip_high` alone.
+    Mean over pairs of -½·w_1 w_2 (R_1 - R_2)(log π(y_1) - log π(y_2)) with detached weights. Version 2 (`joint`) checks
+    the ratio of the two ratios and drops both halves; it uses only `clip_high`.
     """
     return base.with_parts(
         advantage=RawReward(),

@@ -1,5 +1,4 @@
-"""Methods that choose which prompts are sampled and how often; what is done with the completions is GRPO's or
-RAFT's."""
+"""Methods that choose which prompts are sampled and how often; the loss is GRPO's or RAFT's."""
 
 from __future__ import annotations
 
@@ -177,7 +176,6 @@ def dump(
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP),
-    renamed={"asked_decay": "sampled_decay"},
 )
 def vade(
     base: Method,
@@ -228,7 +226,7 @@ def knapsack_rl(
     high: Count = 128,
     smoothing: NonNegative = 1.0,
 ) -> Method:
-    """Compose Knapsack RL: GRPO on groups whose sizes are chosen so that most of them teach something."""
+    """Compose Knapsack RL: GRPO on groups whose sizes are chosen so that most of them give a gradient."""
     return base.with_parts(allocation=Knapsack(low=low, high=high, smoothing=smoothing))
 
 
@@ -297,7 +295,7 @@ def gvm_raft(
     skip_above: Share = 1.0,
     skip_below: NonNegative = 0.0,
 ) -> Method:
-    """Compose GVM-RAFT++: RAFT++ (or GRPO, `trains`) on groups whose sizes make the gradient's variance least."""
+    """Compose GVM-RAFT++: RAFT++ (or GRPO, by `trains`) on groups whose sizes minimise the gradient's variance."""
     if trains == "raft":
         base = base.with_parts(advantage=RawReward(positive_only=True), aggregate=TokenMean())
     allocation = GradientVariance(

@@ -1,5 +1,4 @@
-"""Methods whose steps hold rows besides the groups: good completions at another temperature, verdicts on
-completions."""
+"""Methods whose steps hold rows besides the groups: completions at another temperature, verdicts on completions."""
 
 from __future__ import annotations
 

@@ -255,8 +255,8 @@ def dots(
 ) -> Method:
     """Compose DOTS with rollout replay.
 
-    Prompts predicted to be half solved; half of the groups are recent ones. GRPO's loss, whose ratio is that to the
-    log-probs under which a completion was sampled.
+    Half of the groups are new, for prompts that are predicted to be half solved; the others are recent ones. GRPO's
+    loss, whose ratio is that to the log-probs under which a completion was sampled.
     """
     return base.with_parts(
         objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
@@ -328,8 +328,8 @@ def skywork_r1v2(
 ) -> Method:
     """Compose the GRPO half of Skywork R1V2.
 
-    PPO's clip against the log-probs of then; replayed completions keep the advantage that they had in their own group.
-    The paper's MPO half is not part of it.
+    PPO's clip against the log-probs at the time of sampling; replayed completions keep the advantage that they had in
+    their own group. The paper's MPO half is not part of it.
     """
     return base.with_parts(
         filter=(ReplayApart(),),

@@ -1,4 +1,4 @@
-"""Groups that get help: demonstrations and hints for prompts that the policy cannot completion."""
+"""Help for groups: demonstrations and hints for prompts that the policy cannot solve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from grouprl.algorithms.augment.papers.rounds import UncertaintyRounds
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reward_transform.papers.demonstration import AsymmetricReward, DemonstrationReward
 from grouprl.core.numbers import NonNegative, Positive
-from grouprl.core.renamed import old_values
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ALONE, CLIP, CLIPS, EPS, GROUP, KL, KL_ESTIMATOR, KL_NEED
@@ -174,7 +173,7 @@ def scaf_grpo(
     train_on: Literal["hinted", "original", "both"] = "hinted",
     hint_start: StartShare = 0.0,
 ) -> Method:
-    """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may stand for a failed one."""
+    """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may replace a failed one."""
     return base.with_parts(augment=(RowHint(train_on=train_on, start=hint_start),))
 
 
@@ -219,10 +218,10 @@ def scaf_grpo(
 def ghpo(
     base: Method,
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
-    place: Annotated[Literal["prompt", "completion"], old_values(answer="completion")] = "prompt",
+    place: Literal["prompt", "completion"] = "prompt",
     hint_start: StartShare = 0.0,
 ) -> Method:
-    """Compose GHPO: GRPO on groups that were sampled again with part of the solution where all had failed."""
+    """Compose GHPO: GRPO on groups that were sampled again with part of the solution if all completions had failed."""
     return base.with_parts(augment=(GroupHints(levels=levels, place=place, start=hint_start),))
 
 
@@ -296,7 +295,8 @@ def xrpo(
     """Compose XRPO.
 
     Further completions go to the prompts whose mean reward is least certain; the advantages of right, unlikely
-    completions are raised by up to a half. A prompt that all failed is sampled again behind similar solved ones.
+    completions are raised by up to a half. A prompt without a right completion is sampled again after similar solved
+    ones.
     """
     handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
     novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()

@@ -1,5 +1,6 @@
-"""Sample many completions, update on few: the choice is made before or after the completions are judged (PODS,
-CPPO)."""
+"""Methods that sample many completions and update on few, chosen before or after advantages are
+computed (PODS, CPPO).
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def cppo(
 ) -> Method:
     """Compose CPPO.
 
-    GRPO whose group statistics are of all completions, trained on the floor(G(1 - rate)) completions of largest |A| per
+    GRPO whose group statistics use all completions, trained on the floor(G(1 - rate)) completions of largest |A| per
     prompt, as in the paper; its KL of 0.04 is off by default.
     """
     return base.with_parts(

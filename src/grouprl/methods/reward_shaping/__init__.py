@@ -1,1 +1,1 @@
-"""Rewards that know of length, budgets and formats."""
+"""Rewards that depend on length, budgets and formats."""

@@ -109,8 +109,8 @@ def hbpo(
 ) -> Method:
     """Compose HBPO.
 
-    Correct completions earn 4cos(πb/(2Lmax)) within their budget b and less behind it; the advantage is the group's,
-    plus how far the budget's mean stays behind its ideal; token mean of DAPO's clip. The paper adds that term once.
+    Correct completions earn 4cos(πb/(2Lmax)) within their budget b and less beyond it; the advantage is the group's,
+    plus the gap between the budget's mean and its ideal; token mean of DAPO's clip. The paper adds that term once.
     """
     gap = BudgetGap(weight=intra_weight, beta=beta, length=length)
     return base.with_parts(
@@ -213,8 +213,8 @@ def brpo(
 ) -> Method:
     """Compose BRPO.
 
-    Token mean of PPO's clip with one advantage per segment of a thought, from the scores of completions cut off behind
-    it and later; no division by a spread, as in the paper. Completions are judged at their own cut.
+    Token mean of PPO's clip with one advantage per segment of a thought, from the scores of completions sampled at its
+    end and later; no division by a spread, as in the paper. Completions are judged at their own cut.
     """
     cuts = BudgetCuts(
         budgets=budgets,

@@ -1,4 +1,4 @@
-"""Methods that pay for the format of a completion: rare ones, or ones with parallel blocks."""
+"""Methods that reward the format of a completion: rare formats, or parallel blocks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean o
 def ada_grpo(base: Method, bonus: NonNegative = 0.5) -> Method:
     """Compose Ada-GRPO.
 
-    GRPO after each reward was multiplied by 1 + ½(G/F - 1)(1 + cos(πt/T)) for the F of G completions in its format; the
+    GRPO after each reward is multiplied by 1 + ½(G/F - 1)(1 + cos(πt/T)) for the F of G completions in its format; the
     paper's KL of 0.001 is off by default.
     """
     return base.with_parts(reward_transform=(FormatDiversity(bonus=bonus),))
@@ -154,7 +154,8 @@ def parallel_r1(
     """Compose Parallel-R1's reinforcement stage.
 
     GRPO on 1 / -1; in two of every ten steps correct completions with a parallel block get 1.2. `stage` chooses the
-    paper's plain reward or that of its first data set; `period` and what follows act only in the stage that reads them.
+    paper's plain reward or that of its first data set; `period` and the settings after it act only in the stage that
+    reads them.
     """
     reward = ParallelReward(
         stage=stage,

@@ -1,4 +1,4 @@
-"""Rewards that know how long a completion is: among correct completions the short ones earn more."""
+"""Rewards that depend on length: among correct completions the short ones earn more."""
 
 from __future__ import annotations
 
@@ -180,8 +180,8 @@ def conciser(
 ) -> Method:
     """Compose the second stage of ConciseR.
 
-    GRPO with DAPO's clip and token mean; groups that are all right also get 1 - |y|/Lmax. The form of that reward is
-    our reading, the gate is the paper's.
+    GRPO with DAPO's clip and token mean; completions of groups that are all right also get 1 - |y|/Lmax. The form of
+    that reward is our interpretation, its condition is the paper's.
     """
     return base.with_parts(
         reward_transform=(LengthWhenSolved(coef=length_coef),),
@@ -232,7 +232,8 @@ def conciser(
 )
 def self_rewarded_efficiency(base: Method, length_coef: NonNegative = 0.5) -> Method:
     """Compose GRPO with a bonus relative to the shortest correct completion of the group; the formula is our
-    reading."""
+    interpretation.
+    """
     return base.with_parts(
         reward_transform=(ShortestRight(coef=length_coef),),
     )

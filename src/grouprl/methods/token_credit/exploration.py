@@ -287,8 +287,8 @@ def dcpo_distribution(
 ) -> Method:
     """Compose distribution-centric DCPO.
 
-    Token mean of the clipped loss; A blends GRPO's with π_T/π on correct completions, by as much as the entropy is off
-    its target.
+    Token mean of the clipped loss; A blends GRPO's with π_T/π on correct completions, in proportion to the distance of
+    the entropy from its target.
     """
     return base.with_parts(
         advantage_transform=(TemperedBlend(target=target, limit=limit, hot=hot, cold=cold),),

@@ -1,4 +1,4 @@
-"""Learning from feedback in words: Text2Grad."""
+"""Learning from verbal feedback: Text2Grad."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ def text2grad(
     feedback: str = "",
     kl_coef: NonNegative = 0.2,
 ) -> Method:
-    """Take PPO on token rewards that a critique gives."""
+    """Compose Text2Grad: PPO on token rewards from a critique."""
     shape = (SpanRewards(), *kl_in_reward(kl_coef, kl_estimator))
     return base.with_parts(reward_transform=shape, augment=(SpanFeedback(function=feedback),))

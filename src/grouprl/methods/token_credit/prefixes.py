@@ -94,7 +94,7 @@ def pppo(
     """Compose PPPO.
 
     DAPO's clip and token mean over all tokens, of which only each completion's prefix carries a gradient; its reward is
-    the number of right continuations plus its own. The share grows evenly, in the paper on plateaus.
+    the number of right continuations plus its own. The share grows evenly here, and in plateaus in the paper.
     """
     schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
     return base.with_parts(
@@ -181,8 +181,8 @@ def pta_grpo(
     """Compose PTA-GRPO.
 
     Each plan, one per completion of batch.group_size, is carried out `leaves` times; GRPO on reward plus the mean
-    reward of the completions that share the plan. `credit="span"` gives the plan's tokens the plan's worth and the
-    others the completion's. Weights are our choice.
+    reward of the completions that share the plan. `credit="span"` gives the plan's tokens the plan's value and the
+    other tokens the completion's. Weights are our choice.
     """
     advantage = PlanRelative(weight=plan_weight, credit=credit, eps=eps)
     tree = PlanTree(sign=sign, leaves=leaves)

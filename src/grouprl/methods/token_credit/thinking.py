@@ -65,8 +65,8 @@ from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
 def degrpo(base: Method, alone: Alone, control_coef: NonNegative = 1e-3) -> Method:
     """Compose DeGRPO.
 
-    PPO's clip with A = R - mean_g; first tokens weigh 0.001 times their mean, all later ones are averaged, as in the
-    paper; its KL of 0.001 is off by default.
+    PPO's clip with A = R - mean_g; the mean over first tokens counts 0.001 times, that over all later ones once, as in
+    the paper; its KL of 0.001 is off by default.
     """
     return base.with_parts(
         advantage=Relative("group", center="mean", scale="none", alone=alone),

@@ -125,7 +125,7 @@ def gtpo_trajectory(
     """Compose GTPO (trajectory).
 
     Mean over completions of the token mean of -A'·δ·log π without ratio, clip or KL; A' is GRPO's advantage minus an
-    entropy term, δ spares what good and bad completions share at their ends.
+    entropy term, δ spares tokens that good and bad completions share at their beginning or end.
     """
     ends = SharedEnds(
         positive=positive, negative=negative, spread=spread, entropy_coef=entropy_coef, entropy_limit=entropy_limit
@@ -259,8 +259,9 @@ def ktae(
 ) -> Method:
     """Compose GRPO with key-token advantages.
 
-    PPO's clip with a dual clip, mean over all tokens; each token's advantage gains up to ±`top` by how its presence
-    goes with correct completions of the group (Fisher's exact test, information gain, frequencies).
+    PPO's clip with a dual clip, mean over all tokens; each token's advantage changes by up to ±`top` with the
+    association between its presence and correct completions of the group (Fisher's exact test, information gain,
+    frequencies).
     """
     return base.with_parts(
         advantage_transform=(KeyTokens(top=top, alpha=alpha, beta=beta),) if top > 0 else (),
@@ -313,8 +314,8 @@ def ktae(
 def t_spmo() -> Method:
     """Compose T-SPMO.
 
-    Mean over the distinct (prefix, token) pairs of the rollout's trees of -A(v|u)·π(v|u); A contrasts the rewards
-    behind a token with those behind the others after the same prefix.
+    Mean over the distinct (prefix, token) pairs of the rollout's trees of -A(v|u)·π(v|u); A compares the rewards after
+    a token with those after other tokens behind the same prefix.
     """
     return Method(
         advantage=PrefixTree(),

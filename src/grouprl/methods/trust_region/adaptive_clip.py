@@ -228,7 +228,7 @@ def bapo(
     """Compose BAPO.
 
     Token mean of the clipped loss with bounds of the ratio that are raised at every update until tokens of positive
-    advantage carry `target` of the loss, weighted by the sampler's probabilities; A as in GRPO.
+    advantage make up the share `target` of the loss, weighted by the sampler's probabilities; A as in GRPO.
     """
     objective = BalancedClip(
         low_start=low_start,
@@ -319,7 +319,6 @@ def bapo(
     ),
     base="grpo",
     keeps=CLIPS,
-    renamed={"heat": "temperature"},
 )
 def hapo(
     base: Method,

@@ -1,4 +1,4 @@
-"""The ratio of whole completions without a bias by length, and softened instead of clipped: LUSPO, VESPO."""
+"""The ratio of whole completions, without a length bias (LUSPO) or softened instead of clipped (VESPO)."""
 
 from __future__ import annotations
 

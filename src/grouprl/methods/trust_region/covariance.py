@@ -1,4 +1,4 @@
-"""Entropy control by covariance: Clip-Cov and KL-Cov hold back the few tokens that collapse the entropy."""
+"""Entropy control by covariance: Clip-Cov and KL-Cov restrain the few tokens that collapse the entropy."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def kl_cov(
 
 
 def _over_mixed_groups(base: Method, objective: Objective, rounds: int) -> Method:
-    """Return `base` with another objective, a token mean and, where `rounds` allows, groups that are not all alike."""
+    """Return `base` with another objective, a token mean and, if `rounds` allows, only mixed groups."""
     return base.with_parts(
         filter=(MixedGroups(),) if rounds else (),
         objective=objective,

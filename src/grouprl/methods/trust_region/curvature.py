@@ -1,4 +1,4 @@
-"""Methods that foresee each token's step and leave out the dangerous ones: CAPO."""
+"""Methods that predict each token's step and leave out the harmful ones: CAPO."""
 
 from __future__ import annotations
 

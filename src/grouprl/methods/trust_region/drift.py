@@ -1,4 +1,4 @@
-"""Held near the old policy by a penalty on the way moved, beside or instead of a clip: CPGD, MDPO."""
+"""Methods that stay near the old policy by a penalty on the distance, with or without a clip: CPGD, MDPO."""
 
 from __future__ import annotations
 

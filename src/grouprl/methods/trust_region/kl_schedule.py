@@ -1,4 +1,4 @@
-"""GRPO with a KL weight that follows the run's clock: GRPO-D."""
+"""GRPO with a KL weight that follows the step of the run: GRPO-D."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GRPO with a guard of likelihood: LLDS."""
+"""GRPO with a guard of the likelihood of good completions: LLDS."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def llds(
 ) -> Method:
     """Compose GRPO with LLDS.
 
-    Token mean of the clipped loss plus λ·max(0, log π_old - log π) on completions with A ≥ 0, where a stretch of the
+    Token mean of the clipped loss plus λ·max(0, log π_old - log π) on completions with A ≥ 0, if a stretch of the
     policy's own tokens became less likely as a whole; plus β·KL.
     """
     guard = (LikelihoodGuard(coef=coef, gate=gate),) if coef > 0 else ()

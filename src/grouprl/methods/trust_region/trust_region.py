@@ -76,7 +76,7 @@ from grouprl.methods.settings import in_the_update
             "the others: the line search halved most steps, to an eighth or less.",
             "The sampled Fisher matrix has no more directions than there are tokens: damping decides in the others.",
             "The head alone learns values slowly while the trunk moves under it: lam=1 leans on it least. Without a "
-            "critic: {base: dr_grpo, objective: importance, learn: trust_region}.",
+            "critic: {base: dr_grpo, objective: importance, update: trust_region}.",
         ],
         recommended={"delta": 0.01, "lam": "0.95 to 0.98"},
     ),

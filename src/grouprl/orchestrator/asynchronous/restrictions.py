@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
-from grouprl.core.renamed import note_renamed
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.rollout.engines import LOCAL, SGLANG, VLLM
 
@@ -42,7 +41,7 @@ def async_refusals(config: Config, method: Method) -> Iterator[str]:
 
 def _why_not(part: DataPart) -> str:
     """Return why a part cannot run ahead; '' if it can."""
-    if _async_safe(part) or isinstance(part, Pretraining):
+    if part.async_safe or isinstance(part, Pretraining):
         return ""
     if part.kind == "augment":
         return (
@@ -57,13 +56,6 @@ def _why_not(part: DataPart) -> str:
         "chooses by the results of the previous step, or samples in order to choose; sampled ahead, it "
         "would be another method"
     )
-
-
-def _async_safe(part: DataPart) -> bool:
-    """Return whether a part may choose before the results of earlier steps are known."""
-    if hasattr(part, "ahead"):
-        note_renamed(f"{type(part).__name__}.ahead", f"{type(part).__name__}.async_safe")
-    return part.async_safe or bool(getattr(part, "ahead", False))
 
 
 def async_idle(config: Config, method: Method) -> Iterator[str]:
@@ -122,9 +114,9 @@ def _proximal(proximal: str, corrects: bool) -> str:
     if proximal == "sampler":
         return "old log-probs are the sampler's own, so the ratio and its clipping compare the policy with the sampler"
     if corrects:
-        return "old log-probs are computed anew for older completions; the method corrects for what sampled them"
+        return "old log-probs are recomputed for older completions; the method corrects for what sampled them"
     return (
-        "old log-probs are computed anew for older completions, so the ratio ignores the policy's changes since "
+        "old log-probs are recomputed for older completions, so the ratio ignores the policy's changes since "
         f"they were sampled, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), "
         "or set run.proximal to sampler"
     )

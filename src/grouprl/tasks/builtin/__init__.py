@@ -1,1 +1,1 @@
-"""Tasks that are made here, prompts and answers included."""
+"""Tasks that generate their own prompts and answers."""

@@ -29,7 +29,7 @@ class AnchoredRelative(Advantage):
     equation = "A = (R - mean_sampled)/(std_sampled + {eps:g});  demonstrations: {anchor:g}·max_sampled A"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_i = (R_i - mean)/(std + eps) over sampled completions; λ·max_g A on demonstrations."""
+        """Return A_i = (R_i - mean)/(std + eps) over sampled completions; λ·max_g A on demonstrations."""
         shown_b = batch.from_source("demonstration")
         sampled_b = (batch.stats_b & ~shown_b).to(batch.dtype)
         adv_b = levels.relative(batch.total_reward_b, batch.group_b, eps=self.eps, weight_n=sampled_b)
@@ -37,5 +37,5 @@ class AnchoredRelative(Advantage):
         return batch.broadcast(torch.where(shown_b & batch.stats_b, self.anchor * best_b, adv_b))
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative().refuse(run)

@@ -38,14 +38,14 @@ adv_b = torch.where(counts_b & differs(reward_b, same_bb), adv_b, 0)
 adv_bt = adv_b[:, None] * mask_bt"""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_i = R_i - Σ_j l_j R_j / Σ_j l_j."""
+        """Return A_i = R_i - Σ_j l_j R_j / Σ_j l_j."""
         reward_b, id_b, weight_b = batch.total_reward_b, batch.grouping(self.key), batch.stats_b.to(batch.dtype)
         alone_b = levels.relative(reward_b, id_b, scale="none", alone=self.alone, weight_n=weight_b)
         around_b = (reward_b - levels.mean(reward_b, id_b, weight_b * batch.length_b)) * weight_b
         return batch.broadcast(torch.where(levels.differs(reward_b, id_b, weight_b), around_b, alone_b))
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative(self.key, alone=self.alone).refuse(run)
 
 
@@ -63,7 +63,7 @@ class GreedyBaseline(Advantage):
     reads = ("greedy_reward_b",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_t = γ^d·clip(R - R_greedy) + r_t."""
+        """Return A_t = γ^d·clip(R - R_greedy) + r_t."""
         gap_b = batch.reward_b - batch.need("greedy_reward_b", self.name)
         if self.limit is not None:
             gap_b = gap_b.clamp(-self.limit, self.limit)

@@ -28,7 +28,7 @@ class BestOverSecond(Advantage):
     eps: Annotated[float, Field(ge=0)] = 1e-6
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_i = [i best]·(R_max - R_second)/(std + eps)."""
+        """Return A_i = [i best]·(R_max - R_second)/(std + eps)."""
         reward_b, id_b, counts_b = batch.total_reward_b, batch.grouping(self.key), batch.stats_b
         weight_b = counts_b.to(batch.dtype)
         best_b = levels.extreme(reward_b, id_b, weight_b, largest=True)
@@ -53,5 +53,5 @@ class BestOverSecond(Advantage):
         return f"A_i = [R_i = max R]·(max R - second R){scale}"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """The best of one beats nobody."""
+        """Refuse groups of one completion, in which there is no second best."""
         return Relative(self.key).refuse(run)

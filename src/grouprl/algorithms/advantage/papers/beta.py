@@ -20,7 +20,7 @@ Shape = Annotated[float, Field(ge=1)]
 
 
 def moments(p_b: Tensor, id_b: Tensor, counted_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (n-1) of `p_b`, each segment counting once. Scalars; the variance of one segment is 0."""
+    """Return mean and variance (n-1) of `p_b`, each segment counting once, as scalars; one segment has variance 0."""
     once_b = counted_b / levels.count(id_b, counted_b, p_b.dtype).clamp(min=1)
     k = once_b.sum()
     mean = (once_b * p_b).sum() / k.clamp(min=1)
@@ -39,7 +39,7 @@ def beta_shape(p_b: Tensor, id_b: Tensor, counted_b: Tensor) -> tuple[Tensor, Te
 
 
 def inverse_density(p_b: Tensor, alpha: Tensor, beta: Tensor, limit: float) -> Tensor:
-    """[B] 1 / Beta(p; α, β), at most `limit`; 1 where p is not inside (0, 1)."""
+    """Return [B] 1 / Beta(p; α, β), at most `limit`; 1 where p is not inside (0, 1)."""
     inside_b = (p_b > 0) & (p_b < 1)
     safe_b = torch.where(inside_b, p_b, 0.5)
     log_norm = torch.lgamma(alpha) + torch.lgamma(beta) - torch.lgamma(alpha + beta)
@@ -71,11 +71,11 @@ class BetaNormalized(Advantage):
             raise InputError(f"beta_normalized: low {self.low:g}, high {self.high:g}", "rewards lie in [low, high]")
         if (self.alpha is None) != (self.beta is None):
             raise InputError(
-                f"beta_normalized: alpha {self.alpha}, beta {self.beta}", "a density has both", "Set both or neither"
+                f"beta_normalized: alpha {self.alpha}, beta {self.beta}", "a density needs both", "Set both or neither"
             )
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return A_b broadcast over tokens."""
+        """Return the advantages A_b, the same for all tokens of a row, [B,T]."""
         if not self.components:
             return batch.broadcast(self._normalised(batch.total_reward_b, batch))
         each = [self._normalised(self._component(name, batch), batch) for name in self.components]
@@ -107,5 +107,5 @@ class BetaNormalized(Advantage):
         return f"reward minus the mean of its group, divided by a Beta density of that mean, {density}{parts}"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative(alone=self.alone).refuse(run)

@@ -1,4 +1,4 @@
-"""Credit for stretches of a thought, each worth what the completions sampled at its end are worth."""
+"""Credit for segments of a thought, each worth the mean reward of the completions sampled at its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Baseline = Literal["both", "v1only", "v2only", "none"]
 
 @part("advantage")
 class BudgetSegments(Advantage):
-    """BRPO: a thought's segment between two budgets is judged by the completions cut off behind it (arXiv:2505.13438).
+    """BRPO: a thought's segment between two budgets is judged by the completions sampled at its end (arXiv:2505.13438).
 
     `turn_bt` is the segment 0..S-1 of each thought token and `turn_reward_bs` the mean score r_s of the completions
     sampled where segment s ends. Ret_s = Σ_{j≥s} P_j r_j over a prior P of budgets: uniform, linear (budget s weighs s
@@ -34,7 +34,7 @@ class BudgetSegments(Advantage):
     reads = ("turn_bt", "turn_reward_bs", "keys.cut")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Ret_s - baseline_s on thoughts, R - mean_cut R on completions."""
+        """Return Ret_s - baseline_s on thoughts, R - mean_cut R on completions."""
         sample_b = batch.from_source("extra")
         return torch.where(sample_b[:, None], self._completions(batch, sample_b), self._thoughts(batch, sample_b))
 
@@ -48,7 +48,7 @@ class BudgetSegments(Advantage):
         score_bs = batch.need("turn_reward_bs", self.name)
         if bool((segment_bt >= score_bs.shape[1]).any()):
             raise InputError(
-                f"turn_bt has segment {int(segment_bt.max())}, turn_reward_bs only {score_bs.shape[1]} segments",
+                f"turn_bt has segment {int(segment_bt.max())}, turn_reward_bs has only {score_bs.shape[1]} segments",
                 "every segment of a thought needs the score of the completions sampled at its end",
             )
         counted_b = (~sample_b & batch.stats_b).to(batch.dtype)
@@ -56,7 +56,9 @@ class BudgetSegments(Advantage):
         return torch.where(segment_bt >= 0, adv_bs.gather(1, segment_bt.clamp(min=0)), 0)
 
     def segment_advantages(self, score_bs: Tensor, group_b: Tensor, counted_b: Tensor) -> Tensor:
-        """[B,S] Ret_s - baseline_s from the scores [B,S]; rows that are not `counted_b` do not enter the mean."""
+        """Return [B,S] Ret_s - baseline_s from the scores [B,S]; rows that are not `counted_b` do not
+        enter the mean.
+        """
         segments = score_bs.shape[1]
         prior_s = self.weights(segments).to(score_bs)
         return_bs = (prior_s * score_bs).flip(1).cumsum(1).flip(1)
@@ -73,7 +75,7 @@ class BudgetSegments(Advantage):
         return return_bs - baseline_bs
 
     def weights(self, segments: int) -> Tensor:
-        """[S] prior of the budgets, sums to 1."""
+        """Return [S] prior of the budgets, sums to 1."""
         raw_s = torch.arange(1, segments + 1, dtype=torch.float64)
         if self.prior == "uniform":
             raw_s = torch.ones_like(raw_s)
@@ -102,7 +104,7 @@ class BudgetSegments(Advantage):
 
 
 def earlier(score_bs: Tensor) -> Tensor:
-    """[B,S] Σ_{j<s} 2^j r_j / Σ_{j<s} 2^j: mean of the scores before s, the latest weighing most; 0 at s = 0."""
+    """Return [B,S] Σ_{j<s} 2^j r_j / Σ_{j<s} 2^j: mean of the scores before s, the latest weighing most; 0 at s = 0."""
     power_s = 2.0 ** torch.arange(score_bs.shape[1], dtype=score_bs.dtype, device=score_bs.device)
     before_bs = (power_s * score_bs).cumsum(1) - power_s * score_bs
     return before_bs / (power_s.cumsum(0) - power_s).clamp(min=1)

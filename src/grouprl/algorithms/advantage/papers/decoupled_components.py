@@ -24,19 +24,19 @@ class DecoupledComponents(Advantage):
 
     A sum normalised once lets the widest component drown the others; here each has unit spread in its group first.
     `weights` names the components and weighs them; empty: every component of the reward, weight 1 (a reward without
-    components is its own only one, as in verl). A component that a row lacks (NaN) leaves its statistics and adds 0;
-    one that the reward does not give raises InputError. A component without spread in a group adds exactly 0 there.
-    Token rewards are no component and do not count.
+    components is its own only one, as in verl). A component that a row lacks (NaN) is left out of the component's
+    statistics and adds 0 to that row; a component that the reward does not give raises InputError. A component without
+    spread in a group adds exactly 0 there. Token rewards are not a component and do not count.
     """
 
     weights: Mapping[str, float] = Field(default_factory=dict)
     eps: Annotated[float, Field(ge=0)] = 1e-6
     alone: Alone = "zero"
     scale: Literal["sample_std", "none"] = "sample_std"
-    """"none" only takes the mean off each component (verl's norm_adv_by_std_in_grpo false)."""
+    """"none" only subtracts the group's mean from each component (verl's norm_adv_by_std_in_grpo false)."""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A = Σ_k w_k·A_k."""
+        """Return A = Σ_k w_k·A_k."""
         total_b = torch.zeros_like(batch.reward_b)
         for weight, value_b in self._components(batch):
             counts_b = (batch.stats_b & value_b.isfinite()).to(batch.dtype)
@@ -83,5 +83,5 @@ class DecoupledComponents(Advantage):
         return f"each component of the reward relative to its group, {spread}added up ({which})"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative(alone=self.alone).refuse(run)

@@ -19,9 +19,9 @@ from grouprl.core.numbers import Share
 class GuidedGAE(Advantage):
     """Generalised advantage estimation with the values of a frozen model and no outcome (DVPO, arXiv:2502.16944).
 
-    δ_t = r_t + γV_{t+1} - V_t with the token rewards alone: the sequence's reward is never read. `terminal` is the
-    value after the last token: "value" is the model's own, of the whole completion; "zero" is that of the authors'
-    code, by which the last δ is r - V.
+    δ_t = r_t + γV_{t+1} - V_t with the token rewards alone: the sequence's reward is never read. `terminal` sets the
+    value after the last token: "value" takes the model's value of the whole completion; "zero" takes 0 as the authors'
+    code does, so that the last δ is r - V.
     """
 
     gamma: Share = 1.0
@@ -29,7 +29,7 @@ class GuidedGAE(Advantage):
     terminal: Literal["value", "zero"] = "value"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return A_t."""
+        """Return the advantages A_t [B,T]."""
         value_bt = torch.where(batch.mask_bt, batch.need("value_bt", self.name), 0)
         after_bt = next_value(value_bt, batch.mask_bt, torch.zeros_like(batch.reward_b))
         if self.terminal == "value":

@@ -14,7 +14,7 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 NO_SPREAD = 1e-6
-"""Cumulative standard deviations up to this are taken as none."""
+"""Largest cumulative standard deviation that still counts as no spread."""
 
 
 @part("advantage")
@@ -36,7 +36,7 @@ class SmoothStandardized(Advantage):
     reads = ("past.visits", "past.mean", "past.std")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """The smaller of SA_1 and SA_2."""
+        """Return the smaller of SA_1 and SA_2, [B,T]."""
         reward_b, counted_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)
         new_b = levels.relative(reward_b, batch.group_b, scale=self.scale, eps=self.eps, weight_n=counted_b)
         mean_b, std_b = self.moments(batch)
@@ -50,7 +50,7 @@ class SmoothStandardized(Advantage):
         return batch.broadcast(torch.where(visits_b > 0, smooth_b, new_b))
 
     def moments(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """[B] mean and standard deviation of the prompt's rewards over all visits, this one included."""
+        """Return [B] mean and standard deviation of the prompt's rewards over all visits, this one included."""
         counted_b, n_b = batch.stats_b.to(batch.dtype), batch.need("past.visits", self.name)
         was_b, spread_b = batch.need("past.mean", self.name), batch.need("past.std", self.name)
         mean_b = levels.mean(batch.total_reward_b, batch.group_b, counted_b)
@@ -60,7 +60,7 @@ class SmoothStandardized(Advantage):
         return (n_b * was_b + mean_b) / (n_b + 1), variance_b.sqrt()
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing comes twice."""
+        """Say that the part has no effect if no prompt is sampled twice."""
         if run.examples is None or run.steps * run.prompts <= run.examples:
             return [
                 "smooth_standardized has no memory to use: no prompt comes twice in this run. "

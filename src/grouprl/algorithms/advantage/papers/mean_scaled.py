@@ -34,7 +34,7 @@ adv_b = torch.where(counts_b & differs(reward_b, same_bb), adv_b, 0)
 adv_bt = adv_b[:, None] * mask_bt"""
 
     def __call__(self, batch: Batch) -> Tensor:
-        """(R - mean)/(mean + eps)."""
+        """Return (R - mean)/(mean + eps)."""
         reward_b, weight_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)
         around_b = levels.relative(reward_b, batch.group_b, scale="none", weight_n=weight_b)
         mean_b = levels.mean(reward_b, batch.group_b, weight_b)
@@ -42,5 +42,5 @@ adv_bt = adv_b[:, None] * mask_bt"""
         return batch.broadcast(torch.where(mean_b > 0, scaled_b, 0))
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative("group").refuse(run)

@@ -1,4 +1,4 @@
-"""Credit for a plan and for what is made of it."""
+"""Credit for plans, and for the completions that carry them out."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PlanRelative(Advantage):
         return f"A_t = {self.weight:g}·norm_plans(mean_plan R) if t in the plan else norm_g(R)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No weight."""
+        """Say that the plan's value has no effect if its weight is 0."""
         if self.weight > 0:
             return []
         return [
@@ -76,5 +76,5 @@ class PlanRelative(Advantage):
         ]
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative().refuse(run)

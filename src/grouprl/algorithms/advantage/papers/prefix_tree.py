@@ -12,7 +12,7 @@ from grouprl.core.batch import Batch
 
 
 def nodes(batch: Batch) -> tuple[Tensor, Tensor]:
-    """[B,T] int64 ids of (prefix, next token) and of the prefix alone, over active tokens; -1 elsewhere."""
+    """Return [B,T] int64 ids of (prefix, next token) and of the prefix alone, over active tokens; -1 elsewhere."""
     active_bt, token_bt = batch.active_bt, batch.need("token_bt", "the prefix tree")
     node_bt, prefix_bt = (torch.full(active_bt.shape, -1, device=active_bt.device) for _ in range(2))
     here_b, used = levels.compact(batch.group_b)
@@ -41,7 +41,7 @@ class PrefixTree(Advantage):
     reads = ("token_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """mean R(u→v) - mean R(u→other)."""
+        """Return mean R(u→v) - mean R(u→other), [B,T]."""
         active_bt = batch.active_bt & batch.stats_b[:, None]
         node_n, prefix_n = (x[active_bt] for x in nodes(batch))
         reward_n = batch.total_reward_b[:, None].expand_as(active_bt)[active_bt]
@@ -55,5 +55,5 @@ class PrefixTree(Advantage):
         return out_bt
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A tree of one completion has no branch."""
+        """Refuse groups of one completion, whose tree has no branch."""
         return Relative().refuse(run)

@@ -34,7 +34,7 @@ class SharedVariants(Advantage):
     reads = ("keys.variant", "keys.own")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_prompt + w·[own]·A_variant."""
+        """Return A_prompt + w·[own]·A_variant."""
         own_b = (batch.need("keys.own", self.name) > 0) & batch.stats_b
         prompt_b, variant_b = batch.group_b, batch.need("keys.variant", self.name)
         local_b = self._normalised(batch, levels.cross(prompt_b, variant_b), own_b)
@@ -42,7 +42,9 @@ class SharedVariants(Advantage):
         return batch.broadcast(adv_b * batch.stats_b)
 
     def _normalised(self, batch: Batch, id_b: Tensor, own_b: Tensor) -> Tensor:
-        """[B] (R - mean)/(std + eps) with the statistics of the own rows of each segment; 0 where these are equal."""
+        """Return [B] (R - mean)/(std + eps) with the statistics of the own rows of each segment; 0 where these are
+        equal.
+        """
         reward_b, weight_b = batch.total_reward_b, own_b.to(batch.dtype)
         centered_b = reward_b - levels.mean(reward_b, id_b, weight_b)
         if self.scale != "none":
@@ -56,5 +58,5 @@ class SharedVariants(Advantage):
         return f"A = (R - mean_g){std} + {self.local_weight:g}·[own]·(R - mean_{{g,variant}}){std}"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative().refuse(run)

@@ -22,8 +22,8 @@ class TokenBaseline(Advantage):
 
     G is the return from token t on; W_t = Σ_{j≤t} (1 - 2π_j + Σ_a π_j(a)²) adds up the squared gradient norms of the
     logits so far, so that B_t is the baseline of least variance under the approximation that other gradients are alike.
-    Positions are counted in action tokens. Past the second longest completion of its group, the longest has no one to
-    be compared with and no baseline (`zero_tail`); neither has a completion alone in its group.
+    Positions are counted in action tokens. Beyond the length of the second longest completion, the longest has nothing
+    to be compared with; with `zero_tail` its baseline there is 0, as it is for a completion alone in its group.
     """
 
     eps: Annotated[float, Field(ge=0)] = 1e-8
@@ -32,7 +32,7 @@ class TokenBaseline(Advantage):
     reads = ("old_bt", "stats.collision")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """A_t = G_t - B_t."""
+        """Return A_t = G_t - B_t."""
         mask_bt, old_bt = batch.mask_bt, batch.need("old_bt", self.name)
         counts_bt = (mask_bt & batch.stats_b[:, None]).to(batch.dtype)
         return_bt = discounted(token_rewards(batch), mask_bt, torch.ones_like(batch.reward_b))
@@ -57,5 +57,5 @@ class TokenBaseline(Advantage):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Alone there is no baseline."""
+        """Say that the baseline has no effect if groups hold one completion."""
         return ["the token baseline has no effect: groups hold one completion"] if run.group_size == 1 else []

@@ -28,7 +28,7 @@ class TokenRelative(Advantage):
     equation = "A = (R - Σ|y|R/Σ|y|) / (std_tokens R + {eps:g})"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """(R - mean)/(std_pop + eps), each completion counted |y| times."""
+        """Return (R - mean)/(std_pop + eps), each completion counted |y| times."""
         reward_b, stats_b = batch.total_reward_b, batch.stats_b.to(batch.dtype)
         length_b = stats_b * batch.active_bt.sum(1)
         adv_b = levels.relative(reward_b, batch.group_b, scale="population_std", eps=self.eps, weight_n=length_b)
@@ -44,5 +44,5 @@ class TokenRelative(Advantage):
         return f"reward minus the mean over the group's tokens, divided by their standard deviation{limit}"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group baseline needs a group."""
+        """Refuse groups of one completion, which have nothing to be compared with."""
         return Relative().refuse(run)

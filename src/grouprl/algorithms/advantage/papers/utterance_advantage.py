@@ -11,7 +11,7 @@ from grouprl.core.batch import Batch
 
 
 def utterance_advantage(batch: Batch, reader: str) -> Tensor:
-    """[B] what an action is worth more than its observation, `past.q` - `past.v`."""
+    """Return [B] how much more an action is worth than its observation: `past.q` - `past.v`."""
     return (batch.need("past.q", reader) - batch.need("past.v", reader)).to(batch.dtype)
 
 

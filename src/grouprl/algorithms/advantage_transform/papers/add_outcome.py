@@ -1,4 +1,4 @@
-"""The outcome as a second advantage beside that of self-certainty."""
+"""The outcome as a second advantage, added to that of self-certainty."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class AddOutcome(AdvantageTransform):
     equation = "A ← A + {weight:g}·(R - mean_g R)/(std_g R + {eps:g}),  R before shaping"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A + w·A_outcome."""
+        """Return A + w·A_outcome."""
         counted_b = batch.stats_b.to(batch.dtype)
         outcome_b = levels.relative(batch.outcome_b, batch.group_b, scale=self.scale, eps=self.eps, weight_n=counted_b)
         return adv_bt + self.weight * batch.broadcast(outcome_b)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Say that a group of one has nothing to compare."""
+        """Say that the part has no effect if groups hold one completion."""
         return ["add_outcome has no effect: a group of one has no spread"] if run.group_size == 1 else []

@@ -18,7 +18,7 @@ from grouprl.core.numbers import NonNegative
 
 @part("advantage_transform")
 class BudgetGap(AdvantageTransform):
-    """Add what a budget's completions miss of its ideal score: w·(mean of R over the rows of that budget - f(b))
+    """Add the gap between a budget's mean reward and its ideal score: w·(mean of R over the rows of that budget - f(b))
     (HBPO).
 
     f(b) = β cos(π b/(2 Lmax)), the reward of a correct completion within the budget, so the term is at most 0 under
@@ -32,7 +32,7 @@ class BudgetGap(AdvantageTransform):
     equation = "A ← A + {weight:g}·(mean_{{g,b}} R - {beta:g}·cos(π·b/(2 Lmax)))"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A + w·(mean_{g,b} R - f(b))."""
+        """Return A + w·(mean_{g,b} R - f(b))."""
         longest, budget_b = _longest(self.length, batch, self.name), budgets(batch, self.name)
         id_b = levels.cross(batch.group_b, batch.need("keys.budget", self.name))
         counted_b = batch.stats_b.to(batch.dtype)
@@ -44,5 +44,5 @@ class BudgetGap(AdvantageTransform):
         return _needs(self.length)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No weight."""
+        """Say that the part has no effect if its weight is 0."""
         return ["budget_gap has no effect: its weight is 0"] if self.weight == 0 else []

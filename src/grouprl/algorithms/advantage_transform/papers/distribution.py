@@ -1,4 +1,4 @@
-"""Entropy held at a target by what is reinforced: correct completions, weighted towards a hotter or a cooler policy."""
+"""Entropy control by what is reinforced: correct completions, weighted towards a hotter or a cooler policy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TemperedBlend(AdvantageTransform):
     )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """(1-α)A + α·[right]·q."""
+        """Return (1-α)A + α·[right]·q."""
         right_b = (right(batch) & batch.stats_b).to(adv_bt.dtype)
         share = right_b.sum() / batch.stats_b.sum().clamp(min=1)
         entropy = self.entropy_before(batch)
@@ -45,13 +45,13 @@ class TemperedBlend(AdvantageTransform):
         return (1 - alpha) * adv_bt + alpha * right_b[:, None] * self._weights(batch, entropy)
 
     def entropy_before(self, batch: Batch) -> float:
-        """Entropy of the last step, in nats; 0 in step 0."""
+        """Return the entropy of the last step in nats; 0 in step 0."""
         if batch.need("step", self.name) == 0:
             return 0.0
         return float(batch.need("last_entropy", self.name))
 
     def _weights(self, batch: Batch, entropy: float) -> Tensor:
-        """[B,T] π_T(y_t)/π(y_t)."""
+        """Return [B,T] π_T(y_t)/π(y_t)."""
         hot_bt, cold_bt = (batch.need(name, self.name) for name in self._readings())
         tempered_bt = hot_bt if entropy <= self.target else cold_bt
         return (tempered_bt - batch.need("old_bt", self.name)).clamp(-LOG_LIMIT, LOG_LIMIT).exp()
@@ -69,5 +69,5 @@ class TemperedBlend(AdvantageTransform):
         return f"A ← (1-α)A + α·[right]·π_T(y_t)/π(y_t),  α = x/(c + x), {x}, c the share of correct completions"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No weight."""
+        """Say that the part has no effect if its limit is 0."""
         return ["tempered_blend has no effect: its limit is 0"] if self.limit == 0 else []

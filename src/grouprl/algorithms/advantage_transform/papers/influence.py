@@ -21,7 +21,9 @@ from grouprl.core.batch import Batch
 
 
 def threshold(batch: Batch, influence_bt: Tensor, beta: float | None) -> Tensor:
-    """[B,1] τ = β · min over the group's correct completions of their mean influence; -inf where `beta` is None."""
+    """Return [B,1] τ = β · min over the group's correct completions of their mean influence; -inf
+    where `beta` is None.
+    """
     if beta is None:
         return torch.full_like(influence_bt[:, :1], -torch.inf)
     counted_b = (batch.need("correct_b", "the influence threshold") & batch.stats_b).to(batch.dtype)
@@ -30,7 +32,7 @@ def threshold(batch: Batch, influence_bt: Tensor, beta: float | None) -> Tensor:
 
 
 def both_signs(batch: Batch) -> Tensor:
-    """[B,1] bool: rows of groups with right and with wrong completions."""
+    """Return [B,1] bool: rows of groups with right and with wrong completions."""
     share_b = right_share(batch)
     return ((share_b > 0) & (share_b < 1))[:, None]
 
@@ -50,7 +52,7 @@ class HiddenReward(AdvantageTransform):
     reads = ("stats.influence", "correct_b")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """[|THR| > τ]·(1 + p·sign THR)·A."""
+        """Return [|THR| > τ]·(1 + p·sign THR)·A."""
         influence_bt, right_b = batch.need("stats.influence", self.name), batch.need("correct_b", self.name)
         hidden_bt = torch.where(right_b[:, None], influence_bt, -influence_bt)
         keep_bt = hidden_bt.abs() > threshold(batch, influence_bt, self.beta)
@@ -72,7 +74,7 @@ class HiddenReward(AdvantageTransform):
         return f"A ← {mask}(1 + {self.p:g}·sign THR)·A,  THR = ±s"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing tilts and nothing is left out."""
+        """Say that the part has no effect if `p` is 0 and `beta` None."""
         return ["hidden_reward has no effect: p is 0 and beta None"] if self.p == 0 and self.beta is None else []
 
 
@@ -89,7 +91,7 @@ class SparedTokens(AdvantageTransform):
     reads = ("stats.influence", "correct_b")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """2|0.5 - p|·A where wrong and s > τ."""
+        """Return 2|0.5 - p|·A where wrong and s > τ."""
         influence_bt, right_b = batch.need("stats.influence", self.name), batch.need("correct_b", self.name)
         spared_bt = ~right_b[:, None] & (influence_bt > threshold(batch, influence_bt, self.beta)) & both_signs(batch)
         return torch.where(spared_bt, adv_bt * (2 * (0.5 - right_share(batch)).abs())[:, None], adv_bt)

@@ -28,7 +28,7 @@ class LateAgent(AdvantageTransform):
         return torch.where((batch.need("agent_b", self.name) == self.agent)[:, None], 0, adv_bt)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nobody waits, or the agent is not there."""
+        """Say that the part has no effect if `start` is 0 or the task has no such agent."""
         if self.start == 0:
             return [f"{self.name} has no effect: start is 0"]
         return [] if self.agent < run.agents else [f"{self.name} has no effect: the task has no agent {self.agent}"]

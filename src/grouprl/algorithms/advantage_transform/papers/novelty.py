@@ -36,19 +36,19 @@ class NoveltyBonus(AdvantageTransform):
     reads = ("old_bt",)
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A + min(λ·max(1 - η, 0), κ·A) where right and A > 0."""
+        """Return A + min(λ·max(1 - η, 0), κ·A) where right and A > 0."""
         bonus_b = self.coef * (1 - novelty(batch, self.name)).clamp(min=0)
         sharper_bt = adv_bt + torch.minimum(bonus_b[:, None].expand_as(adv_bt), self.cap * adv_bt)
         return torch.where(right(batch)[:, None] & (adv_bt > 0), sharper_bt, adv_bt)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No bonus."""
+        """Say that the part has no effect if its rate or its cap is 0."""
         zero = [name for name in ("coef", "cap") if getattr(self, name) == 0]
         return [f"novelty_bonus has no effect: its {zero[0]} is 0"] if zero else []
 
 
 def novelty(batch: Batch, reader: str) -> Tensor:
-    """[B] η = exp(s - mean_g s): likelihood per token compared with the group's (geometric means)."""
+    """Return [B] η = exp(s - mean_g s): likelihood per token compared with the group's (geometric means)."""
     logp_bt = torch.where(batch.mask_bt, batch.need("old_bt", reader), 0)
     score_b = logp_bt.sum(1) / batch.length_b.clamp(min=1)
     counted_b = (batch.stats_b & (batch.length_b > 0)).to(batch.dtype)

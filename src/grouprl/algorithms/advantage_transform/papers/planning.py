@@ -37,19 +37,19 @@ class PlanningBoost(AdvantageTransform):
     phrases: Annotated[tuple[str, ...], Field(min_length=1)] = PHRASES
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A + α|A| on the tokens the rule picks."""
+        """Return A + α|A| on the tokens the rule picks."""
         plan_bt = batch.need("marks.plan", self.name)
         if self.rule == "verl":
             plan_bt = (plan_bt | self._uncertain(batch)) & self._long(batch) & (adv_bt > 0)
         return torch.where(plan_bt, adv_bt + self.alpha * adv_bt.abs(), adv_bt)
 
     def _uncertain(self, batch: Batch) -> Tensor:
-        """[B,T] bool: tokens whose entropy is above the quantile of their completion."""
+        """Return [B,T] bool: tokens whose entropy is above the quantile of their completion."""
         entropy_bt = torch.where(batch.active_bt, batch.need("entropy_bt", self.name), torch.nan)
         return entropy_bt > torch.nanquantile(entropy_bt, 1 - self.share, dim=1, keepdim=True)
 
     def _long(self, batch: Batch) -> Tensor:
-        """[B,1] bool: completions longer than the mean of their group."""
+        """Return [B,1] bool: completions longer than the mean of their group."""
         length_b = batch.length_b.to(batch.dtype)
         return (length_b > levels.mean(length_b, batch.group_b, batch.stats_b.to(batch.dtype)))[:, None]
 
@@ -72,7 +72,7 @@ class PlanningBoost(AdvantageTransform):
         return f"A ← A + {self.alpha:g}·|A| if {where}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No boost, or phrases that no completion can hold."""
+        """Say that the part has no effect if `alpha` is 0 or no completion can contain one of the phrases."""
         if self.alpha == 0:
             return ["planning_boost has no effect: alpha is 0"]
         if not run.alphabet or any(set(phrase) <= set(run.alphabet) for phrase in self.phrases):

@@ -19,15 +19,15 @@ from grouprl.core.batch import Batch
 class AmplifyPositive(AdvantageTransform):
     """Positive amplification (R³L, arXiv:2601.03715): advantage 1 at a perfect reward, else α times a positive one.
 
-    A reward of at least `perfect` gives exactly 1, whatever the group, so that groups of perfect completions alone go
-    on being learnt from. None: no reward is perfect.
+    A reward of at least `perfect` gives exactly 1, whatever the group, so that groups of only perfect completions are
+    still learnt from. None: no reward counts as perfect.
     """
 
     factor: Annotated[float, Field(gt=0)] = 3.0
     perfect: float | None = 1.0
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """1 where R ≥ perfect; α·A where A > 0; else A."""
+        """Return 1 where R ≥ perfect; α·A where A > 0; else A."""
         raised_bt = torch.where(adv_bt > 0, self.factor * adv_bt, adv_bt)
         if self.perfect is None:
             return raised_bt
@@ -47,14 +47,16 @@ class AmplifyPositive(AdvantageTransform):
 
 @part("advantage_transform")
 class AdvantageOfReviewed(AdvantageTransform):
-    """A review has the mean advantage of the rows that came of it: those of the same `keys.review` (Search-R2)."""
+    """A review has the mean advantage of the rows that resulted from it: those with the same
+    `keys.review` (Search-R2).
+    """
 
     says = "a review has the advantage of the episode that came of it"
     equation = "A_review = A of its episode"
     reads = ("keys.review",)
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A_review = mean of A over the other rows of its `keys.review`, each with the mean of its tokens."""
+        """Return advantages in which a review has the mean A over the other rows of its `keys.review`."""
         review_b = batch.from_source("review")
         adv_b = torch.where(batch.mask_bt, adv_bt, 0).sum(1) / batch.length_b.clamp(min=1)
         of_b = levels.mean(adv_b, batch.need("keys.review", self.name), (~review_b).to(adv_bt.dtype))

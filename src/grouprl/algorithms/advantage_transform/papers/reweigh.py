@@ -35,13 +35,13 @@ class DifficultyWeight(AdvantageTransform):
     )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A·w(ρ) or A·w(1-ρ)."""
+        """Return A·w(ρ) or A·w(1-ρ)."""
         share_b = right_share(batch)
         positive_b, negative_b = self.weight(share_b)[:, None], self.weight(1 - share_b)[:, None]
         return adv_bt * torch.where(adv_bt > 0, positive_b, negative_b)
 
     def weight(self, share_b: Tensor) -> Tensor:
-        """w(x) = low + (high - low) / (1 + exp(slope·(x - middle)))."""
+        """Return w(x) = low + (high - low) / (1 + exp(slope·(x - middle)))."""
         return self.low + (self.high - self.low) * torch.sigmoid(-self.slope * (share_b - self.middle))
 
     @override
@@ -65,7 +65,7 @@ class LongWrong(AdvantageTransform):
     equation = "A ← A·(2 - {base:g}^(-Δ)) if wrong and Δ > 0,  Δ = |y| - mean_right |y|"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A·(2 - base^-Δ) on wrong completions with Δ > 0."""
+        """Return A·(2 - base^-Δ) on wrong completions with Δ > 0."""
         length_b, right_b = lengths(batch), counted_right(batch)
         any_right_b = levels.count(batch.group_b, right_b, batch.dtype) > 0
         excess_b = (length_b - levels.mean(length_b, batch.group_b, right_b)).clamp(min=0)
@@ -82,5 +82,5 @@ class DropOutliers(AdvantageTransform):
     equation = "A ← A·[|A| ≤ {sigma:g}]"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A·[|A| ≤ sigma]."""
+        """Return A·[|A| ≤ sigma]."""
         return torch.where(adv_bt.abs() <= self.sigma, adv_bt, 0)

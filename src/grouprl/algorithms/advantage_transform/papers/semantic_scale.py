@@ -31,7 +31,7 @@ class SemanticScale(AdvantageTransform):
     reads = ("keys.answer", "behavior_bt")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A·f(SE)."""
+        """Return A·f(SE)."""
         entropy_b = self.semantic_entropy(batch)
         if self.normalized:
             size_b = levels.count(batch.group_b, batch.stats_b, batch.dtype)
@@ -41,7 +41,7 @@ class SemanticScale(AdvantageTransform):
         return adv_bt * factor_b[:, None]
 
     def semantic_entropy(self, batch: Batch) -> Tensor:
-        """[B] semantic entropy of each row's group, in nats."""
+        """Return [B] semantic entropy of each row's group, in nats."""
         counted_b = (batch.stats_b & (batch.length_b > 0)).to(batch.dtype)
         log_bt = torch.where(batch.mask_bt, batch.need("behavior_bt", self.name), 0)
         log_b = log_bt.sum(1) / batch.length_b.clamp(min=1)
@@ -64,5 +64,5 @@ class SemanticScale(AdvantageTransform):
         return f"A ← A · {factor},  x = {self.alpha:g}·SE{'/log G' if self.normalized else ''}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No scale."""
+        """Say that the part has no effect if `alpha` is 0."""
         return ["semantic_scale has no effect: alpha is 0"] if self.alpha == 0 else []

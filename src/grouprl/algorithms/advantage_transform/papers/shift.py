@@ -14,7 +14,7 @@ from grouprl.core.batch import Batch
 class Shift(AdvantageTransform):
     """Add a constant to every advantage: the baseline is lowered by it (AsymRE, arXiv:2506.20520, δ = -amount).
 
-    Above 0 also completions as good as the average are imitated, and good ones push more than bad ones pull.
+    An amount above 0 also imitates average completions, and good ones then count more than bad ones.
     """
 
     amount: float = 0.1
@@ -22,5 +22,5 @@ class Shift(AdvantageTransform):
     equation = "A ← A + {amount:g}"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A + amount on rows that count in statistics."""
+        """Return A + amount on rows that count in statistics."""
         return torch.where(batch.active_bt & batch.stats_b[:, None], adv_bt + self.amount, adv_bt)

@@ -15,7 +15,7 @@ from grouprl.core.batch import Batch
 
 @part("advantage_transform")
 class ThoughtEntropy(AdvantageTransform):
-    """Pay uncertain tokens of the thought, never so much that an advantage changes its sign (FunRL).
+    """Add a bonus to uncertain tokens of the thought, never so large that an advantage changes its sign (FunRL).
 
     A + min(α·H_t, |A|/κ) on `marks.thought`, the tokens up to the sign that ends a thought; H_t without gradient. What
     follows the thought, the call or completion, stays as it is (arXiv:2508.05118).
@@ -28,11 +28,11 @@ class ThoughtEntropy(AdvantageTransform):
     reads = ("entropy_bt", "marks.thought")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A + min(α·H, |A|/κ)."""
+        """Return A + min(α·H, |A|/κ)."""
         thought_bt = batch.active_bt & batch.need("marks.thought", self.name)
         bonus_bt = torch.minimum(self.alpha * batch.need("entropy_bt", self.name), adv_bt.abs() / self.kappa)
         return torch.where(thought_bt, adv_bt + bonus_bt, adv_bt)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No bonus."""
+        """Say that the part has no effect if `alpha` is 0."""
         return ["thought_entropy has no effect: alpha is 0"] if self.alpha == 0 else []

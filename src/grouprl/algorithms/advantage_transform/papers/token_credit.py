@@ -23,8 +23,8 @@ class SharedEnds(AdvantageTransform):
     A token is in conflict where the same token stands at the same position of a good and a bad completion of its group,
     counted from the left for an unbroken common prefix and from the right for a suffix. Conflicts multiply A by
     `positive` (good completions) or `negative` (bad ones), once for each end. With `spread` a completion's advantage is
-    divided by its number of conflict tokens. First, A loses `entropy_coef` times the completion's mean entropy, and an
-    completion of more than `entropy_limit` nats per token gets none at all.
+    divided by its number of conflict tokens. First, A loses `entropy_coef` times the completion's mean entropy, and a
+    completion of more than `entropy_limit` nats per token gets advantage 0.
     """
 
     positive: NonNegative = 2.0
@@ -34,7 +34,7 @@ class SharedEnds(AdvantageTransform):
     entropy_limit: Annotated[float, Field(gt=0)] | None = 0.7
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """[H ≤ limit]·(A - coef·H)·δ_prefix·δ_suffix / max(1, #conflicts)."""
+        """Return [H ≤ limit]·(A - coef·H)·δ_prefix·δ_suffix / max(1, #conflicts)."""
         active_bt, sign_bt = batch.active_bt, torch.where(batch.active_bt, adv_bt, 0).sign()
         prefix_bt, suffix_bt = (self._conflicts(batch, sign_bt, reverse) for reverse in (False, True))
         factor_bt = torch.ones_like(adv_bt)
@@ -46,7 +46,7 @@ class SharedEnds(AdvantageTransform):
         return torch.where(active_bt, self._calmed(adv_bt, batch) * factor_bt, 0)
 
     def _conflicts(self, batch: Batch, sign_bt: Tensor, reverse: bool) -> Tensor:
-        """[B,T] bool: tokens of the common prefix (or suffix) of good and bad completions."""
+        """Return [B,T] bool: tokens of the common prefix (or suffix) of good and bad completions."""
         active_bt = batch.active_bt
         place_bt = (active_bt.flip(1).cumsum(1).flip(1) if reverse else active_bt.cumsum(1)) - 1
         token_n = batch.need("token_bt", self.name)[active_bt]
@@ -96,13 +96,13 @@ class SharedEnds(AdvantageTransform):
 
 @part("advantage_transform")
 class KeyTokens(AdvantageTransform):
-    """Add to each token's advantage how its presence goes with correct completions of the group (KTAE,
-    arXiv:2505.16826).
+    """Add to each token's advantage how strongly its presence is associated with correct completions of the group
+    (KTAE, arXiv:2505.16826).
 
-    Per group and token id a 2x2 table (right or wrong completions, with the token or without) gives strength
-    f = exp(-2P), P Fisher's exact p-value (0 at P = 1), and the information gain IG; direction x compares
-    frequencies. A ← A + 2·top·(σ((α·f + β·IG)·x/(α+β)) - ½). Nothing is added in groups that are all right or all
-    wrong, nor to the last token of a completion that ended by itself.
+    Per group and token id a 2x2 table (right or wrong completions, with the token or without) gives strength f =
+    exp(-2P), P Fisher's exact p-value (0 at P = 1), and the information gain IG; direction x compares frequencies. A ←
+    A + 2·top·(σ((α·f + β·IG)·x/(α+β)) - ½). Nothing is added in groups that are all right or all wrong, nor to the last
+    token of a completion that ended by itself.
     """
 
     top: NonNegative = 1.0
@@ -117,7 +117,7 @@ class KeyTokens(AdvantageTransform):
     reads = ("token_bt", "correct_b", "truncated_b")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A + w(token)."""
+        """Return A + w(token)."""
         active_bt = batch.active_bt & batch.stats_b[:, None]
         token_bt = batch.need("token_bt", self.name)
         ended_bt = batch.last_token_bt() & ~batch.need("truncated_b", self.name)[:, None]
@@ -134,7 +134,7 @@ class KeyTokens(AdvantageTransform):
         return out_bt
 
     def _weights(self, token_rt: Tensor, mask_rt: Tensor, right_r: Tensor) -> Tensor:
-        """[N] weight of each masked token of one group's rows."""
+        """Return [N] weight of each masked token of one group's rows."""
         kind_n, kinds = levels.compact(token_rt[mask_rt])
         row_n = torch.arange(len(mask_rt), device=mask_rt.device)[:, None].expand_as(mask_rt)[mask_rt]
         count_rv = torch.zeros(len(mask_rt), kinds, dtype=torch.float64, device=mask_rt.device)
@@ -152,7 +152,7 @@ class KeyTokens(AdvantageTransform):
         return (2 * self.top * (key_v.sigmoid() - 0.5))[kind_n]
 
     def _frequency(self, share_v: Tensor, size: float, average: float) -> Tensor:
-        """BM25's saturated frequency of each token among `size` tokens of its side."""
+        """Return BM25's saturated frequency of each token among `size` tokens of its side."""
         norm = self.saturation * (1 - self.length_share + self.length_share * size / average)
         return share_v * (self.saturation + 1) / (share_v + norm)
 
@@ -164,12 +164,12 @@ class KeyTokens(AdvantageTransform):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is added."""
+        """Say that nothing is added if `top` is 0."""
         return ["key_tokens has no effect: top is 0"] if self.top == 0 else []
 
 
 def fisher_strength(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Tensor:
-    """[V] exp(-2P), P the two-sided p-value of Fisher's exact test; 0 where P = 1.
+    """Return [V] exp(-2P), P the two-sided p-value of Fisher's exact test; 0 where P = 1.
 
     `a_v` of `right` and `b_v` of `wrong` completions have the token.
     """
@@ -190,7 +190,8 @@ def fisher_strength(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Ten
 
 
 def information_gain(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Tensor:
-    """[V] bits that knowing whether a completion has the token tells of its being right: H(right) - H(right | token).
+    """Return [V] information in bits that the token's presence gives about a completion being right: H(right) - H(right
+    | token).
 
     The conditional entropy is the mean over completions with the token and those without, so that the gain is never
     negative. `a_v` of `right` and `b_v` of `wrong` completions have the token.

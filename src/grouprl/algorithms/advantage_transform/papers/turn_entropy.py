@@ -15,10 +15,11 @@ from grouprl.core.numbers import NonNegative
 
 @part("advantage_transform")
 class EntropyModulated(AdvantageTransform):
-    """EMPG: confident turns learn more, uncertain ones less, leading to a confident turn is paid (arXiv:2509.09265).
+    """EMPG: confident turns count more, uncertain ones less, and a turn that leads to a confident one earns a bonus
+    (arXiv:2509.09265).
 
-    H is a turn's mean token entropy, scaled to [0, 1] over the turns of the batch. A_k·g_k + ζ·f_{k+1} with
-    g = exp(-k1·H)/mean exp(-k1·H) and f = exp(-k2·H); no bonus in the last turn. Then, with `center`, the mean over the
+    H is a turn's mean token entropy, scaled to [0, 1] over the turns of the batch. A_k·g_k + ζ·f_{k+1} with g =
+    exp(-k1·H)/mean exp(-k1·H) and f = exp(-k2·H); no bonus in the last turn. Then, with `center`, the mean over the
     turns of the batch is subtracted.
     """
 
@@ -29,7 +30,7 @@ class EntropyModulated(AdvantageTransform):
     reads = ("turn_bt", "entropy_bt")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A·g + ζ·f_next - mean."""
+        """Return A·g + ζ·f_next - mean."""
         there_bs = turns_of(batch, self.name)
         counted_bs = there_bs & batch.stats_b[:, None]
         entropy_bs = turn_means(batch.need("entropy_bt", self.name), batch.mask_bt, batch, there_bs, self.name)
@@ -59,7 +60,7 @@ class EntropyModulated(AdvantageTransform):
 
 
 def _unit(value_bs: Tensor, counted_bs: Tensor) -> Tensor:
-    """[B,S] (x - min)/(max - min + 1e-8) over the turns that count, within [0, 1]."""
+    """Return [B,S] (x - min)/(max - min + 1e-8) over the turns that count, within [0, 1]."""
     if not bool(counted_bs.any()):
         return torch.zeros_like(value_bs)
     low, high = value_bs[counted_bs].min(), value_bs[counted_bs].max()
@@ -67,5 +68,5 @@ def _unit(value_bs: Tensor, counted_bs: Tensor) -> Tensor:
 
 
 def _mean(value_bs: Tensor, counted_bs: Tensor) -> Tensor:
-    """Mean over the turns that count, 1 where none does."""
+    """Return the mean over the turns that count; 1 if there are none."""
     return value_bs[counted_bs].mean() if bool(counted_bs.any()) else value_bs.new_ones(())

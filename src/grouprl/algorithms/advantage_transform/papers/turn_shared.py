@@ -17,7 +17,7 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 
 TERMINAL = -2
-"""State behind the last turn."""
+"""State after the last turn."""
 
 
 @part("advantage_transform")
@@ -34,7 +34,7 @@ class SharedSteps(AdvantageTransform):
     reads = ("turn_bt", "state_bs", "token_bt")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """mean of A over the trajectories with the step."""
+        """Return the mean of A over the trajectories that share the step, [B,T]."""
         state_bs = batch.need("state_bs", self.name)
         there_bs = has_turn(batch, state_bs.shape[1], self.name)
         own_bs = turn_means(adv_bt, batch.active_bt, batch, there_bs, self.name)
@@ -48,7 +48,7 @@ class SharedSteps(AdvantageTransform):
         return torch.where(batch.active_bt, adv_bt + on_tokens(change_bs, batch, self.name), 0)
 
     def _steps(self, batch: Batch, state_bs: Tensor, there_bs: Tensor) -> tuple[Tensor, Tensor]:
-        """[B·S] number of each turn's step; [B,S] bool: turns that have one."""
+        """Return [B·S] number of each turn's step; [B,S] bool: turns that have one."""
         state_bs = torch.where(there_bs, state_bs, -1)
         after_bs = next_turn(state_bs, there_bs, TERMINAL)
         known_bs = there_bs & (state_bs != -1) & (after_bs != -1)
@@ -72,9 +72,9 @@ class SharedSteps(AdvantageTransform):
 class SharedPrefix(AdvantageTransform):
     """Give a token that several episodes of a group share, with all before it, the mean of their advantages (ARPO).
 
-    Branched episodes share what was sampled before they parted (arXiv:2507.19849, hard attribution). Tokens are shared
-    that follow the same tokens of the policy's, in a turn that began in the same state; the first turn always does.
-    Plain advantages come to the same while the ratios of a shared token are equal: that is soft attribution.
+    Branched episodes share what was sampled before they parted (arXiv:2507.19849, hard attribution). A token is shared
+    if it follows the same tokens of the policy in a turn that began in the same state; the first turn always begins so.
+    While the ratios of a shared token are equal, plain advantages have the same effect (soft attribution).
     """
 
     says = "tokens that episodes of a group share, with all before them, get the mean of their advantages"
@@ -82,7 +82,7 @@ class SharedPrefix(AdvantageTransform):
     reads = ("token_bt", "turn_bt", "state_bs")
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """mean of A over the episodes through the token."""
+        """Return the mean of A over the episodes that share the token, [B,T]."""
         state_bs = batch.need("state_bs", self.name)
         has_turn(batch, state_bs.shape[1], self.name)
         turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", self.name), 0).clamp(min=0)
@@ -95,5 +95,5 @@ class SharedPrefix(AdvantageTransform):
         return out_bt
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is shared."""
+        """Say that nothing is shared if groups hold one completion."""
         return ["shared_prefix has no effect: a group of one shares nothing"] if run.group_size == 1 else []

@@ -23,5 +23,5 @@ class ZeroTruncated(AdvantageTransform):
     reads = ("truncated_b",)
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
-        """A·[not truncated]."""
+        """Return A·[not truncated]."""
         return torch.where(batch.need("truncated_b", self.name)[:, None], 0, adv_bt)

@@ -25,7 +25,7 @@ class ControlToken(Aggregate):
     equation = "{coef:g}/B · Σ_i [t=1] + 1/Σ(|y_i|-1) · Σ_i Σ_{{t>1}}"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_first = α/B, w_later = 1/Σ(|y|-1)."""
+        """Return w_first = α/B, w_later = 1/Σ(|y|-1)."""
         position_bt = torch.where(batch.mask_bt, batch.mask_bt.cumsum(1), 0)
         first_bt = (batch.active_bt & (position_bt == 1)).to(batch.dtype)
         later_bt = (batch.active_bt & (position_bt > 1)).to(batch.dtype)

@@ -19,14 +19,14 @@ class GroupMean(Aggregate):
     equation = "1/#g · Σ_g 1/Σ_{{i∈g}}|y_i| · Σ_{{i∈g}} Σ_t"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / (groups · Σ_{i∈g}|y_i|)."""
+        """Return w_t = 1 / (groups · Σ_{i∈g}|y_i|)."""
         active_bt = counted(batch)
         tokens_b = levels.total(active_bt.sum(1), batch.group_b)
         groups = len(torch.unique(batch.group_b[batch.active_bt.any(1)]))
         return active_bt / tokens_b.clamp(min=1)[:, None] / max(groups, 1)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Groups of one are sequences."""
+        """Say that the part equals sequence_mean if every group holds one completion."""
         if run.group_size == 1:
             return ["group_mean is the same as sequence_mean: every group holds one completion"]
         return []

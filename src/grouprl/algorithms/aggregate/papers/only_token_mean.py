@@ -17,6 +17,6 @@ class OnlyTokenMean(Aggregate):
     equation = "Σ_i 1/|y_i| · Σ_t"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w_t = 1 / |y|."""
+        """Return w_t = 1 / |y|."""
         active_bt = batch.active_bt.to(batch.dtype)
         return active_bt / active_bt.sum(1, keepdim=True).clamp(min=1)

@@ -1,4 +1,6 @@
-"""How many completions each prompt gets: by pass rate, by the greedy completion, by the variance of the gradient."""
+"""Parts that choose how many completions each prompt gets: by pass rate, by the greedy completion, or by the variance
+of the gradient.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ class Knapsack(Allocation):
     """Split the step's completions so that the expected value of all groups is largest (Knapsack RL, arXiv:2509.25849).
 
     N completions of a prompt of pass rate p are worth (1 - p^N - (1-p)^N)·p(1-p)², N between `low` and `high`. p is
-    (right + `smoothing`)/(completions + 2·`smoothing`) at the last visit, ½ before the first. Completions that are
-    worth nothing anywhere go to the prompts that were never right, then to the others, as evenly as can be.
+    (right + `smoothing`)/(completions + 2·`smoothing`) at the last visit, ½ before the first. Completions that would
+    add no value to any prompt go to the prompts that were never solved, then to the others, as evenly as possible.
     """
 
     async_safe: ClassVar[bool] = True
@@ -44,19 +46,21 @@ class Knapsack(Allocation):
         return [replace(request, completions=count) for request, count in zip(requests, counts, strict=True)]
 
     def rate(self, index: int, context: RunContext) -> float:
-        """Smoothed pass rate of a prompt at its last visit."""
+        """Return the smoothed pass rate of a prompt at its last visit."""
         last = context.prompt_history.last(index)
         if last is None:
             return 0.5
         return (last.right + self.smoothing) / (last.completions + 2 * self.smoothing)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """The mean number of completions must lie between the bounds, and visits must come again."""
+        """Refuse a mean number of completions outside the bounds, and prompts that never come again."""
         found = []
         if not self.low <= run.group_size <= self.high:
             found.append(f"knapsack splits {run.group_size} completions per prompt into {self.low} to {self.high} each")
         if run.examples is None:
-            found.append("knapsack comes back to prompts, but they never end. Set data.prompts, e.g. 512")
+            found.append(
+                "knapsack samples prompts more than once, but this task's prompts never end. Set data.prompts, e.g. 512"
+            )
         return found
 
 
@@ -79,34 +83,34 @@ def knapsack(rates: Sequence[float], total: int, low: int, high: int) -> list[in
 
 
 def value(rate: float, completions: int) -> float:
-    """Worth of a group: chance of both right and wrong completions, times p(1-p)²."""
+    """Return the worth of a group: the chance of both right and wrong completions, times p(1-p)²."""
     return (1 - rate**completions - (1 - rate) ** completions) * rate * (1 - rate) ** 2
 
 
 def gain(rate: float, completions: int) -> float:
-    """Worth of one completion more than `completions`."""
+    """Return what one more completion than `completions` would add."""
     return (rate**completions * (1 - rate) + (1 - rate) ** completions * rate) * rate * (1 - rate) ** 2
 
 
 @part("allocation")
 class GreedyFilter(Allocation):
-    """Leave prompts out whose greedy completion earns `solved` or more already (SELF, arXiv:2510.02230).
+    """Leave out prompts whose greedy completion already earns `solved` or more (SELF, arXiv:2510.02230).
 
-    Costs one greedy completion per prompt. With nothing left the step passes without an update.
+    Costs one greedy completion per prompt. If no prompt is left, the step has no update.
     """
 
     solved: float = 1.0
     says = "prompts whose greedy completion earns {solved:g} or more are left out"
 
     def allot(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
-        """Return the requests, none of whose completions are sampled where the greedy one is good enough."""
+        """Return the requests, with 0 completions for prompts whose greedy completion is good enough."""
         greedy = probe(context, requests, greedy=True)
         solved = set(greedy.group_b[greedy.scores.reward_b >= self.solved].tolist())
         context.note("prompts_skipped", len(solved) / len(requests), "mean")
         return [replace(request, completions=0) if request.ordinal in solved else request for request in requests]
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         return f"{run.prompts} greedy completions per rollout, to choose prompts"
 
 
@@ -148,7 +152,7 @@ class GradientVariance(Allocation):
         return rounded(weight_q if weight_q.sum() > 0 else np.ones(len(rate_q)), total)
 
     def _measure(self, requests: Sequence[RolloutRequest], context: RunContext) -> tuple[np.ndarray, np.ndarray]:
-        """Share of right probes and their mean gradient norm for each request, [Q] each."""
+        """Return the share of right probes and their mean gradient norm for each request, [Q] each."""
         rows = probe(context, [replace(request, completions=self.probe) for request in requests])
         found = rows_of(rows.group_b)
         right_b = rows.scores.correct_b
@@ -162,7 +166,7 @@ class GradientVariance(Allocation):
         return rate_q, norm_q
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         total = run.prompts * self.probe
         return f"{run.prompts} × {self.probe} = {total} completions per rollout, to measure"
 
@@ -172,19 +176,21 @@ class GradientVariance(Allocation):
         return f"n_q ∝ G_q/√(p_q + {self.alpha:g}/p_q{power})"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The exponent belongs to alpha."""
+        """Say that `beta` has no effect if `alpha` is 0."""
         off = self.alpha == 0 and self.beta != 2.0
         return ["gradient_variance.beta has no effect: alpha is 0"] if off else []
 
 
 def gradient_weight(rate_q: np.ndarray, norm_q: np.ndarray, alpha: float, beta: float) -> np.ndarray:
-    """[Q] G/√(p + alpha/p^(beta-1)), 0 where p is 0."""
+    """Return [Q] G/√(p + alpha/p^(beta-1)), 0 where p is 0."""
     safe_q = np.where(rate_q > 0, rate_q, 1.0)
     return np.where(rate_q > 0, norm_q / np.sqrt(safe_q + alpha / safe_q ** (beta - 1)), 0.0)
 
 
 def rounded(weight_q: np.ndarray, total: int) -> list[int]:
-    """Whole numbers in proportion to `weight_q` that add up to `total`: the largest remainders are rounded up."""
+    """Return whole numbers in proportion to `weight_q` that add up to `total`; the largest remainders
+    are rounded up.
+    """
     exact_q = weight_q / weight_q.sum() * total
     count_q = np.floor(exact_q).astype(int)
     up = np.argsort(-(exact_q - count_q), kind="stable")[: total - int(count_q.sum())]

@@ -1,4 +1,4 @@
-"""Prompts with a budget of tokens in words."""
+"""Prompts that state a budget of tokens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def in_words(budgets: Sequence[float]) -> str:
 def check_rising(name: str, budgets: Sequence[float]) -> None:
     """Raise InputError unless budgets rise and are all in tokens or all shares."""
     if list(budgets) != sorted(set(budgets)) or (budgets[0] <= 1) != (budgets[-1] <= 1):
-        raise InputError(f"{name}: budgets {list(budgets)}", "they rise, all in tokens or all in shares (at most 1)")
+        raise InputError(
+            f"{name} has the budgets {list(budgets)}",
+            "budgets must rise, and be all in tokens or all shares (at most 1)",
+        )
 
 
 def misfits(name: str, budgets: Sequence[float], run: RunFacts) -> list[str]:
@@ -57,9 +60,9 @@ def misfits(name: str, budgets: Sequence[float], run: RunFacts) -> list[str]:
 class BudgetPrompts(Allocation):
     """Request each prompt with every budget, its completions spread evenly over them (HBPO, arXiv:2507.15844).
 
-    The budget stands in the prompt (`Task.with_budget`) and in `keys.budget`, in tokens; completions are not cut off
-    there. `budgets` are in tokens, at most 1 means a share of the run's completion limit. The paper: 16 completions
-    over budgets of 512, 1024, 2048 and 2560 tokens of at most 4096, which are the default's shares.
+    The budget is stated in the prompt (`Task.with_budget`) and in `keys.budget`, in tokens; completions are not cut off
+    at the budget. `budgets` are in tokens, at most 1 means a share of the run's completion limit. The paper: 16
+    completions over budgets of 512, 1024, 2048 and 2560 tokens of at most 4096, which are the default's shares.
     """
 
     needs_text = True
@@ -90,7 +93,7 @@ class BudgetPrompts(Allocation):
         ]
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
-        """The prompt with each budget."""
+        """Return the prompt with each budget."""
         return [task.with_budget(example, in_tokens(budget, run.max_length)) for budget in self.budgets]
 
     @override
@@ -98,7 +101,7 @@ class BudgetPrompts(Allocation):
         return f"sample each prompt with budgets of {in_words(self.budgets)}, completions spread evenly"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Each budget needs a completion and must fit."""
+        """Refuse budgets that are more than the completions of a prompt, or that do not fit."""
         reasons = []
         if run.group_size < len(self.budgets):
             reasons.append(

@@ -19,8 +19,8 @@ from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
 class AlignCalls(Augmentation):
     """M-GRPO's trajectory alignment: `calls` rows of every called agent in every episode (arXiv:2511.13288).
 
-    Where an agent was called less often, rows chosen at random are doubled; where more often, rows chosen at random are
-    left out; where never, there is nothing to double. Copies count in the statistics of their group.
+    If an agent was called less often, rows chosen at random are doubled; if more often, rows chosen at random are left
+    out; if never, it has no rows. Copies count in the statistics of their group.
     """
 
     calls: Annotated[int, Field(ge=1)] = 1
@@ -43,7 +43,7 @@ class AlignCalls(Augmentation):
         return sort_by_group(join([subset(samples, once), *([copies(samples, twice)] if len(twice) else [])]))
 
     def idle(self, run: RunFacts) -> list[str]:
-        """There is nobody to call."""
+        """Say that the part has no effect if the task has one agent."""
         return one_agent(self.name, run)
 
 

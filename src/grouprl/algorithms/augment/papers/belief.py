@@ -1,4 +1,4 @@
-"""How likely the policy finds the correct completion at the beginning of each turn."""
+"""How likely the policy finds the correct answer at the beginning of each turn."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from grouprl.records.tokens import Tokens
 
 Ids = tuple[int, ...]
 Requested = tuple[Ids, Ids, int]
-"""What was seen, the correct completion, and the agent that is to believe in it."""
+"""What the policy had seen, the correct answer, and the agent whose belief is read."""
 
 
 @part("augment")
 class AnswerBelief(Augmentation):
-    """Give `stats.answer`: the mean log-prob of the correct completion, were it given at the beginning of each turn
+    """Give `stats.answer`: the mean log-prob of the correct answer, if it were given at the beginning of each turn
     (IGPO).
 
     The policy that sampled the rows reads what it had read when the turn began, then `before` (closing a thought,
-    opening a completion), then the task's solution; the solution's tokens count. Equal beginnings are read once. The
-    rows stay as they are.
+    opening an answer), then the task's solution; the solution's tokens count. Equal beginnings are read once. The rows
+    stay as they are.
     """
 
     needs_text = True
 
     before: str = ""
-    says = "read, at the beginning of each turn, how likely the policy finds the task's correct completion"
-    equation = "stats.completion = mean_j log π(a_j | before the turn, a_{{<j}})"
+    says = "read, at the beginning of each turn, how likely the policy finds the task's correct answer"
+    equation = "stats.answer = mean_j log π(a_j | before the turn, a_{{<j}})"
     fills = ("stats.answer",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
-        """Change nothing."""
+        """Return the rows unchanged."""
         return samples
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
@@ -71,14 +71,16 @@ class AnswerBelief(Augmentation):
         answer = context.task.solution(example)
         if not answer:
             raise InputError(
-                f"prompt '{example.id}' has no correct completion to believe in",
-                "answer_belief reads how likely the policy finds the task's solution",
+                f"prompt '{example.id}' has no correct answer",
+                "answer_belief measures how likely the policy finds the task's solution",
                 "Take a task with solutions, or leave answer_belief out",
             )
         return tuple(context.text.encode(answer))
 
     def _believed(self, requested: list[Requested], apart: bool, context: RunContext) -> Tensor:
-        """[N] mean log-prob of each completion behind what was seen; `apart`: each by the weights of its agent."""
+        """Return [N] the mean log-prob of each answer after what was seen; with `apart` each uses the weights of its
+        agent.
+        """
         seen, answers, agents = zip(*requested, strict=True)
         tokens = Tokens(seen, answers, agents if apart else None)
         logp_nt = context.text.policy.logp(tokens).cpu()
@@ -86,9 +88,10 @@ class AnswerBelief(Augmentation):
         return torch.where(present_nt, logp_nt, 0).sum(1) / present_nt.sum(1)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """There must be correct completions."""
+        """Refuse a task without correct answers."""
         if run.demonstrations:
             return []
         return [
-            "answer_belief reads how likely the correct completion is, but the task has no correct completions to show"
+            "answer_belief measures how likely the correct answer is, but the task has no correct answers to show. "
+            "Use a task with solutions, or leave answer_belief out"
         ]

@@ -25,12 +25,12 @@ def turn_entropy(samples: ScoredSamples, row: int, turn: int, tokens: int) -> fl
 
 @dataclass
 class Growth:
-    """How far the groups of a step have grown."""
+    """State of the groups of a step while they grow."""
 
     room: dict[int, int]
-    """Episodes that each group still gets."""
+    """Number of episodes that each group still gets."""
     born: dict[tuple[int, int], int] = field(default_factory=dict)
-    """First turn of its own of each branch, by group and number."""
+    """First turn that each branch sampled itself, by group and number."""
 
     def may_branch(self, samples: ScoredSamples, turn: int) -> list[int]:
         """Return the rows that sampled turn `turn` themselves, in groups that have room."""
@@ -49,11 +49,11 @@ class Growth:
 
 @part("augment")
 class EntropyBranching(Augmentation):
-    """ARPO: episodes branch behind observations that leave the policy unsure (arXiv:2507.19849, section 3.2).
+    """ARPO: episodes branch after observations that leave the policy unsure (arXiv:2507.19849, section 3.2).
 
     Turn k of an episode branches with probability clip(chance + slope·(H_k - H_0), 0, 1), H being the mean entropy of
-    the first `tokens` tokens of a turn in nats: another episode begins with the same first k turns and goes on from
-    there, and may branch itself later. A group grows to `grow` times its size; what branches do not use is filled with
+    the first `tokens` tokens of a turn in nats: another episode begins with the same first k turns, continues by
+    itself, and may branch later. A group grows to `grow` times its size; what branches do not use is filled with
     episodes from the beginning. All tokens of all episodes are trained.
     """
 
@@ -82,7 +82,7 @@ class EntropyBranching(Augmentation):
         return _with(samples, rest, context) if rest else samples
 
     def probability(self, rise: float) -> float:
-        """Probability that a turn branches whose entropy is `rise` nats above that of the first turn."""
+        """Return the probability that a turn branches if its entropy is `rise` nats above that of the first turn."""
         return min(1.0, max(0.0, self.chance + self.slope * rise))
 
     def _requests(
@@ -98,29 +98,34 @@ class EntropyBranching(Augmentation):
         return requests
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         more = round(self.grow * run.group_size) - run.group_size
-        return f"{more} episodes for each prompt, most of them from a turn of another on; they are trained on"
+        return (
+            f"{more} further episodes for each prompt, most of which begin with turns of another; they are trained on"
+        )
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Turns are needed."""
+        """Refuse a task without turns, or with several agents."""
         return between_turns(self.name, run)
 
 
 def between_turns(name: str, run: RunFacts) -> list[str]:
     """Return why a part that plays episodes again from one of their turns on cannot work; empty when it can."""
     if not run.environment:
-        return [f"{name} goes on between turns, and the task has none. Use a task with an environment"]
+        return [f"{name} continues episodes between turns, and the task has none. Use a task with an environment"]
     if run.agents > 1:
-        return [f"{name} plays episodes of one agent again, and the task has {run.agents} agents"]
+        return [
+            f"{name} replays episodes of a single agent, and the task has {run.agents} agents. Use a task with one "
+            "agent"
+        ]
     return []
 
 
 def _row(samples: ScoredSamples, group: int) -> int:
-    """The first sampled row of a group."""
+    """Return the first sampled row of a group."""
     return int(np.flatnonzero(sampled_rows(samples) & (samples.group_b == group))[0])
 
 
 def _with(samples: ScoredSamples, requests: list[RolloutRequest], context: RunContext) -> ScoredSamples:
-    """Return the rows with those that `requests` ask for; failures of them are left out by the run's rule."""
+    """Return the rows with those that `requests` ask for; failed samples are handled by the run's rule for failures."""
     return splice(samples, np.zeros(len(samples), dtype=bool), [context.sample(requests)])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a thought is cut: its row, the number of the budget, and what the completions begin with."""
+    """Place where a thought is cut: its row, the number of the budget, and what the completions begin with."""
 
     row: int
     budget: int
@@ -39,8 +39,8 @@ class BudgetCuts(Augmentation):
 
     A thought is what a completion says up to and including the first `end` (None: the task's `thought_end`). `budgets`
     are in tokens, at most 1 means a share of the completion limit; a thought is at most as long as the last. A cut
-    thought goes on with `ellipsis` (None: the task's), `end` and `header`, one that had ended before the budget with
-    `header` only; neither is trained on. Completions have at most `summary_tokens` tokens.
+    thought is followed by `ellipsis` (None: the task's), `end` and `header`; a thought that ended before the budget is
+    followed by `header` only. These additions are not trained on. Completions have at most `summary_tokens` tokens.
 
     Thought rows keep their thought alone, with `turn_bt`, the number of the segment between two budgets, and
     `turn_reward_bs`, the mean reward of the completions at each cut. The completions are rows of source 'extra' with
@@ -58,7 +58,7 @@ class BudgetCuts(Augmentation):
     fills = ("turn_bt", "turn_reward_bs", "keys.cut")
 
     def __post_init__(self) -> None:
-        """Refuse budgets that do not rise, and shares beside tokens."""
+        """Refuse budgets that do not rise, and shares mixed with tokens."""
         check_rising("budget_cuts", self.budgets)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -120,17 +120,18 @@ class BudgetCuts(Augmentation):
         ]
 
     def _compared_apart(self, thought: int) -> int:
-        """First number of a thought's cuts. A single completion at a cut is judged among those of the other
-        thoughts."""
+        """Return the first number of a thought's cuts; single completions at a cut are compared with those of other
+        thoughts.
+        """
         return 0 if self.summaries == 1 else thought * len(self.budgets)
 
     def _scores(self, completions: ScoredSamples, thoughts: ScoredSamples, cuts: list[Cut]) -> np.ndarray:
-        """[B,S] mean reward of the completions at each cut; a completion without a score counts as 0."""
+        """Return [B,S] mean reward of the completions at each cut; a completion without a score counts as 0."""
         reward_b = np.where(completions.valid_b, completions.scores.reward_b, 0.0)
         return reward_b.reshape(len(cuts), self.summaries).mean(1).reshape(len(thoughts), len(self.budgets))
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         completions, cuts = run.prompts * run.group_size, len(self.budgets)
         return (
             f"{completions} × {cuts} cuts × {self.summaries} = {completions * cuts * self.summaries} completions "
@@ -139,7 +140,9 @@ class BudgetCuts(Augmentation):
         )
 
     def behind(self, task: Task, run: RunFacts) -> int:
-        """The text that ends the longest thought, and the completion to it; the text's letters count as tokens."""
+        """Return the text that ends the longest thought, with a completion's budget; letters of the text count as
+        tokens.
+        """
         ellipsis = task.ellipsis if self.ellipsis is None else self.ellipsis
         text = ellipsis + (self.end or task.thought_end) + self.header
         thought = in_tokens(self.budgets[-1], run.max_length)
@@ -151,7 +154,7 @@ class BudgetCuts(Augmentation):
         return f"cut thoughts{end} at {in_words(self.budgets)} and sample {self.summaries} completions there"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Budgets must differ in tokens and fit."""
+        """Refuse budgets that are equal in tokens or do not fit."""
         return misfits(self.name, self.budgets, run)
 
 

@@ -23,10 +23,12 @@ from grouprl.records.tokens import Tokens
 
 @part("augment")
 class Continuations(Augmentation):
-    """PPPO: how many of `count` continuations of the beginning of each completion are right (arXiv:2512.15274).
+    """PPPO: sample `count` continuations of the beginning of each completion and count the right ones
+    (arXiv:2512.15274).
 
     The beginning is the first ⌊η|y|⌋ tokens, with the same growing η as `prefix_mask`. The number becomes the reward
-    component `continuations`; the continuations themselves are not trained on. A finished completion is its own.
+    component `continuations`; the continuations themselves are not trained on. A completion that has already ended
+    there counts as its own continuation.
     """
 
     needs_text = True
@@ -63,7 +65,7 @@ class Continuations(Augmentation):
         return replace(samples, scores=replace(samples.scores, components=components))
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many continuations are sampled besides the completions of the run."""
         completions = run.prompts * run.group_size
         return f"up to {completions} × {self.count} = {completions * self.count} continuations per rollout, to measure"
 
@@ -116,7 +118,7 @@ class PlanTree(Augmentation):
         return requests, roots
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         completions, more = run.prompts * run.group_size, self.leaves - 1
         total = completions * more
         return f"up to {completions} × {more} = {total} completions per rollout, which are trained on" if more else ""
@@ -127,7 +129,7 @@ class PlanTree(Augmentation):
         return f"every completion's plan{end} is carried out {self.leaves} times"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """One leaf is the completion itself."""
+        """Say that nothing is sampled if `leaves` is 1."""
         return ["plan_tree samples nothing: leaves is 1"] if self.leaves == 1 else []
 
 
@@ -138,10 +140,10 @@ def _planned(samples: ScoredSamples, plan_b: np.ndarray, ends_b: np.ndarray) -> 
 
 
 def regrown(leaves: ScoredSamples, samples: ScoredSamples, roots: np.ndarray, size_b: np.ndarray) -> ScoredSamples:
-    """Return continuations with what they go on from as tokens of their own.
+    """Return continuations with the tokens that they continue put in front of their own.
 
-    Row i continues the first `size_b[i]` tokens of row `roots[i]` of `samples`, which sampled them with the log-probs
-    that they have there.
+    Row i continues the first `size_b[i]` tokens of row `roots[i]` of `samples`; these keep the log-probs they have in
+    `samples`.
     """
     old, new = samples.rollout, leaves.rollout
     begun = [old.response_ids[r][:n] for r, n in zip(roots, size_b, strict=True)]

@@ -20,7 +20,7 @@ class DemonstrationSwitch(Augmentation):
     """HPT: where a group's share of correct completions is at most `gamma`, the solution replaces it
     (arXiv:2509.04419).
 
-    A `gamma` below 0 switches never, 1 always. Prompts without a solution are left as they are.
+    A `gamma` below 0 never replaces a group, 1 always. Prompts without a solution are left as they are.
     """
 
     needs_text = True
@@ -42,9 +42,9 @@ class DemonstrationSwitch(Augmentation):
         return splice(samples, gone_b, [shown])
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No share is below zero."""
+        """Say that the part has no effect if `gamma` is below 0."""
         return ["demonstration_switch has no effect: gamma is below 0"] if self.gamma < 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Demonstrations are the task's solutions."""
+        """Refuse a task without right solutions."""
         return needs_solutions(self.name, run)

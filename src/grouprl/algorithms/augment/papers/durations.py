@@ -22,7 +22,7 @@ class ActionDurations(Augmentation):
     fills = ("stats.duration",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
-        """Change nothing."""
+        """Return the rows unchanged."""
         return samples
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
@@ -36,7 +36,10 @@ class ActionDurations(Augmentation):
         return batch.replace(stats={**batch.stats, "duration": seconds_bs.gather(1, turn_bt) * batch.mask_bt})
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Turns are needed."""
+        """Refuse a task without turns."""
         if run.environment:
             return []
-        return ["action_durations reads how long actions took, and the task has none. Use a task with an environment"]
+        return [
+            "action_durations reads how long the actions of turns took, and the task has no turns. Use a task with "
+            "an environment"
+        ]

@@ -1,8 +1,8 @@
-"""A folder between trainers: who plays whole episodes leaves the rows of called agents there, who trains a called
-agent takes them and leaves its weights.
+"""A folder between trainers: the process that plays whole episodes writes the rows of called agents there, and the
+process that trains a called agent takes them and writes its weights.
 
 Every file is whole or absent. The rows of a step are written once and never changed, so a trainer that was killed
-takes up exactly what it had not kept, and no row is trained on twice.
+resumes with exactly the rows it had not stored, and no row is trained on twice.
 """
 
 from __future__ import annotations
@@ -43,33 +43,35 @@ class Exchange:
 
     @property
     def owner(self) -> Path:
-        """Names the run whose episodes these are."""
+        """File that names the run whose episodes these are."""
         return self.folder / "run"
 
     def rows(self, step: int) -> Path:
-        """Rows of the caller's step `step`, from 0."""
+        """Return the file with the rows of the caller's step `step`, from 0."""
         return self.folder / f"rows-{step:06d}.pt"
 
     @property
     def sent(self) -> int:
-        """How many steps of the caller's are here."""
+        """Return how many steps of the caller have arrived."""
         return len(list(self.folder.glob("rows-*.pt")))
 
     @property
     def newest(self) -> tuple[int, Path] | None:
-        """The newest weights, and on how many steps they were trained; None before the first."""
+        """Return the newest weights and the number of steps they were trained on; None before the first."""
         found = max(self.folder.glob("weights-*.pt"), default=None)
         return None if found is None else (int(found.stem.removeprefix("weights-")), found)
 
     def keep(self, trained: int, weights: dict[str, torch.Tensor]) -> None:
-        """Leave the weights after `trained` steps, and the ones before for who is reading them."""
+        """Write the weights after `trained` steps, and keep the previous ones for a process that is
+        still reading them.
+        """
         write(self.folder / f"weights-{trained:06d}.pt", weights)
         for path in sorted(self.folder.glob("weights-*.pt"))[:-2]:
             path.unlink(missing_ok=True)
 
 
 def write(path: Path, data: object) -> None:
-    """Write plain data so that the file is whole or absent, whatever kills the process."""
+    """Write plain data so that the file is whole or absent even if the process is killed."""
     made = io.BytesIO()
     torch.save(data, made)
     temporary = path.with_suffix(f".{os.getpid()}")
@@ -87,15 +89,17 @@ def read(path: Path) -> State:
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise RunError(f"{path} is damaged ({type(error).__name__}). Restore it, or start both runs anew") from error
+        raise RunError(f"{path} is damaged ({type(error).__name__}). Restore it, or start both runs afresh") from error
 
 
 def awaited(look: Callable[[], Found | None], seconds: float, what: str) -> Found:
-    """Return what `look` finds, as soon as it does. Raises RunError after `seconds` without."""
+    """Return what `look` finds as soon as it finds something. Raises RunError after `seconds` without."""
     end = time.monotonic() + seconds
     while (found := look()) is None:
         if time.monotonic() > end:
-            raise RunError(f"{what} within {seconds:g} s. Is the other trainer running? Go on with --resume when it is")
+            raise RunError(
+                f"{what} within {seconds:g} s. Is the other trainer running? Start it, then continue with --resume"
+            )
         time.sleep(POLL)
     return found
 
@@ -112,7 +116,7 @@ class Members(Protocol):
 
 
 def team(policy: object, name: str) -> Members:
-    """Return the policies of the agents. Raises InputError where all share one."""
+    """Return the policies of the agents. Raises InputError if they all share one."""
     if not hasattr(policy, "members"):
         raise InputError(
             f"{name} exchanges the weights of one agent",
@@ -124,11 +128,12 @@ def team(policy: object, name: str) -> Members:
 
 @part("augment")
 class SendCalled(Augmentation):
-    """M-GRPO between trainers, the caller's side: rows of called agents go to a folder and are trained elsewhere.
+    """M-GRPO between trainers, the caller's side: rows of called agents go to a folder, and another process trains on
+    them.
 
-    The rows of agent n go to `folder`/agent-n with the outcome of the first agent, whatever the environment says of
-    them; the first agent's stay. Then the newest weights of the called agents are loaded. Rows may be sampled with
-    weights that lack `lag` steps; who is further ahead waits, at most `wait` seconds.
+    The rows of agent n go to `folder`/agent-n with the outcome of the first agent, whatever their own reward is; the
+    first agent's rows stay. Then the newest weights of the called agents are loaded. Rows may be sampled with weights
+    that are up to `lag` steps old; a caller further ahead waits, at most `wait` seconds.
     """
 
     needs_text = True
@@ -149,8 +154,8 @@ class SendCalled(Augmentation):
         policy, held = team(context.text.policy, self.name), context.cache_of(self)
         if held.get("sent") == context.step:
             raise InputError(
-                f"{self.name} was given a second round of rows in one step",
-                "the rows of a step are sent once",
+                f"{self.name} got a second round of rows in one step",
+                "the rows of a step are sent only once",
                 "Leave refill out",
             )
         agent_b, held["sent"] = samples.extras["agent_b"], context.step
@@ -166,7 +171,7 @@ class SendCalled(Augmentation):
         return subset(samples, agent_b == 0)
 
     def _open(self, number: int, context: RunContext) -> Exchange:
-        """Return the agent's folder, which is this run's. Raises InputError where it is another's."""
+        """Return the agent's folder, which belongs to this run. Raises InputError if it belongs to another."""
         exchange, store = Exchange(Path(self.folder) / f"agent-{number}"), context.state_of(self)
         exchange.folder.mkdir(parents=True, exist_ok=True)
         if "run" not in store:
@@ -179,12 +184,12 @@ class SendCalled(Augmentation):
             raise InputError(
                 f"{exchange.folder} holds rows of another run",
                 "each run exchanges rows through a folder of its own",
-                "Name another folder, or remove it and start both runs anew",
+                "Name another folder, or remove it and start both runs afresh",
             )
         return exchange
 
     def _load(self, exchange: Exchange, member: Policy, context: RunContext) -> None:
-        """Load the newest weights of a called agent; wait where they are too old."""
+        """Load the newest weights of a called agent; wait while they are too old."""
         least = context.step + 1 - self.lag
 
         def look() -> tuple[int, State | None] | None:
@@ -202,12 +207,16 @@ class SendCalled(Augmentation):
         context.note("exchange_lag", context.step + 1 - trained, "most")
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Somebody must be called."""
-        return [f"{self.name} needs a task with several agents"] if run.agents < 2 else []
+        """Refuse a task with a single agent."""
+        return (
+            [f"{self.name} sends rows of called agents, but the task has one agent. Use a task with several agents"]
+            if run.agents < 2
+            else []
+        )
 
 
 def with_outcome(samples: ScoredSamples) -> ScoredSamples:
-    """Return the rows, each as right as the first agent of its episode was."""
+    """Return the rows, each marked right if the first agent of its episode was right."""
     first_b, episode_b = samples.extras["agent_b"] == 0, samples.extras["keys.episode"]
     known, won = np.unique(episode_b[first_b]), np.unique(episode_b[first_b & samples.scores.correct_b])
     correct_b = np.where(np.isin(episode_b, known), np.isin(episode_b, won), samples.scores.correct_b)
@@ -215,7 +224,7 @@ def with_outcome(samples: ScoredSamples) -> ScoredSamples:
 
 
 def name_of(context: RunContext) -> str:
-    """Return a name of the run: the same for one that begins again from the same weights and prompts."""
+    """Return a name of the run: the same for a run that starts again from the same weights and prompts."""
     digest = hashlib.sha256(
         f"{context.task.fingerprint()}/{context.steps}/{context.prompts}/{context.group_size}".encode()
     )

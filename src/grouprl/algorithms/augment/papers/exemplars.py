@@ -30,7 +30,7 @@ Solved = tuple[int, tuple[str, str], Grams]
 
 @part("augment")
 class SolvedExemplars(OnDeadGroup):
-    """XRPO: a zero-variance group is sampled again after `count` similar prompts that were solved before
+    """XRPO: the prompt of a zero-variance group is sampled again after `count` similar prompts that were solved before
     (arXiv:2510.06672).
 
     The first correct completion of each visit goes into a store of at most `keep` prompts, the latest of each. Similar
@@ -47,7 +47,7 @@ class SolvedExemplars(OnDeadGroup):
     )
 
     def help(self, samples: ScoredSamples, dead: Sequence[np.ndarray], context: RunContext) -> ScoredSamples:
-        """Remember what is solved now; sample zero-variance groups again behind solved prompts."""
+        """Remember what is solved now; sample the prompts of zero-variance groups again after solved prompts."""
         self._remember(samples, context)
         store = context.state_of(self)["solved"] if dead else {}
         solved = [(int(key), (prompt, text), grams(context, prompt)) for key, (prompt, text) in store.items()]
@@ -63,7 +63,7 @@ class SolvedExemplars(OnDeadGroup):
     def _requests(
         self, samples: ScoredSamples, rows: np.ndarray, context: RunContext, solved: Sequence[Solved]
     ) -> list[RolloutRequest]:
-        """Return one request behind the nearest solved prompts; none where there are too few besides the prompt."""
+        """Return one request with the nearest solved prompts in front; none if there are too few other prompts."""
         example, index = samples.examples[rows[0]], int(samples.index_b[rows[0]])
         others = [known for known in solved if known[0] != index]
         if len(others) < self.count:
@@ -85,17 +85,17 @@ class SolvedExemplars(OnDeadGroup):
             del store[key]
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         return f"{run.group_size} completions for each prompt that no completion got right"
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
-        """The prompt behind examples like itself."""
+        """Return the prompt preceded by similar solved ones."""
         right = task.solution(example)
         return [task.with_examples(example, [(plain(example.prompt), right)] * self.count)] if right else []
 
 
 def plain(prompt: Prompt) -> str:
-    """Return the text of a prompt: that of its last message."""
+    """Return the text of a prompt, which is that of its last message."""
     return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
@@ -106,5 +106,5 @@ def grams(context: RunContext, prompt: Prompt) -> Grams:
 
 
 def overlap(a: Grams, b: Grams) -> float:
-    """Share of what two sets have in common (Jaccard); 0 for two empty ones."""
+    """Return the share of elements that two sets have in common (Jaccard); 0 for two empty sets."""
     return len(a & b) / max(len(a | b), 1)

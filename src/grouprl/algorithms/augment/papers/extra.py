@@ -1,4 +1,6 @@
-"""Rows besides the groups: completions sampled at another temperature, prompts about the rightness of completions."""
+"""Rows besides the groups: completions sampled at another temperature, and prompts that ask whether completions are
+right.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class TemperedExtras(Augmentation):
     `share` of the prompts is sampled once more with it; of the completions whose standardised advantage among these is
     above `margin` the first `most` are kept, half as many above the target. They are rows of source 'extra' outside
     group statistics. `place="replace"`: as many of the first ordinary rows leave the loss (but not the statistics).
-    Nothing happens in the first step, which has no last entropy.
+    Nothing happens in the first step, because no entropy is known yet.
     """
 
     target: Positive = 0.5
@@ -48,9 +50,11 @@ class TemperedExtras(Augmentation):
     fills = ("stat_b", "loss_mask_bt")
 
     def __post_init__(self) -> None:
-        """Refuse a hot temperature that is not hotter."""
+        """Raise InputError unless `hot` is above `cool`."""
         if self.hot <= self.cool:
-            raise InputError(f"tempered_extras: hot {self.hot:g}, cool {self.cool:g}", "hot is the higher temperature")
+            raise InputError(
+                f"tempered_extras has hot {self.hot:g} and cool {self.cool:g}", "hot must be the higher temperature"
+            )
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with extras."""
@@ -82,14 +86,14 @@ class TemperedExtras(Augmentation):
         return subset(sampled, good if entropy <= self.target else good[: len(good) // 2])
 
     def _good(self, sampled: ScoredSamples) -> np.ndarray:
-        """[B] bool: completions whose advantage in their group is above the margin."""
+        """Return [B] bool: completions whose advantage in their group is above the margin."""
         reward_b = torch.from_numpy(np.where(sampled.valid_b, sampled.scores.reward_b, 0))
         valid_b = torch.from_numpy(sampled.valid_b).to(reward_b.dtype)
         adv_b = levels.relative(reward_b, torch.from_numpy(sampled.group_b), weight_n=valid_b)
         return (adv_b > self.margin).numpy()
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         count = math.ceil(self.share * run.prompts)
         return (
             f"up to {count} × {run.group_size} = {count * run.group_size} completions per rollout; the good ones join"
@@ -150,7 +154,7 @@ class VerificationRows(Augmentation):
         return splice(samples, np.zeros(len(samples), dtype=bool), [rows])
 
     def _chosen(self, samples: ScoredSamples, context: RunContext) -> np.ndarray:
-        """Return the rows that are asked about, ascending."""
+        """Return the rows to ask about, ascending."""
         if not self.balance:
             return np.flatnonzero(sampled_rows(samples))
         rng, chosen = context.rng(self), [np.zeros(0, dtype=np.int64)]
@@ -161,11 +165,11 @@ class VerificationRows(Augmentation):
         return np.sort(np.concatenate(chosen))
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Rows besides the completions."""
+        """Say how many rows are added besides the completions."""
         return f"no completions, but up to {run.prompts * run.group_size} rows of one token per rollout to train on"
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
-        """The prompt about a correct completion."""
+        """Return the prompt that asks about a correct completion."""
         right = task.solution(example)
         return [task.with_verdict(example, right)] if right else []
 
@@ -175,10 +179,11 @@ class VerificationRows(Augmentation):
         return f"about {which} the policy is asked whether it is right"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A group of one is never balanced."""
+        """Say that balancing leaves nothing if groups hold one completion."""
         if self.balance and run.group_size == 1:
             return [
-                "verification_rows has no effect: a group of one has no right and wrong completion. Set balance: false"
+                "verification_rows has no effect: a group of one never holds a right and a wrong completion. Set "
+                "balance: false"
             ]
         return []
 
@@ -188,6 +193,6 @@ def _verdicts(context: RunContext) -> tuple[int, int]:
     yes, no = (context.text.encode(text)[0] for text in context.task.verdicts)
     if yes == no:
         raise InputError(
-            f"the verdicts {context.task.verdicts} begin with the same token", "one token tells them apart"
+            f"the verdicts {context.task.verdicts} begin with the same token", "their first tokens must differ"
         )
     return yes, no

@@ -1,10 +1,10 @@
-"""Steps that failed, sampled again from where they began: groups of single turns (THOR)."""
+"""Turns that failed, sampled again from where they began, as groups of single turns (THOR)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -34,7 +34,6 @@ class FailedSteps(Augmentation):
 
     most: Count = 1
     completions: Annotated[int, Field(ge=2)] | None = None
-    also: ClassVar[Mapping[str, str]] = {"answers": "completions"}
     equation = "step groups: R = [valid], from the turn that failed"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -51,7 +50,7 @@ class FailedSteps(Augmentation):
         return splice(samples, np.zeros(len(samples), dtype=bool), [steps])
 
     def _requests(self, samples: ScoredSamples, context: RunContext) -> tuple[list[RolloutRequest], list[int]]:
-        """Return a request for each failed turn that is sampled again, and the number of its group."""
+        """Return a request for each failed turn to sample again, and the number of its group."""
         rng, requests, numbers = context.rng(self), [], []
         for rows in groups(samples, sampled_rows(samples)):
             failed, size = failures(samples, rows), self.completions or context.group_size

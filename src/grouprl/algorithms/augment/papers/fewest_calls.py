@@ -23,7 +23,7 @@ class FewestCalls(Augmentation):
     fills = ("past.fewest_calls",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
-        """Change nothing."""
+        """Return the rows unchanged."""
         return samples
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
@@ -33,7 +33,7 @@ class FewestCalls(Augmentation):
         return batch.replace(past={**batch.past, "fewest_calls": torch.tensor(fewest_b, dtype=batch.dtype)})
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
-        """Remember what this step's right episodes needed."""
+        """Remember how many calls this step's right episodes needed."""
         known = self._known(context)
         turn_bt = samples.extras.get("turn_bt")
         calls_b = np.zeros(len(samples)) if turn_bt is None else turn_bt.max(1, initial=0)
@@ -45,7 +45,7 @@ class FewestCalls(Augmentation):
         return context.state_of(self).setdefault("fewest", {})
 
     def idle(self, run: RunFacts) -> list[str]:
-        """What never comes again need not be remembered."""
+        """Say that the part has no effect if no prompt is sampled again."""
         if run.examples is not None:
             return []
-        return ["fewest_calls remembers nothing of use: prompts never end, so none comes again. Set data.prompts"]
+        return ["fewest_calls has no effect: prompts never end, so none is sampled again. Set data.prompts"]

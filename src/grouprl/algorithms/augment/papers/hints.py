@@ -1,4 +1,4 @@
-"""Prefixes of solutions where a group has no success: for the whole group (GHPO), for one row (Scaf-GRPO)."""
+"""Hints for groups without a correct completion: for the whole group (GHPO), or for one row (Scaf-GRPO)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Share
-from grouprl.core.renamed import old_values
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
@@ -27,7 +26,7 @@ from grouprl.algorithms.augment.guidance import GUIDED, OnDeadGroup, needs_solut
 
 
 def under_own_prompt(guided: ScoredSamples, context: RunContext) -> ScoredSamples:
-    """Return guided rows shown under their prompts' own prompts; their log-probs become foreign."""
+    """Return guided rows shown under their original prompts; their log-probs are then computed anew."""
     return context.text.with_prompts(guided, [example.prompt for example in guided.examples])
 
 
@@ -43,23 +42,27 @@ class GroupHints(OnDeadGroup):
     """
 
     levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] | None = (0.25, 0.5, 0.75)
-    place: Annotated[Literal["prompt", "completion"], old_values(answer="completion")] = "prompt"
+    place: Literal["prompt", "completion"] = "prompt"
     train_on: Literal["hinted", "original"] = "hinted"
     start: Share = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a ladder that does not rise, and to forget a hint that stands in the completion."""
+        """Raise InputError if the levels do not rise, or if a hint that begins the completion is to be left out in
+        training.
+        """
         if self.levels is not None and list(self.levels) != sorted(set(self.levels)):
-            raise InputError(f"group_hints: levels {list(self.levels)}", "each hint says more than the one before")
+            raise InputError(
+                f"group_hints has the levels {list(self.levels)}", "each hint must say more than the one before"
+            )
         if self.place == "completion" and self.train_on == "original":
             raise InputError(
-                "group_hints: place 'completion' with train_on 'original'",
+                "group_hints has place 'completion' with train_on 'original'",
                 "a completion that begins with the hint makes no sense without it",
                 "Set train_on: hinted",
             )
 
     def help(self, samples: ScoredSamples, dead: Sequence[np.ndarray], context: RunContext) -> ScoredSamples:
-        """Sample zero-variance groups again, level by level, as long as they are dead."""
+        """Sample zero-variance groups again, level by level, until a completion is right."""
         open_groups = {int(samples.group_b[rows[0]]): rows for rows in dead}
         ladders = {g: self.ladder(context.task, samples.examples[rows[0]]) for g, rows in open_groups.items()}
         latest: dict[int, ScoredSamples] = {}
@@ -109,12 +112,12 @@ class GroupHints(OnDeadGroup):
         return splice(samples, gone_b, [under_own_prompt(found, context) if self.train_on == "original" else found])
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
-        levels = "as often as the task has hints" if self.levels is None else f"up to {len(self.levels)} times"
+        """Say how many completions are sampled besides those of the run."""
+        levels = "once per hint of the task" if self.levels is None else f"up to {len(self.levels)} times"
         return f"{run.group_size} completions, {levels}, for each prompt that no completion got right"
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
-        """The prompt with each hint, where hints stand in the prompt."""
+        """Return the prompt with each hint, if hints are part of the prompt."""
         if self.place == "completion":
             return []
         return [task.with_hint(example, hint) for hint in self.ladder(task, example)]
@@ -131,7 +134,7 @@ class GroupHints(OnDeadGroup):
         return f"a group without a correct completion is sampled again with {what} {where}, until one is right{trained}"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Hints are made of solutions."""
+        """Refuse a task without right solutions."""
         return needs_solutions(self.name, run)
 
 
@@ -141,8 +144,8 @@ class RowHint(OnDeadGroup):
     (arXiv:2510.19807).
 
     One more completion is sampled per hint of the task; the right one with the least hint replaces the first row. It is
-    trained under the hinted prompt, under the prompt's own prompt (`original`, no correction), or both ways
-    (`both` replaces two rows). Where no hint helps the group stays as it is.
+    trained under the hinted prompt, under the original prompt (`original`, no correction), or both ways (`both`
+    replaces two rows). If no hint helps, the group stays as it is.
     """
 
     train_on: Literal["hinted", "original", "both"] = "hinted"
@@ -179,11 +182,11 @@ class RowHint(OnDeadGroup):
         return gone_b
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         return "one completion per hint of the task for each prompt that no completion got right"
 
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
-        """The prompt with each hint."""
+        """Return the prompt with each hint."""
         return [task.with_hint(example, hint) for hint in task.hints(example)]
 
     @override
@@ -198,10 +201,10 @@ class RowHint(OnDeadGroup):
         )
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Hints are made of solutions."""
+        """Refuse a task without right solutions."""
         return needs_solutions(self.name, run)
 
 
 def renumbered(samples: ScoredSamples, by: int) -> ScoredSamples:
-    """Return the rows with other numbers within their groups, `by` higher."""
+    """Return the rows with their numbers within their groups increased by `by`."""
     return replace(samples, sample_b=samples.sample_b + by)

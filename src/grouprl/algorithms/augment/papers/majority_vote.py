@@ -15,7 +15,7 @@ from grouprl.records.samples import ScoredSamples
 
 
 def majority(answers: Sequence[str | None]) -> str | None:
-    """Return the completion that was given most often, of equally many the one that came first; None without any."""
+    """Return the most frequent answer, of equally frequent ones the first; None if there are no answers."""
     counted = Counter(answer for answer in answers if answer is not None)
     return counted.most_common(1)[0][0] if counted else None
 
@@ -24,13 +24,13 @@ def majority(answers: Sequence[str | None]) -> str | None:
 class MajorityVote(Augmentation):
     """CPMobius: a row of `agent` earns 1 if its final answer is the one most rows of its episode give, else 0.
 
-    What the environment says of right and wrong is not used. The rows of other agents earn 0 here.
+    The environment's verdict on right and wrong is not used. The rows of other agents earn 0 here.
     """
 
     needs_text = True
 
     agent: Whole = 0
-    says = "agent {agent} earns 1 for the completion that most of its rows of the episode give, else 0"
+    says = "agent {agent} earns 1 for the answer that most of its rows of the episode give, else 0"
     equation = "R_i = 1[answer_i = majority of the episode]"
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -45,15 +45,16 @@ class MajorityVote(Augmentation):
         return replace(samples, scores=replace(samples.scores, reward_b=reward_b))
 
     def _answer(self, samples: ScoredSamples, row: int, context: RunContext) -> str | None:
-        """Return what the last action of a row finally says."""
+        """Return the final answer in the last action of a row."""
         record = samples.records[row] if samples.records is not None else None
         text = record.turns[-1].action if record is not None and record.turns else ""
         return context.task.final_answer(samples.examples[row], text) or None
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Votes are counted within an episode."""
+        """Refuse a task without episodes, in which votes are counted."""
         if not run.environment:
             return [
-                f"{self.name} counts the completions of an episode. Take a task with an environment, such as propose"
+                f"{self.name} counts the answers of an episode, and the task has no episodes. Use a task with an "
+                "environment, such as propose"
             ]
         return []

@@ -30,11 +30,11 @@ from grouprl.records.samples import ScoredSamples, join, subset
 class ReflectRetry(Reviewing):
     """R³L: the policy reviews each episode and tries again from the turn that it names (arXiv:2601.03715).
 
-    The second attempt acts the first k turns out again and goes on with the review in its first observation. It joins
-    the group of the prompt as if nobody had advised it (source 'extra': the prompt without the review, log-probs
-    computed anew); the k shared turns are trained in neither attempt. Where it earns at least `perfect`, and more than
-    the first or in fewer turns, the review and the attempt as it was advised (source 'guided') join as groups of one
-    with the reward 1; so does a review that finds nothing wrong with an episode that earned `perfect`.
+    The second attempt repeats the first k turns, then continues with the review in its first observation. It joins the
+    group of the prompt as an unadvised attempt (source 'extra': the prompt without the review, log-probs computed
+    anew); the k shared turns are trained in neither attempt. If it earns at least `perfect`, and more than the first
+    attempt or the same in fewer turns, the review and the advised attempt (source 'guided') join as groups of one with
+    reward 1; so does a review that finds nothing wrong with an episode that earned `perfect`.
     """
 
     form: str = AUTO
@@ -67,7 +67,7 @@ class ReflectRetry(Reviewing):
         return splice(in_loss(samples, pivot_b), np.zeros(len(samples), dtype=bool), parts)
 
     def _second(self, samples: ScoredSamples, found: Reviews, numbers: Numbers, context: RunContext) -> Attempts | None:
-        """Sample the second attempts; None where there is none."""
+        """Return the second attempts; None if there are none."""
         form, wanted = review_form(self.form, context.text.policy), found.retries
         rows, turns = [row for _, row, _ in wanted], [turn for *_, turn in wanted]
         advice = [review.advice for i, *_ in wanted if (review := found.read[i]) is not None]
@@ -76,7 +76,7 @@ class ReflectRetry(Reviewing):
         return attempts(samples, rows, turns, numbers, context, openings, source=SOURCES["guided"])
 
     def _good(self, samples: ScoredSamples, second: Attempts, context: RunContext) -> np.ndarray:
-        """[N] bool: second attempts that earn `perfect`, and more than the first or in fewer turns."""
+        """Return [N] bool: second attempts that earn `perfect`, and more than the first or in fewer turns."""
         before_n, after_n = samples.scores.reward_b[second.base_n], second.rows.scores.reward_b
         shorter_n = turns_b(second.rows) < turns_b(samples)[second.base_n]
         good_n = (after_n >= self.perfect) & ((after_n > before_n) | shorter_n)
@@ -85,20 +85,20 @@ class ReflectRetry(Reviewing):
         return np.asarray(good_n)
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         count = run.prompts * run.group_size
         return f"up to {count} reviews and {count} second attempts per rollout; those that led to something are trained"
 
 
 def in_loss(samples: ScoredSamples, pivot_b: np.ndarray) -> ScoredSamples:
-    """Return the rows with `loss_mask_bt`: tokens that were acted from turn `pivot_b` on."""
+    """Return the rows with `loss_mask_bt`: the tokens of turn `pivot_b` and later."""
     acted_bt = samples.acted_bt
     turn_bt = samples.extras["turn_bt"][:, : acted_bt.shape[1]]
     return samples.with_extras(loss_mask_bt=acted_bt & (turn_bt >= pivot_b[:, None]))
 
 
 def _unguided(samples: ScoredSamples, second: Attempts, context: RunContext) -> ScoredSamples:
-    """Return second attempts as if nobody had advised them."""
+    """Return second attempts as rows of the prompt without the review."""
     return context.text.with_prompts(second.rows, [samples.prompts[row] for row in second.base_n]).with_source("extra")
 
 

@@ -1,4 +1,4 @@
-"""Accept an episode, or cut it at its first flaw and go on anew: Search-R2."""
+"""Reviews that accept an episode, or cut it at its first flaw for another attempt: Search-R2."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from grouprl.records.samples import ScoredSamples, join, subset
 class CutAndRegenerate(Reviewing):
     """Search-R2: the policy accepts each of its episodes, or names its first flawed turn (arXiv:2602.03647).
 
-    From there on a rejected episode is sampled anew, and takes the place of the first one (source 'extra', all its
-    tokens trained). Reviews join as rows of source 'review' with the reward of the episode that came of them;
-    `keys.review` says which that is. One that cannot be read accepts.
+    A rejected episode is sampled anew from that turn on and replaces the first one (source 'extra', all its tokens
+    trained). Reviews join as rows of source 'review' with the reward of the episode that resulted; `keys.review` names
+    that episode. An unreadable review counts as acceptance.
     """
 
     advises: ClassVar[bool] = False
@@ -61,13 +61,13 @@ class CutAndRegenerate(Reviewing):
         return splice(samples, gone_b, [*parts, _prepared(found, settled, samples)])
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         count = run.prompts * run.group_size
-        return f"{count} reviews per rollout, which are trained on, and as many episodes anew as they reject"
+        return f"{count} reviews per rollout, which are trained on, and one more episode for each that they reject"
 
 
 def _prepared(found: Reviews, settled: ScoredSamples, samples: ScoredSamples) -> ScoredSamples:
-    """Return the reviews in the groups of their prompts, rewarded as what came of them."""
+    """Return the reviews in the groups of their prompts, with the rewards of the episodes that resulted."""
     row_of = {key: row for row, key in enumerate(settled.extras["keys.review"].tolist())}
     ends = np.array([row_of[key] for key in found.rows.extras["keys.review"].tolist()])
     reviews = replace(found.rows, group_b=samples.group_b[found.about])

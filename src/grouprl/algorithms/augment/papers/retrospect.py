@@ -33,25 +33,26 @@ from grouprl.records.samples import ScoredSamples, join, subset
 
 Actor = Literal["policy", "initial"]
 BATCH = 64
-"""Reviews of an update of the reward model."""
+"""Number of reviews in an update of the reward model."""
 Memory = dict[int, tuple[str, ...]]
-"""What reviews have advised so far, by the key of the first trial."""
+"""Advice of all reviews so far, by the key of the first trial."""
 
 
 @part("augment")
 class Retrospect(Reviewing):
     """Retroformer: a review earns by how much the next trial does better, and reviews alone are trained on.
 
-    A trial that did not end well is reviewed, in whatever words; the next one, of `trials` further ones at most, begins
-    anew, with all reviews so far in its first observation. The reward of a review is G_{k+1} - G_k (arXiv:2308.02151).
+    A trial that did not end well gets a review in free text; the next one, of at most `trials` further ones, starts
+    over with all reviews so far in its first observation. The reward of a review is G_{k+1} - G_k (arXiv:2308.02151).
     Reviews of a prompt form its group, as rows of source 'review'; trials are not trained on.
 
-    `actor` says who acts: the policy itself, or, frozen, the policy as it was before the first step, which then also
-    plays the first trials, with the luck of the episodes that were sampled.
+    `actor` selects what acts: the policy itself, or ("frozen") the policy as it was before the first step, which then
+    also plays the first trials, with the same random seeds as the sampled episodes.
 
-    `imagined` further reviews of each trial are followed by none: a reward model says what they would bring. It is
-    fitted in every step, by `fits` updates, to all reviews so far that a trial followed. From step `pilot` on its word
-    is the reward of all reviews, and those of one trial form a group. `encoder`, `width` and `model_lr` are its own.
+    `imagined` further reviews of each trial are not followed by another trial: a reward model predicts their rewards.
+    It is fitted in every step, by `fits` updates, to all reviews so far that a trial followed. From step `pilot` on its
+    prediction is the reward of all reviews, and those of one trial form a group. `encoder`, `width` and `model_lr` are
+    settings of this model.
     """
 
     praises: ClassVar[bool] = False
@@ -109,7 +110,7 @@ class Retrospect(Reviewing):
             return attempts(known, rows, [0] * len(rows), numbers, context, openings, source=SOURCES["guided"])
 
     def _first(self, samples: ScoredSamples, rows: np.ndarray, context: RunContext) -> tuple[ScoredSamples, np.ndarray]:
-        """Return the rows with first trials of the frozen actor, and where these are."""
+        """Return the rows with first trials of the frozen actor, and the numbers of those rows."""
         again = (rows.tolist(), [0] * len(rows), Numbers(samples))
         with self._actor(context):
             first = attempts(samples, *again, context, [None] * len(rows), source=SOURCES["reference"])
@@ -124,7 +125,7 @@ class Retrospect(Reviewing):
         return int(self.actor != "policy")
 
     def _actor(self, context: RunContext) -> AbstractContextManager[None]:
-        """Let the actor act."""
+        """Make the chosen actor sample inside a block."""
         if self.actor == "policy":
             return nullcontext()
         held, store = context.cache_of(self), context.state_of(self)
@@ -137,7 +138,9 @@ class Retrospect(Reviewing):
     def _modelled(
         self, earned: ScoredSamples, known: ScoredSamples, about: np.ndarray, numbers: Numbers, context: RunContext
     ) -> ScoredSamples:
-        """Teach the reward model what reviews earned; return them and further ones as it rewards them."""
+        """Fit the reward model to what reviews earned; return these and further reviews with the
+        rewards it predicts.
+        """
         model, said = self._model(context), (earned.rollout.prompt_ids, earned.rollout.response_ids)
         gain_n = earned.scores.reward_b
         context.note("review_model_error", float(np.square(model(*said) - gain_n).mean()), "mean")
@@ -157,7 +160,7 @@ class Retrospect(Reviewing):
         return rewarded(replace(rows, group_b=group_b), worth_n, worth_n > 0)
 
     def _model(self, context: RunContext) -> ReviewModel:
-        """Return the reward model, built or read again where it must be."""
+        """Return the reward model, built or read from the store if necessary."""
         held, store = context.cache_of(self), context.state_of(self)
         if "model" not in held:
             saved = store.setdefault("model", {})
@@ -167,13 +170,13 @@ class Retrospect(Reviewing):
         return model
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A reward model that is never asked."""
+        """Say that the reward model has no effect if `pilot` comes after the run's last step."""
         if self.imagined and self.pilot >= run.steps:
             return [f"the reward model rewards nothing: retrospect.pilot is {self.pilot} of {run.steps} steps"]
         return []
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         count = run.prompts * run.group_size
         trials = f"{self.trials} × " if self.trials > 1 else ""
         first = f"{count} first trials of the frozen actor, " if self.actor == "initial" else ""
@@ -192,7 +195,7 @@ class Retrospect(Reviewing):
 
 
 def _earned(known: ScoredSamples, found: Reviews, trial: Attempts, context: RunContext) -> ScoredSamples:
-    """Return the reviews that another trial followed, with what they brought, in the groups of their prompts."""
+    """Return the reviews that another trial followed, with their rewards, in the groups of their prompts."""
     gain_n = trial.rows.scores.reward_b - known.scores.reward_b[trial.base_n]
     context.note("retry_gain", float(gain_n.mean()), "mean")
     reviews = replace(subset(found.rows, trial.place_n), group_b=known.group_b[trial.base_n])

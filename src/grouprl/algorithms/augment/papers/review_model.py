@@ -1,4 +1,4 @@
-"""A reward model of reviews: what a review is likely to bring, learnt from those that another trial followed."""
+"""A reward model of reviews: it predicts the reward of a review from reviews that another trial followed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ GRAD_CLIP = 1.0
 
 
 class ReviewModel:
-    """A linear head on enc(prompt and review) fitted to what reviews brought.
+    """A linear head on enc(prompt and review), fitted to the rewards of reviews.
 
-    Weights, optimiser and all reviews that were tried lie in `store`, which a checkpoint holds.
+    Weights, optimiser and all reviews that a trial followed are in `store`, which checkpoints save.
     """
 
     def __init__(self, store: State, context: RunContext, encoder: str, width: int, lr: float, seed: int) -> None:
-        """Build it, with what `store` holds already.
+        """Build the model, with the weights and reviews that `store` already holds.
 
         Args:
-            store: what the part remembers.
-            context: whose policy's tokens are read.
+            store: the part's memory, saved in checkpoints.
+            context: the run, whose policy's tokens the model reads.
             encoder: as `grouprl.algorithms.critic.papers.text_encoders.build_encoder` takes it.
             width: of the encoder gru.
             lr: learning rate of Adam.
@@ -41,12 +41,12 @@ class ReviewModel:
 
     @torch.no_grad()
     def __call__(self, prompts: Ids, reviews: Ids) -> np.ndarray:
-        """Return what each review is expected to bring, [N]."""
+        """Return the predicted reward of each review, [N]."""
         rows = [[*prompt, *review] for prompt, review in zip(prompts, reviews, strict=True)]
         return np.asarray(self.network(rows)[:, 0].double().cpu().numpy())
 
     def add(self, prompts: Ids, reviews: Ids, gain_n: np.ndarray) -> None:
-        """Remember reviews and what they brought, [N]."""
+        """Remember reviews and their rewards, [N]."""
         tried = self.store.setdefault("tried", [])
         pairs = zip(prompts, reviews, gain_n.tolist(), strict=True)
         tried.extend([[*prompt, *review], gain] for prompt, review, gain in pairs)

@@ -1,4 +1,4 @@
-"""The policy reviews episodes: what it is asked beside the environment, and attempts that follow from what it says."""
+"""Reviews of episodes by the policy: how it is asked, and the attempts that follow from its reviews."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 ALONE = 2**61
-"""Above the number of every group of completions: groups of one row are numbered from here."""
+"""First number of groups of one row, above the number of every group of completions."""
 TokenBudget = Annotated[int, Field(ge=1)] | None
 
 
 @dataclass(frozen=True)
 class Reviews:
-    """N reviews of episodes; row i is about row `about[i]` and says `read[i]`, None where it cannot be read."""
+    """N reviews of episodes; row i is about row `about[i]` and reads `read[i]`; None if it is unreadable."""
 
     rows: ScoredSamples
     about: np.ndarray
@@ -40,7 +40,9 @@ class Reviews:
 
     @property
     def retries(self) -> list[tuple[int, int, int]]:
-        """(number of the review, row that it is about, turn from which to try again) where one says so."""
+        """Return (number of the review, row that it is about, turn to try again from) for each review that asks for a
+        retry.
+        """
         named = ((i, review.retry) for i, review in enumerate(self.read) if review is not None)
         return [(i, int(self.about[i]), turn) for i, turn in named if turn is not None]
 
@@ -51,13 +53,13 @@ class Reviews:
 
 
 class Numbers:
-    """Hands out numbers of further completions of the prompts of a collection."""
+    """Numbers of further completions of the prompts of a collection, given out one by one."""
 
     def __init__(self, samples: ScoredSamples) -> None:
         self._ordinal_b, self._taken = samples.ordinal_b, dict[int, int]()
 
     def skip(self, row: int) -> int:
-        """Return how many numbers behind the last of the collection's the next one is, for the prompt of `row`."""
+        """Return how far the next number is above the last one in the collection, for the prompt of `row`."""
         ordinal = int(self._ordinal_b[row])
         self._taken[ordinal] = self._taken.get(ordinal, 0) + 1
         return self._taken[ordinal] - 1
@@ -66,8 +68,8 @@ class Numbers:
 class Reviewing(Augmentation):
     """Base of the parts for which the policy reviews its episodes.
 
-    `form` says how it is asked and read (`grouprl.algorithms.augment.review_forms`), `tokens` how long a review may
-    be (None: as the form says). Only episodes of one row are reviewed.
+    `form` says how the policy is asked and its review read (`grouprl.algorithms.augment.review_forms`), `tokens` how
+    long a review may be (None: as the form says). Only episodes of one row are reviewed.
     """
 
     needs_text = True
@@ -83,8 +85,7 @@ class Reviewing(Augmentation):
     def reviews(
         self, samples: ScoredSamples, rows: np.ndarray, numbers: Numbers, context: RunContext
     ) -> Reviews | None:
-        """Request a review of the episode of each of `rows` where the model has room; None where it has
-        none."""
+        """Request a review of the episode of each of `rows` for which the model has room; None if there are none."""
         form = review_form(self.form, context.text.policy)
         budget = self.tokens or form.tokens
         prompts = {i: form.prompt(samples.prompts[i], _turns(samples, i), _reward(samples, i)) for i in rows}
@@ -105,7 +106,7 @@ class Reviewing(Augmentation):
         return found
 
     def lessons(self, one: Shown, other: Shown, policy: TokenPolicy) -> list[Lesson]:
-        """Reviews in hindsight: where two episodes part, the better one shows what could have been done there."""
+        """Return reviews in hindsight: where two episodes diverge, the better one shows what could have been done."""
         form = review_form(self.form, policy)
         bad, good = sorted((one, other), key=lambda shown: shown.reward)
         pairs = zip(bad.turns, good.turns, strict=False)
@@ -122,11 +123,11 @@ class Reviewing(Augmentation):
         return lessons
 
     def letters(self) -> str:
-        """Characters of the form."""
+        """Return the characters of the form."""
         return review_form(self.form).letters
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Turns are needed, and a form that is there."""
+        """Refuse a task without turns, and a form of reviews that does not exist."""
         try:
             review_form(self.form)
         except InputError as error:
@@ -136,16 +137,16 @@ class Reviewing(Augmentation):
 
 @dataclass(frozen=True)
 class Attempts:
-    """N episodes begun again, the rows whose beginnings they share, and how many turns of them."""
+    """N episodes repeated from a turn on, the rows whose beginnings they share, and the number of shared turns."""
 
     rows: ScoredSamples
     base_n: np.ndarray
     turns_n: np.ndarray
     place_n: np.ndarray
-    """[N] which of those asked for each is."""
+    """[N] place of each attempt among those that were requested."""
 
     def at(self, places: np.ndarray) -> Attempts:
-        """Return some of them ([N] bool or places)."""
+        """Return some of the attempts ([N] bool or places)."""
         chosen = (self.base_n[places], self.turns_n[places], self.place_n[places])
         return Attempts(subset(self.rows, places), *chosen)
 
@@ -159,7 +160,7 @@ def attempts(
     openings: Iterable[Prompt | None],
     **changes: object,
 ) -> Attempts | None:
-    """Sample for each of `rows` an episode that begins with its first turns; None where none came to a good end.
+    """Sample for each of `rows` an episode that begins with its first turns; None if all of them failed.
 
     Episodes that failed, or became several rows, are left out.
     """
@@ -177,7 +178,7 @@ def attempts(
 
 
 def reviewable(samples: ScoredSamples) -> np.ndarray:
-    """[N] rows that were sampled in the ordinary way and are the only row of their episode."""
+    """Return [N] rows that were sampled in the ordinary way and are the only row of their episode."""
     return np.flatnonzero(sampled_rows(samples) & _single(samples))
 
 
@@ -193,7 +194,7 @@ def rewarded(samples: ScoredSamples, reward_b: np.ndarray, correct_b: np.ndarray
 
 
 def turns_b(samples: ScoredSamples) -> np.ndarray:
-    """[B] turns of each row, those of an untrained beginning too."""
+    """Return [B] turns of each row, those of an untrained beginning too."""
     return np.array([len(_turns(samples, row)) for row in range(len(samples))])
 
 
@@ -207,7 +208,7 @@ def _reward(samples: ScoredSamples, row: int) -> float:
 
 
 def _single(samples: ScoredSamples) -> np.ndarray:
-    """[B] bool: rows that are the only one of their episode."""
+    """Return [B] bool: rows that are the only one of their episode."""
     _, of_b, count_e = np.unique(samples.extras["keys.episode"], return_inverse=True, return_counts=True)
     return np.asarray(count_e[of_b] == 1)
 

@@ -23,7 +23,7 @@ from grouprl.records.samples import ScoredSamples
 
 @dataclass(frozen=True)
 class PromptRewards:
-    """What is known of one prompt: `completions` rewards of standard deviation `std` (n - 1)."""
+    """Statistics of one prompt: `completions` rewards of standard deviation `std` (n - 1)."""
 
     completions: int
     std: float
@@ -66,7 +66,7 @@ class UncertaintyRounds(Augmentation):
         return samples
 
     def split(self, standings: dict[int, PromptRewards], count: int) -> dict[int, int]:
-        """Return how many of `count` further completions each prompt gets, one after the other to the highest Π."""
+        """Return how many of `count` further completions each prompt gets, each given to the prompt of highest Π."""
         total = sum(s.completions for s in standings.values())
         more = dict.fromkeys(standings, 0)
         heap = [(-self.priority(s, total), group) for group, s in standings.items()]
@@ -79,13 +79,13 @@ class UncertaintyRounds(Augmentation):
         return more
 
     def priority(self, standing: PromptRewards, total: int) -> float:
-        """Π of a prompt; a single completion has no spread and counts by the bonus alone."""
+        """Return Π of a prompt; a single completion has no spread and counts by the bonus alone."""
         n, s = standing.completions, standing.std
         narrower = half_width(n, s, self.level) - half_width(n + 1, s, self.level) if n > 1 else 0.0
         return narrower + self.bonus * math.sqrt(math.log(total) / n)
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         return f"about {round(self.extra * run.prompts * run.group_size)} completions per rollout, which are trained on"
 
     @override
@@ -98,25 +98,34 @@ class UncertaintyRounds(Augmentation):
         return f"Π = h(n) - h(n+1) + {self.bonus:g}·√(ln T/n),  h(n) = t_{{{1 - self.level / 2:g}, n-1}}·s/√n"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A single completion has no standard deviation."""
-        return ["uncertainty_rounds needs at least two completions per prompt"] if run.group_size < 2 else []
+        """Refuse groups of one completion, whose reward has no standard deviation."""
+        return (
+            [
+                "uncertainty_rounds needs at least two completions per prompt to measure their spread. Use "
+                "batch.group_size of 2 or more"
+            ]
+            if run.group_size < 2
+            else []
+        )
 
 
 def standing(samples: ScoredSamples, rows: np.ndarray) -> PromptRewards:
-    """Number and spread of the rewards that the policy's own completions of one prompt got."""
+    """Return number and spread of the rewards of the policy's own completions of one prompt."""
     use = rows[samples.valid_b[rows] & (samples.source_b[rows] == SOURCES["sampled"])]
     reward = samples.scores.reward_b[use]
     return PromptRewards(len(use), float(reward.std(ddof=1)) if len(use) > 1 else 0.0)
 
 
 def half_width(completions: int, std: float, level: float) -> float:
-    """Half the width of the confidence interval of a mean at confidence 1 - `level`."""
+    """Return half the width of the confidence interval of a mean at confidence 1 - `level`."""
     return student(level, completions - 1) * std / math.sqrt(completions)
 
 
 @lru_cache(maxsize=4096)
 def student(level: float, freedom: int) -> float:
-    """Quantile t with P(|T| > t) = `level` for Student's T of `freedom` degrees, by bisection of the exact P."""
+    """Return the quantile t with P(|T| > t) = `level` for Student's T of `freedom` degrees, by bisection of the exact
+    P.
+    """
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
@@ -125,7 +134,7 @@ def student(level: float, freedom: int) -> float:
 
 
 def inside(theta: float, freedom: int) -> float:
-    """P(|T| ≤ √freedom·tan θ) for whole degrees of freedom (Abramowitz & Stegun 26.7.3 and 26.7.4)."""
+    """Return P(|T| ≤ √freedom·tan θ) for whole degrees of freedom (Abramowitz & Stegun 26.7.3 and 26.7.4)."""
     cos, sin = math.cos(theta), math.sin(theta)
     odd = freedom % 2
     if freedom == 1:

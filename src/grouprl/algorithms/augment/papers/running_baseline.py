@@ -27,7 +27,7 @@ class RunningBaseline(Augmentation):
     fills = ("past.baseline",)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
-        """Change nothing."""
+        """Return the rows unchanged."""
         return samples
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
@@ -37,7 +37,7 @@ class RunningBaseline(Augmentation):
         return batch.replace(past={**batch.past, "baseline": torch.tensor(found, dtype=batch.dtype)})
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
-        """Move the baselines by this step's rewards."""
+        """Move the baselines towards this step's rewards."""
         known = self._known(context)
         sampled_b = samples.source_b == SOURCES["sampled"]
         rows = zip(self._agents(samples), samples.scores.reward_b.tolist(), sampled_b.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Praise and blame for parts of a completion: spans that somebody names, as marks on its tokens."""
+"""Praise and blame for parts of a completion: spans that a function names, as marks on its tokens."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from grouprl.records.samples import ScoredSamples
 
 SIDES = ("good", "poor")
 ALIKE = 0.8
-"""How alike, by difflib's ratio, words of the completion must be to a span that does not occur in it."""
+"""Least similarity, as difflib's ratio, of words of the completion to a named span that does not occur in it."""
 Spans = list[tuple[int, int]]
 
 
 @part("augment")
 class SpanFeedback(Augmentation):
-    """Ask a function which parts of each completion are good and which poor: `marks.good`, `marks.poor`
-    (Text2Grad).
+    """Ask a function which parts of each completion are good and which poor: `marks.good`, `marks.poor` (Text2Grad).
 
     `function` is an import path, pkg.module:name or path/to/file.py:name. It is called with the completion's text and
-    the prompt's columns by name, and returns {"good": [...], "poor": [...]}, parts of the text. A part is looked for
-    exactly, every time it occurs; else the words that are most like it, if they are alike enough. Tokens without a
-    letter or digit are not marked.
+    the prompt's columns by name, and returns {"good": [...], "poor": [...]}, parts of the text. Every exact occurrence
+    of a part is marked; without any, the most similar words are, if they are similar enough. Tokens without a letter or
+    digit are not marked.
     """
 
     needs_text = True
@@ -40,7 +39,7 @@ class SpanFeedback(Augmentation):
     fills = ("marks.good", "marks.poor")
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
-        """Change nothing."""
+        """Return the rows unchanged."""
         return samples
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
@@ -63,7 +62,7 @@ class SpanFeedback(Augmentation):
         if not fits or not all(isinstance(x, str) for side in said.values() for x in side):
             raise InputError(
                 f"the feedback '{self.function}' returned {said!r}"[:200],
-                "it returns {'good': [...], 'poor': [...]}, parts of the completion's text",
+                "it must return {'good': [...], 'poor': [...]}, lists of parts of the completion's text",
             )
         return said
 
@@ -72,11 +71,12 @@ class SpanFeedback(Augmentation):
         return f"ask {self.function or 'a function'} which parts of each completion are good and which poor"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Somebody must be asked."""
+        """Refuse a run without a feedback function."""
         if self.function:
             return []
         return [
-            "span_feedback has nobody to ask. Set its function (text2grad: feedback) to pkg.module:name or "
+            "span_feedback has no function to ask for feedback. Set its function (text2grad: feedback) to "
+            "pkg.module:name or "
             "path/to/file.py:name, a function of a completion's text that names its good and poor parts"
         ]
 
@@ -92,7 +92,7 @@ def pieces(ids: Sequence[int], context: RunContext) -> list[str]:
 
 
 def spans(text: str, named: Sequence[str]) -> Spans:
-    """Return (start, end) of each part of `text` that `named` means; what is not found is left out."""
+    """Return (start, end) of each part of `text` that `named` means; parts that are not found are left out."""
     found: Spans = []
     for name in (name for name in named if name.strip()):
         start = text.find(name)
@@ -105,7 +105,7 @@ def spans(text: str, named: Sequence[str]) -> Spans:
 
 
 def most_alike(text: str, name: str) -> tuple[int, int] | None:
-    """Return the part of `text`, as many words as `name`, that is most like it; None where none is alike enough."""
+    """Return the part of `text`, as many words as `name`, that is most like it; None if nothing is similar enough."""
     bounds, place = [], 0
     for word in text.split():
         place = text.index(word, place)
@@ -119,7 +119,7 @@ def most_alike(text: str, name: str) -> tuple[int, int] | None:
 
 
 def covered(words: Sequence[str], places: Spans) -> list[tuple[int, int]]:
-    """Return (first token, the one behind the last) of each part of the text."""
+    """Return (first token, token after the last) of each part of the text."""
     ends = torch.tensor([len(word) for word in words]).cumsum(0).tolist()
     starts = [end - len(word) for end, word in zip(ends, words, strict=True)]
     touched = [[i for i in range(len(words)) if starts[i] < b and ends[i] > a] for a, b in places]

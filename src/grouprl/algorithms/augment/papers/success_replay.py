@@ -51,7 +51,7 @@ class SuccessReplay(Augmentation):
         return splice(samples, gone_b, added) if added else samples
 
     def has_failed(self, reward_n: np.ndarray) -> bool:
-        """Whether a group with these rewards [N] failed altogether."""
+        """Return whether a group with these rewards [N] failed altogether."""
         if len(reward_n) < 2:
             return False
         return bool(reward_n.std(ddof=1) < self.spread and reward_n.mean() < self.failed)
@@ -67,14 +67,14 @@ class SuccessReplay(Augmentation):
             store[key] = [*store.get(key, []), pack(subset(rows, np.array([i])))][-self.capacity :]
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No prompt is sampled twice."""
+        """Say that the part has no effect if no prompt is sampled twice."""
         if run.examples is not None and run.steps * run.prompts > run.examples:
             return []
         return ["success_replay has no effect: no prompt is sampled twice in this run. Set data.prompts"]
 
 
 def _key(samples: ScoredSamples, row: int) -> str:
-    """Name of the prompt of a row, and of who acted."""
+    """Return a name for the prompt of a row and the agent that acted."""
     agent_b = samples.extras.get("agent_b")
     return f"{samples.index_b[row]}/{0 if agent_b is None else agent_b[row]}"
 

@@ -20,7 +20,7 @@ class Demonstrations(Buffer):
     says = "train on the right solution of each prompt; nothing is sampled"
 
     def fresh(self, context: RunContext) -> int:
-        """No new prompts are sampled."""
+        """Return 0: no new prompts are sampled."""
         return 0
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples:
@@ -31,5 +31,5 @@ class Demonstrations(Buffer):
         return shown
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Demonstrations are the task's solutions."""
+        """Refuse a task without right solutions."""
         return needs_solutions(self.name, run)

@@ -48,9 +48,9 @@ class ReferenceRows(Buffer):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """None joins."""
+        """Say that no row joins if `share` is 0."""
         return ["reference_rows has no effect: its share is 0"] if round(self.share * run.prompts) == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """An endless task has no pool."""
+        """Refuse a task whose prompts never end."""
         return [f"{self.name} {ENDLESS}"] if run.examples is None else []

@@ -39,7 +39,7 @@ def own_rows(samples: ScoredSamples, prepared: Batch) -> tuple[ScoredSamples, np
 def joined(
     samples: ScoredSamples | None, stored: Sequence[ScoredSamples], steps: Sequence[int], context: RunContext
 ) -> ScoredSamples:
-    """Put stored rows behind the new ones and log their share and their age, `steps` the step each block is from."""
+    """Append stored rows to the new ones and log their share and their age; `steps` holds the step of each block."""
     old = [block.with_source("replay") for block in stored]
     rows = sum(len(block) for block in old)
     whole = rows + (0 if samples is None else len(samples))
@@ -51,10 +51,10 @@ def joined(
 
 
 class GroupReplay(Buffer):
-    """Base: some of a step's prompts are not sampled but taken, completions and all, from earlier steps."""
+    """Base: some of a step's prompts are not sampled; their rows are whole stored groups of earlier steps."""
 
     def stored(self, context: RunContext) -> int:
-        """How many prompts of this step are stored ones."""
+        """Return how many prompts of this step are stored ones."""
         raise NotImplementedError
 
     def sample(self, count: int, context: RunContext) -> list[State]:
@@ -62,7 +62,7 @@ class GroupReplay(Buffer):
         raise NotImplementedError
 
     def fresh(self, context: RunContext) -> int:
-        """How many new prompts this step samples."""
+        """Return how many new prompts this step samples."""
         return context.prompts - self.stored(context)
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
@@ -85,7 +85,7 @@ class GroupReplay(Buffer):
         self.remember([{"step": context.step, "rows": pack(g)} for g in found if self.worth(g)], context)
 
     def worth(self, group: ScoredSamples) -> bool:
-        """Whether a group is stored at all."""
+        """Return whether a group is stored."""
         return True
 
     def remember(self, entries: list[State], context: RunContext) -> None:
@@ -110,24 +110,24 @@ class RolloutReplay(GroupReplay):
     first_epoch: bool = True
 
     def stored(self, context: RunContext) -> int:
-        """(1 - fresh_share) of the prompts, once the buffer has them."""
+        """Return (1 - fresh_share) of the prompts, once that many groups are stored."""
         if self.first_epoch and context.examples is not None and context.step * context.prompts < context.examples:
             return 0
         return min(int((1 - self.fresh_share) * context.prompts), len(self._entries(context)))
 
     def sample(self, count: int, context: RunContext) -> list[State]:
-        """Choose uniformly, each group once."""
+        """Choose groups uniformly, each at most once."""
         entries = self._entries(context)
         return (
             [entries[i] for i in sorted(context.rng(self).choice(len(entries), count, replace=False))] if count else []
         )
 
     def worth(self, group: ScoredSamples) -> bool:
-        """Groups with right and wrong completions."""
+        """Return whether a group is stored: with `mixed_only`, one with right and wrong completions."""
         return not self.mixed_only or len(set(group.scores.correct_b.tolist())) == 2
 
     def remember(self, entries: list[State], context: RunContext) -> None:
-        """The latest group of each prompt, the latest `capacity` of them."""
+        """Store the latest group of each prompt, for the latest `capacity` prompts."""
         latest = {_index(entry): entry for entry in entries}
         before = [entry for entry in self._entries(context) if _index(entry) not in latest]
         context.state_of(self)["entries"] = [*before, *latest.values()][-self.capacity :]
@@ -144,11 +144,9 @@ class RolloutReplay(GroupReplay):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is replayed."""
+        """Say that nothing is replayed if every prompt is new, or if the run ends within its first pass."""
         if int((1 - self.fresh_share) * run.prompts) == 0:
-            return [
-                f"rollout_replay has no effect: {self.fresh_share:g} of {run.prompts} prompts leaves none to replay"
-            ]
+            return [f"rollout_replay has no effect: {self.fresh_share:g} of {run.prompts} prompts leave none to replay"]
         if self.first_epoch and run.examples is not None and run.steps * run.prompts <= run.examples:
             return [f"rollout_replay has no effect: the run ends within its first pass of {run.examples} prompts"]
         return []
@@ -171,14 +169,14 @@ class PolicyReplay(GroupReplay):
     reincarnation: Count | None = 50
 
     def stored(self, context: RunContext) -> int:
-        """Binomial(prompts, p), once there is something to replay."""
+        """Return Binomial(prompts, p), once something is stored to replay."""
         if self.reincarnation is not None and context.step >= self.reincarnation:
             return 0
         wanted = int(context.rng(self).binomial(context.prompts, self.probability))
         return min(wanted, sum(map(len, self._policies(context))))
 
     def fresh(self, context: RunContext) -> int:
-        """How many new prompts this step samples; renews the reference when its step has come."""
+        """Return how many new prompts this step samples; renew the reference at the step `reincarnation`."""
         if context.step == self.reincarnation:
             context.renew_reference()
             context.state_of(self)["policies"] = []
@@ -196,12 +194,12 @@ class PolicyReplay(GroupReplay):
         return chosen
 
     def reread(self, entry: State, context: RunContext) -> ScoredSamples:
-        """The rows with log-probs that the trainer computes anew beside the stored ones."""
+        """Return the rows; their log-probs are computed anew by the trainer besides the stored ones."""
         rows = super().reread(entry, context)
         return replace(rows, foreign_b=np.ones(len(rows), dtype=bool))
 
     def remember(self, entries: list[State], context: RunContext) -> None:
-        """The groups of the last `policies` steps."""
+        """Store the groups of the last `policies` steps."""
         if self.reincarnation is None or context.step < self.reincarnation:
             context.state_of(self)["policies"] = [*self._policies(context), entries][-self.policies :]
 
@@ -221,7 +219,7 @@ class PolicyReplay(GroupReplay):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is replayed, or the reincarnation never comes."""
+        """Say that nothing is replayed if `probability` is 0, and that `reincarnation` comes after the last step."""
         found = ["policy_replay replays nothing: its probability is 0"] if self.probability == 0 else []
         if self.reincarnation is not None and self.reincarnation >= run.steps:
             found.append(
@@ -281,14 +279,14 @@ class SampleBuffer(Buffer):
         store["size"] = torch.from_numpy(np.abs(whole.extras["past.advantage"][keep]))
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is replayed."""
+        """Say that nothing is replayed if `share` is less than one completion."""
         if round(self.share * run.prompts * run.group_size) == 0:
             return [f"sample_buffer has no effect: {self.share:g} of the new completions is less than one"]
         return []
 
 
 def completion_advantage(prepared: Batch) -> Tensor:
-    """[B] mean advantage over each row's active tokens; 0 where a row has none."""
+    """Return [B] mean advantage over each row's active tokens; 0 where a row has none."""
     active_bt = prepared.active_bt
     adv_bt = torch.where(active_bt, prepared.need("advantage_bt", "a replay store"), 0)
     return adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)

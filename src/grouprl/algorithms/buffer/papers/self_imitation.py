@@ -26,11 +26,11 @@ from grouprl.records.serialize import pack, unpack
 class SelfImitation(Buffer):
     """SPEAR: good completions are gathered, and learned from once more when there are many (arXiv:2509.22601).
 
-    Completions with a positive mean advantage are kept for `tolerate` steps, the mean rewards of the last `baselines`
-    groups besides. When more than 1.5 · `size` kept completions have a reward above the 50th percentile of those means
-    (the mean of the middle two of an even number), these get the advantage R - percentile (`past.advantage`), a random
-    set of them joins the step (the largest power of two that is at most `size`), and the buffer is emptied. With a
-    `scale` other than "none" the advantage is divided by the 50th percentile of the groups' standard deviations +
+    Completions with a positive mean advantage are kept for `tolerate` steps, as are the mean rewards of the last
+    `baselines` groups. When more than 1.5 · `size` kept completions have a reward above the 50th percentile of those
+    means (the mean of the middle two of an even number), these get the advantage R - percentile (`past.advantage`), a
+    random set of them joins the step (the largest power of two that is at most `size`), and the buffer is emptied. With
+    a `scale` other than "none" the advantage is divided by the 50th percentile of the groups' standard deviations +
     `eps`.
     """
 
@@ -50,7 +50,9 @@ class SelfImitation(Buffer):
         return joined(new, chosen, steps, context)
 
     def _released(self, context: RunContext) -> tuple[list[ScoredSamples], list[int]]:
-        """Rows above today's baseline with their new advantages, one by one, and their steps; none while too few."""
+        """Return the rows above the current baseline with their new advantages, and their steps; none if there are too
+        few.
+        """
         store = context.state_of(self)
         if "rows" not in store:
             return [], []
@@ -70,7 +72,7 @@ class SelfImitation(Buffer):
         return [subset(told, np.array([i])) for i in range(count)], steps
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
-        """Keep the good completions of the step and the mean rewards of its groups; forget what is too old."""
+        """Keep the good completions of the step and the mean rewards of its groups; remove entries that are too old."""
         if prepared is None:
             return
         rows, where = own_rows(samples, prepared)
@@ -108,7 +110,7 @@ class SelfImitation(Buffer):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The buffer never fills."""
+        """Say that the part has no effect if the buffer can never fill."""
         most = self.tolerate * run.prompts * run.group_size
         if most > 1.5 * self.size:
             return []

@@ -1,4 +1,4 @@
-"""A store of turns for learning off-policy: what was seen, done and earned, and what was seen then."""
+"""A store of turns for off-policy learning: observation, action, reward and next observation."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from grouprl.records.samples import ScoredSamples
 
 Ids = list[list[int]]
 COLUMNS = ("first", "start", "end", "later", "question")
-"""int64 [M] of each turn: where in `ids` its row begins and its action begins and ends, where its next observation ends
-(-1: none follows), and the number of the prompt."""
+"""int64 [M] of each turn: positions in `ids` where its row begins, where its action begins and ends, and where its next
+observation ends (-1: none follows); and the number of the prompt.
+"""
 
 
 @dataclass(frozen=True)
 class Turns:
-    """N turns."""
+    """N turns of a store."""
 
     seen: Ids
-    """What the policy was shown: all tokens of the row so far."""
+    """Tokens that the policy had read before the action: all tokens of the row so far."""
     done: Ids
     """Tokens of the action."""
     reward_n: Tensor
     later: Ids
-    """What it was shown next; what it was shown now where nothing followed."""
+    """Tokens read before the next action; those of this turn if none follows."""
     over_n: Tensor
-    """[N] bool: nothing followed."""
+    """[N] bool: turns that no other follows."""
     prompt_n: np.ndarray
     """[N] number of the prompt in the training split."""
 
@@ -49,8 +50,8 @@ class Turns:
 def add_turns(store: dict[str, object], rows: ScoredSamples, batch: Batch, capacity: int, room: int | None) -> None:
     """Append the turns of rows, laid out as `batch`, and forget the oldest rows beyond `capacity` turns.
 
-    What a row earns besides the rewards of its turns is earned in its last turn. Turns that began with more than `room`
-    tokens before them (None: no limit) are left out: no action of full length could be sampled there again.
+    Reward of a row beyond that of its turns is counted in its last turn. Turns with more than `room` tokens before them
+    (None: no limit) are left out, because no action of full length could be sampled there again.
     """
     there_bs = turns_of(batch, "the store of turns")
     reward_bs = _earned(batch, there_bs)
@@ -93,7 +94,7 @@ def read_turns(store: State, index: Sequence[int] | np.ndarray) -> Turns:
 
 
 def _earned(batch: Batch, there_bs: Tensor) -> Tensor:
-    """[B,S] what each turn earned."""
+    """Return [B,S] the reward of each turn."""
     if batch.turn_reward_bs is None:
         batch = batch.replace(turn_reward_bs=torch.zeros(there_bs.shape, dtype=batch.dtype))
     width = batch.need("turn_reward_bs", "the store of turns").shape[1]
@@ -102,7 +103,7 @@ def _earned(batch: Batch, there_bs: Tensor) -> Tensor:
 
 
 def _spans(turn_t: Tensor, there_s: Tensor, offset: int) -> list[tuple[int, int, int]]:
-    """(turn, where its tokens begin, where they end) of each turn of a row."""
+    """Return (turn, start of its tokens, end of its tokens) of each turn of a row."""
     spans = []
     for turn in there_s.nonzero()[:, 0].tolist():
         where_n = (turn_t == turn).nonzero()[:, 0]
@@ -121,7 +122,7 @@ def _append(store: State, ids: list[int], found: list[tuple[int, ...]], rewards:
 
 
 def _forget(store: State, capacity: int) -> None:
-    """Leave out the oldest rows until at most `capacity` turns are left; the newest row stays whatever it holds."""
+    """Leave out the oldest rows until at most `capacity` turns are left; the newest row always stays."""
     over = len(store["reward"]) - capacity
     if over <= 0:
         return

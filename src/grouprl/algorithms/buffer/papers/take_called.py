@@ -1,4 +1,4 @@
-"""Rows that another trainer's episodes left for a called agent (M-GRPO)."""
+"""Training a called agent on the rows that another trainer's episodes left for it (M-GRPO)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 from grouprl.algorithms.augment.papers.exchange import Exchange, Seconds, awaited, read, team
 
 UNLOCKED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Complaints of file systems without locks: two takers would not be noticed there."""
+"""Error numbers of file systems without locks, on which two processes taking the same rows would not be noticed."""
 
 
 @part("buffer")
 class TakeCalled(Buffer):
     """M-GRPO between trainers, the called agent's side: a step trains on the rows that a step of the caller's left.
 
-    They come in order, with the log-probs of the weights that sampled them; who finds none waits, at most `wait`
-    seconds. After a step the weights of agent `agent` go back. When the caller has ended, the steps that are left do
-    nothing.
+    They come in order, with the log-probs of the weights that sampled them; if there are none, the part waits, at most
+    `wait` seconds. After a step the weights of agent `agent` are written for the caller. Once the caller has ended, the
+    remaining steps do nothing.
     """
 
     needs_text = True
@@ -42,11 +42,11 @@ class TakeCalled(Buffer):
     says = "train agent {agent} on the rows that another process leaves in {folder}, and sample none"
 
     def fresh(self, context: RunContext) -> int:
-        """None: the caller samples."""
+        """Return 0: the caller samples."""
         return 0
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
-        """Return the rows of the caller's next step; None when it has ended, or called nobody."""
+        """Return the rows of the caller's next step; None if the caller has ended or called no agent."""
         exchange, store = self._open(context), context.state_of(self)
         taken, started = store.get("taken", 0), time.monotonic()
         self._publish(exchange, context, taken)
@@ -59,18 +59,18 @@ class TakeCalled(Buffer):
         return None if data["rows"] is None else unpack(data["rows"], context.task).with_source("replay")
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
-        """Leave the weights for the caller."""
+        """Write the weights for the caller."""
         self._publish(self._open(context), context, context.state_of(self)["taken"])
 
     def _publish(self, exchange: Exchange, context: RunContext, taken: int) -> None:
-        """Leave the weights after `taken` steps, if that has not been done."""
+        """Write the weights after `taken` steps, unless that has been done."""
         held = context.cache_of(self)
         if held.get("published") != taken:
             exchange.keep(taken, team(context.text.policy, self.name).member(self.agent).trainable_state())
             held["published"] = taken
 
     def _open(self, context: RunContext) -> Exchange:
-        """Return the agent's folder, locked for this process, and see that it is still the same run's."""
+        """Return the agent's folder, locked for this process. Raises InputError if it belongs to another run."""
         exchange, held, store = (
             Exchange(Path(self.folder) / f"agent-{self.agent}"),
             context.cache_of(self),
@@ -83,8 +83,8 @@ class TakeCalled(Buffer):
                 fcntl.flock(held["lock"], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise InputError(
-                    f"another process takes the rows of agent {self.agent} from {self.folder}",
-                    "a row is trained on once",
+                    f"another process is taking the rows of agent {self.agent} from {self.folder}",
+                    "a row is trained on only once",
                     "Wait for it, or end it",
                 ) from error
             except OSError as error:
@@ -96,12 +96,12 @@ class TakeCalled(Buffer):
             if known not in ("", name):
                 raise InputError(
                     f"{exchange.folder} holds rows of another run than the one that this trainer began with",
-                    remedy="Restore the folder, or start both runs anew",
+                    remedy="Restore the folder, or start both runs afresh",
                 )
         return exchange
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """The agent must be there."""
+        """Refuse a task without the agent."""
         if self.agent >= run.agents:
             return [f"{self.name} has no rows to take: the task has no agent {self.agent}"]
         return []

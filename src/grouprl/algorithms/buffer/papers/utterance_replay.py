@@ -1,4 +1,6 @@
-"""Learning off-policy what utterances are worth, and actions of the present policy at stored observations (ArCHer)."""
+"""Off-policy learning of the values of utterances, and fresh actions of the current policy at stored observations
+(ArCHer).
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,23 @@ from grouprl.records.scores import Scores
 
 GRAD_CLIP = 1.0
 APART = 1 << 40
-"""Number of the first group of fresh actions: beyond any prompt's."""
+"""Number of the first group of fresh actions, larger than the number of any prompt."""
 
 
 @part("buffer")
 class UtteranceReplay(Buffer):
-    """ArCHer: rows sampled teach a critic of utterances, the policy learns from fresh actions (arXiv:2402.19446).
+    """ArCHer: sampled rows train a critic of utterances, and the policy learns from fresh actions (arXiv:2402.19446).
 
-    All turns sampled go to a store of `capacity`. In each step `pool` of them are chosen at random (None: as many as
+    All sampled turns go to a store of `capacity`. In each step `pool` of them are chosen at random (None: as many as
     the critic's updates read), the policy samples a fresh action at the observation of each, and the critic takes
     `critic_steps` updates on `critic_batch` of them: Q(o,a) towards r + gamma·V'(o'), V(o) towards Q'(o, fresh action),
     Q' and V' of a copy that follows by `tau` after each update. Then the policy samples actions at `actions` stored
     observations (None: as many as the run asks for completions); these are the rows of the step, with min Q (`past.q`,
-    also their reward) and min V (`past.v`). In the first `warmup` steps only the critic learns, and the rows are those
-    sampled.
+    also their reward) and min V (`past.v`). In the first `warmup` steps only the critic learns, and the step keeps the
+    sampled rows.
 
     `encoder` is "gru" (of `width`, over the policy's tokens), "policy" (a copy of its trunk) or any encoder of
-    transformers by name. Weights, optimiser and turns lie in the store.
+    transformers by name. Weights, optimiser and turns are in the part's store.
     """
 
     one_policy: ClassVar[bool] = True
@@ -60,7 +62,7 @@ class UtteranceReplay(Buffer):
     fills = ("past.q", "past.v")
 
     def mix(self, samples: ScoredSamples | None, context: RunContext) -> ScoredSamples | None:
-        """Store the new rows, teach the critic, return the actions to learn from."""
+        """Store the new rows, train the critic, return the actions to learn from."""
         if samples is None:
             return None
         store, held, rng = context.state_of(self), context.cache_of(self), context.rng(self)
@@ -81,12 +83,12 @@ class UtteranceReplay(Buffer):
         return self._act(held["critic"], context, rng)
 
     def _waiting(self, samples: ScoredSamples) -> ScoredSamples:
-        """The rows sampled, of which the critic says nothing."""
+        """Return the sampled rows with critic values of 0, as during the warm-up."""
         zero_b = np.zeros(len(samples))
         return samples.with_extras(past__q=zero_b, past__v=zero_b)
 
     def _build(self, store: State, held: State, context: RunContext, seed: int) -> None:
-        """Build critic, target and optimiser, as they were stored where they were."""
+        """Build critic, target and optimiser, and restore their stored state if there is one."""
         policy = context.text.policy
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -109,7 +111,7 @@ class UtteranceReplay(Buffer):
             self._update(held, turns.take(rows), [fresh[i] for i in rows], context)
 
     def _passes(self, pool: int) -> int:
-        """How many times over the pool is read, the last time in part."""
+        """Return the number of passes over the pool; the last one may be partial."""
         return -(-self.critic_steps * self.critic_batch // pool)
 
     def _update(self, held: State, turns: Turns, fresh: list[tuple[int, ...]], context: RunContext) -> None:
@@ -127,12 +129,12 @@ class UtteranceReplay(Buffer):
         context.note("critic_v_loss", float(v_loss.detach()), "mean")
 
     def _choose(self, count: int, context: RunContext, rng: np.random.Generator) -> Turns:
-        """`count` stored turns, sampled with repetition."""
+        """Return `count` stored turns, sampled with repetition."""
         store = context.state_of(self)
         return read_turns(store, rng.integers(turns_stored(store), size=count))
 
     def _fresh(self, turns: Turns, context: RunContext, rng: np.random.Generator) -> Rollout:
-        """An action of the present policy at each observation."""
+        """Return an action of the current policy at each observation."""
         return context.text.act(turns.seen, rng.integers(2**63, size=len(turns)).tolist())
 
     def _act(self, critic: UtteranceCritic, context: RunContext, rng: np.random.Generator) -> ScoredSamples:
@@ -159,7 +161,7 @@ class UtteranceReplay(Buffer):
         )
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many actions are sampled besides the completions of the run."""
         pool, rows = self.pool or self.critic_steps * self.critic_batch, self.actions or run.prompts * run.group_size
         return f"{pool:,} actions a step for the critic, and {rows:,} for the policy, of one turn each, never acted out"
 
@@ -176,8 +178,10 @@ class UtteranceReplay(Buffer):
         return f"Q(o,a) → r + {self.gamma:g}·V'(o'),  V(o) → Q'(o, a'~π),  θ' ← {self.tau:g}·θ + {1 - self.tau:g}·θ'"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Settings that cannot act."""
-        found = [] if self.gamma == 0 or run.turns > 1 else ["utterance_replay.gamma has no effect: there is one turn"]
+        """Say which settings have no effect, and when the policy never learns."""
+        found = (
+            [] if self.gamma == 0 or run.turns > 1 else ["utterance_replay.gamma has no effect: episodes have one turn"]
+        )
         if self.warmup >= run.steps:
             found.append(f"the policy never learns: utterance_replay.warmup is {self.warmup} of {run.steps} steps")
         return found

@@ -1,4 +1,6 @@
-"""Encoders of token ids into one vector per row, for models of texts: small, the policy's own trunk, or any."""
+"""Encoders of token ids into one vector per row, for models of texts: a small network, the policy's trunk, or any
+model.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 Ids = Sequence[Sequence[int]]
 """N rows of token ids, each with at least one."""
 LIMIT = 512
-"""Tokens that an encoder of its own vocabulary reads at most; the last ones of a row are kept."""
+"""Most tokens that an encoder with its own vocabulary reads; the last ones of a row are kept."""
 
 
 class GRUEncoder(nn.Module):
@@ -83,7 +85,7 @@ class NamedEncoder(nn.Module):
 
 
 TextEncoder: TypeAlias = GRUEncoder | TrunkEncoder | NamedEncoder
-"""What reads rows of token ids into vectors of `width`."""
+"""An encoder from rows of token ids to vectors of `width`."""
 
 
 def build_encoder(name: str, policy: CausalPolicy, width: int) -> TextEncoder:
@@ -94,7 +96,7 @@ def build_encoder(name: str, policy: CausalPolicy, width: int) -> TextEncoder:
 
 
 def padded(rows: Ids, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return token ids [N,T], 0 behind the end of a row, and the lengths [N]."""
+    """Return token ids [N,T], padded with 0, and the lengths [N]."""
     length_n = torch.tensor([len(ids) for ids in rows], device=device)
     ids_nt = torch.zeros(len(rows), int(length_n.max()), dtype=torch.int64)
     for row, ids in enumerate(rows):

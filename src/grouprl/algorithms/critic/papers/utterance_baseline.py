@@ -24,7 +24,7 @@ class TokenBaselineCritic(Critic):
     reads = ("past.q", "past.v", "value_bt")
 
     def targets(self, batch: Batch) -> Tensor:
-        """[B,T] the advantage of the whole utterance."""
+        """Return [B,T] the advantage of the whole utterance."""
         return batch.broadcast(utterance_advantage(batch, self.name))
 
     def __call__(self, value_bt: Tensor, batch: Batch) -> TokenLoss:

@@ -1,4 +1,6 @@
-"""A critic of whole utterances: the expected reward from an observation on, and after an action there (ArCHer)."""
+"""A critic of whole utterances: the expected reward from an observation on, and after an action taken
+there (ArCHer).
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ HEADS = 2
 
 
 class UtteranceValues(Protocol):
-    """What estimates utterances."""
+    """An estimator of the values of utterances."""
 
     def __call__(self, seen: Sequence[Sequence[int]], done: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Return Q of the actions `done` after the observations `seen`, and V of those, each [2,N]."""
+        """Return Q of the actions `done` after the observations `seen`, and V of the observations, each [2,N]."""
 
     def values(self, seen: Sequence[Sequence[int]]) -> Tensor:
         """Return V of observations, [2,N]."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What is trained."""
+        """Return the trainable parameters."""
 
 
 class UtteranceCritic(nn.Module):
@@ -67,7 +69,7 @@ def td_losses(
     those of `target`, which gets no gradient.
 
     Args:
-        critic: what is trained.
+        critic: the critic to train.
         target: its slowly moving copy.
         seen: observations o.
         done: the actions a taken there.
@@ -95,7 +97,7 @@ def prepared(
 
 @torch.no_grad()
 def follow(target: UtteranceValues, critic: UtteranceValues, tau: float) -> None:
-    """Polyak: target <- tau·critic + (1 - tau)·target."""
+    """Move the target towards the critic by Polyak averaging: target <- tau·critic + (1 - tau)·target."""
     for slow, fast in zip(target.parameters(), critic.parameters(), strict=True):
         slow.lerp_(fast, tau)
 

@@ -1,9 +1,11 @@
-"""Bandits: which prompts to sample next, learnt from how earlier completions fared, without any sampled for it."""
+"""Bandits: curricula that learn which prompts to sample from the results of earlier completions,
+without extra samples.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 @part("curriculum")
 class ThompsonSampling(Chooser):
-    """Choose the prompts whose sampled pass rate promises most (VADE, arXiv:2511.18902).
+    """Choose the prompts whose sampled pass rate promises the most information (VADE, arXiv:2511.18902).
 
     Each prompt has a posterior Beta(prior + right, prior + wrong). Every step samples p~ from all of them and takes the
     largest p~(1-p~) (`gain` "variance") or p~(1-p~)² ("information", as Knapsack RL). Because the policy moves, the
@@ -40,8 +42,6 @@ class ThompsonSampling(Chooser):
     """
 
     async_safe: ClassVar[bool] = True
-
-    renamed: ClassVar[Mapping[str, str]] = {"asked_decay": "sampled_decay"}
 
     prior: Annotated[float, Field(gt=0)] = 1.0
     decay: Share = 0.999
@@ -59,7 +59,7 @@ class ThompsonSampling(Chooser):
         return best(rate_n * (1 - rate_n) ** (1 if self.gain == "variance" else 2), count, chosen)
 
     def counts(self, context: RunContext) -> tuple[np.ndarray, np.ndarray]:
-        """Right and wrong completions of each prompt so far, [N] each, shrunk."""
+        """Return the right and wrong completions of each prompt so far, [N] each, shrunk."""
         counts = context.state_of(self).get("counts")
         return (np.zeros((2, pool_size(context))) if counts is None else counts.numpy())[:2]  # type: ignore[return-value]
 
@@ -103,7 +103,7 @@ class BanditOverSources(Chooser):
         return [i for m, k in zip(members, counts.tolist(), strict=True) for i in at_random(m, k, rng, chosen)]
 
     def probabilities(self, store: State, names: Sequence[str]) -> np.ndarray:
-        """Chance of each source, [len(names)]."""
+        """Return the chance of each source, [len(names)]."""
         windows, requested = store.get("windows", {}), store.get("asked", {})
         total = sum(requested.values())
         score = [ucb(windows.get(name, []), requested.get(name, 0), total) for name in names]
@@ -122,7 +122,7 @@ class BanditOverSources(Chooser):
                 requested[name] = requested.get(name, 0) + visit.completions
 
     def _sources(self, context: RunContext) -> tuple[list[str], np.ndarray]:
-        """Names of the sources, and [N] the number of each prompt's source."""
+        """Return the names of the sources, and [N] the number of each prompt's source."""
         store = context.state_of(self)
         if "source" not in store:
             found = [str(value) for value in labels(self.by, self.name, context)]
@@ -131,15 +131,15 @@ class BanditOverSources(Chooser):
         return store["names"], np.array(store["source"])
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Sources are told apart by something."""
+        """Refuse prompts without the column that names their sources."""
         return [*super().refuse(run), *unknown_column(self.name, self.by, run)]
 
     def idle(self, run: RunFacts) -> list[str]:
-        """One source leaves nothing to choose."""
+        """Say that the part has no effect if there is one source."""
         return all_alike(self.name, self.by, run)
 
 
 def ucb(window: Sequence[float], requested: int, total: int) -> float:
-    """Mean of `window` (0 when empty) plus the bonus √(2 ln(total + 1)/(sampled + 1))."""
+    """Return the mean of `window` (0 if empty) plus the bonus √(2 ln(total + 1)/(sampled + 1))."""
     mean = math.fsum(window) / len(window) if window else 0.0
     return mean + math.sqrt(2 * math.log(total + 1) / (requested + 1))

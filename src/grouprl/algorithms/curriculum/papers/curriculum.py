@@ -1,5 +1,6 @@
-"""Curricula that need nothing but the prompt history: prompts in an order, prompts left out; and the base of all
-others."""
+"""Curricula that need only the prompt history, by ordering prompts or leaving some out; and the base
+of all curricula.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Chooser(Curriculum):
     """Base of curricula that choose among N prompts by number. `pick` is called once per round of a step."""
 
     def choose(self, count: int, context: RunContext) -> list[RolloutRequest]:
-        """Return `count` prompts, or fewer where the part has no more."""
+        """Return `count` prompts, or fewer if the part has no more."""
         now = context.state_of(self).get("now", {})
         if now.get("step") != context.step:
             now = {"step": context.step, "rounds": 0, "chosen": []}
@@ -36,8 +37,10 @@ class Chooser(Curriculum):
         raise NotImplementedError
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Prompts that never end cannot be come back to."""
-        endless = f"{self.name} comes back to prompts, but they never end. Set data.prompts, e.g. 512"
+        """Refuse a task whose prompts never end: the part samples prompts more than once."""
+        endless = (
+            f"{self.name} samples prompts more than once, but this task's prompts never end. Set data.prompts, e.g. 512"
+        )
         return [endless] if run.examples is None else []
 
 
@@ -55,14 +58,16 @@ def all_alike(name: str, by: str, run: RunFacts) -> list[str]:
 
 
 def pool_size(context: RunContext) -> int:
-    """How many prompts there are to choose from. Raises InputError when they never end."""
+    """Return how many prompts there are to choose from. Raises InputError if they never end."""
     if context.examples is None:
-        raise InputError("the training prompts never end", "a curriculum comes back to them", "Set data.prompts")
+        raise InputError(
+            "the training prompts never end", "a curriculum samples prompts more than once", "Set data.prompts"
+        )
     return context.examples
 
 
 def best(key_n: np.ndarray, count: int, chosen: Sequence[int]) -> list[int]:
-    """Numbers of the `count` largest keys [N], those of `chosen` last; all over again where N is too small."""
+    """Return the numbers of the `count` largest keys [N], those of `chosen` last; numbers repeat if N is too small."""
     later_n = np.zeros(len(key_n), dtype=bool)
     later_n[list(chosen)] = True
     order = np.lexsort((-key_n, later_n))
@@ -70,7 +75,9 @@ def best(key_n: np.ndarray, count: int, chosen: Sequence[int]) -> list[int]:
 
 
 def at_random(among: np.ndarray, count: int, rng: np.random.Generator, chosen: Sequence[int]) -> list[int]:
-    """`count` of the numbers `among`, uniformly, none twice unless they are too few; those of `chosen` last."""
+    """Return `count` of the numbers `among` at random, those of `chosen` last; numbers repeat only if there are too
+    few.
+    """
     order = rng.permutation(among)
     order = np.concatenate([order[~np.isin(order, chosen)], order[np.isin(order, chosen)]])
     return [int(i) for i in np.resize(order, count)]
@@ -96,8 +103,8 @@ class HistoryResampling(Chooser):
     """Leave prompts out once every completion to them was right (SRPO, arXiv:2504.14286).
 
     Prompts are dealt out in shuffled epochs. At the end of each, those whose last visit was all right are dropped;
-    mixed and all-wrong ones stay. Every `readmit_every` epochs all come back (0: never). With none left nothing is
-    sampled any more.
+    mixed and all-wrong ones stay. Every `readmit_every` epochs all come back (0: never). Once no prompt is left,
+    nothing more is sampled.
     """
 
     async_safe: ClassVar[bool] = True
@@ -169,7 +176,7 @@ class EasyToHard(Chooser):
             store["unlocked"] = min(store.get("unlocked", 1) + 1, int(rank_n.max()) + 1)
 
     def _ranks(self, context: RunContext) -> np.ndarray:
-        """[N] rank of each prompt's level, from 0."""
+        """Return [N] rank of each prompt's level, from 0."""
         store = context.state_of(self)
         if "rank" not in store:
             found = labels(self.by, self.name, context)
@@ -196,13 +203,13 @@ class EasyToHard(Chooser):
         return f"prompts from easy to hard by '{self.by}': levels are unlocked {when}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """With a mastery threshold the clock does not matter."""
+        """Say that `until` has no effect if `mastery` is set."""
         both = self.mastery is not None and self.until < 1
         said = ["easy_to_hard.until has no effect: mastery decides when levels are unlocked"] * both
         return [*said, *all_alike(self.name, self.by, run)]
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Levels come from somewhere."""
+        """Refuse prompts without the column that gives their level."""
         return [*super().refuse(run), *unknown_column(self.name, self.by, run)]
 
 
@@ -234,6 +241,6 @@ class HardStage(Chooser):
         return at_random(np.array(store["hard"]), count, rng, chosen)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Keeping all prompts is no second stage."""
+        """Say that the part has no effect if `keep` or `after` is 1."""
         never = self.keep == 1 or self.after == 1
         return ["hard_stage has no effect: keep or after is 1"] if never else []

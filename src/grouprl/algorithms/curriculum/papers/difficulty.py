@@ -1,4 +1,4 @@
-"""Curricula that choose by difficulty: how mixed the completions of a prompt are, measured or predicted."""
+"""Curricula that choose by difficulty: by how mixed the results of a prompt are, measured or predicted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class VarianceSampling(Chooser):
     Score of a prompt: `outcome`·p(1-p) + `diversity`·distinct-3 of its completions, from the completions that training
     sampled; a prompt not sampled yet has the largest score. Scores become weights by min-max and w <- `momentum`·w +
     (1-momentum)·new. The share `share` of the prompts is sampled by weight, with replacement, the rest in the order of
-    the stream. With `refresh_every` > 0 all prompts are measured anew every so many steps with `probe` completions
+    the stream. With `refresh_every` > 0 all prompts are measured again every so many steps with `probe` completions
     each.
     """
 
@@ -63,7 +63,7 @@ class VarianceSampling(Chooser):
         return [int(i) for i in rng.choice(len(weight_n), count, p=chance_n)]
 
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
-        """Learn from the completions of this step."""
+        """Update the weights from the completions of this step."""
         rates = {
             i: sum(v.right for v in vs) / sum(v.completions for v in vs)
             for i, vs in context.prompt_history.at(context.step).items()
@@ -76,7 +76,7 @@ class VarianceSampling(Chooser):
         self._memory(context)["probed"] = context.step
 
     def _learn(self, rates: dict[int, float], completions: ScoredSamples, context: RunContext) -> None:
-        """Enter new pass rates and diversities and update the weights."""
+        """Enter new pass rates and diversities, and update the weights."""
         memory = self._memory(context)
         memory["rate"][list(rates)] = torch.tensor(list(rates.values()), dtype=torch.float64)
         for index, rows in rows_of(completions.index_b).items():
@@ -94,7 +94,7 @@ class VarianceSampling(Chooser):
         return memory
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled to measure prompts."""
         if not self.refresh_every:
             return ""
         return (
@@ -107,14 +107,14 @@ class VarianceSampling(Chooser):
         return f"{self.share:.0%} of the prompts by the variance of their outcomes, the rest in their order{fresh}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Frozen weights, or nothing sampled by them."""
+        """Say that the part has no effect if its weights never change or no prompt is sampled by weight."""
         frozen = ["variance_sampling has no effect: momentum 1 keeps the weights equal for ever"]
         none = ["variance_sampling has no effect: share is 0"]
         return frozen * (self.momentum == 1) + none * (self.share == 0)
 
 
 def distinct_3(completions: Sequence[Sequence[int]]) -> float:
-    """Share of different ones among all runs of three actions (rows shorter than three count as one run)."""
+    """Return the share of distinct ones among all runs of three actions; a row shorter than three counts as one run."""
     runs = [tuple(ids[k : k + 3]) for ids in completions for k in range(max(1, len(ids) - 2))]
     return len(set(runs)) / len(runs)
 
@@ -126,8 +126,8 @@ class DifficultyTargeted(Chooser):
     "Improving Data Efficiency for LLM RL Fine-tuning" (DOTS, arXiv:2506.05316). `predict` "attention": every `every`
     steps `reference` random prompts get a group of completions each; the pass rate of any other is the mean of theirs,
     weighted by softmax(⟨z_q, z_i⟩/(√h·`sharpness`)) of prompt embeddings z: mean last hidden states of the policy as
-    the run begins, standardised over the prompts. "prompt history": the pass rate at the last visit; prompts never
-    sampled count as wanted, and nothing is probed.
+    the run begins, standardised over the prompts. "prompt history": the pass rate at the last visit; prompts that were
+    never sampled count as having the target rate, and nothing is probed.
     """
 
     one_policy: ClassVar[bool] = True
@@ -147,7 +147,7 @@ class DifficultyTargeted(Chooser):
         return best(key_n, count, chosen)
 
     def _rates(self, rng: np.random.Generator, context: RunContext) -> np.ndarray:
-        """[N] expected pass rate of each prompt."""
+        """Return [N] expected pass rate of each prompt."""
         size, store = pool_size(context), context.state_of(self)
         if self.predict == "ledger":
             return np.array([context.prompt_history.rate(index, unseen=self.target) for index in range(size)])
@@ -158,7 +158,7 @@ class DifficultyTargeted(Chooser):
         return store["rate"].numpy()
 
     def _measured(self, rng: np.random.Generator, embedding_nh: Tensor, context: RunContext) -> Tensor:
-        """[N] pass rates: measured for a random reference set, predicted from it for all others."""
+        """Return [N] pass rates: measured for a random reference set, predicted from it for all others."""
         size = len(embedding_nh)
         reference = np.sort(rng.choice(size, min(self.reference, size), replace=False))
         rows = probe_prompts(context, reference.tolist(), context.group_size)
@@ -169,7 +169,7 @@ class DifficultyTargeted(Chooser):
         return rate_n
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled to measure prompts."""
         if self.predict == "ledger":
             return ""
         count = min(self.reference, run.examples or self.reference)
@@ -184,19 +184,19 @@ class DifficultyTargeted(Chooser):
 
 
 def attend(query_nh: Tensor, key_kh: Tensor, value_k: Tensor, sharpness: float) -> Tensor:
-    """[N] attention of N queries to K keys, whose values are averaged."""
+    """Return [N] attention of N queries to K keys, whose values are averaged."""
     score_nk = query_nh @ key_kh.T / (query_nh.shape[1] ** 0.5 * sharpness)
     return torch.softmax(score_nk, 1).to(value_k.dtype) @ value_k
 
 
 def standardised(value_nh: Tensor) -> Tensor:
-    """Each column with mean 0 and standard deviation 1 (0 where it does not vary), [N,H] float32."""
+    """Return columns with mean 0 and standard deviation 1 (0 if a column does not vary), [N,H] float32."""
     centred_nh = value_nh.float() - value_nh.float().mean(0)
     return centred_nh / centred_nh.square().mean(0).sqrt().clamp(min=1e-6)
 
 
 def embed_prompts(context: RunContext, at_once: int = 256) -> Tensor:
-    """Mean last hidden state of every training prompt, [N,H]."""
+    """Return the mean last hidden state of every training prompt, [N,H]."""
     prompts = [context.task.example("train", index).prompt for index in range(pool_size(context))]
     ids = [tuple(x) for x in context.text.policy.encode_prompts(prompts)]
     end = tuple(context.text.policy.eos_ids[:1])  # the state of a position is that which predicts the token after it

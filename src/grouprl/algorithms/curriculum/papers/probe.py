@@ -13,8 +13,9 @@ from grouprl.records.samples import ScoredSamples, join, subset
 
 
 def probe(context: RunContext, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> ScoredSamples:
-    """Sample the completions of `requests` (or one greedy completion each) a batch at a time; returns those that could
-    be scored."""
+    """Sample the completions of `requests` (or one greedy completion each) in batches; return those that could be
+    scored.
+    """
     width = context.prompts * context.group_size
     per_request = 1 if greedy else max(1, max(request.completions for request in requests))
     size = max(1, width // per_request)
@@ -25,15 +26,15 @@ def probe(context: RunContext, requests: Sequence[RolloutRequest], *, greedy: bo
 
 
 def probe_prompts(context: RunContext, indices: Sequence[int], completions: int) -> ScoredSamples:
-    """Sample `completions` completions to each of the training prompts `indices`."""
+    """Sample `completions` completions of each of the training prompts `indices`."""
     return probe(context, [replace(context.request(int(index)), completions=completions) for index in indices])
 
 
 def rows_of(key_b: np.ndarray) -> dict[int, np.ndarray]:
-    """Rows of each value of `key_b` [B], values in the order in which they first come."""
+    """Return the rows of each value of `key_b` [B], values in order of first occurrence."""
     return {key: np.flatnonzero(key_b == key) for key in dict.fromkeys(key_b.tolist())}
 
 
 def right_share(samples: ScoredSamples, key_b: np.ndarray) -> dict[int, float]:
-    """Share of correct completions for each value of `key_b` [B]."""
+    """Return the share of correct completions for each value of `key_b` [B]."""
     return {key: float(samples.scores.correct_b[rows].mean()) for key, rows in rows_of(key_b).items()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -25,13 +25,12 @@ class RewardSelection(Chooser):
 
     Before the first step each prompt gets `completions` completions of the policy. `which` "hard" keeps the prompts
     with the lowest mean reward, "easy" those with the highest, "medium" those in the middle; of equal ones the first.
-    They are dealt out in shuffled epochs. A prompt none of whose completions could be scored is left out.
+    They are dealt out in shuffled epochs. A prompt is left out if none of its completions could be scored.
     """
 
     keep: Count = 5000
     which: Which = "hard"
     completions: Count = 1
-    also: ClassVar[Mapping[str, str]] = {"answers": "completions"}
 
     def pick(self, count: int, rng: np.random.Generator, chosen: Sequence[int], context: RunContext) -> list[int]:
         """Deal out the next prompts of the epoch."""
@@ -47,7 +46,7 @@ class RewardSelection(Chooser):
         return picked
 
     def _selected(self, context: RunContext) -> list[int]:
-        """Numbers of the prompts that are sampled, by rising reward. Raises RunError where none could be scored."""
+        """Return the numbers of the prompts to sample, by rising reward. Raises RunError if none could be scored."""
         rows = probe_prompts(context, range(pool_size(context)), self.completions)
         mean = {index: float(rows.scores.reward_b[where].mean()) for index, where in rows_of(rows.index_b).items()}
         if not mean:
@@ -62,7 +61,7 @@ class RewardSelection(Chooser):
         return found
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions before the first step."""
+        """Say how many completions are sampled before the first step."""
         return f"{self.completions} to each of {run.examples} prompts before the first step, to choose among them"
 
     @override
@@ -71,7 +70,7 @@ class RewardSelection(Chooser):
         return f"only the {self.keep:,} prompts that earn {end} as the run begins, in epochs"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """All prompts are kept."""
+        """Say that the part has no effect if it keeps all prompts."""
         if run.examples is not None and self.keep >= run.examples:
             return [f"{self.name} has no effect: it keeps {self.keep:,} of {run.examples:,} prompts"]
         return []

@@ -34,9 +34,9 @@ class AgentsInTurn(Filter):
         return f"agents learn in turn, {self.every} step{'s' if self.every > 1 else ''} each, while the others rest"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Steps in which nobody learns."""
+        """Say that some steps train no agent if the task has fewer agents than expected."""
         if run.agents == self.agents:
             return []
-        return [f"{self.name} expects {self.agents} agents, and the task has {run.agents}: some steps train nobody"] * (
-            run.agents < self.agents
-        )
+        return [
+            f"{self.name} expects {self.agents} agents, and the task has {run.agents}: some steps train no agent"
+        ] * (run.agents < self.agents)

@@ -1,4 +1,4 @@
-"""As many completions below a group's mean as above it (RED-Drop)."""
+"""As many completions below a group's mean as at or above it (RED-Drop)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from grouprl.core.batch import Batch
 
 @part("filter")
 class BalanceNegatives(Filter):
-    """Where a group has more completions below its mean than others, drop so many of them that both are equal
+    """If a group has more completions below its mean than others, drop as many as it takes to make both equal
     (RED-Drop).
 
     Dropped completions leave the group statistics and get advantage 0, but stay in the denominators, as in the authors'
-    code (arXiv:2509.24203). Which are dropped is sampled from the digits of their mean log-prob, so that a batch in
-    another order, or cut in other pieces, drops the same ones.
+    code (arXiv:2509.24203). The digits of their mean log-prob decide which ones are dropped, so that a batch in another
+    order, or cut differently, drops the same ones.
     """
 
     says = "leave out completions below their group's mean, sampled at random, until they are no more than the others"
@@ -35,10 +35,10 @@ class BalanceNegatives(Filter):
         return batch.replace(stat_b=stats_b & ~(below_b & (levels.rank(lot_b, id_b) >= positives_b)))
 
     def _lots(self, batch: Batch) -> Tensor:
-        """[B] numbers in [0, 1), from digits of the mean log-prob that rounding does not reach."""
+        """Return [B] numbers in [0, 1), from digits of the mean log-prob that rounding does not reach."""
         old_bt = torch.where(batch.mask_bt, batch.need("old_bt", self.name), 0)
         return (997 * old_bt.sum(1) / batch.length_b.clamp(min=1)).frac().abs()
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A lone completion is never below the mean, nor are more than half of two."""
+        """Say that the part has no effect if groups hold fewer than 3 completions."""
         return ["balance_negatives has no effect: groups hold fewer than 3 completions"] if run.group_size < 3 else []

@@ -34,7 +34,7 @@ class DifficultyBand(Filter):
         return drop(batch, ~band_rows(batch, self.low, self.high), from_statistics=True)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A group of one is never mixed."""
+        """Refuse groups of one completion, which are never mixed."""
         if run.group_size == 1:
             return ["difficulty_band leaves out every group of one completion. Use batch.group_size of 2 or more"]
         return []

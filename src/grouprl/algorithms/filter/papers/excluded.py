@@ -1,4 +1,4 @@
-"""What is sampled and not learned from: rows of one agent, and spans of a completion between two signs."""
+"""Rows or spans that are sampled but not learned from: rows of one agent, and text between two signs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from grouprl.core.batch import Batch
 
 @part("filter")
 class DropAgent(Filter):
-    """Leave the rows of agent number `agent` out of the loss and of statistics: it is asked, and not trained.
+    """Leave the rows of agent number `agent` out of the loss and of statistics: it acts, but is not trained.
 
-    CANOE's second generation, which judges the first one, is such a row.
+    CANOE uses this for its second generation, which only judges the first one.
     """
 
     agent: Annotated[int, Field(ge=0)] = 1
@@ -28,12 +28,14 @@ class DropAgent(Filter):
         return drop(batch, batch.need("agent_b", self.name) == self.agent, from_statistics=True)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """The agent must not be the only one."""
-        alone = f"drop_agent leaves out agent {self.agent}, the only one: nothing would be learned. Remove it"
+        """Refuse a task in which the agent is the only one."""
+        alone = (
+            f"drop_agent leaves out agent {self.agent}, the only agent of the task: nothing would be learned. Remove it"
+        )
         return [alone] if run.agents == 1 and self.agent == 0 else []
 
     def idle(self, run: RunFacts) -> list[str]:
-        """There is nobody of that number."""
+        """Say that the part has no effect if the task has no such agent."""
         return one_agent(self.name, run) if self.agent > 0 else []
 
 
@@ -41,8 +43,8 @@ class DropAgent(Filter):
 class DropSpan(Filter):
     """Leave the tokens between two signs out of the loss, the signs included (`marks.span`): SSRL's information mask.
 
-    What a completion tells itself in place of a tool is then not imitated, only what is made of it. A span that is
-    never closed counts as any other text. `begin` and `end` are what a run looks for in the completions.
+    Text that a completion makes up in place of a tool's result is then not imitated; only its use is. A span that is
+    never closed counts as ordinary text. `begin` and `end` are the signs that a run looks for in the completions.
     """
 
     begin: Annotated[str, Field(min_length=1)] = "<information>"
@@ -52,7 +54,7 @@ class DropSpan(Filter):
 
     @property
     def signs(self) -> tuple[str, str]:
-        """What a span begins and ends with."""
+        """Return the signs with which a span begins and ends."""
         return self.begin, self.end
 
     def __call__(self, batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""Rejection of what the sampler sampled too differently from the trainer: single tokens, or whole completions.
+"""Rejection of tokens or completions whose probabilities differ too much between sampler and trainer.
 
 With d = log π_old - log π_behavior: k1 = -d, k2 = d²/2, k3 = e^d - 1 - d, of a token, or their sum, mean or largest
 over a completion (verl's rollout_rs).
@@ -31,7 +31,7 @@ _OVER = {
 
 
 def divergence(log_bt: Tensor, statistic: Statistic) -> Tensor:
-    """[B,T] k1, k2 or k3 of d = log π_old - log π_behavior ([B,T])."""
+    """Return [B,T] k1, k2 or k3 of d = log π_old - log π_behavior ([B,T])."""
     if statistic == "k1":
         return -log_bt
     return log_bt.square() / 2 if statistic == "k2" else log_bt.expm1() - log_bt
@@ -52,12 +52,18 @@ class MismatchRejection(Filter):
     reads = ("old_bt", "behavior_bt")
 
     def __post_init__(self) -> None:
-        """Refuse what has no meaning."""
+        """Raise InputError for a lower bound of k2 or k3, the largest k1, or an empty interval."""
         if self.statistic != "k1" and self.low is not None:
-            raise InputError(f"{self.name}: low with {self.statistic}", "only k1 has a lower bound", "Drop low")
+            raise InputError(
+                f"{self.name} has a lower bound with the statistic {self.statistic}",
+                "only k1 has a lower bound",
+                "Drop low",
+            )
         if self.statistic == "k1" and self.over == "sequence_max":
             raise InputError(
-                f"{self.name}: the largest k1", "k1 has a sign, so its largest misses the other side", "Use k2 or k3"
+                f"{self.name} takes the largest k1 of a completion",
+                "k1 has a sign, so its largest value misses large negative ones",
+                "Use k2 or k3",
             )
         if self.statistic == "k1" and self._low > self.high:
             raise InputError(f"{self.name}: low {self._low:g} > high {self.high:g}", "the interval must not be empty")
@@ -98,5 +104,5 @@ class MismatchRejection(Filter):
         return f"{where}{'d²/2' if self.statistic == 'k2' else '(e^d - 1 - d)'} ≤ {self.high:g}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """An exact sampler never differs."""
+        """Say that the part has no effect if the sampler is exact."""
         return [f"{self.name} has no effect: the sampler is exact"] if run.exact_sampler else []

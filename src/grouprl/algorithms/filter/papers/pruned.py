@@ -1,4 +1,4 @@
-"""Only those completions of each group are trained on whose rewards vary most (PODS)."""
+"""Training only on those completions of each group whose rewards vary most (PODS)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from grouprl.core.numbers import ShareBelowOne
 
 
 def keep_count(n: int, rate: float, least: int) -> int:
-    """How many of `n` completions stay when the share `rate` is taken away (never more than n)."""
+    """Return how many of `n` completions stay when the share `rate` is left out (never more than n)."""
     return min(n, max(math.floor(n * (1 - rate) + 1e-9), least))
 
 
 def shuffled(batch: Batch) -> Tensor:
-    """[B] int64 pseudo-random number of each row, made from its log-probs at the start of the update.
+    """Return [B] int64 pseudo-random number of each row, made from its log-probs at the start of the update.
 
     The same completion has the same number wherever it stands in the batch and however it is padded.
     """
@@ -30,7 +30,7 @@ def shuffled(batch: Batch) -> Tensor:
 
 
 def ordered(value_b: Tensor, batch: Batch) -> Tensor:
-    """[B] int64 rows in ascending order of `value_b`; ties in the order of `shuffled`."""
+    """Return [B] int64 rows in ascending order of `value_b`; ties in the order of `shuffled`."""
     by_chance_b = torch.argsort(shuffled(batch), stable=True)
     return by_chance_b[torch.argsort(value_b[by_chance_b], stable=True)]
 
@@ -72,7 +72,7 @@ class MaxVariance(Filter):
         return f"S = argmax Var(R_S),  |S| = {1 - self.rate:.4g}·G"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is taken away."""
+        """Say that the part has no effect if it keeps all completions."""
         if keep_count(run.group_size, self.rate, 2) == run.group_size:
             return [f"max_variance has no effect: it keeps all of {run.group_size} completions"]
         return []

@@ -1,4 +1,4 @@
-"""Only the first tokens of a completion and some later ones have a loss (S-GRPO)."""
+"""A loss on only the first tokens of a completion and some later ones (S-GRPO)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TokenSubset(Filter):
     reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """Drop tokens behind the head by chance, and everything after `limit` kept tokens."""
+        """Drop tokens after the head at random, and everything after `limit` kept tokens."""
         active_bt = batch.active_bt
         chance_bt = hashed(batch.need("old_bt", self.name), active_bt)
         keep_bt = active_bt & ((active_bt.cumsum(1) <= self.head) | (chance_bt < self.keep))
@@ -43,7 +43,7 @@ class TokenSubset(Filter):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Completions that end within the head are trained on whole."""
+        """Say that the part has no effect if no completion is longer than the head."""
         short = run.max_length and run.max_length <= min(self.head, self.limit or self.head)
         if short or (self.keep == 1 and self.limit is None):
             return [f"token_subset has no effect: completions of at most {run.max_length} tokens are kept whole"]

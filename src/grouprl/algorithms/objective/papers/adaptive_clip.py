@@ -1,8 +1,7 @@
-"""Clip bounds of a token's probability (DCPO), of the signs' balance (BAPO), of entropy (HAPO)."""
+"""Clip bounds that follow a token's probability (DCPO), the balance of signs (BAPO), or entropy (HAPO)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.sampling.papers.entropy_score import extent, score
@@ -31,7 +30,6 @@ class DynamicClip(Objective):
     clip_high: Annotated[float, Field(gt=0)] = 0.2
     cap: Annotated[float, Field(gt=1)] = 10.0
     dual_clip: Dual = 10.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     says = (
         "PPO clip whose bounds widen for unlikely tokens: the ratio may change a token's probability by about "
         "{clip_low:g} down and {clip_high:g} up, but never grow beyond {cap:g}"
@@ -39,13 +37,13 @@ class DynamicClip(Objective):
     reads = ("old_bt",)
 
     def bounds(self, old_bt: Tensor) -> tuple[Tensor, Tensor]:
-        """[B,T] lower and upper bound of the ratio for tokens of log-prob `old_bt`."""
+        """Return the [B,T] lower and upper bounds of the ratio for tokens of log-prob `old_bt`."""
         q_bt = old_bt.exp()
         low_bt = 0.5 + 0.5 * (1 - 4 * self.clip_low / q_bt).clamp(min=0).sqrt()
         return low_bt, (0.5 + 0.5 * (1 + 4 * self.clip_high / q_bt).sqrt()).clamp(max=self.cap)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(ρA, clip(ρ, low(q), high(q))A)."""
+        """Return -min(ρA, clip(ρ, low(q), high(q))A)."""
         ratio_bt = log_ratio(logp_bt, batch).exp()
         bounds = self.bounds(batch.need("old_bt", self.name))
         return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual_clip)
@@ -58,7 +56,7 @@ class DynamicClip(Objective):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 cannot be clipped."""
+        """Say that the clip has no effect if the ratio is always 1."""
         return idle_ratio(run, "old", "the dynamic clip")
 
 
@@ -79,7 +77,6 @@ class BalancedClip(Objective):
     high_step: Bound = 0.05
     target: Annotated[float, Field(ge=0, le=1)] = 0.4
     dual_clip: Dual = 3.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     says = (
         "PPO clip whose bounds start at [{low_start:g}, {high_start:g}] and are raised at each update, the upper "
@@ -93,7 +90,7 @@ class BalancedClip(Objective):
     reads = ("old_bt", "behavior_bt")
 
     def __post_init__(self) -> None:
-        """Refuse bounds that would have to fall."""
+        """Raise InputError if an end of a bound is below its start."""
         if self.low_start > self.low_end or self.high_start > self.high_end:
             raise InputError(
                 f"balanced_clip: bounds from {self.low_start:g} to {self.low_end:g} and {self.high_start:g} to "
@@ -102,7 +99,7 @@ class BalancedClip(Objective):
             )
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(ρA, clip(ρ, low, high)A) with the bounds found."""
+        """Return -min(ρA, clip(ρ, low, high)A) with the bounds found."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
         low, high = self.search(ratio_bt.detach(), batch)
@@ -111,7 +108,7 @@ class BalancedClip(Objective):
         return TokenLoss(out.loss_bt, {**out.metrics, "clip_bound_low": low_bt, "clip_bound_high": high_bt})
 
     def search(self, ratio_bt: Tensor, batch: Batch) -> tuple[float, float]:
-        """Lower and upper bound of the ratio for the tokens of one optimiser step."""
+        """Return the lower and upper bound of the ratio for the tokens of one optimiser step."""
         mass_bt = batch.need("advantage_bt", self.name) * batch.need("behavior_bt", self.name).exp()
         good_bt, bad_bt = batch.active_bt & (mass_bt > 0), batch.active_bt & (mass_bt < 0)
         good_n, good_ratio_n = mass_bt[good_bt], ratio_bt[good_bt]
@@ -129,12 +126,12 @@ class BalancedClip(Objective):
         return low, high
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 cannot be clipped."""
+        """Say that nothing is clipped if the ratio is always 1."""
         return idle_ratio(run, "old", "the balanced clip")
 
 
 def _stairs(start: float, end: float, step: float) -> list[float]:
-    """Bounds from `start` in steps of `step`, none beyond `end`."""
+    """Return bounds from `start` in steps of `step`, none beyond `end`."""
     return [start + step * i for i in range(int((end - start) / step + 1e-9) + 1)]
 
 
@@ -155,12 +152,11 @@ class EntropyClip(Objective):
     redistribute: bool = True
     released: bool = False
     dual_clip: Dual = 10.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     reads = ("old_bt", "entropy_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(ρA', clip(ρ, 1-clip_low(ĥ), 1+clip_high(ĥ))A')."""
+        """Return -min(ρA', clip(ρ, 1-clip_low(ĥ), 1+clip_high(ĥ))A')."""
         adv_bt, h_bt = batch.need("advantage_bt", self.name), self.score(batch)
         ratio_bt = log_ratio(logp_bt, batch).exp()
         sure_bt, gain = h_bt <= 0, float(self.adapt)
@@ -173,7 +169,7 @@ class EntropyClip(Objective):
         return clipped(ratio_bt, adv_bt, 1 - low_bt, 1 + high_bt, self.dual_clip)
 
     def score(self, batch: Batch) -> Tensor:
-        """[B,T] ĥ of each active token, zero elsewhere."""
+        """Return [B,T] ĥ of each active token, zero elsewhere."""
         active_bt = batch.active_bt
         entropy_n = batch.need("entropy_bt", self.name)[active_bt]
         out_bt = torch.zeros(batch.size, dtype=batch.dtype, device=active_bt.device)

@@ -1,4 +1,4 @@
-"""Losses of a classifier of right and wrong: implicit negatives (NFT), PACS, DisCO."""
+"""Losses that classify right and wrong completions: implicit negatives (NFT), PACS, DisCO."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from grouprl.core.numbers import NonNegative, Positive
 
 
 def completion_sum(value_bt: Tensor, active_bt: Tensor) -> Tensor:
-    """[B] sum over each row's active tokens."""
+    """Return [B] sum over each row's active tokens."""
     return torch.where(active_bt, value_bt, 0).sum(1)
 
 
 @part("objective")
 class ImplicitNegative(Objective):
-    """Likelihood of correct completions, and of wrong ones under the policy that is left when the right are taken out
-    (NFT).
+    """Likelihood of correct completions, and of wrong ones under the policy that remains without the right ones (NFT).
 
     With odds o = p/(1-p) (-A of a wrong completion): -A·log ρ_t where A > 0; -negative·log max(1 + o(1-ρ_t), floor)
     where A < 0, the maximum with a straight-through gradient; log ρ at most `limit` (arXiv:2505.18116).
@@ -38,7 +37,7 @@ class ImplicitNegative(Objective):
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
+        """Return -A·log ρ_t where right, -negative·log max(1 + o(1-ρ_t), floor) where wrong."""
         adv_bt = batch.need("advantage_bt", self.name)
         log_bt = log_distance(logp_bt, batch, "old").clamp(max=self.limit)
         left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()
@@ -62,13 +61,14 @@ class ImplicitNegative(Objective):
         return f"-log ρ_t if right, {wrong} if wrong,  ρ_t = π(y_t)/π_old(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is learnt from wrong completions at weight 0."""
+        """Say that wrong completions have no effect if their weight is 0."""
         return ["wrong completions have no effect: implicit_negative.negative is 0"] if self.negative == 0 else []
 
 
 @part("objective")
 class Classify(Objective):
-    """PACS: cross-entropy of correctness on an implicit score, the completion's reward β·log(π/π_old) among the others.
+    """PACS: cross-entropy of correctness on an implicit score: β·log(π/π_old) of the completion compared with the
+    others.
 
     ψ_i = r_i - mean_{j≠i} r_j with r_i = β Σ_t log(π/π_old), differentiated through all completions of the group; loss
     |A_i|·BCE(sigmoid ψ_i, A_i > 0) (arXiv:2509.02522). `center="none"` takes ψ_i = r_i.
@@ -80,7 +80,7 @@ class Classify(Objective):
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
-        """|A_i|·softplus(-sign(A_i)·ψ_i) of completion i."""
+        """Return |A_i|·softplus(-sign(A_i)·ψ_i) of completion i."""
         adv_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         reward_b = self.beta * log_distance(logp_bt, batch, "old").sum(1)
         if self.center == "leave_one_out":
@@ -89,7 +89,7 @@ class Classify(Objective):
         return RowLoss(loss_b)
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of groups without any label; the others are differentiated through each other."""
+        """Return [B] bool: rows of groups without any label; the others are differentiated through each other."""
         live_b = (batch.need("advantage_bt", self.name) != 0).any(1).to(batch.dtype)
         return (levels.total(live_b, batch.group_b) if self.center == "leave_one_out" else live_b) == 0
 
@@ -104,9 +104,12 @@ class Classify(Objective):
         return f"|A_i|·BCE(ψ_i, [A_i>0]),  ψ_i = r_i{among},  r_i = {self.beta:g}·log(π/π_old)(y_i)"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """The others must be there."""
+        """Refuse groups of one completion, which have no others to compare with."""
         if run.group_size == 1 and self.center == "leave_one_out":
-            return ["classify compares each completion with the others of its group. Use batch.group_size of 2 or more"]
+            return [
+                "classify compares each completion with the others of its group, but batch.group_size is 1. Use "
+                "batch.group_size of 2 or more"
+            ]
         return []
 
 
@@ -124,7 +127,7 @@ class Separate(Objective):
     couples: ClassVar[str] = "group"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
-        """-A_i s_i, or |A_i|·τ log mean_neg exp(s/τ) for a wrong completion."""
+        """Return -A_i s_i, or |A_i|·τ log mean_neg exp(s/τ) for a wrong completion."""
         adv_b, active_bt = completion_value(batch.need("advantage_bt", self.name), batch.active_bt), batch.active_bt
         value_bt = logp_bt if self.score == "log_likelihood" else log_ratio(logp_bt, batch).exp()
         score_b = completion_sum(value_bt, active_bt) / active_bt.sum(1).clamp(min=1)
@@ -133,7 +136,9 @@ class Separate(Objective):
         return RowLoss(-adv_b * score_b)
 
     def _soft_maximum(self, score_b: Tensor, adv_b: Tensor, id_b: Tensor) -> Tensor:
-        """[B] τ·log of the mean of exp(s/τ) over the wrong completions of each group; finite where there are none."""
+        """Return [B] τ·log of the mean of exp(s/τ) over the wrong completions of each group; finite for groups without
+        any.
+        """
         assert self.tau is not None
         wrong_b = (adv_b < 0).to(score_b.dtype)
         top_b = levels.extreme(score_b.detach(), id_b, wrong_b, largest=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -11,19 +10,19 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Divergence = Literal["tv", "kl"]
 TINY = 1e-8
-"""What keeps the logarithm of 1 - π finite, as in verl."""
+"""Smallest value of 1 - π in a logarithm, which keeps it finite, as in verl."""
 _WORDS = {"tv": "probability has moved", "kl": "two-outcome KL to the older policy has grown"}
 
 
 def binary_kl(logp_bt: Tensor, anchor_bt: Tensor) -> Tensor:
-    """[B,T] KL between "this token" and "another", old against new: p log(p/q) + (1-p) log((1-p)/(1-q))."""
+    """Return [B,T] KL between "this token" and "another", old against new: p log(p/q) + (1-p) log((1-p)/(1-q))."""
     new_bt, old_bt = logp_bt.exp(), anchor_bt.exp()
     rest_bt = (1 - old_bt) * ((1 - old_bt + TINY) / (1 - new_bt + TINY)).log()
     return old_bt * (anchor_bt - logp_bt) + rest_bt
@@ -33,10 +32,10 @@ def binary_kl(logp_bt: Tensor, anchor_bt: Tensor) -> Tensor:
 class DivergenceMask(Objective):
     """-M·sg[min(ρ, cap)]·A·log π; M drops tokens that have left the region in the direction of A (DPPO-Binary).
 
-    `tv`: dropped are A > 0 with π - π_old > `clip_high`, and others with π_old - π > `clip_low`. `kl`: dropped are
-    A > 0 with π > π_old and a binary KL above `clip_high`, and others with π < π_old and one above `clip_low`. `cap`
-    bounds the ratio that weighs the rest (None: no bound), which is not differentiated. Denominators keep counting
-    dropped tokens.
+    `tv`: dropped are A > 0 with π - π_old > `clip_high`, and others with π_old - π > `clip_low`. `kl`: dropped are A >
+    0 with π > π_old and a binary KL above `clip_high`, and others with π < π_old and one above `clip_low`. `cap` bounds
+    the ratio that weighs the rest (None: no bound), which is not differentiated. Denominators still count dropped
+    tokens.
     """
 
     divergence: Divergence = "tv"
@@ -44,11 +43,10 @@ class DivergenceMask(Objective):
     clip_high: Bound = 0.15
     cap: Annotated[float, Field(gt=0)] | None = 20.0
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-M_t·sg[min(ρ_t, cap)]·A_t·log π(y_t)."""
+        """Return -M_t·sg[min(ρ_t, cap)]·A_t·log π(y_t)."""
         adv_bt, anchor_bt = batch.need("advantage_bt", self.name), batch.need(f"{self.against}_bt", self.name)
         now_bt = logp_bt.detach()
         ratio_bt = log_ratio(now_bt, batch, "token", self.against).exp()
@@ -86,5 +84,5 @@ class DivergenceMask(Objective):
         return f"-sg[{cap}]·A_t·log π(y_t)·[{region}],  {symbol('token', self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A policy that has not moved is inside."""
+        """Say that nothing is dropped if the policy cannot have moved."""
         return idle_ratio(run, self.against, "the divergence mask")

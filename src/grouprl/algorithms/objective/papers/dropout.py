@@ -1,8 +1,7 @@
-"""Sample dropout: the tokens that add most to the variance of the surrogate leave an update."""
+"""Sample dropout: the tokens that contribute most to the variance of the surrogate leave an update."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -12,22 +11,22 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
 from grouprl.algorithms.objective.ratio import log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 TIE = 1e-6
-"""Scores that differ by less, relative to their size, are equal: rounding does not decide who leaves."""
+"""Relative difference below which scores count as equal, so that rounding does not decide which tokens leave."""
 
 
 @part("objective")
 class DropoutClip(Objective):
-    """PPO clip on the tokens that are left when those of smallest score are dropped (D-PPO, arXiv:2310.20380).
+    """PPO clip on the tokens that remain after those of smallest score are dropped (D-PPO, arXiv:2310.20380).
 
-    With x = ρA, detached, over the optimiser step: `score="correlation"` is x·Σ_j x_j, `score="magnitude"` is |x|.
-    Of the tokens with x > 0 and of those with x < 0 the share `drop` of lowest score leaves, and the loss of the rest
-    is scaled up by how many were dropped. Tokens as good as the first one kept stay too.
+    With x = ρA, detached, over the optimiser step: `score="correlation"` is x·Σ_j x_j, `score="magnitude"` is |x|. Of
+    the tokens with x > 0 and of those with x < 0 the share `drop` of lowest score leaves, and the loss of the rest is
+    scaled up by N/N_kept. Tokens that tie with the first one kept stay too.
     """
 
     drop: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -35,12 +34,11 @@ class DropoutClip(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     couples: ClassVar[str] = "batch"
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """[kept]·N/N_kept·max(-Aρ, -A clip(ρ))."""
+        """Return [kept]·N/N_kept·max(-Aρ, -A clip(ρ))."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch).exp()
         keep_bt = self.keep_mask(ratio_bt.detach() * adv_bt, batch.active_bt)
@@ -52,7 +50,7 @@ class DropoutClip(Objective):
         return TokenLoss(torch.where(keep_bt, out.loss_bt * scale, 0), {**out.metrics, "dropped_fraction": dropped_bt})
 
     def keep_mask(self, x_bt: Tensor, active_bt: Tensor) -> Tensor:
-        """[B,T] bool: tokens that stay."""
+        """Return [B,T] bool: tokens that stay."""
         score_bt = x_bt.abs() if self.score == "magnitude" else x_bt * self._pull(x_bt[active_bt])
         keep_bt = torch.ones_like(active_bt)
         for side_bt in (active_bt & (x_bt > 0), active_bt & (x_bt < 0)):
@@ -64,7 +62,7 @@ class DropoutClip(Objective):
         return keep_bt
 
     def _pull(self, x_n: Tensor) -> Tensor:
-        """Σ x over Σ |x|: 0 where the signs balance and no token is like the others."""
+        """Return Σ x over Σ |x|: 0 if the signs balance, so that no token is like the others."""
         share = x_n.sum() / x_n.abs().sum().clamp(min=1e-30)
         return torch.where(share.abs() > TIE, share, 0)
 
@@ -86,5 +84,5 @@ class DropoutClip(Objective):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is dropped."""
+        """Say that nothing is dropped if `drop` is 0."""
         return ["the sample dropout has no effect: drop is 0"] if self.drop == 0 else []

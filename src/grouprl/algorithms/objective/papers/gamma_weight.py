@@ -41,7 +41,7 @@ class GammaWeight(Objective):
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-φ(w)·A_t·log π(y_t)."""
+        """Return -φ(w)·A_t·log π(y_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         token_bt = log_ratio(logp_bt.detach(), batch, "token", self.against)
         log_b = token_bt.sum(1).clamp(LEAST, LOG_LIMIT)
@@ -52,5 +52,5 @@ class GammaWeight(Objective):
         return TokenLoss(-weight_bt * adv_bt * logp_bt, {"gate_mean": weight_bt})
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 weighs 1."""
+        """Say that the weight has no effect if the ratio is always 1."""
         return idle_ratio(run, self.against, "the gamma weight")

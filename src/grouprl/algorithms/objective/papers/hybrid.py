@@ -19,14 +19,14 @@ class HybridGradient(Objective):
     """Importance-weighted policy gradient on sampled completions, likelihood on one source (UPGE/HPT,
     arXiv:2509.04419).
 
-    -ρ_t A_t without clip; -A_t log π(y_t) on rows of `source`, which no policy sampled, so that there is no ratio.
+    -ρ_t A_t without clip; -A_t log π(y_t) on rows of `source`, which have no ratio because no policy sampled them.
     """
 
     source: Source = "demonstration"
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-A log π on the source's rows, -A ρ elsewhere."""
+        """Return -A log π on the source's rows, -A ρ elsewhere."""
         ratio_bt = log_ratio(logp_bt, batch).exp()
         taken_bt = torch.where(batch.from_source(self.source)[:, None], logp_bt, ratio_bt)
         return TokenLoss(-batch.need("advantage_bt", self.name) * taken_bt, {})

@@ -37,7 +37,7 @@ class KLCov(Objective):
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-ρ_t·A_t, plus coef·|log ρ_t| for the chosen tokens."""
+        """Return -ρ_t·A_t, plus coef·|log ρ_t| for the chosen tokens."""
         adv_bt = batch.need("advantage_bt", self.name)
         log_bt = log_ratio(logp_bt, batch)
         tie_bt = 1e-12 * hashed(logp_bt, batch.mask_bt)  # among equals chance decides, not place
@@ -48,11 +48,11 @@ class KLCov(Objective):
         return TokenLoss(loss_bt, {"covariance_fraction": chosen_bt.to(adv_bt.dtype)})
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: no row for sure, because a token without advantage may be chosen to pay."""
+        """Return [B] bool: no row, because a token without advantage may be chosen to pay."""
         return torch.zeros_like(batch.group_b, dtype=torch.bool) if self.coef else super().zero_rows(batch)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The distance has no slope at zero."""
+        """Say that the penalty has no effect with one update per rollout: its slope is zero there."""
         if run.updates_per_rollout == 1 or self.coef == 0:
             return ["the penalty of kl_cov has no effect: at the first update of a rollout the distance is 0 and flat"]
         return []

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.stop_gradient import bounded
 from grouprl.algorithms.part import RunFacts, part
@@ -27,11 +24,10 @@ class MaskedImportanceObjective(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.27
     cap: Bound | None = 5.0
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-M_t·w_t·A_t·log π(y_t)."""
+        """Return -M_t·w_t·A_t·log π(y_t)."""
         adv_bt = batch.need("advantage_bt", self.name)
         ratio_bt = log_ratio(logp_bt.detach(), batch).exp()
         metrics = clip_metrics(ratio_bt, adv_bt, 1 - self.clip_low, 1 + self.clip_high)
@@ -55,7 +51,7 @@ class MaskedImportanceObjective(Objective):
         return f"-M_t·sg[min(π/π_behavior, {cap})]·A_t·log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The mask needs several updates, the weight an inexact sampler or several updates."""
+        """Say when the mask has no effect (one update per rollout) and the weight neither (an exact sampler, too)."""
         return idle_ratio(run, "old", f"the mask [{1 - self.clip_low:g}, {1 + self.clip_high:g}]")
 
 

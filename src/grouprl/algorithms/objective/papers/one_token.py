@@ -35,7 +35,7 @@ class OneToken(Objective):
         return f"cross@{self.kappa:g}"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-A[p'(x) log π(x) + β(cross - p'(x) log π(x))]."""
+        """Return -A[p'(x) log π(x) + β(cross - p'(x) log π(x))]."""
         sampled_bt = (logp_bt.detach() if self.kappa == 1 else batch.need(self._reading(), self.name)).exp()
         right_bt = sampled_bt * logp_bt
         value_bt = right_bt
@@ -64,7 +64,7 @@ class OneToken(Objective):
         return f"-[p'(x)·log π(x) + {self.beta:g}·Σ_{{a≠x}} p'(a)·log π(a)],  p' = sg {p}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A constant reward."""
+        """Say that the part has no gradient if all tokens have the same reward and `kappa` is 1."""
         if self.beta == 1:
             return ["one_token has no gradient at kappa 1: every token has the same reward"] if self.kappa == 1 else []
         return []

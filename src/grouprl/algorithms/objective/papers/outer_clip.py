@@ -1,4 +1,4 @@
-"""PPO's clip behind a first, wide bound of the ratio (StableReinforce, arXiv:2505.02835)."""
+"""PPO's clip after a first, wide bound of the ratio (StableReinforce, arXiv:2505.02835)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from grouprl.core.batch import Batch
 
 @part("objective")
 class PreClipped(Clipped):
-    """PPO's clipped surrogate of a ratio held in [1/bound, bound] before it is exponentiated; no gradient beyond."""
+    """PPO's clipped surrogate of a ratio clamped to [1/bound, bound] before it is exponentiated; no gradient beyond."""
 
     bound: Annotated[float, Field(gt=1)] = 1000.0
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """Clip with log ρ held in ±log bound."""
+        """Return the clipped loss with log ρ clamped to ±log bound."""
         anchor_bt, limit = batch.need(f"{self.against}_bt", self.name), math.log(self.bound)
         return super().__call__(anchor_bt + (logp_bt - anchor_bt).clamp(-limit, limit), batch)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import PairLoss, out_of, pairs_of
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.regression import completion_value, counted, same_group
 from grouprl.algorithms.part import RunFacts, part
@@ -21,8 +20,8 @@ from grouprl.core.batch import Batch
 class PairwiseGradient(Objective):
     """P3O: -(A_i - A_j)·w_i·w_j·(log π(y_i) - log π(y_j))/2, mean over the pairs of a group (arXiv:2310.00212).
 
-    w = π/π_old of a whole completion, detached, its logarithm within ±20. A term that has already moved far enough in
-    its own direction is dropped: `separate` judges each completion's own ratio against [1-clip_low, 1+clip_high]
+    w = π/π_old of a whole completion, detached, its logarithm within ±20. A term whose ratio has already moved far
+    enough in its direction is dropped: `separate` judges each completion's own ratio against [1-clip_low, 1+clip_high]
     and drops its half of the pair, `joint` judges w_i/w_j against 1+clip_high (`clip_low` plays no part) and drops the
     pair. Only differences of A matter, so rewards need no baseline.
     """
@@ -30,12 +29,13 @@ class PairwiseGradient(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     clip: Literal["separate", "joint"] = "separate"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     couples: ClassVar[str] = "group"
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
-        """-(A_i - A_j)·w_i w_j·(K_ij log π(y_i) - K_ji log π(y_j))/2, K_ij 0 where completion i's half is dropped."""
+        """Return -(A_i - A_j)·w_i w_j·(K_ij log π(y_i) - K_ji log π(y_j))/2, K_ij 0 where completion i's half is
+        dropped.
+        """
         index_2e = pairs_of(batch, self.name).index_e2.T
         log_b = completion_value(log_ratio(logp_bt.detach(), batch, "sequence_sum"), batch.active_bt)
         total_2e = torch.where(batch.active_bt, logp_bt, 0).sum(1)[index_2e]
@@ -52,24 +52,24 @@ class PairwiseGradient(Objective):
         return PairLoss(loss_2e.mean(0), metrics)
 
     def pairs(self, batch: Batch) -> Tensor:
-        """[E,2] every two completions of a prompt that count."""
+        """Return [E,2] the pairs of all completions of a prompt that count."""
         known_b = counted(batch) > 0
         return (same_group(batch) & known_b[:, None] & known_b[None]).triu(1).nonzero()
 
     def _gaps(self, batch: Batch) -> Tensor:
-        """[E] A_i - A_j of each pair."""
+        """Return [E] A_i - A_j of each pair."""
         value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
         first_e, second_e = value_b[pairs_of(batch, self.name).index_e2.T]
         return first_e - second_e
 
     def _dropped(self, log_2e: Tensor, gap_2e: Tensor) -> tuple[Tensor, Tensor]:
-        """[2,E] bool each: halves of pairs that are dropped for a ratio too large, and too small."""
+        """Return [2,E] bool each: halves of pairs that are dropped for a ratio too large, and too small."""
         moved_2e = log_2e - log_2e.flip(0) if self.clip == "joint" else log_2e
         low, high = self._band()
         return (moved_2e.exp() > high) & (gap_2e > 0), (moved_2e.exp() < low) & (gap_2e < 0)
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows whose advantage equals that of all other completions of their prompt."""
+        """Return [B] bool: rows whose advantage equals that of all other completions of their prompt."""
         return out_of(pairs_of(batch, self.name).index_e2[self._gaps(batch) != 0], batch)
 
     @override
@@ -82,7 +82,9 @@ class PairwiseGradient(Objective):
         )
 
     def _band(self) -> tuple[float, float]:
-        """Bounds of the checked ratio; jointly, one bound for w_i/w_j and w_j/w_i, as both halves are one pair."""
+        """Return the bounds of the checked ratio; with `joint` one bound for w_i/w_j and w_j/w_i, both halves being one
+        pair.
+        """
         return (1 - self.clip_low if self.clip == "separate" else 1 / (1 + self.clip_high)), 1 + self.clip_high
 
     def _band_words(self) -> str:
@@ -94,7 +96,7 @@ class PairwiseGradient(Objective):
         return f"-log π(y_i)·1/(G-1)·Σ_j sg[w_i w_j]·(A_i - A_j)·[inside {self._band_words()}],  w = π(y)/π_old(y)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 is never dropped."""
+        """Say when `clip_low` has no effect, and that nothing is dropped if the ratio is always 1."""
         unread = ["pairwise_gradient.clip_low has no effect with clip joint"] if self._unread_low() else []
         return [*unread, *idle_ratio(run, "old", f"the band {self._band_words()}")]
 
@@ -102,7 +104,10 @@ class PairwiseGradient(Objective):
         return self.clip == "joint" and self.clip_low != type(self).clip_low
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A pair needs two."""
+        """Refuse groups of one completion, which have no pairs."""
         if run.group_size == 1:
-            return ["pairwise_gradient compares completions of one prompt in pairs. Use batch.group_size of 2 or more"]
+            return [
+                "pairwise_gradient compares completions of one prompt in pairs, but batch.group_size is 1. Use "
+                "batch.group_size of 2 or more"
+            ]
         return []

@@ -18,5 +18,5 @@ class Probability(Objective):
     equation = "-A_t · π(y_t)"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-A_t·π(y_t)."""
+        """Return -A_t·π(y_t)."""
         return TokenLoss(-batch.need("advantage_bt", self.name) * logp_bt.exp(), {})

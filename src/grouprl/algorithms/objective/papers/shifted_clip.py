@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -25,7 +22,6 @@ class ShiftedClip(Objective):
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     says = (
         "PPO clip of the ratio to the policy that sampled the completion, from {clip_low:g} below to "
         "{clip_high:g} above "
@@ -37,14 +33,14 @@ class ShiftedClip(Objective):
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-min(rA, clip(r, c - low, c + high)A), r = π/π_behavior, c = π_old/π_behavior."""
+        """Return -min(rA, clip(r, c - low, c + high)A), r = π/π_behavior, c = π_old/π_behavior."""
         ratio_bt = log_ratio(logp_bt, batch, against="behavior").exp()
         center_bt = log_ratio(batch.need("old_bt", self.name), batch, against="behavior").exp()
         bounds = (center_bt - self.clip_low).clamp(min=0), center_bt + self.clip_high
         return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual_clip)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A policy that has not moved is at the centre."""
+        """Say that the clip has no effect with one update per rollout: the ratio is its centre."""
         if run.updates_per_rollout > 1:
             return []
         return [

@@ -1,16 +1,13 @@
-"""Surrogates that bend instead of cutting: a smooth gate on the ratio, a geometric mean of clipped ratios."""
+"""Smooth surrogates in place of a hard clip: a smooth gate on the ratio, a geometric mean of clipped ratios."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, RatioLevel, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -35,7 +32,7 @@ class SoftGate(Objective):
     reads = ("{against}_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-(4/τ)·sigmoid(τ(ρ_t - 1))·A_t."""
+        """Return -(4/τ)·sigmoid(τ(ρ_t - 1))·A_t."""
         adv_bt = batch.need("advantage_bt", self.name)
         tau_bt = torch.where(adv_bt > 0, self.tau_positive, self.tau_negative).to(adv_bt.dtype)
         ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
@@ -54,7 +51,7 @@ class SoftGate(Objective):
         return f"-(4/τ)·sigmoid(τ(ρ-1))·A,  {symbol(self.ratio, self.against)}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 passes whole."""
+        """Say that the gate has no effect if the ratio is always 1."""
         return idle_ratio(run, self.against, "the soft gate")
 
 
@@ -69,7 +66,6 @@ class GeometricMean(Objective):
     clip_low: Bound = 0.4
     clip_high: Bound = 0.4
     against: Against = "old"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     says = (
         "the geometric mean of each completion's token ratios, each token clipped beforehand against its "
         "advantage's direction at e^{clip_high:g} and e^-{clip_low:g}"
@@ -86,7 +82,7 @@ mean_b = torch.where(adv_bt != 0, log_bt, 0).sum(1) / active_bt.sum(1).clamp(min
 loss_bt = -mean_b.clamp(max=20).exp()[:, None] * adv_bt"""
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-exp(mean_t c_t)·A."""
+        """Return -exp(mean_t c_t)·A."""
         adv_bt = batch.need("advantage_bt", self.name)
         active_bt = batch.active_bt
         log_bt = torch.where(active_bt, logp_bt - batch.need(f"{self.against}_bt", self.name), 0)
@@ -101,5 +97,5 @@ loss_bt = -mean_b.clamp(max=20).exp()[:, None] * adv_bt"""
         return TokenLoss(-mean_b.clamp(max=LOG_LIMIT).exp()[:, None] * adv_bt, metrics)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 cannot be clipped."""
+        """Say that the clip has no effect if the ratio is always 1."""
         return idle_ratio(run, self.against, f"the clip at e^±({self.clip_low:g}, {self.clip_high:g})")

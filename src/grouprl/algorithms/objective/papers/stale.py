@@ -1,13 +1,12 @@
 """Trust regions and masks for completions that earlier policies sampled, token by token.
 
-Three policies meet: the one that sampled a token (behaviour), the one that the update starts from (proximal), and the
-one that is being trained. The first two differ when completions are sampled ahead of their update.
+Three policies take part: the one that sampled a token (behaviour), the one at the start of the update (proximal), and
+the one being trained. The first two differ when completions are sampled ahead of their update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -15,17 +14,18 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import OLD_BOUNDS, Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Beyond = Literal["mask", "truncate"]
-"""What happens to a behaviour weight above its cap: the token is left out, or weighs the cap."""
+"""What happens to a behaviour weight above its cap: the token is left out ("mask"), or the weight is the cap."""
 
 
 def interpolation(batch: Batch) -> Tensor:
-    """[B,T] α = (v - v_b) / (v + 1 - v_b): where the proximal policy v lies between behaviour v_b and the next one.
+    """Return [B,T] α = (v - v_b) / (v + 1 - v_b): where the proximal policy v lies between behaviour v_b and the next
+    one.
 
     v is `batch.step`; 0 where no version is known: the token is the current policy's.
     """
@@ -48,11 +48,10 @@ class InterpolatedClip(Objective):
     clip_high: Bound = 0.2
     cap: Bound | None = 5.0
     beyond: Beyond = "mask"
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     reads = ("behavior_bt", "step")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """w_t·max(-A ρ_t, -A clip(ρ_t, 1-clip_low, 1+clip_high))."""
+        """Return w_t·max(-A ρ_t, -A clip(ρ_t, 1-clip_low, 1+clip_high))."""
         adv_bt = batch.need("advantage_bt", self.name)
         gap_bt = log_ratio(logp_bt, batch, "token", "behavior")
         moved_bt = interpolation(batch) * gap_bt.detach()
@@ -81,7 +80,7 @@ class InterpolatedClip(Objective):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Without older completions there is nothing to interpolate."""
+        """Say that the interpolation has no effect without completions of older policies."""
         if run.async_steps:
             return []
         return [
@@ -93,7 +92,7 @@ _ABOVE = {"mask": "left out", "truncate": "that"}
 
 
 def _held(weight_bt: Tensor, cap: float | None, beyond: Beyond) -> tuple[Tensor, Tensor]:
-    """Return weights [B,T] held below `cap`, and 1 where that changed them."""
+    """Return weights [B,T] clamped to `cap`, and 1 where that changed them."""
     if cap is None:
         return weight_bt, torch.zeros_like(weight_bt)
     above_bt = weight_bt > cap
@@ -106,12 +105,11 @@ class ProbabilityMask(Objective):
     """-M·ρ·A, ρ = π/π_b; M drops tokens whose probability has moved far in the direction of A (prime-rl's DPPO mask).
 
     Dropped are A > 0 with π - π_b > `clip_high`, and A < 0 with π - π_b < -`clip_low`: differences of probabilities,
-    so that rare tokens, whose ratio jumps by rounding alone, are not cut off, and likely ones are.
+    so that likely tokens are cut off, but rare ones, whose ratio jumps by rounding alone, are not.
     """
 
     clip_low: Annotated[float, Field(gt=0, le=1)] = 0.2
     clip_high: Annotated[float, Field(gt=0, le=1)] = 0.2
-    renamed: ClassVar[Mapping[str, str]] = OLD_BOUNDS
     says = (
         "advantage times the ratio to the sampler; a token whose probability has risen by more than {clip_high:g} "
         "with a good completion, or fallen by more than {clip_low:g} with a bad one, is left out"
@@ -120,7 +118,7 @@ class ProbabilityMask(Objective):
     reads = ("behavior_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """-M_t·ρ_t·A_t."""
+        """Return -M_t·ρ_t·A_t."""
         adv_bt, behavior_bt = batch.need("advantage_bt", self.name), batch.need("behavior_bt", self.name)
         ratio_bt = log_ratio(logp_bt, batch, "token", "behavior").exp()
         moved_bt = torch.where(batch.active_bt, logp_bt.detach().exp() - behavior_bt.exp(), 0)
@@ -134,7 +132,7 @@ class ProbabilityMask(Objective):
         return TokenLoss(-(1 - above_bt - below_bt) * ratio_bt * adv_bt, metrics)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A policy that has not moved is inside."""
+        """Say that nothing is dropped if the policy cannot have moved."""
         if run.async_steps or run.updates_per_rollout > 1 or not run.exact_sampler:
             return []
         return ["the probability mask cannot act: with one update per rollout the policy is the sampler"]

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual
-from grouprl.algorithms.objective.objective import OLD_CLIP, Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-from grouprl.core.renamed import note_renamed
 
 
 @part("objective")
 class TwoLevelClip(Objective):
     """w·PPO clip of the group's advantage plus PPO clip of the prompt's (COPO); `prompt_advantage` gives both.
 
-    Two losses and not one: where the two advantages differ in sign, each is clipped on its own side.
+    There are two losses because two advantages of different sign are each clipped on their own side.
     """
 
     clip_low: LowBound = 0.2
     clip_high: Bound = 0.2
     dual_clip: Dual = None
-    renamed: ClassVar[Mapping[str, str]] = OLD_CLIP
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
+        """Return w·ℓ(A) + ℓ((1-w)·A_q), ℓ(A) = max(-Aρ, -A clip(ρ))."""
         ratio_bt = log_ratio(logp_bt, batch).exp()
         own_bt, prompt_bt = self.advantages(batch)
         loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, prompt_bt)
@@ -41,11 +36,8 @@ class TwoLevelClip(Objective):
         )
 
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """[B,T] weighted advantages: of the completion in its group, of the prompt among all."""
+        """Return [B,T] weighted advantages: of the completion in its group, and of the prompt among all prompts."""
         own_bt = batch.need("rewards.local", self.name)[:, None] * batch.need("advantage_bt", self.name)
-        if "question" in batch.rewards and "prompt" not in batch.rewards:
-            note_renamed("rewards.question", "rewards.prompt")
-            return own_bt, batch.rewards["question"][:, None] * batch.active_bt
         return own_bt, batch.need("rewards.prompt", self.name)[:, None] * batch.active_bt
 
     def _clipped(self, ratio_bt: Tensor, adv_bt: Tensor) -> Tensor:
@@ -55,7 +47,7 @@ class TwoLevelClip(Objective):
         return loss_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows with neither advantage."""
+        """Return [B] bool: rows with neither advantage."""
         own_bt, prompt_bt = self.advantages(batch)
         return ~((own_bt != 0) | (prompt_bt != 0)).any(1)
 
@@ -72,5 +64,5 @@ class TwoLevelClip(Objective):
         return f"w·ℓ(A) + (1-w)·ℓ(A_q),  {clip},  {symbol('token', 'old')}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A ratio that is always 1 cannot be clipped."""
+        """Say that the clip has no effect if the ratio is always 1."""
         return idle_ratio(run, "old", "the two-level clip")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from grouprl.algorithms.turn_returns import last_tokens, on_tokens, turns_of
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, Positive
-from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class ProgressModel(Pretraining):
     """Estimate the progress of each turn, c_k = w·h_k + b, so that Σ_k c_k is near the outcome (arXiv:2505.20732).
 
     h_k is the last hidden state of the initial policy once it has read turn k (`at="turn"`, the paper's), or also the
-    observation that follows (`at="observation"`, where a small frozen model knows what came of the turn). Outcomes
+    observation that follows (`at="observation"`, which lets a small frozen model see the result of the turn). Outcomes
     of `steps` rollouts of the initial policy are explained by the sums of their turns' states: (Σ_k c_k - R)² is least
     in closed form, with `ridge` as penalty on w in units of the mean square of a dimension. Then the model is frozen
     and gives `stats.progress` of every turn. It reads one position more than an episode has.
@@ -39,16 +38,16 @@ class ProgressModel(Pretraining):
 
     steps: Count = 20
     ridge: Positive = 1e-3
-    at: Annotated[Literal["turn", "observation"], old_values(answer="observation")] = "turn"
+    at: Literal["turn", "observation"] = "turn"
     equation = "stats.progress = c_k = w·h_k + b,  (w, b) = argmin (Σ_k c_k - R)² + ridge"
     fills = ("stats.progress",)
 
     def count(self, context: RunContext) -> int:
-        """One piece for each rollout."""
+        """Return the number of pieces, one for each rollout."""
         return self.steps
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
-        """Sample a rollout of the run's size, foresee its outcomes, fit to it and all before."""
+        """Sample a rollout of the run's size, predict its outcomes, and fit the model to all rollouts so far."""
         store = context.state_of(self)
         if number == 0:
             own = context.text.policy.trainable_state().items()
@@ -64,7 +63,7 @@ class ProgressModel(Pretraining):
         return metrics
 
     def _fit(self, store: State, sum_bd: Tensor, outcome_b: Tensor) -> None:
-        """Add observations and set the head to the best for all so far; the last dimension counts turns."""
+        """Add observations and set the head to the best fit of all so far; the last dimension counts turns."""
         store["gram"] = sum_bd.T @ sum_bd + store.get("gram", 0.0)
         store["moment"] = sum_bd.T @ outcome_b + store.get("moment", 0.0)
         scale = store["gram"].diagonal()[:-1].mean().clamp(min=1e-12)
@@ -73,7 +72,7 @@ class ProgressModel(Pretraining):
         store["head"] = torch.linalg.solve(store["gram"] + penalty_d.diag(), store["moment"])
 
     def _states(self, batch: Batch, context: RunContext) -> Tensor:
-        """[B,S,H+1] state where each turn is judged, and a 1; zeros where a row has no such turn."""
+        """Return [B,S,H+1] state where each turn is judged, and a 1; zeros where a row has no such turn."""
         there_bs, tokens = turns_of(batch, self.name), batch.need("inputs", self.name)
         end_bt = last_tokens(batch, there_bs, self.name)
         states = self._model(context).hidden(whole(tokens, context.text.policy))
@@ -86,7 +85,7 @@ class ProgressModel(Pretraining):
         return out_bsd
 
     def _read(self, mask_t: Tensor, place: int) -> int:
-        """Return how many positions are read where the turn that ends at `place` is judged."""
+        """Return how many positions are read to judge the turn that ends at `place`."""
         return place + 1 if self.at == "turn" else completed(mask_t, place)
 
     def _model(self, context: RunContext) -> CausalPolicy:
@@ -107,7 +106,7 @@ class ProgressModel(Pretraining):
         return 1
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Episodes besides those of the run."""
+        """Say how many episodes are sampled besides those of the run."""
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
 
@@ -121,6 +120,8 @@ class ProgressModel(Pretraining):
 
 
 def completed(mask_t: Tensor, place: int) -> int:
-    """Return how many positions are read when the next turn begins; up to `place`, where a turn ends, if none does."""
+    """Return how many positions are read when the next turn begins; up to `place`, where the turn ends, if no turn
+    follows.
+    """
     later = mask_t[place + 1 :].nonzero()
     return place + 1 + (int(later[0]) if len(later) else 0)

@@ -6,7 +6,7 @@ Each begins as a copy of the initial policy and learns from pairs of a right and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,14 +22,13 @@ from grouprl.algorithms.pretrain.value_pretraining import foreseen
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Positive, Share
 from grouprl.core.outputs import LOG_PROB, VALUE
-from grouprl.core.renamed import old_values
 from grouprl.records.samples import ScoredSamples, join, subset
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
-PairSource = Annotated[Literal["completions", "solutions"], old_values(answers="completions")]
+PairSource = Literal["completions", "solutions"]
 GRAD_CLIP = 1.0
 EPS = 1e-8
 
@@ -38,7 +37,7 @@ class SecondModel(Pretraining):
     """Base: a copy of the initial policy, trained on pairs for `steps` rollouts of the run's size, then frozen.
 
     Right and wrong completions come from the policy itself; with `chosen="solutions"` the right one is the task's.
-    Weights and optimiser lie in the store, the model itself in memory.
+    Weights and optimiser are in the part's store, the model itself in memory.
     """
 
     needs_text = True
@@ -55,25 +54,25 @@ class SecondModel(Pretraining):
         return 1
 
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
-        """Return what stays fixed over the epochs of a rollout."""
+        """Return the targets that stay fixed over the epochs of a rollout."""
         raise NotImplementedError
 
     def learn(
         self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
     ) -> dict[str, float]:
-        """Add the gradient of N pairs to the model's parameters; returns metrics.
+        """Add the gradient of N pairs to the model's parameters and return metrics.
 
         Rows are the N correct completions, then the N wrong ones.
         """
         raise NotImplementedError
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions besides those of the run."""
+        """Say how many completions are sampled besides those of the run."""
         completions = run.prompts * run.group_size
         return f"{self.steps} × {completions} = {self.steps * completions:,} completions before the first step"
 
     def count(self, context: RunContext) -> int:
-        """One piece for each rollout."""
+        """Return the number of pieces, one for each rollout."""
         return self.steps
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
@@ -92,7 +91,7 @@ class SecondModel(Pretraining):
     def _update(
         self, model: CausalPolicy, optimizer: torch.optim.Optimizer, pairs: ScoredSamples, context: RunContext
     ) -> dict[str, float]:
-        """Take `epochs` optimiser steps on the same pairs; returns the metrics of the first."""
+        """Take `epochs` optimiser steps on the same pairs; return the metrics of the first."""
         targets, found = self.targets(model, pairs, context), []
         for _ in range(self.epochs):
             optimizer.zero_grad()
@@ -120,7 +119,7 @@ class SecondModel(Pretraining):
         return join([first, subset(rows, np.array(wrong))])
 
     def model(self, context: RunContext) -> CausalPolicy:
-        """Return the model as far as it is trained."""
+        """Return the model with its training so far."""
         held = context.cache_of(self)
         if "model" not in held:
             held["model"] = second_policy(context.text.policy, value_head=self.valued)
@@ -137,7 +136,7 @@ class SecondModel(Pretraining):
         return held["optimizer"]
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Pairs need two completions, or a right one of the task's."""
+        """Refuse a run without pairs: groups of one completion, or a task without the solutions asked for."""
         if self.chosen == "completions" and run.group_size == 1:
             return [
                 f"{self.name} learns from right and wrong completions of one prompt. Use batch.group_size of 2 or more"
@@ -175,7 +174,7 @@ class GlobalValue(SecondModel):
     fills = ("value_bt", "stats.value_after")
 
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
-        """[B,T+1] TD(λ) returns of ±1 at the end."""
+        """Return [B,T+1] TD(λ) returns of ±1 at the end."""
         tokens, outcome_b = whole(pairs.tokens, context.text.policy), labels(pairs)
         value_bt = _values(model, tokens)
         group_b = torch.from_numpy(pairs.group_b)
@@ -185,7 +184,7 @@ class GlobalValue(SecondModel):
     def learn(
         self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
     ) -> dict[str, float]:
-        """Gradient of the mean of ½(V - G)² over states."""
+        """Add the gradient of the mean of ½(V - G)² over states; return metrics."""
         tokens = whole(pairs.tokens, context.text.policy)
         mask_bt, value_bt = tokens.present_bt(), _values(model, tokens)
         error_bt = torch.where(mask_bt, value_bt - targets, 0)
@@ -212,18 +211,18 @@ class GlobalValue(SecondModel):
 
 
 def _values(model: CausalPolicy, tokens: Tokens) -> Tensor:
-    """[B,T] the model's values, on the CPU."""
+    """Return [B,T] the model's values, on the CPU."""
     return model.evaluate(tokens, (VALUE,))[VALUE].cpu()
 
 
 def whole(tokens: Tokens, policy: CausalPolicy) -> Tokens:
-    """Return rows with one more token, whose state is that of the whole completion."""
+    """Return rows with one more token, so that its state is that of the whole completion."""
     end = policy.eos_ids[0]
     return replace(tokens, response_ids=tuple((*ids, end) for ids in tokens.response_ids))
 
 
 def labels(pairs: ScoredSamples) -> Tensor:
-    """[B] 1 for the first half of the rows, -1 for the others."""
+    """Return [B] 1 for the first half of the rows, -1 for the others."""
     half = len(pairs) // 2
     return torch.tensor([1.0] * half + [-1.0] * half, dtype=torch.float64)
 
@@ -245,13 +244,13 @@ class PreferenceModel(SecondModel):
     fills = ("stats.expert",)
 
     def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
-        """[B] log-probs of the completions under the initial policy, which is the policy before training."""
+        """Return [B] log-probs of the completions under the initial policy, which is the policy before training."""
         return context.text.policy.logp(pairs.tokens).sum(1)
 
     def learn(
         self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
     ) -> dict[str, float]:
-        """Gradient of the mean of -log σ over pairs."""
+        """Add the gradient of the mean of -log σ over pairs; return metrics."""
         half, logp_bt = len(pairs) // 2, model.logp(pairs.tokens)
         implied_b = self.beta * (logp_bt.sum(1) - targets)
         margin_n = implied_b[:half] - implied_b[half:]

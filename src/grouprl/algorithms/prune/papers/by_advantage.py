@@ -1,4 +1,4 @@
-"""Only the completions with the largest advantages are trained on (CPPO)."""
+"""Training only on the completions with the largest advantages (CPPO)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from grouprl.core.numbers import ShareBelowOne
 class ByAdvantage(Prune):
     """CPPO: keep the completions with the largest |A| (arXiv:2503.22342); mean and spread are those of all completions.
 
-    `scope`: the share is taken away from every prompt (the paper) or from the whole batch (both released codes),
-    where a prompt may lose all its completions. `which` go: the smallest |A| (the method), the largest, or any (its
-    ablations).
+    `scope`: the share is left out of every prompt (the paper) or of the whole batch (both released codes), where a
+    prompt may lose all its completions. `which` sets those left out: the smallest |A| (the method), the largest, or any
+    (its ablations).
     """
 
     rate: ShareBelowOne = 0.5
@@ -48,7 +48,7 @@ class ByAdvantage(Prune):
         return f"keep the {1 - self.rate:.4g}·G completions of largest |A|" if self.which == "smallest" else ""
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is taken away."""
+        """Say that the part has no effect if it keeps all completions."""
         if self.rate == 0:
             return ["by_advantage has no effect: its rate is 0"]
         if self.scope == "group" and keep_count(run.group_size, self.rate, 1) == run.group_size:

@@ -1,4 +1,4 @@
-"""Groups sampled anew until their success rates lie in a band: of prompts, of episodes."""
+"""Refill until the success rates of prompts, or the rewards of episodes, are within a band."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from grouprl.core.numbers import Share
 class RefillDifficultyBand(Refill):
     """Sample new prompts until the batch is full of prompts of middling difficulty (arXiv:2504.03380).
 
-    The share of correct completions must lie in [low, high], and never be 0 or 1. At most `max_rounds` rounds of
-    sampling for one batch; what is missing then is missing.
+    The share of correct completions must lie in [low, high], and never be 0 or 1. A batch takes at most `max_rounds`
+    rounds of sampling, and may stay incomplete after them.
     """
 
     low: Share = 0.2
@@ -36,11 +36,11 @@ class RefillDifficultyBand(Refill):
         check_band(self.low, self.high)
 
     def wanted(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of mixed groups inside the band."""
+        """Return [B] bool: rows of mixed groups inside the band."""
         return band_rows(batch, self.low, self.high)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """One round is no refill."""
+        """Say that nothing is refilled if `max_rounds` is 1."""
         return ["difficulty_band has no effect: max_rounds is 1"] if self.max_rounds == 1 else []
 
 
@@ -48,8 +48,8 @@ class RefillDifficultyBand(Refill):
 class EpisodeBand(Refill):
     """CPMobius: new prompts until the batch is full of episodes whose mean reward of `agent` lies in [low, high].
 
-    An episode in which the agent has no row is not wanted. At most `max_rounds` rounds of sampling for one batch; what
-    is missing then is missing.
+    An episode in which the agent has no row is not wanted. A batch takes at most `max_rounds` rounds of sampling, and
+    may stay incomplete after them.
     """
 
     low: Share = 0.2
@@ -67,7 +67,7 @@ class EpisodeBand(Refill):
         check_band(self.low, self.high)
 
     def wanted(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of all agents of the episodes inside the band."""
+        """Return [B] bool: rows of all agents of the episodes inside the band."""
         episode_b = batch.need("keys.episode", self.name)
         own_b = (batch.need("agent_b", self.name) == self.agent).to(batch.dtype)
         mean_b = levels.mean(batch.reward_b, episode_b, own_b)
@@ -75,5 +75,5 @@ class EpisodeBand(Refill):
         return inside_b & (levels.total(own_b, episode_b) > 0)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A band without bounds; one round still leaves episodes out."""
+        """Say that the part has no effect if its band is 0 to 1."""
         return ["episode_band has no effect: it is 0 to 1"] if (self.low, self.high) == (0, 1) else []

@@ -26,11 +26,11 @@ class AgentEntropy(EntropyBonus):
     reads = ("agent_b",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-c·H_t where the row is the agent's."""
+        """Return -c·H_t where the row is the agent's."""
         whole = super().__call__(logp_bt, batch, entropy_bt)
         own_b = batch.need("agent_b", self.name) == self.agent
         return TokenLoss(torch.where(own_b[:, None], whole.loss_bt, 0), whole.metrics)
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of other agents."""
+        """Return [B] bool: rows of other agents."""
         return (batch.need("agent_b", self.name) != self.agent) | super().zero_rows(batch)

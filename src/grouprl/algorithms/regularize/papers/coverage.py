@@ -1,4 +1,4 @@
-"""Divergences that keep what the initial policy could do, from its own completions."""
+"""Divergences that keep the abilities of the initial policy, measured on its own completions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Coverage(Regularizer):
 
     In expectation over π_0 "forward_kl" is KL(π_0 || π), "js" twice the Jensen-Shannon divergence, "alpha" the
     α-divergence of order `alpha`. f(1) = f'(1) = 0 in all. π_0's log-probs are the stored `behavior_bt`; no reference
-    model is asked. Rows of other sources are left alone. log u is held at 20 or below; far below, where π has lost what
-    π_0 wrote, the pull back stays.
+    model is used. Rows of other sources are left alone. log u is at most 20; it has no lower limit, so that completions
+    that π has lost are still pulled back.
     """
 
     coef: NonNegative = 0.01
@@ -41,14 +41,14 @@ class Coverage(Regularizer):
     reads = ("behavior_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """η·f(u_t) on rows from the initial policy."""
+        """Return η·f(u_t) on rows from the initial policy."""
         there_bt = batch.active_bt & batch.from_source("reference")[:, None]
         gap_bt = logp_bt - batch.need("behavior_bt", self.name)
         value_bt = self.value(torch.where(there_bt, gap_bt, 0).clamp(max=LOG_LIMIT))
         return TokenLoss(self.coef * torch.where(there_bt, value_bt, 0), {})
 
     def value(self, log_bt: Tensor) -> Tensor:
-        """f(u) from log u."""
+        """Return f(u) from log u."""
         u_bt = log_bt.exp()
         if self.divergence == "forward_kl":
             return torch.expm1(log_bt) - log_bt
@@ -58,7 +58,7 @@ class Coverage(Regularizer):
         return (((1 - a) * log_bt).exp() - (1 - a) * u_bt - a) / (a * (a - 1))
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows that the initial policy did not sample, or all without a coefficient."""
+        """Return [B] bool: rows that the initial policy did not sample, or all rows if the coefficient is 0."""
         return super().zero_rows(batch) | ~batch.from_source("reference")
 
     @override
@@ -71,5 +71,5 @@ class Coverage(Regularizer):
         return f"+ {self.coef:g} · [{_F[self.divergence]}],  u = π(y_t)/π_0(y_t), on completions of π_0"
 
     def idle(self, run: object) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["the coverage term has no effect: its coefficient is 0"] if self.coef == 0 else []

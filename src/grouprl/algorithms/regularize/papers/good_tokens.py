@@ -14,15 +14,15 @@ from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
 
 LEAST = 1e-7
-"""An advantage below this is none."""
+"""Advantages below this count as none."""
 
 
 @part("regularize")
 class GoodTokensNLL(Regularizer):
     """α times the mean negative log-likelihood of the tokens with A > 0 (THOR, arXiv:2509.13761).
 
-    The mean is that of the method's aggregation, over those tokens only; without any the term is 0. It needs all rows
-    of the optimiser step, because they decide how many tokens share the term.
+    The mean is that of the method's aggregation, over those tokens only; if there are none, the term is 0. It needs all
+    rows of the optimiser step, because they decide how many tokens share the term.
     """
 
     couples: ClassVar[str] = "batch"
@@ -31,7 +31,7 @@ class GoodTokensNLL(Regularizer):
     equation = "- {coef:g} · [A_t > 0] · (Σ_all w / Σ_{{A>0}} w) · log π(y_t)"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-α·log π(y_t)·[A_t > 0]·Σw/Σ_{A>0} w."""
+        """Return -α·log π(y_t)·[A_t > 0]·Σw/Σ_{A>0} w."""
         weight_bt, good_bt = batch.need("weight_bt", self.name), self._good(batch).to(logp_bt.dtype)
         chosen = (weight_bt * good_bt).sum()
         factor = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)
@@ -41,9 +41,9 @@ class GoodTokensNLL(Regularizer):
         return batch.active_bt & (batch.need("advantage_bt", self.name) > LEAST)
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows without a token of positive advantage."""
+        """Return [B] bool: rows without a token of positive advantage."""
         return super().zero_rows(batch) | ~self._good(batch).any(1)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["good_tokens_nll has no effect: its coefficient is 0"] if self.coef == 0 else []

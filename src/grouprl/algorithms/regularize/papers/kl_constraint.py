@@ -33,7 +33,7 @@ class KLConstraint(Regularizer):
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """sg[c·max(0, K - limit)]·k_t."""
+        """Return sg[c·max(0, K - limit)]·k_t."""
         log_bt = log_distance(logp_bt, batch, "old")
         kl_bt = -log_bt if self.estimator == "k1" else log_bt.clamp(max=LOG_LIMIT).expm1() - log_bt
         weight_bt = batch.need("weight_bt", self.name)
@@ -46,7 +46,7 @@ class KLConstraint(Regularizer):
         return f"+ {self.coef:g}/2 · max(0, K - {self.limit:g})²,  K = mean({k})"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient or no distance."""
+        """Say that the constraint has no effect if its coefficient is 0 or the policies are the same."""
         if self.coef == 0:
             return ["the KL constraint has no effect: its coefficient is 0"]
         if run.updates_per_rollout == 1:

@@ -1,4 +1,4 @@
-"""Keeping the likelihood of good completions from sliding: LLDS (arXiv:2512.04220)."""
+"""A guard that keeps the likelihood of good completions from falling: LLDS (arXiv:2512.04220)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GATE = {
 
 @part("regularize")
 class LikelihoodGuard(Regularizer):
-    """Pay for tokens of completions with A ≥ 0 whose log-prob has fallen since the start of the update: λ·max(0, d_t).
+    """Penalise tokens of completions with A ≥ 0 whose log-prob has fallen since the start of the update: λ·max(0, d_t).
 
     d_t = log π_old - log π. The gate (detached) opens only where Σd > 0 over the stretch of consecutive action tokens
     (`run`), over the whole completion (`response`), or always (`none`). Completions without advantage are guarded too.
@@ -35,7 +35,7 @@ class LikelihoodGuard(Regularizer):
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """λ·[A ≥ 0]·[Σd > 0]·max(0, d_t)."""
+        """Return λ·[A ≥ 0]·[Σd > 0]·max(0, d_t)."""
         active_bt = batch.active_bt
         fall_bt = torch.where(active_bt, batch.need("old_bt", self.name) - logp_bt, 0)
         keep_bt = active_bt & (batch.need("advantage_bt", self.name) >= 0) & self._open(fall_bt.detach(), active_bt)
@@ -43,7 +43,7 @@ class LikelihoodGuard(Regularizer):
         return TokenLoss(loss_bt, {"guarded_fraction": (keep_bt & (fall_bt > 0)).to(loss_bt.dtype)})
 
     def _open(self, fall_bt: Tensor, active_bt: Tensor) -> Tensor:
-        """[B,T] bool: tokens whose stretch (or completion) became less likely as a whole."""
+        """Return [B,T] bool: tokens whose stretch (or completion) became less likely as a whole."""
         if self.gate == "none":
             return active_bt
         if self.gate == "response":
@@ -54,7 +54,7 @@ class LikelihoodGuard(Regularizer):
         return sum_bt.scatter_add(1, run_bt, fall_bt).gather(1, run_bt) > 0
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of negative advantage throughout."""
+        """Return [B] bool: rows whose advantages are all negative."""
         guarded_bt = batch.active_bt & (batch.need("advantage_bt", self.name) >= 0)
         return super().zero_rows(batch) | ~guarded_bt.any(1)
 
@@ -72,7 +72,7 @@ class LikelihoodGuard(Regularizer):
         return f"+ {self.coef:g}·[A ≥ 0]{gate}·max(0, d_t),  d_t = log π_old(y_t) - log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing falls before the first update."""
+        """Say that the guard has no effect if its coefficient is 0 or with one update per rollout."""
         if self.coef == 0:
             return ["the likelihood guard has no effect: its coefficient is 0"]
         if run.updates_per_rollout == 1:

@@ -1,4 +1,4 @@
-"""Likelihood of what the environment says."""
+"""Likelihood of the text that comes from the environment."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from grouprl.core.numbers import NonNegative
 
 @part("regularize")
 class ObservationLikelihood(Regularizer):
-    """λ times the mean negative log-likelihood of the environment's tokens (`marks.said`), a mean of their own (ECHO).
+    """λ times the mean negative log-likelihood of the environment's tokens (`marks.said`), averaged over those tokens
+    alone (ECHO).
 
-    It is the mean over all such tokens of the optimiser step's rows that are in the loss, however many the policy
-    wrote; rows without advantage count too.
+    The mean is over all such tokens in the optimiser step's rows that are in the loss, and does not depend on how many
+    tokens the policy wrote; rows without advantage count too.
     """
 
     beyond: ClassVar[bool] = True
@@ -29,7 +30,7 @@ class ObservationLikelihood(Regularizer):
     reads = ("marks.said",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-λ·log π(o_t) on the environment's tokens."""
+        """Return -λ·log π(o_t) on the environment's tokens."""
         said_bt = batch.need("marks.said", self.name)
         return TokenLoss(torch.where(said_bt, -self.coef * logp_bt, 0), {})
 
@@ -41,14 +42,14 @@ class ObservationLikelihood(Regularizer):
         return batch.replace(stats={**batch.stats, "said": weight_bt})
 
     def weights(self, batch: Batch) -> Tensor:
-        """[B,T] weights of the environment's tokens."""
+        """Return [B,T] weights of the environment's tokens."""
         weight_bt: Tensor = batch.need("stats.said", self.name)
         return weight_bt
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows in which the environment says nothing."""
+        """Return [B] bool: rows without text of the environment."""
         return super().zero_rows(batch) | ~(self.weights(batch) != 0).any(1)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["observation_likelihood has no effect: its coefficient is 0"] if self.coef == 0 else []

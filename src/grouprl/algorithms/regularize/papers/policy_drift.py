@@ -27,7 +27,7 @@ class PolicyDrift(Regularizer):
     reads = ("old_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """α·min(ρ_t - 1, cap)·log π(y_t), ρ detached."""
+        """Return α·min(ρ_t - 1, cap)·log π(y_t), ρ detached."""
         excess_bt = torch.where(batch.active_bt, log_ratio(logp_bt.detach(), batch).expm1(), 0)
         weight_bt = excess_bt if self.cap is None else excess_bt.clamp(max=self.cap)
         return TokenLoss(self.coef * weight_bt * logp_bt, {})
@@ -43,7 +43,7 @@ class PolicyDrift(Regularizer):
         return f"+ {self.coef:g} · sg[{weight}]·log π(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient or no distance."""
+        """Say that the part has no effect if its coefficient is 0 or with one update per rollout."""
         if self.coef == 0:
             return ["the policy drift has no effect: its coefficient is 0"]
         return idle_ratio(run, "old", "the policy drift")

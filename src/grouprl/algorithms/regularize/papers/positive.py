@@ -23,8 +23,8 @@ from grouprl.core.numbers import NonNegative
 class PositiveNLL(Regularizer):
     """Negative log-likelihood of the correct completions (VAPO, arXiv:2504.05118): μ·mean over their tokens of -log π.
 
-    The mean is that of the method's aggregation, over correct completions only; without any the term is 0. It needs all
-    rows of the optimiser step, because they decide how many tokens share the term.
+    The mean is that of the method's aggregation, over correct completions only; if there are none, the term is 0. It
+    needs all rows of the optimiser step, because they decide how many tokens share the term.
     """
 
     couples: ClassVar[str] = "batch"
@@ -33,7 +33,7 @@ class PositiveNLL(Regularizer):
     equation = "- {coef:g} · [right] · (Σ_all w / Σ_right w) · log π(y_t)"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-μ·log π(y_t)·[right]·Σw/Σ_right w, w the aggregation's weights."""
+        """Return -μ·log π(y_t)·[right]·Σw/Σ_right w, w the aggregation's weights."""
         weight_bt = batch.need("weight_bt", self.name)
         right_bt = (right(batch)[:, None] & batch.active_bt).to(logp_bt.dtype)
         chosen = (weight_bt * right_bt).sum()
@@ -41,7 +41,7 @@ class PositiveNLL(Regularizer):
         return TokenLoss(-self.coef * factor * right_bt * logp_bt, {})
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["positive_nll has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
@@ -58,12 +58,12 @@ class DifficultyKL(KLLoss):
     rate: Annotated[float, Field(gt=0)] = math.e
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """w(d)·β·k(d_t)."""
+        """Return w(d)·β·k(d_t)."""
         plain = super().__call__(logp_bt, batch, entropy_bt)
         return TokenLoss(plain.loss_bt * self.by_difficulty(batch), plain.metrics)
 
     def by_difficulty(self, batch: Batch) -> Tensor:
-        """[B,T] factor of each token's KL."""
+        """Return [B,T] factor of each token's KL."""
         easy_b = right_share(batch)
         faded_b = torch.where((easy_b > 0) & (easy_b < 1), 1 - torch.exp(-self.rate * easy_b), 1)
         return torch.where(batch.need("advantage_bt", self.name) > 0, faded_b[:, None], 1)

@@ -1,4 +1,4 @@
-"""KL terms whose weight or anchor moves with the run's clock."""
+"""KL terms whose weight or anchor changes with the step of the run."""
 
 from __future__ import annotations
 
@@ -35,21 +35,23 @@ class ScheduledKL(Regularizer):
     estimator: ValueEstimator = "k3"
 
     def __post_init__(self) -> None:
-        """Refuse a weight that falls, and a geometric growth from nothing."""
+        """Raise InputError if the weight would fall, or grow exponentially from 0."""
         if self.low > self.coef:
             raise InputError(
                 f"scheduled_kl: low {self.low:g} > coef {self.coef:g}", "the weight grows from low to coef"
             )
         if self.curve == "exponential" and self.low == 0 and self.coef > 0:
-            raise InputError("scheduled_kl: low is 0 with curve exponential", "it multiplies: low must be above 0")
+            raise InputError(
+                "scheduled_kl has low 0 with the curve exponential", "the curve multiplies low, which must be above 0"
+            )
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """β(step)·k(d_t)."""
+        """Return β(step)·k(d_t)."""
         log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0))
         return TokenLoss(self.weight(batch) * estimate(log_bt, self.estimator), {"kl_ref": log_bt})
 
     def weight(self, batch: Batch) -> float:
-        """β at the batch's step."""
+        """Return β at the batch's step."""
         if self.curve == "constant":
             return self.coef
         step, steps = batch.need("step", self.name), batch.need("steps", self.name)
@@ -74,11 +76,11 @@ class ScheduledKL(Regularizer):
         return f"+ β(step) · [{FORMULA[self.estimator]}],  d = log π(y_t) - log π_ref(y_t)"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["the scheduled KL has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         if self.coef > 0 and not run.has_reference:
             return ["the scheduled KL needs a reference model. Set model.reference: initial, or the coefficient to 0"]
         return []
@@ -104,7 +106,7 @@ class ConvexKL(Regularizer):
     reads = ("ref_bt", "old_bt", "step")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """β[λ k(d_ref) + (1-λ) k(d_old)]."""
+        """Return β[λ k(d_ref) + (1-λ) k(d_old)]."""
         share = self.share(batch.need("step", self.name))
         value_bt = torch.zeros_like(logp_bt)
         log_ref_bt = self._log(logp_bt, batch, "ref_bt")
@@ -113,7 +115,7 @@ class ConvexKL(Regularizer):
         return TokenLoss(self.coef * value_bt, {"kl_ref": log_ref_bt})
 
     def share(self, step: int) -> float:
-        """λ at a step."""
+        """Return λ at a step."""
         return max(1 - self.drop * math.ceil(max(step - self.start, 0) / self.every), self.floor)
 
     def _log(self, logp_bt: Tensor, batch: Batch, anchor: str) -> Tensor:
@@ -125,11 +127,11 @@ class ConvexKL(Regularizer):
         return f"+ {self.coef:g} · [λ·k(d_ref) + (1-λ)·k(d_old)],  {share},  k: {FORMULA[self.estimator]}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["the convex KL has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         if self.coef > 0 and not run.has_reference:
             return ["the convex KL needs a reference model. Set model.reference: initial, or the coefficient to 0"]
         return []

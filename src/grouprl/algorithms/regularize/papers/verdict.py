@@ -1,4 +1,4 @@
-"""Likelihood of rows that are no completions of the prompt: verdicts on completions."""
+"""Likelihood of rows that are not completions of the prompt, such as verdicts on completions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class SourceLikelihood(Regularizer):
     source: Source = "verification"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
-        """-λ·log π on the source's rows."""
+        """Return -λ·log π on the source's rows."""
         theirs_bt = batch.from_source(self.source)[:, None] & batch.active_bt
         return TokenLoss(torch.where(theirs_bt, -self.coef * logp_bt, 0), {})
 
     def zero_rows(self, batch: Batch) -> Tensor:
-        """[B] bool: rows of other sources."""
+        """Return [B] bool: rows of other sources."""
         return super().zero_rows(batch) | ~batch.from_source(self.source)
 
     @override
@@ -39,5 +39,5 @@ class SourceLikelihood(Regularizer):
         return f"- {self.coef:g}·log π(y_t) on {PLURAL[self.source]}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["source_likelihood has no effect: its coefficient is 0"] if self.coef == 0 else []

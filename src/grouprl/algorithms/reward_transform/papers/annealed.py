@@ -1,4 +1,4 @@
-"""Rewards whose parts change weight while training goes on."""
+"""Rewards whose components change weight during training."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Annealed(RewardTransform):
     reads = ("rewards", "step", "steps")
 
     def __call__(self, batch: Batch) -> Batch:
-        """R ← w·Σ fading + (1 - w)·Σ growing."""
+        """Return R ← w·Σ fading + (1 - w)·Σ growing."""
         step, steps = batch.need("step", self.name), batch.need("steps", self.name)
         share = (1 + math.cos(math.pi * min(step / max(steps - 1, 1), 1.0))) / 2
         fading_b, growing_b = self._sum(self.fading, batch), self._sum(self.growing, batch)
         return batch.replace(reward_b=share * fading_b + (1 - share) * growing_b)
 
     def _sum(self, names: tuple[str, ...], batch: Batch) -> Tensor:
-        """[B] sum of reward components."""
+        """Return [B] sum of reward components."""
         total_b = batch.reward_b * 0
         for name in names:
             if name not in batch.rewards:
-                known = suggest(name, batch.rewards) if batch.rewards else "This batch has none."
+                known = suggest(name, batch.rewards) if batch.rewards else "This batch has no components."
                 raise InputError(f"{self.name}: there is no reward component '{name}'", remedy=known)
             total_b = total_b + batch.rewards[name].to(batch.dtype)
         return total_b

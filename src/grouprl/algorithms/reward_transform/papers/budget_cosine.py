@@ -1,4 +1,4 @@
-"""Budgets of tokens: rewards and advantages that know how long each completion was told to be.
+"""Budgets of tokens: rewards and advantages that depend on the length each completion was told to have.
 
 `keys.budget` is the budget of each row in tokens; 0 or less means that the row has none.
 """
@@ -24,12 +24,12 @@ Longest = Annotated[int, Field(ge=1)] | None
 
 
 def budgets(batch: Batch, reader: str) -> Tensor:
-    """[B] budget of each row in tokens, 0 where it has none."""
+    """Return [B] budget of each row in tokens, 0 if it has none."""
     return batch.need("keys.budget", reader).clamp(min=0).to(batch.dtype)
 
 
 def ideal(length_b: Tensor, beta: float, longest: int) -> Tensor:
-    """[B] score of a correct completion of that many tokens: β·cos(π n/(2 Lmax)), held at Lmax."""
+    """Return [B] score of a correct completion of that many tokens: β·cos(π n/(2 Lmax)), constant beyond Lmax."""
     return beta * torch.cos(math.pi * length_b.clamp(max=longest) / (2 * longest))
 
 
@@ -43,12 +43,13 @@ def _needs(length: int | None) -> tuple[str, ...]:
 
 @part("reward_transform")
 class BudgetCosine(RewardTransform):
-    """HBPO's reward of correct completions: flat up to the budget, falling behind it (arXiv:2507.15844).
+    """HBPO's reward of correct completions: flat up to the budget, falling beyond it (arXiv:2507.15844).
 
-    With n tokens, budget b and Lmax: R·β cos(π b/(2 Lmax)) where n ≤ b, R·(β cos(π n/(2 Lmax)) - α(n - b)) where
-    n > b, 0 where n > Lmax. `alpha` None is 1/Lmax. A row without budget gets R·β cos(π n/(2 Lmax)). Wrong completions
-    get 0, or their reward where it is negative. `floor` is the least factor of R; None: a correct completion far behind
-    its budget may get less than a wrong one. `below="min"` is the release: the smaller of both formulas everywhere.
+    With n tokens, budget b and Lmax: R·β cos(π b/(2 Lmax)) where n ≤ b, R·(β cos(π n/(2 Lmax)) - α(n - b)) where n > b,
+    0 where n > Lmax. `alpha` None is 1/Lmax. A row without budget gets R·β cos(π n/(2 Lmax)). Wrong completions get 0,
+    or their reward where it is negative. `floor` is the least factor of R; None: a correct completion far beyond its
+    budget may get less than a wrong one. `below="min"` does as the authors' code: the smaller of both formulas
+    everywhere.
     """
 
     beta: Annotated[float, Field(gt=0)] = 4.0
@@ -58,7 +59,7 @@ class BudgetCosine(RewardTransform):
     floor: float | None = None
 
     def __call__(self, batch: Batch) -> Batch:
-        """R·f(n, b) if right and n ≤ Lmax, else min(R, 0)."""
+        """Return R·f(n, b) if right and n ≤ Lmax, else min(R, 0)."""
         longest, length_b = _longest(self.length, batch, self.name), lengths(batch)
         budget_b = budgets(batch, self.name)
         factor_b = torch.where(
@@ -70,7 +71,7 @@ class BudgetCosine(RewardTransform):
         return batch.replace(reward_b=torch.where(right(batch), paid_b, batch.reward_b.clamp(max=0)))
 
     def factor(self, length_b: Tensor, budget_b: Tensor, longest: int) -> Tensor:
-        """[B] f(n, b)."""
+        """Return [B] f(n, b)."""
         alpha = 1 / longest if self.alpha is None else self.alpha
         graded_b = ideal(length_b, self.beta, longest) - alpha * (length_b - budget_b).abs()
         flat_b = ideal(budget_b, self.beta, longest)

@@ -14,11 +14,11 @@ from grouprl.core.batch import Batch
 
 @part("reward_transform")
 class CalledReward(RewardTransform):
-    """M-GRPO: who was called earns by how the episode ended for the first agent (arXiv:2511.13288, released code).
+    """M-GRPO: called agents earn by how the episode ended for the first agent (arXiv:2511.13288, released code).
 
     The reward of another agent's row becomes 0 if one of its turns was invalid, else `right` where the first agent of
-    its episode was right and `wrong` where not. The first agent keeps its own reward. A row whose episode has no row of
-    the first agent goes by its own rightness.
+    its episode was right and `wrong` where not. The first agent keeps its own reward. If the episode has no row of the
+    first agent, the row's own correctness counts.
     """
 
     right: float = 1.0
@@ -44,5 +44,5 @@ class CalledReward(RewardTransform):
         return batch.replace(reward_b=torch.where(first_b, batch.reward_b, earned_b))
 
     def idle(self, run: RunFacts) -> list[str]:
-        """There is nobody to call."""
+        """Say that the part has no effect if the task has one agent."""
         return one_agent(self.name, run)

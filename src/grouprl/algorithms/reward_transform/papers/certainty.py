@@ -21,6 +21,6 @@ class CertaintyReward(RewardTransform):
     reads = ("stats.certainty",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """R = mean_t u_t."""
+        """Return R = mean_t u_t."""
         certainty_bt = torch.where(batch.mask_bt, batch.need("stats.certainty", self.name), 0)
         return batch.replace(reward_b=certainty_bt.sum(1) / batch.length_b.clamp(min=1), token_reward_bt=None)

@@ -1,4 +1,4 @@
-"""A prefix earns what its continuations earn (PPPO)."""
+"""Rewards of prefixes by the rewards of their continuations (PPPO)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from grouprl.core.batch import Batch
 
 @part("reward_transform")
 class ContinuationReward(RewardTransform):
-    """How many continuations of a completion's prefix are right, plus 1 if the completion is (PPPO, arXiv:2512.15274).
+    """Set the reward to the number of right continuations of a completion's prefix, plus 1 if the completion is right
+    (PPPO, arXiv:2512.15274).
 
     The number of right continuations of each row is `rewards['continuations']`.
     """
@@ -20,6 +21,6 @@ class ContinuationReward(RewardTransform):
     reads = ("rewards.continuations",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """R = number of right continuations + [right]."""
+        """Return R = number of right continuations + [right]."""
         number_b = batch.need("rewards.continuations", self.name).to(batch.dtype)
         return batch.replace(reward_b=number_b + right(batch).to(batch.dtype))

@@ -1,4 +1,4 @@
-"""Rewards in groups with a demonstration that keep it from dominating the policy's own completions."""
+"""Rewards in groups with a demonstration, shaped so that it does not dominate the policy's own completions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AsymmetricReward(RewardTransform):
     """TempSamp-R1's shaping of all rewards: the top is compressed, the bottom expanded (arXiv:2509.18056).
 
     R at or above τ: τ + a1·ln(R - τ + 1); below: τ - (exp(a2(τ - R)) - 1)/(exp(a2) - 1). Continuous and increasing.
-    For rewards in about [0, 1]; the exponent is held at 20.
+    Meant for rewards within about [0, 1]; the exponent is at most 20.
     """
 
     tau: float = 0.8
@@ -52,12 +52,12 @@ class DemonstrationReward(RewardTransform):
     equation = "R ← {factor:g}·R on demonstrations"
 
     def __call__(self, batch: Batch) -> Batch:
-        """factor·R on demonstrations."""
+        """Return factor·R on demonstrations."""
         shown_b = batch.from_source("demonstration")
         return batch.replace(reward_b=torch.where(shown_b, self.factor * batch.reward_b, batch.reward_b))
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing to scale."""
+        """Say that the part has no effect if its factor is 1."""
         if self.factor == 1:
             return ["demonstration_reward has no effect: its factor is 1"]
         return []

@@ -20,15 +20,15 @@ LOG_LIMIT = 20.0
 class ExpertReward(RewardTransform):
     """Reward a token by how much likelier a preference model finds it than the reference (RTO, arXiv:2404.18922).
 
-    r_t += clip(β·(log π_expert - log π_ref), ±limit), the clip after the scaling; None clips nothing. Unclipped the
-    rewards of a completion add up to the preference model's implicit reward. log-ratios are held within ±20.
+    r_t += clip(β·(log π_expert - log π_ref), ±limit), clipped after scaling; with None nothing is clipped. The
+    unclipped rewards of a completion add up to the preference model's implicit reward. Log-ratios are clamped to ±20.
     """
 
     coef: NonNegative = 0.05
     limit: Annotated[float, Field(gt=0)] | None = 0.05
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_t = r_t + clip(β·log(π_expert/π_ref), ±limit)."""
+        """Return r_t = r_t + clip(β·log(π_expert/π_ref), ±limit)."""
         if self.coef == 0:
             return batch
         log_bt = batch.need("stats.expert", self.name) - batch.need("ref_bt", self.name)
@@ -56,11 +56,11 @@ class ExpertReward(RewardTransform):
         return f"r_t ← r_t + {dense}" if self.limit is None else f"r_t ← r_t + clip({dense}, ±{self.limit:g})"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["the expert's reward has no effect: its coefficient is 0"] if self.coef == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         if self.coef > 0 and not run.has_reference:
             return ["the expert's reward needs a reference model. Set model.reference: initial"]
         return []

@@ -1,4 +1,4 @@
-"""Completions that hit their limit earn no reward (PALU)."""
+"""No reward for completions that hit their limit (PALU)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class FailTruncated(RewardTransform):
     reads = ("truncated_b",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """min(R, 0) where the completion was cut off."""
+        """Return min(R, 0) for completions that were cut off, R for the others."""
         cut_b = batch.need("truncated_b", self.name)
         return batch.replace(reward_b=torch.where(cut_b, batch.reward_b.clamp(max=0), batch.reward_b))

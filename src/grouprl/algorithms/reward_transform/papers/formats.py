@@ -33,7 +33,7 @@ class FormatDiversity(RewardTransform):
     reads = ("keys.form", "step", "steps")
 
     def __call__(self, batch: Batch) -> Batch:
-        """α·R, or 0 without a recognised format."""
+        """Return α·R, or 0 without a recognised format."""
         form_b, counted_b = batch.need("keys.form", self.name), batch.stats_b.to(batch.dtype)
         done = batch.need("step", self.name) / max(batch.need("steps", self.name), 1)
         decay = self.bonus * (1 + math.cos(math.pi * min(done, 1.0)))
@@ -51,11 +51,11 @@ class FormatDiversity(RewardTransform):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No bonus."""
+        """Say that the part only withholds rewards if its bonus is 0."""
         return ["format_diversity only takes rewards from unknown formats: its bonus is 0"] if self.bonus == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Without forms every reward is 0."""
+        """Refuse a task without forms, for which every reward would be 0."""
         if run.forms:
             return []
         return [
@@ -66,12 +66,12 @@ class FormatDiversity(RewardTransform):
 
 @part("reward_transform")
 class ParallelReward(RewardTransform):
-    """Parallel-R1's rewards (arXiv:2509.07980): correct completions keep R, wrong ones get `wrong`; a form may earn
-    more.
+    """Parallel-R1's rewards (arXiv:2509.07980): correct completions keep R, wrong ones get `wrong`; completions with a
+    parallel block may earn more.
 
-    A `keys.form` above 0 holds a well-formed parallel block. `stage="accuracy"` pays for rightness alone.
-    "alternating" does so too, but in the last `bonus_steps` of every `period` steps a correct completion with a block
-    gets R·`with_block`. "block" adds `block_bonus` to every completion with a block.
+    A `keys.form` above 0 holds a well-formed parallel block. `stage="accuracy"` rewards correctness alone. So does
+    "alternating", but in the last `bonus_steps` of every `period` steps a correct completion with a block gets
+    R·`with_block`. "block" adds `block_bonus` to every completion with a block.
     """
 
     stage: Stage = "alternating"
@@ -82,7 +82,7 @@ class ParallelReward(RewardTransform):
     wrong: float = -1.0
 
     def __post_init__(self) -> None:
-        """Refuse a bonus longer than its period."""
+        """Raise InputError if the bonus is longer than its period."""
         if self.bonus_steps > self.period:
             raise InputError(
                 f"parallel_reward: bonus_steps {self.bonus_steps} > period {self.period}",
@@ -90,7 +90,7 @@ class ParallelReward(RewardTransform):
             )
 
     def __call__(self, batch: Batch) -> Batch:
-        """R or `wrong`, times or plus what a block earns at this step."""
+        """Return R or `wrong`, changed by what a block earns at this step."""
         right_b = right(batch)
         reward_b = torch.where(right_b, batch.reward_b, self.wrong)
         if self.stage == "accuracy":
@@ -102,7 +102,7 @@ class ParallelReward(RewardTransform):
         return batch.replace(reward_b=torch.where(right_b & block_b, factor * reward_b, reward_b))
 
     def pays(self, step: int) -> bool:
-        """Whether blocks earn more at `step` (from 0)."""
+        """Return whether blocks earn more at `step` (from 0)."""
         return step % self.period >= self.period - self.bonus_steps
 
     @override
@@ -131,7 +131,7 @@ class ParallelReward(RewardTransform):
         return plain + more
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Settings that the stage does not read."""
+        """Say which settings the stage does not read."""
         read = {"accuracy": (), "block": ("block_bonus",), "alternating": ("period", "bonus_steps", "with_block")}
         names = [name for names in read.values() for name in names if name not in read[self.stage]]
         changed = [name for name in names if getattr(self, name) != getattr(type(self), name)]

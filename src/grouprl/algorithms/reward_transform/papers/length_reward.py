@@ -23,14 +23,14 @@ from grouprl.core.numbers import NonNegative
 
 
 def lengths(batch: Batch) -> Tensor:
-    """[B] number of action tokens, in the type of the rewards."""
+    """Return [B] the number of action tokens, in the dtype of the rewards."""
     return batch.length_b.to(batch.dtype)
 
 
 def relative_length(batch: Batch) -> Tensor:
-    """[B] z-score of each length among the correct completions of its group (sample std + 1e-6).
+    """Return [B] z-score of each length among the correct completions of its group (sample std + 1e-6).
 
-    0 where fewer than two completions are right or all right ones are equally long.
+    0 if fewer than two completions are right, or if all right ones are equally long.
     """
     length_b, right_b = lengths(batch), counted_right(batch)
     std_b = levels.std(length_b, batch.group_b, right_b, sample=True)
@@ -53,13 +53,13 @@ class RightLengthScore(RewardTransform):
     equation = "R ← R·exp(-{alpha:g}·z_i) if right, else {wrong:g},  z = (|y| - mean_right)/(std_right + 1e-6)"
 
     def __call__(self, batch: Batch) -> Batch:
-        """R·exp(-α z_i) if right, else `wrong`."""
+        """Return R·exp(-α z_i) if right, else `wrong`."""
         right_b = right(batch)
         z_b = torch.where(self._long(batch) & right_b, relative_length(batch), 0)
         return batch.replace(reward_b=torch.where(right_b, batch.reward_b * (-self.alpha * z_b).exp(), self.wrong))
 
     def _long(self, batch: Batch) -> Tensor:
-        """[B] bool: groups whose three shortest correct completions are longer than the free length."""
+        """Return [B] bool: groups whose three shortest correct completions are longer than the free length."""
         right_b = counted_right(batch)
         by_length_b = torch.where(right_b > 0, lengths(batch), torch.inf)
         shortest_b = right_b * (levels.rank(by_length_b, batch.group_b) < 3)
@@ -88,13 +88,13 @@ class LengthWhenSolved(RewardTransform):
     reads = ("max_length",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """R + c·(1 - |y|/Lmax) where the whole group is right."""
+        """Return R + c·(1 - |y|/Lmax) where the whole group is right."""
         longest = int(batch.need("max_length", self.name))
         bonus_b = self.coef * (1 - lengths(batch) / longest)
         return batch.replace(reward_b=batch.reward_b + torch.where(right_share(batch) == 1, bonus_b, 0))
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["length_when_solved has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
@@ -111,7 +111,7 @@ class ShortestRight(RewardTransform):
     equation = "R ← R + {coef:g}·[right]·min_right|y| / |y_i|"
 
     def __call__(self, batch: Batch) -> Batch:
-        """R + c·[right]·min_right |y| / |y_i|."""
+        """Return R + c·[right]·min_right |y| / |y_i|."""
         length_b = lengths(batch)
         shortest_b = levels.extreme(length_b, batch.group_b, counted_right(batch), largest=False)
         return batch.replace(
@@ -119,7 +119,7 @@ class ShortestRight(RewardTransform):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["shortest_right has no effect: its coefficient is 0"] if self.coef == 0 else []
 
 
@@ -128,7 +128,7 @@ class CosineLength(RewardTransform):
     """Cosine length reward: correct completions from `right_short`·R down to `right_long`·R, wrong ones from -1 up to
     -0.5.
 
-    Half a cosine over |y|/Lmax, held at its end beyond Lmax (arXiv:2502.03373; numbers of Open-RS, arXiv:2503.16219).
+    Half a cosine over |y|/Lmax, constant beyond Lmax (arXiv:2502.03373; numbers of Open-RS, arXiv:2503.16219).
     """
 
     right_short: float = 1.0
@@ -143,7 +143,7 @@ class CosineLength(RewardTransform):
     reads = ("max_length",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """long + ½(short - long)(1 + cos(π·min(|y|/Lmax, 1)))."""
+        """Return long + ½(short - long)(1 + cos(π·min(|y|/Lmax, 1)))."""
         longest = int(batch.need("max_length", self.name))
         half_b = 0.5 * (1 + torch.cos(math.pi * (lengths(batch) / longest).clamp(max=1)))
         right_b = (self.right_long + (self.right_short - self.right_long) * half_b) * batch.reward_b
@@ -166,7 +166,7 @@ class MinMaxLength(RewardTransform):
     equation = "R ← R + {coef:g}·λ (wrong: min(0, λ)),  λ = ½ - (|y| - min_g)/(max_g - min_g)"
 
     def __call__(self, batch: Batch) -> Batch:
-        """R + c·λ if right, R + c·min(0, λ) if wrong."""
+        """Return R + c·λ if right, R + c·min(0, λ) if wrong."""
         length_b, counted_b = lengths(batch), batch.stats_b.to(batch.dtype)
         least_b = levels.extreme(length_b, batch.group_b, counted_b, largest=False)
         range_b = levels.extreme(length_b, batch.group_b, counted_b, largest=True) - least_b
@@ -176,5 +176,5 @@ class MinMaxLength(RewardTransform):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["min_max_length has no effect: its coefficient is 0"] if self.coef == 0 else []

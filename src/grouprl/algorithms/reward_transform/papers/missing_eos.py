@@ -20,10 +20,10 @@ class MissingEOS(RewardTransform):
     reads = ("truncated_b",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """R = R - penalty·[truncated]."""
+        """Return R = R - penalty·[truncated]."""
         truncated_b: Tensor = batch.need("truncated_b", self.name)
         return batch.replace(reward_b=batch.reward_b - self.penalty * truncated_b.to(batch.dtype))
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No penalty."""
+        """Say that the part has no effect if its penalty is 0."""
         return ["the missing-EOS penalty has no effect: it is 0"] if self.penalty == 0 else []

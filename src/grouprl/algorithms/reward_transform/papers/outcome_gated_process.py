@@ -1,4 +1,4 @@
-"""A process reward that pays only together with the outcome (Search-R2)."""
+"""A process reward that counts only together with the outcome (Search-R2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouprl.core.numbers import NonNegative
 
 @part("reward_transform")
 class OutcomeGatedProcess(RewardTransform):
-    """R = r_o·(1 + c·r_p): a process reward that pays only together with the outcome (Search-R2, arXiv:2602.03647).
+    """R = r_o·(1 + c·r_p): a process reward that counts only together with the outcome (Search-R2, arXiv:2602.03647).
 
     r_p is the reward component `component`, 0 for rows that have none.
     """
@@ -24,7 +24,7 @@ class OutcomeGatedProcess(RewardTransform):
     equation = "R ← R·(1 + {coef:g}·r_p),  r_p = {component}"
 
     def __call__(self, batch: Batch) -> Batch:
-        """R·(1 + c·r_p)."""
+        """Return R·(1 + c·r_p)."""
         if self.coef == 0:
             return batch
         if self.component not in batch.rewards:
@@ -41,5 +41,5 @@ class OutcomeGatedProcess(RewardTransform):
         return (f"rewards.{self.component}",) if self.coef else ()
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No coefficient."""
+        """Say that the part has no effect if its coefficient is 0."""
         return ["outcome_gated_process has no effect: its coefficient is 0"] if self.coef == 0 else []

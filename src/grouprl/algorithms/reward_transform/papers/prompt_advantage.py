@@ -1,4 +1,6 @@
-"""Prompts compared by how far the final answers of their groups agree: a second advantage (COPO)."""
+"""A second advantage: prompts compared with each other, weighted by how far the answers of their
+groups agree (COPO).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Eps = Annotated[float, Field(ge=0)]
 
 
 def completion_entropy(batch: Batch) -> Tensor:
-    """[B] entropy in nats of the frequencies of the final answers (`keys.answer`) in each group."""
+    """Return [B] entropy in nats of the frequencies of the final answers (`keys.answer`) in each group."""
     counted_b = batch.stats_b.to(batch.dtype)
     same_b = levels.count(levels.cross(batch.group_b, batch.need("keys.answer", "the entropy of answers")), counted_b)
     share_b = same_b / levels.count(batch.group_b, counted_b).clamp(min=1)
@@ -28,12 +30,12 @@ def completion_entropy(batch: Batch) -> Tensor:
 
 @part("reward_transform")
 class PromptAdvantage(RewardTransform):
-    """Judge each prompt against the others, and say how much that counts (COPO, arXiv:2508.04138).
+    """Judge each prompt against the others, and weigh that judgement (COPO, arXiv:2508.04138).
 
-    A_q = (mean_g R - mean over prompts)/(std over prompts + eps). `blend="entropy"`: a group counts by its own
-    completions with w = sigmoid(γ(H - ρ)), H the entropy of its final answers, and by A_q with 1 - w.
-    `blend="dead"`: by A_q where the group's rewards do not differ, elsewhere by its own completions. Rewards stay as
-    they are; `rewards` gets 'prompt' = (1 - w)·A_q and 'local' = w, which the objective `two_level_clip` reads.
+    A_q = (mean_g R - mean over prompts)/(std over prompts + eps). `blend="entropy"`: the comparison within the group
+    has weight w = sigmoid(γ(H - ρ)), H the entropy of its final answers, and A_q has weight 1 - w. `blend="dead"`: A_q
+    counts where the group's rewards do not differ, elsewhere the comparison within the group. Rewards stay as they are;
+    `rewards` gets 'prompt' = (1 - w)·A_q and 'local' = w, which the objective `two_level_clip` reads.
     """
 
     gamma: Annotated[float, Field(gt=0)] = 20.0
@@ -55,7 +57,7 @@ class PromptAdvantage(RewardTransform):
         return batch.replace(rewards={**batch.rewards, "prompt": prompt_b, "local": local_b})
 
     def _local(self, batch: Batch, counted_b: Tensor) -> Tensor:
-        """[B] weight of a group's own comparison."""
+        """Return [B] weight of a group's own comparison."""
         if self.blend == "dead":
             return levels.differs(batch.total_reward_b, batch.group_b, counted_b).to(batch.dtype)
         return torch.sigmoid(self.gamma * (completion_entropy(batch) - self.rho))
@@ -77,10 +79,10 @@ class PromptAdvantage(RewardTransform):
     def formula(self) -> str:
         if self.blend == "dead":
             return "A_q = (mean_g R - mean_q)/std_q;  w = [rewards of the group differ]"
-        return f"A_q = (mean_g R - mean_q)/std_q;  w = σ({self.gamma:g}(H(completions) - {self.rho:g}))"
+        return f"A_q = (mean_g R - mean_q)/std_q;  w = σ({self.gamma:g}(H(answers) - {self.rho:g}))"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """One prompt has none to be compared with."""
+        """Say that the part has no effect if a step has one prompt."""
         if run.prompts == 1:
             return ["prompt_advantage is 0: it compares prompts. Use batch.prompts of 2 or more"]
         return []

@@ -21,7 +21,7 @@ class SpanRewards(RewardTransform):
     reads = ("marks.good", "marks.poor")
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_t = [good] - [poor]."""
+        """Return r_t = [good] - [poor]."""
         good_bt, poor_bt = (batch.need(f"marks.{side}", self.name) & batch.mask_bt for side in ("good", "poor"))
         token_bt = good_bt.to(batch.dtype) - poor_bt.to(batch.dtype)
         return batch.replace(reward_b=torch.zeros_like(batch.reward_b), token_reward_bt=token_bt)

@@ -1,4 +1,4 @@
-"""Rewards of an episode that count only under a condition, or by how it was earned: gates, frugality, repetition."""
+"""Rewards of an episode that depend on a condition or on how they were earned: gates, frugality, repetition."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from grouprl.core.numbers import NonNegative, Positive
 
 @part("reward_transform")
 class RewardGate(RewardTransform):
-    """G-RA: rewards of turns count only where the outcome, which comes first, is above its threshold.
+    """G-RA: rewards of turns count only if the outcome is above its threshold.
 
-    R = R_O + w·[R_O > threshold]·Σ_k r_k. `outcome` "rest": R_O is what an episode earns besides the rewards of its
+    R = R_O + w·[R_O > threshold]·Σ_k r_k. `outcome` "rest": R_O is the episode's reward without the rewards of its
     turns; "correct": the gate is open for right episodes. No `threshold`: always open (the paper's D-RA).
     """
 
@@ -34,7 +34,7 @@ class RewardGate(RewardTransform):
     reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_k·w·[R_O > threshold]."""
+        """Return r_k·w·[R_O > threshold]."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         reward_bs, rest_b = turn_rewards(batch, there_bs, self.name)
         open_b = torch.ones_like(rest_b, dtype=torch.bool)
@@ -59,7 +59,7 @@ class RewardGate(RewardTransform):
         return f"R ← R_O + {self.weight:g}·{gate}Σ_k r_k"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A gate that is always open, or has no threshold to read."""
+        """Say that the gate is always open without a threshold, or does not read it."""
         if self.outcome == "correct" and self.threshold != type(self).threshold:
             return ["reward_gate.threshold has no effect: outcome 'correct' asks whether the episode is right"]
         if self.outcome == "rest" and self.threshold is None and self.weight == 1:
@@ -81,13 +81,15 @@ class ToolProductivity(RewardTransform):
     alpha: Positive = 1.0
 
     def __call__(self, batch: Batch) -> Batch:
-        """α·r_tool·R."""
+        """Return α·r_tool·R."""
         calls_b = (turns_of(batch, self.name).sum(1) - 1).to(batch.dtype)
         factor_b = self.alpha * self.factors(calls_b, None if self.target == "none" else self._fewest(batch, calls_b))
         return batch.replace(reward_b=factor_b * batch.reward_b)
 
     def factors(self, calls_b: Tensor, fewest_b: Tensor | None) -> Tensor:
-        """[B] r_tool for m calls where n were the fewest (inf: none known); no `fewest_b`: OTC-PPO."""
+        """Return [B] r_tool for m calls if the fewest known are n (inf: none known); without `fewest_b` that of
+        OTC-PPO.
+        """
         cosine_b = torch.cos(calls_b * math.pi / (2 * calls_b + self.smoothing))
         if fewest_b is None:
             return cosine_b
@@ -97,7 +99,7 @@ class ToolProductivity(RewardTransform):
         return torch.where(n_b == 0, cosine_b, sine_b) * known_b
 
     def _fewest(self, batch: Batch, calls_b: Tensor) -> Tensor:
-        """[B] fewest calls of a right completion of the prompt, now or before; inf where there is none."""
+        """Return [B] the fewest calls of a right completion of the prompt, now or before; inf if there is none."""
         right_b, past_b = counted_right(batch), batch.need("past.fewest_calls", self.name).to(batch.dtype)
         now_b = levels.extreme(calls_b, batch.group_b, right_b, largest=False)
         now_b = torch.where(levels.count(batch.group_b, right_b) > 0, now_b, torch.inf)
@@ -125,7 +127,7 @@ class ToolProductivity(RewardTransform):
 
 @part("reward_transform")
 class TryAgain(RewardTransform):
-    """UFO: a success counts less the later it comes, and repeating a completion costs (arXiv:2507.14295).
+    """UFO: a success counts less the later it comes, and repeating an answer costs (arXiv:2507.14295).
 
     R ← R·decay^t - λ(1 - E/T): t is the last turn, from 0, T the valid turns, E the different actions among them.
     """
@@ -134,14 +136,14 @@ class TryAgain(RewardTransform):
     repetition: NonNegative = 0.5
 
     def __call__(self, batch: Batch) -> Batch:
-        """R·decay^t - λ(1 - E/T)."""
+        """Return R·decay^t - λ(1 - E/T)."""
         there_bs = turns_of(batch, self.name)
         late_b = self.decay ** (there_bs.sum(1) - 1).to(batch.dtype)
         penalty_b = self.repetition * self._repeated(batch, there_bs) if self.repetition else 0
         return batch.replace(reward_b=batch.reward_b * late_b - penalty_b)
 
     def _repeated(self, batch: Batch, there_bs: Tensor) -> Tensor:
-        """[B] 1 - E/T, 0 without a valid turn."""
+        """Return [B] 1 - E/T, 0 without a valid turn."""
         valid_bs = there_bs & batch.need("valid_bs", self.name)[:, : there_bs.shape[1]]
         action_bs = torch.where(valid_bs, same_actions(batch, there_bs, self.name), -1)
         turns = there_bs.shape[1]
@@ -164,7 +166,7 @@ class TryAgain(RewardTransform):
         return f"R ← R·{self.decay:g}^t{again}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is changed."""
+        """Say that the part has no effect if `decay` is 1 and `repetition` 0."""
         if self.decay == 1 and self.repetition == 0:
             return ["try_again has no effect: decay is 1 and repetition 0"]
         return []

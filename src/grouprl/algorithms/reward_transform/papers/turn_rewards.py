@@ -1,12 +1,11 @@
-"""Rewards of turns, before anything is judged: information gained, ranks, progress, and where rewards are paid.
+"""Rewards of turns, before advantages are computed: information gained, ranks, progress, and where rewards are paid.
 
-The reward of a sequence holds those of its turns; what changes theirs changes it by as much.
+The reward of a sequence includes those of its turns, so a change of theirs changes it by as much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -30,24 +29,24 @@ from grouprl.core.numbers import NonNegative
 
 
 def with_turn_rewards(batch: Batch, reward_bs: Tensor, there_bs: Tensor, reader: str) -> Batch:
-    """Return the batch with other rewards of turns; what a sequence earns besides stays."""
+    """Return the batch with other rewards of turns; the rest of a sequence's reward stays."""
     before_bs, _ = turn_rewards(batch, there_bs, reader)
     more_b = (reward_bs - before_bs).sum(1)
     return batch.replace(turn_reward_bs=reward_bs, reward_b=batch.reward_b + more_b)
 
 
 def at_turn_ends(reward_bs: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
-    """[B,T] the reward of each turn on its last token."""
+    """Return [B,T] the reward of each turn on its last token."""
     return on_tokens(reward_bs, batch, reader) * last_tokens(batch, there_bs, reader)
 
 
 @part("reward_transform")
 class InformationGain(RewardTransform):
-    """Pay every turn but the last for how much likelier it made the correct completion (IGPO, arXiv:2510.14967).
+    """Reward every turn but the last for how much likelier it made the correct answer (IGPO, arXiv:2510.14967).
 
-    `stats.completion` is the mean log-prob of the correct completion's tokens, were it given at the beginning of the
-    token's turn. r_k grows by w(p_{k+1} - p_k), p = exp of that; by its logarithm's difference with `measure`
-    "log_probability". What the last turn shows nobody reads.
+    `stats.answer` is the mean log-prob of the correct answer's tokens, if it were given at the beginning of the token's
+    turn. r_k grows by w(p_{k+1} - p_k), p = exp of that, or by the difference of the logarithms with `measure`
+    "log_probability". The last turn adds nothing, because no turn follows.
     """
 
     weight: NonNegative = 1.0
@@ -55,7 +54,7 @@ class InformationGain(RewardTransform):
     reads = ("turn_bt", "turn_reward_bs", "stats.answer")
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_k + w(p_{k+1} - p_k)."""
+        """Return r_k + w(p_{k+1} - p_k)."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         belief_bs = turn_means(batch.need("stats.answer", self.name), batch.mask_bt, batch, there_bs, self.name)
         if self.measure == "probability":
@@ -68,7 +67,7 @@ class InformationGain(RewardTransform):
     @override
     def words(self) -> str:
         what = "probability" if self.measure == "probability" else "log-prob"
-        return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the correct completion"
+        return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the correct answer"
 
     @override
     def formula(self) -> str:
@@ -76,7 +75,7 @@ class InformationGain(RewardTransform):
         return f"r_k ← r_k + {self.weight:g}·({p}_{{k+1}} - {p}_k),  p_k = exp(mean_j log π(a_j | before turn k))"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No weight, or one turn."""
+        """Say that the part has no effect if its weight is 0 or episodes have one turn."""
         if self.weight == 0:
             return ["information_gain has no effect: its weight is 0"]
         return (
@@ -96,7 +95,7 @@ class RankDiscount(RewardTransform):
     reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_k/log2(k+1)."""
+        """Return r_k/log2(k+1)."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         reward_bs, _ = turn_rewards(batch, there_bs, self.name)
         rank_s = torch.arange(reward_bs.shape[1], device=reward_bs.device, dtype=reward_bs.dtype) + 1
@@ -105,7 +104,7 @@ class RankDiscount(RewardTransform):
 
 @part("reward_transform")
 class ProgressReward(RewardTransform):
-    """Replace all rewards by how much each turn contributed, and whether it could be carried out (arXiv:2505.20732).
+    """Replace all rewards by how much each turn contributed, and whether its action was valid (arXiv:2505.20732).
 
     r_k = α c_k + β g_k: c is `stats.progress`, a model's estimate whose sum over turns is near the outcome, g whether
     the action was valid. It is paid on the last token of turn k.
@@ -121,7 +120,7 @@ class ProgressReward(RewardTransform):
     reads = ("turn_bt", "valid_bs", "stats.progress")
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_k = α c_k + β g_k."""
+        """Return r_k = α c_k + β g_k."""
         valid_bs = batch.need("valid_bs", self.name)
         there_bs = has_turn(batch, valid_bs.shape[1], self.name)
         progress_bs = turn_means(batch.need("stats.progress", self.name), batch.mask_bt, batch, there_bs, self.name)
@@ -131,7 +130,7 @@ class ProgressReward(RewardTransform):
         return batch.replace(turn_reward_bs=reward_bs, reward_b=nothing_b, token_reward_bt=paid_bt)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing would be paid."""
+        """Say that no reward is left if `alpha` and `beta` are 0."""
         return ["progress_reward leaves no reward: alpha and beta are 0"] if self.alpha == self.beta == 0 else []
 
 
@@ -139,7 +138,7 @@ class ProgressReward(RewardTransform):
 class DenseTurns(RewardTransform):
     """Scale the rewards of turns so that an episode's sum to at most 1 (the practitioner's guide, arXiv:2510.01132).
 
-    Those of a right episode are divided by the number of its turns that earned something, others by `most`, the
+    Those of a right episode are divided by the number of its turns that earned something, others by `most`, the largest
     number of rewards that an episode can earn.
     """
 
@@ -149,7 +148,7 @@ class DenseTurns(RewardTransform):
     reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_k/#rewarded or r_k/most."""
+        """Return r_k/#rewarded or r_k/most."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         reward_bs, _ = turn_rewards(batch, there_bs, self.name)
         rewarded_b = (reward_bs > 0).sum(1).clamp(min=1)
@@ -169,7 +168,7 @@ class RewardAtTurnEnd(RewardTransform):
     reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
-        """r_t += r_k at the last token of turn k."""
+        """Return r_t += r_k at the last token of turn k."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         reward_bs, _ = turn_rewards(batch, there_bs, self.name)
         paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
@@ -186,8 +185,6 @@ class ProactiveRewards(RewardTransform):
     last γ[right]; nothing else counts.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"asked_right": "question_right"}
-
     information: NonNegative = 2.0
     question_right: NonNegative = 1.0
     answered_right: NonNegative = 3.0
@@ -199,7 +196,7 @@ class ProactiveRewards(RewardTransform):
     reads = ("turn_bt", "turn_reward_bs")
 
     def __call__(self, batch: Batch) -> Batch:
-        """α r_k + β[right], at last γ[right]."""
+        """Return α r_k + β[right] for questions, γ[right] for the last turn."""
         there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
         gain_bs, _ = turn_rewards(batch, there_bs, self.name)
         right_bs = right(batch)[:, None].to(gain_bs.dtype)

@@ -1,4 +1,4 @@
-"""A discount on correct completions that the policy found likely anyway."""
+"""A discount on correct completions that the policy already found likely."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ class Unlikeliness(RewardTransform):
     reads = ("old_bt",)
 
     def __call__(self, batch: Batch) -> Batch:
-        """R - β·k/G·max(R, 0)."""
+        """Return R - β·k/G·max(R, 0)."""
         logp_bt = torch.where(batch.mask_bt, batch.need("old_bt", self.name), 0)
         rank_b, size_b = shared_rank(logp_bt.sum(1) / batch.length_b.clamp(min=1), batch.group_b)
         discount_b = self.beta * rank_b / size_b * batch.reward_b.clamp(min=0)
         return batch.replace(reward_b=batch.reward_b - discount_b)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No discount."""
+        """Say that the part has no effect if `beta` is 0."""
         return ["unlikeliness has no effect: its beta is 0"] if self.beta == 0 else []
 
 
 def shared_rank(value_b: Tensor, id_b: Tensor) -> tuple[Tensor, Tensor]:
-    """[B] rank of each value in its segment, 0 for the smallest, equal values sharing their mean rank; [B] sizes."""
+    """Return [B] rank of each value in its segment, 0 for the smallest, equal values sharing their mean rank; [B]
+    sizes.
+    """
     same_bb = id_b[:, None] == id_b[None]
     below_b = (same_bb & (value_b[None] < value_b[:, None])).sum(1).to(value_b.dtype)
     equal_b = (same_bb & (value_b[None] == value_b[:, None])).sum(1).to(value_b.dtype)

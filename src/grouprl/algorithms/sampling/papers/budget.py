@@ -1,4 +1,4 @@
-"""How long a completion may be and how hot its tokens are sampled."""
+"""Sampling parts that limit the length of completions, or set the temperature of their tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @part("sampling")
 class LengthBudget(SamplingRule):
-    """A token budget for each prompt that shrinks while it is solved (PALU, arXiv:2510.10168).
+    """A token budget for each prompt that shrinks while the prompt is solved (PALU, arXiv:2510.10168).
 
     After a visit with a share of correct completions ≥ `target` the budget falls by Q_1 - Q_{1-shrink} of the lengths
     of the correct completions (their longest less a quantile), never below `floor` times the run's budget; else it is
@@ -69,7 +69,7 @@ class LengthBudget(SamplingRule):
         """Return the budget after a visit, from the one before and the run's (`most`).
 
         `cut` of the completions that earned a right one's reward were cut off; they are the longest. Completions longer
-        than the budget, which other parts may have sampled, do not count as right either.
+        than the budget, which other parts may have sampled, do not count as right.
         """
         within = [length for length in visit.lengths if length <= budget]
         shortest = within[: max(0, len(within) - cut)]
@@ -84,12 +84,15 @@ class LengthBudget(SamplingRule):
         return f"L_q <- L_q - (Q_1 - Q_{1 - self.shrink:g})(right lengths) if p_q ≥ {self.target:g}, else L_max"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A budget is for the next visit."""
-        endless = "length_budget comes back to prompts, but they never end. Set data.prompts, e.g. 512"
+        """Refuse a task whose prompts never end: the budget applies at a prompt's next visit."""
+        endless = (
+            "length_budget samples prompts more than once, but this task's prompts never end. "
+            "Set data.prompts, e.g. 512"
+        )
         return [endless] if run.examples is None else []
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A budget that cannot fall."""
+        """Say that the part has no effect if budgets cannot fall."""
         off = self.shrink == 0 or self.floor == 1
         return ["length_budget has no effect: shrink is 0 or floor is 1"] if off else []
 
@@ -99,9 +102,9 @@ class EntropyTemperature(SamplingRule):
     """Sample uncertain tokens hotter and certain ones colder: T·(1 + tau·ĥ) (HAPO, arXiv:2509.16591).
 
     ĥ in [-1, 1] is log H around its `pivot`-quantile, each side scaled to its extreme; pivot and extremes are those of
-    the completions of the previous step, so the first step is sampled at the run's temperature; a side on which nothing
-    lay changes nothing. `released`: the authors' code divides the negative side by its signed minimum, so that ĥ is
-    never negative.
+    the completions of the previous step, so the first step is sampled at the run's temperature; a side without tokens
+    changes nothing. `released`: the authors' code divides the negative side by its signed minimum, so that ĥ is never
+    negative.
     """
 
     needs_text = True

@@ -1,4 +1,4 @@
-"""How uncertain a token is beside the others of a step: HAPO's ĥ (arXiv:2509.16591)."""
+"""The uncertainty of a token compared with the others of a step: HAPO's ĥ (arXiv:2509.16591)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 NO_WIDTH = 1e-6
-"""Nats up to which all log-entropies on a side of the pivot are taken as equal."""
+"""Width in nats up to which all log-entropies on a side of the pivot count as equal."""
 Extent = tuple[float, float, float]
-"""Pivot of log H, and how far it lies below the largest and above the smallest; inf on a side without width."""
+"""Pivot of log H and its distances to the smallest and the largest value; inf on a side without width."""
 
 
 def extent(entropy_n: Tensor, pivot: float) -> Extent:
@@ -25,7 +25,7 @@ def _width(nats: float) -> float:
 
 
 def score(entropy_n: Tensor, found: Extent, *, released: bool) -> Tensor:
-    """[N] ĥ in [-1, 1]: log H around the pivot, each side scaled to its extreme; 0 on a side without width.
+    """Return [N] ĥ in [-1, 1]: log H around the pivot, each side scaled to its extreme; 0 on a side without width.
 
     `released` divides the lower side by its signed minimum, as the authors' code does, so that ĥ is never negative.
     """

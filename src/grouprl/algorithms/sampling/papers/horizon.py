@@ -1,4 +1,4 @@
-"""How many turns an episode may take, step by step."""
+"""Limits on the turns of an episode that grow during the run."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ class Horizon(SamplingRule):
     every: Count = 100
 
     def __post_init__(self) -> None:
-        """Refuse a horizon that shrinks."""
+        """Raise InputError if the limits do not grow."""
         if list(self.turns) != sorted(self.turns):
-            raise InputError(f"horizon: turns {list(self.turns)}", "the horizon grows", f"Set {sorted(self.turns)}")
+            raise InputError(
+                f"horizon has the turns {list(self.turns)}", "the limits must grow", f"Set {sorted(self.turns)}"
+            )
 
     def at(self, step: int) -> int:
-        """Return the turns of step `step`, from 0."""
+        """Return the limit of turns at step `step`, from 0."""
         return self.turns[min((step + 1) // self.every, len(self.turns) - 1)]
 
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
-        """Return the requests with the turns of this step."""
+        """Return the requests with the limit of turns of this step."""
         turns = self.at(context.step)
         context.note("horizon", turns, "mean")
         return [replace(request, max_turns=turns) for request in requests]
@@ -47,13 +49,13 @@ class Horizon(SamplingRule):
         return f"episodes of at most {stages} turns, the next number every {self.every} steps"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Turns are needed."""
+        """Refuse a task without turns."""
         if run.environment:
             return []
         return ["horizon limits turns, and the task has none. Use a task with an environment"]
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The limit never binds."""
+        """Say that the part has no effect if no episode can reach the limit."""
         if self.turns[0] < run.turns:
             return []
         return [f"horizon has no effect: the task's episodes take at most {run.turns} turns anyway"]

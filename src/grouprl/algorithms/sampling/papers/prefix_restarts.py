@@ -1,4 +1,4 @@
-"""Completions that begin with part of the right solution, ever less of it."""
+"""Completions that begin with part of the right solution, and with less of it as the run proceeds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from grouprl.records.requests import RolloutRequest
 
 @part("sampling")
 class PrefixRestarts(SamplingRule):
-    """Completions to a share `chance` of the prompts begin with part of the right solution, ever less of it.
+    """Completions of a share `chance` of the prompts begin with part of the right solution, less and less of it.
 
-    How much is sampled evenly from 0 up to a share of the solution's tokens that falls from `most` to 0 in equal steps
-    until the share `until` of the run: a curriculum from the end of the solution backwards (after Florensa et al.,
-    arXiv:1707.05300; for language models R3, arXiv:2402.05808). What is given is scored with the completion and never
-    trained on.
+    The length of that part is drawn uniformly from 0 up to a share of the solution's tokens that falls from `most` to 0
+    in equal steps until the share `until` of the run: a curriculum from the end of the solution backwards (after
+    Florensa et al., arXiv:1707.05300; for language models R3, arXiv:2402.05808). The given part is scored with the
+    completion and never trained on.
     """
 
     needs_text = True
@@ -65,9 +65,9 @@ class PrefixRestarts(SamplingRule):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nobody restarts."""
+        """Say that the part has no effect if its chance is 0."""
         return ["prefix_restarts has no effect: its chance is 0"] if self.chance == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Prefixes are those of solutions."""
+        """Refuse a task without right solutions."""
         return needs_solutions(self.name, run)

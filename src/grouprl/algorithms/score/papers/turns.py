@@ -14,7 +14,7 @@ from grouprl.core.numbers import Count, Share
 
 
 def log_ratios(logp_bt: Tensor, there_bs: Tensor, batch: Batch, reader: str) -> Tensor:
-    """[B,S] log π/π_ref of each turn, summed over its tokens."""
+    """Return [B,S] log π/π_ref of each turn, summed over its tokens."""
     log_bt = torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", reader), 0)
     turn_bt = torch.where(batch.active_bt, batch.need("turn_bt", reader), 0).clamp(min=0)
     return torch.zeros(there_bs.shape, dtype=log_bt.dtype, device=log_bt.device).scatter_add(1, turn_bt, log_bt)
@@ -22,7 +22,7 @@ def log_ratios(logp_bt: Tensor, there_bs: Tensor, batch: Batch, reader: str) -> 
 
 @part("score")
 class DiscountedTurns(Score):
-    """DMPO: log π/π_ref of the episode in which early turns weigh more (arXiv:2406.14868).
+    """DMPO: log π/π_ref of the episode, with more weight on early turns (arXiv:2406.14868).
 
     s = Σ_k φ(k, T) d_k, d_k = log π/π_ref of turn k from 0, T the turns of the episode,
     φ(k, T) = γ^k(1 - γ^(T-k))/(1 - γ^T), at γ = 1 (T - k)/T. With one turn it is the sum over all tokens.
@@ -34,13 +34,13 @@ class DiscountedTurns(Score):
     reads = ("ref_bt", "turn_bt")
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
-        """Σ_k φ(k, T) d_k."""
+        """Return Σ_k φ(k, T) d_k."""
         there_bs = turns_of(batch, self.name)
         log_bs = log_ratios(logp_bt, there_bs, batch, self.name)
         return (self.weights(there_bs).to(log_bs.dtype) * log_bs).sum(1)
 
     def weights(self, there_bs: Tensor) -> Tensor:
-        """[B,S] φ of each turn, 0 where a row has none."""
+        """Return [B,S] φ of each turn, 0 where a row has none."""
         place_bs = there_bs.to(torch.float64).cumsum(1) - 1
         turns_b = there_bs.sum(1, keepdim=True).to(torch.float64)
         if self.gamma == 1:
@@ -51,7 +51,7 @@ class DiscountedTurns(Score):
         return torch.where(there_bs, found_bs, 0)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         return without_reference(run, self.name)
 
 
@@ -59,16 +59,16 @@ class DiscountedTurns(Score):
 class DifferingTurns(Score):
     """SDPO: log π/π_ref of the segment where two episodes differ (arXiv:2501.01821).
 
-    Δs = Σ_{k=e..f} d_k(w) - d_k(l), d_k = log π/π_ref of turn k: e is the first turn in which the two act or find
-    themselves differently, f at most `turns` turns from there, and within both episodes. Equal numbers of turns make
-    the partition functions of the two cancel. None: to the end of the shorter.
+    Δs = Σ_{k=e..f} d_k(w) - d_k(l), d_k = log π/π_ref of turn k: e is the first turn in which the two differ in action
+    or observation, f is at most `turns` turns later, and within both episodes (`turns` None: the end of the shorter).
+    With equal numbers of turns the two partition functions cancel.
     """
 
     turns: Count | None = None
     reads = ("ref_bt", "turn_bt", "state_bs", "token_bt")
 
     def difference(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
-        """[E] difference of sums over the segment."""
+        """Return [E] difference of sums over the segment."""
         there_bs = turns_of(batch, self.name)
         total_bs = torch.nn.functional.pad(log_ratios(logp_bt, there_bs, batch, self.name).cumsum(1), (1, 0))
         first_bb, last_bb = self.segments(there_bs, batch)
@@ -77,7 +77,7 @@ class DifferingTurns(Score):
         return span_bb[first_e, second_e] - span_bb[second_e, first_e]
 
     def segments(self, there_bs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """[B,B] first turn of each pair's segment, and the first behind it; symmetric."""
+        """Return [B,B] first turn of each pair's segment, and the first turn after it; symmetric."""
         action_bs = same_actions(batch, there_bs, self.name)
         state_bs = batch.need("state_bs", self.name)[:, : there_bs.shape[1]]
         both_bbs = there_bs[:, None] & there_bs[None]
@@ -102,5 +102,5 @@ class DifferingTurns(Score):
         return f"Δs = Σ_{{e≤k<f}} [d_k(w) - d_k(l)],  f = {end},  d = log π/π_ref of a turn"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """A reference is needed."""
+        """Refuse a run without a reference model."""
         return without_reference(run, self.name)

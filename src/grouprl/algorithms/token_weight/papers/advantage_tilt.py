@@ -1,4 +1,4 @@
-"""Completions of other policies weighed by the exponential of their advantage (RED-Weight)."""
+"""Completions of other policies weighted by the exponential of their advantage (RED-Weight)."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ class AdvantageTilt(TokenWeight):
     equation = "× exp(A/{temperature:g})"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """exp(A_t/τ)."""
+        """Return exp(A_t/τ)."""
         return (batch.need("advantage_bt", self.name) / self.temperature).clamp(-LOG_LIMIT, LOG_LIMIT).exp()

@@ -15,8 +15,8 @@ from grouprl.core.batch import Batch
 class DurationWeight(TokenWeight):
     """Multiply the loss of a turn by the seconds of its action over their mean in the batch (arXiv:2509.01684).
 
-    Where actors go on as soon as an action is done, fast actions come more often than slow ones, in inverse
-    proportion to their duration; the weight undoes that.
+    If actors continue as soon as an action is done, the number of actions is inversely proportional to their duration;
+    the weight corrects for that.
     """
 
     says = "weigh each turn by how long its action took, over the mean of the batch"
@@ -24,7 +24,7 @@ class DurationWeight(TokenWeight):
     reads = ("turn_bt", "stats.duration")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Δt_k / mean Δt."""
+        """Return Δt_k / mean Δt."""
         there_bs = turns_of(batch, self.name)
         duration_bt = batch.need("stats.duration", self.name)
         seconds_bs = turn_means(duration_bt, batch.mask_bt, batch, there_bs, self.name)

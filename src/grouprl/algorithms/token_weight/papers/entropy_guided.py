@@ -30,7 +30,7 @@ class EntropyGuided(TokenWeight):
     reads = ("entropy_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """softmax_g((A_t + α·H_t)/P)."""
+        """Return softmax_g((A_t + α·H_t)/P)."""
         active_bt, group_b = batch.active_bt, levels.compact(batch.group_b)[0]
         score_bt = batch.need("advantage_bt", self.name) + self.alpha * batch.need("entropy_bt", self.name)
         out_bt = torch.zeros_like(score_bt)

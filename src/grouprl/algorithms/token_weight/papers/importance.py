@@ -31,7 +31,7 @@ class TruncatedImportance(TokenWeight):
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """clip(w, low, high)."""
+        """Return clip(w, low, high)."""
         return mismatch_ratio(batch, self.level).clamp(self.low, self.high)
 
     @override
@@ -40,7 +40,7 @@ class TruncatedImportance(TokenWeight):
         return f"weigh by the trainer/sampler ratio ({_LEVEL[self.level]}), at most {self.high:g}{low}"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """An exact sampler needs no correction."""
+        """Say that the part has no effect if the sampler is exact."""
         return ["truncated_importance has no effect: the sampler is exact"] if run.exact_sampler else []
 
 
@@ -65,7 +65,7 @@ class MaskedImportance(TokenWeight):
             )
 
     def __call__(self, batch: Batch) -> Tensor:
-        """w·[low ≤ w ≤ high]."""
+        """Return w·[low ≤ w ≤ high]."""
         ratio_bt = mismatch_ratio(batch, self.level)
         return torch.where((ratio_bt >= self.low) & (ratio_bt <= self.high), ratio_bt, 0)
 
@@ -77,5 +77,5 @@ class MaskedImportance(TokenWeight):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """An exact sampler needs no correction."""
+        """Say that the part has no effect if the sampler is exact."""
         return ["masked_importance has no effect: the sampler is exact"] if run.exact_sampler else []

@@ -1,4 +1,4 @@
-"""Every node of a group's tree of prefixes counts once (T-SPMO)."""
+"""Weights with which every node of a group's prefix tree counts once (T-SPMO)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OncePerNode(TokenWeight):
     reads = ("token_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """1 / #completions through the node."""
+        """Return 1 / #completions through the node."""
         active_bt, out_bt = batch.active_bt, torch.zeros(batch.size, dtype=batch.dtype)
         out_bt[active_bt] = 1 / levels.count(nodes(batch)[0][active_bt], dtype=batch.dtype)
         return out_bt

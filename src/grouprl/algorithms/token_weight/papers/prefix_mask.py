@@ -1,4 +1,4 @@
-"""Only the beginning of each completion is trained on, more of it as the run proceeds (PPPO)."""
+"""Training only on the beginning of each completion, a longer one as the run proceeds (PPPO)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class PrefixMask(TokenWeight):
     limit: PositiveShare = 0.35
 
     def __post_init__(self) -> None:
-        """Refuse a limit below the start."""
+        """Raise InputError if the limit is below the start."""
         if self.limit < self.start:
             raise InputError(
                 f"prefix_mask: limit {self.limit:g} < start {self.start:g}", "the share of trained tokens only grows"
             )
 
     def __call__(self, batch: Batch) -> Tensor:
-        """[t ≤ ⌊η|y|⌋]."""
+        """Return [t ≤ ⌊η|y|⌋]."""
         last_b = (self.share(batch) * batch.length_b.to(torch.float64) + 1e-9).floor()
         return (batch.mask_bt & (batch.mask_bt.cumsum(1) <= last_b[:, None])).to(batch.dtype)
 
     @property
     def sizes(self) -> int:
-        """How many different shares there are."""
+        """Return the number of different shares."""
         return 1 if self.grow == 0 else 1 + math.ceil((self.limit - self.start) / self.grow - 1e-9)
 
     def share(self, batch: Batch) -> float:
@@ -69,14 +69,14 @@ class PrefixMask(TokenWeight):
         return f"× [t ≤ ⌊η|y|⌋]{grows}" if grows else f"× [t ≤ ⌊{self.start:g}|y|⌋]"
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Everything is the prefix, or a limit that is never reached."""
+        """Say that the part has no effect if its share is 1, and that `limit` has none if the share never grows."""
         if self.start == 1:
             return ["prefix_mask has no effect: its share is 1"]
         stuck = self.grow == 0 and self.limit > self.start
         return ["prefix_mask.limit has no effect: the share never grows"] if stuck else []
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Some completion must have a prefix."""
+        """Refuse a run in which no completion is long enough to have a prefix."""
         if run.max_length and int(self.limit * run.max_length + 1e-9) == 0:
             return [
                 f"prefix_mask trains on ⌊{self.limit:g}·|y|⌋ tokens, which is none for completions of at most "

@@ -17,9 +17,9 @@ from grouprl.core.batch import Batch
 class SecondMomentMask(TokenWeight):
     """M2PO's mask: drop the tokens with the largest (log π_old/π_behavior)² until the mean of the rest is `threshold`.
 
-    The second moment bounds how far the behaviour lies from the policy, and unlike the mean it cannot cancel out.
-    Computed over all active tokens of the rollout; denominators keep counting dropped tokens. Of equal tokens at the
-    limit all are dropped.
+    The second moment bounds the distance between behaviour and policy, and unlike the mean it cannot cancel out. It is
+    computed over all active tokens of the rollout; denominators still count dropped tokens. Tokens that tie at the
+    limit are all dropped.
     """
 
     threshold: Annotated[float, Field(gt=0)] = 0.04
@@ -31,7 +31,7 @@ class SecondMomentMask(TokenWeight):
     reads = ("old_bt", "behavior_bt")
 
     def __call__(self, batch: Batch) -> Tensor:
-        """1 where (log w_t)² is among the smallest whose mean is at most the threshold, else 0."""
+        """Return 1 where (log w_t)² is among the smallest whose mean is at most the threshold, else 0."""
         square_bt = mismatch_ratio(batch, "token").log().square()
         sorted_n = square_bt[batch.active_bt].sort().values
         mean_n = sorted_n.cumsum(0) / torch.arange(1, len(sorted_n) + 1, device=sorted_n.device)
@@ -41,5 +41,5 @@ class SecondMomentMask(TokenWeight):
         return ((square_bt < sorted_n[within]) & batch.active_bt).to(square_bt.dtype)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """An exact sampler never differs."""
+        """Say that the part has no effect if the sampler is exact."""
         return ["second_moment_mask has no effect: the sampler is exact"] if run.exact_sampler else []

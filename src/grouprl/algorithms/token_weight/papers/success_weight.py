@@ -1,4 +1,4 @@
-"""Prompts weighed by how often their completions succeed (NFT)."""
+"""Prompts weighted by how often their completions succeed (NFT)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from grouprl.core.batch import Batch
 class SuccessWeight(TokenWeight):
     """Weigh prompts by their success rate p: 1-p, or sqrt((1-p)/p) (NFT, arXiv:2505.18116): hard ones count more.
 
-    p is held within [0.02, 0.98].
+    p is clamped to [0.02, 0.98].
     """
 
     form: Literal["failure", "root_odds"] = "failure"
     reads = ("correct_b",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """1-p or sqrt((1-p)/p)."""
+        """Return 1-p or sqrt((1-p)/p)."""
         share_b = success(batch, self.name)[1].clamp(*HELD)
         return batch.broadcast(1 - share_b if self.form == "failure" else ((1 - share_b) / share_b).sqrt())
 

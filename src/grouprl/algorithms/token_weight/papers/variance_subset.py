@@ -1,4 +1,4 @@
-"""Only those completions of a group are trained on whose advantages vary most (D3S)."""
+"""Training only on the completions whose advantages vary most (D3S)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VarianceSubset(TokenWeight):
     reads = ("entropy_bt",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """[row among the N = max(1, round(fraction·B)) of the largest Var(A)]."""
+        """Return [row among the N = max(1, round(fraction·B)) of the largest Var(A)]."""
         active_bt = batch.active_bt
         size_b = active_bt.sum(1)
         adv_b, entropy_b = (
@@ -40,12 +40,13 @@ class VarianceSubset(TokenWeight):
         return batch.broadcast(keep_b)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """All completions are kept."""
+        """Say that the part has no effect if all completions are kept."""
         return ["variance_subset has no effect: its fraction is 1"] if self.fraction == 1 else []
 
 
 def largest_spread(value_n: Tensor, size: int, tie_n: Tensor) -> Tensor:
-    """[size] indices of the subset of `value_n` with the largest variance; equal values stand in order of `tie_n`.
+    """Return [size] indices of the subset of `value_n` with the largest variance; equal values stand in order of
+    `tie_n`.
 
     Values closer than a millionth of the largest are equal, so rounding decides nothing.
     """

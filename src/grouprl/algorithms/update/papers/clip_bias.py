@@ -1,4 +1,4 @@
-"""Steps made smaller by what the clip leaves out: the second half of ST-PPO."""
+"""Steps made smaller by the part of the gradient that the clip leaves out: the second half of ST-PPO."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ClipBias(Update):
             yield {**metrics, "clip_bias": norm, "grad_norm": learner.apply()}
 
     def norm(self, learner: UpdateSteps, step: Batch) -> float:
-        """‖C‖ of a weighted step; 0 where nothing is clipped. Leaves no gradient behind."""
+        """Return ‖C‖ of a weighted step; 0 where nothing is clipped. No gradient is left in the parameters."""
         _, logp_bt = learner.evaluate(step)
         leaf_bt = logp_bt.clone().requires_grad_()
         with torch.enable_grad():
@@ -70,14 +70,15 @@ class ClipBias(Update):
         return total
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Nothing is clipped at the start of an update."""
+        """Say that the part has no effect with one update per rollout, in which nothing is clipped."""
         if run.updates_per_rollout > 1:
             return []
         return ["clip_bias has no effect: with one update per rollout nothing is clipped"]
 
 
 def clipped_terms(objective: Part, logp_bt: Tensor, batch: Batch) -> Tensor | None:
-    """1/B Σ_i 1/|y_i| Σ ρ_t·A_t over the tokens that `objective` clips, differentiable; None where it clips none.
+    """Return 1/B Σ_i 1/|y_i| Σ ρ_t·A_t over the tokens that `objective` clips, differentiable; None where it clips
+    none.
 
     Raises InputError on an objective other than `clipped` and `turn_clip`.
     """

@@ -1,8 +1,8 @@
-"""A coach that is updated after its player, and paid for what the player has learnt (CPMobius)."""
+"""A coach that is updated after its player and rewarded for the player's progress (CPMobius)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from grouprl.core.numbers import Count, Whole
 from grouprl.records.requests import RolloutRequest
 
 EXAM_ORDINAL = 2**40
-"""Ordinal of the first prompt of the exam: none of the run's own."""
+"""Ordinal of the exam's first prompt, above all ordinals of the run."""
 
 
 FAR = 1_000_000
@@ -28,13 +28,13 @@ FAR = 1_000_000
 
 @part("update")
 class CoachAfterPlayer(DataPart, Update):
-    """CPMobius: update the player, see what it has learnt, pay the coach for it, update the coach.
+    """CPMobius: update the player, measure what it has learnt, reward the coach for that, update the coach.
 
-    The coach's advantage is `scale`·(accuracy now - accuracy before), the same for all of its rows, compared with
-    nothing; where the accuracy has not changed the coach takes no step. The accuracy is the player's on `exam` held-out
-    prompts: those of the split 'eval' from number 1,000,000 on, or its last ones where it ends; by greedy completions,
-    or by `completions` sampled ones to each, with the same seeds every time. From step `falls_from` on, falls of the
-    accuracy are counted, and after `falls` of them (0: never) the player gets the weights back with which it was best.
+    The coach's advantage is `scale`·(accuracy now - accuracy before), the same for all of its rows, without a baseline;
+    if the accuracy has not changed, the coach takes no step. The accuracy is the player's on `exam` held-out prompts:
+    those of the split 'eval' from number 1,000,000 on, or its last ones where it ends; by greedy completions, or by
+    `completions` sampled ones to each, with the same seeds every time. From step `falls_from` on, falls of the accuracy
+    are counted, and after `falls` of them (0: never) the player gets the weights back with which it was best.
     """
 
     needs_text = True
@@ -45,7 +45,6 @@ class CoachAfterPlayer(DataPart, Update):
     coach: Whole = 1
     exam: Count = 64
     completions: Whole = 0
-    also: ClassVar[Mapping[str, str]] = {"answers": "completions"}
     scale: float = 100.0
     falls: Whole = 15
     falls_from: Whole = 100
@@ -53,7 +52,7 @@ class CoachAfterPlayer(DataPart, Update):
     reads = ("agent_b",)
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
-        """Take the player's steps, examine it, then take the coach's steps if there is anything to pay."""
+        """Take the player's steps, examine it, then take the coach's steps unless the accuracy is unchanged."""
         context, coach_b = learner.context, prepared.need("agent_b", self.name) == self.coach
         store = context.state_of(self)
         if "accuracy" not in store:
@@ -102,8 +101,8 @@ class CoachAfterPlayer(DataPart, Update):
         learner.context.note("player_restored", 1)
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Completions to the exam."""
-        return f"{self.exam} prompts are put to the player after each of its updates, and once before the first"
+        """Say how many completions the exam takes."""
+        return f"the player is examined on {self.exam} prompts after each of its updates, and once before the first"
 
     @override
     def words(self) -> str:
@@ -114,15 +113,15 @@ class CoachAfterPlayer(DataPart, Update):
         )
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """There must be somebody to pay."""
-        return [f"{self.name} needs an agent {self.coach}: take a task such as propose"] * bool(
-            one_agent(self.name, run) or self.coach >= run.agents
-        )
+        """Refuse a task without the coach's agent."""
+        return [
+            f"{self.name} needs an agent {self.coach}, which the task does not have. Use a task such as propose"
+        ] * bool(one_agent(self.name, run) or self.coach >= run.agents)
 
     def idle(self, run: RunFacts) -> list[str]:
-        """A rollback that comes too late."""
+        """Say that the best weights never return if the run ends before `falls_from`."""
         if self.falls and run.steps < self.falls_from + self.falls:
-            return [f"{self.name} cannot go back to the best weights: the run has {run.steps} steps"]
+            return [f"{self.name} cannot return to the best weights before the run ends: it has {run.steps} steps"]
         return []
 
 

@@ -23,7 +23,7 @@ Threshold = Annotated[float, Field(ge=0)]
 Direction = Callable[[Tensor, Tensor], Tensor]
 """(token ids [N,K], gradients [N,K,H] of the objective) -> steps [N,K,H] per learning rate."""
 HELD = 2**22
-"""Entries of candidate steps held at a time."""
+"""Most entries of candidate steps held in memory at a time."""
 
 
 @part("update")
@@ -60,7 +60,7 @@ class CurvatureMask(Update):
             }
 
     def keeps(self, objective: Tensor, policy: Tensor) -> Tensor:
-        """Whether shifts m_H and m_F, of any shape, are within the thresholds (bool, the same shape)."""
+        """Return whether shifts m_H and m_F, of any shape, are within the thresholds (bool, the same shape)."""
         keep = torch.ones_like(policy, dtype=torch.bool)
         if self.objective > 0:
             above = objective > -self.objective if self.symmetric else objective >= 0
@@ -69,7 +69,7 @@ class CurvatureMask(Update):
 
     @torch.no_grad()
     def foresee(self, learner: UpdateSteps, step: Batch) -> tuple[Tensor, Tensor]:
-        """m_H and m_F of each token, [B,T], under the policy as it is now."""
+        """Return m_H and m_F of each token, [B,T], under the current policy."""
         a_bt = step.need("advantage_bt", self.name)
         a_bt = a_bt if step.multiplier_bt is None else a_bt * step.multiplier_bt
         inputs = cast("Tokens", step.inputs)
@@ -82,7 +82,7 @@ class CurvatureMask(Update):
         return found_bt[0], found_bt[1]
 
     def _foresee_pass(self, learner: UpdateSteps, readout: Readout, a_m: Tensor) -> Tensor:
-        """[2,M] m_H and m_F of the tokens of one pass through the model."""
+        """Return [2,M] m_H and m_F of the tokens of one pass through the model."""
         weight_vh, group = trained_head(readout.head, learner.optimizer)
         direction = adam(learner.optimizer, group, weight_vh) if self.model == "adam" else plain
         temperature, pieces = learner.policy.temperature, []
@@ -105,15 +105,15 @@ class CurvatureMask(Update):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """No threshold."""
+        """Say that the part has no effect if both thresholds are 0."""
         off = self.objective == 0 and self.policy == 0
         return ["curvature_mask has no effect: both thresholds are 0, which turns them off"] if off else []
 
 
 def reduced(logp_nv: Tensor, target_n: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """Ids and probabilities [N,1+K] of the sampled token, which comes first, and the `top` likeliest others.
+    """Return ids and probabilities [N,1+K] of the sampled token, which comes first, and the `top` likeliest others.
 
-    Where the sampled token is one of the likeliest, its second entry has probability 0.
+    If the sampled token is one of the likeliest, its second entry has probability 0.
     """
     logp_nk, id_nk = logp_nv.topk(min(top, logp_nv.shape[1]))
     p_nk = torch.where(id_nk == target_n[:, None], 0, logp_nk.exp())
@@ -123,7 +123,7 @@ def reduced(logp_nv: Tensor, target_n: Tensor, top: int) -> tuple[Tensor, Tensor
 def shifts(
     a_n: Tensor, hidden_nh: Tensor, id_nk: Tensor, p_nk: Tensor, lr: float, direction: Direction, temperature: float
 ) -> Tensor:
-    """[2,N] m_H and m_F of tokens with advantages `a_n`; `id_nk` and `p_nk` as `reduced` gives them.
+    """Return [2,N] m_H and m_F of tokens with advantages `a_n`; `id_nk` and `p_nk` as `reduced` gives them.
 
     m_H is the second-order change of A·(ρ - 1), m_F half the square of the first-order change of log π in nats
     (arXiv:2510.00819, section 4).
@@ -139,14 +139,14 @@ def shifts(
 
 
 def plain(id_nk: Tensor, g_nkh: Tensor) -> Tensor:
-    """Gradient ascent: the step is the gradient."""
+    """Return the step of gradient ascent, which is the gradient."""
     return g_nkh
 
 
 def adam(optimizer: torch.optim.Optimizer, group: Mapping[str, Any], weight_vh: Tensor) -> Direction:
-    """The step of Adam if one token's gradient were the whole batch's, from the moments it has of `weight_vh`.
+    """Return Adam's step if one token's gradient were that of the whole batch, from its moments of `weight_vh`.
 
-    The moments are those of the loss, so their sign is turned. Raises InputError where the optimiser is no Adam.
+    The moments are those of the loss, so their sign is reversed. Raises InputError unless the optimiser is Adam.
     """
     if "betas" not in group:
         raise InputError(
@@ -167,9 +167,9 @@ def adam(optimizer: torch.optim.Optimizer, group: Mapping[str, Any], weight_vh: 
 
 
 def trained_head(head: Head | None, optimizer: torch.optim.Optimizer) -> tuple[Tensor, Mapping[str, Any]]:
-    """The weight [V,H] of the output layer and its group in the optimiser.
+    """Return the weight [V,H] of the output layer and its group in the optimiser.
 
-    Raises InputError where logits are not a linear layer's, or that layer is not trained as it is.
+    Raises InputError if the logits do not come from a linear layer, or that layer is not trained directly.
     """
     if head is None:
         raise InputError(

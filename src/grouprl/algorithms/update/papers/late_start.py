@@ -14,13 +14,13 @@ from grouprl.core.batch import Batch
 
 @part("update")
 class LateStart(Update):
-    """The policy takes no optimiser step before step `start` of the run, from 0; then the ordinary ones."""
+    """The policy takes no optimiser step before step `start` of the run, from 0; later steps are ordinary."""
 
     start: Annotated[int, Field(ge=0)] = 20
     says = "the policy stays as it is before step {start}"
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
-        """Take the steps where it is time."""
+        """Take the steps from step `start` on."""
         if prepared.need("step", self.name) >= self.start:
             for step in learner.steps(prepared):
                 yield learner.take(step)
@@ -30,7 +30,7 @@ class LateStart(Update):
         return self.start
 
     def idle(self, run: RunFacts) -> list[str]:
-        """There is nothing to wait for, or no end of it."""
+        """Say that the part has no effect if `start` is 0, and that the policy never learns if the run is too short."""
         if self.start == 0:
             return ["late_start has no effect: start is 0"]
         return [f"the policy never learns: late_start waits {self.start} of {run.steps} steps"] * (

@@ -1,4 +1,4 @@
-"""An update of its own for replayed completions."""
+"""A separate update for replayed completions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReplayPass(Update):
     reads = ("step",)
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
-        """Take the steps on new rows, then one on the replayed rows where there are any."""
+        """Take the steps on new rows, then one on the replayed rows if there are any."""
         old_b = prepared.from_source("replay")
         if not bool(old_b.all()):
             for step in learner.steps(prepared.rows(~old_b)):
@@ -42,10 +42,10 @@ class ReplayPass(Update):
             yield learner.take(step.replace(weight_bt=weight * step.need("weight_bt", self.name)))
 
     def weight(self, batch: Batch) -> float:
-        """Weight of the replay loss at the batch's step."""
+        """Return the weight of the replay loss at the batch's step."""
         step = batch.need("step", self.name)
         return self.coef if step >= self.rise else self.coef * (1 - math.cos(math.pi * step / self.rise)) / 2
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The second pass weighs nothing."""
+        """Say that there is no second pass if `coef` is 0."""
         return ["replay_pass takes no second pass: coef is 0"] if self.coef == 0 else []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grouprl.records.tokens import Tokens
 
 HEAD = "value_head."
-"""How the names of a critic's own parameters begin."""
+"""Prefix of the names of a critic's own parameters."""
 
 
 Product = Callable[[Tensor], Tensor]
@@ -30,15 +30,16 @@ Product = Callable[[Tensor], Tensor]
 
 @part("update")
 class TrustRegion(Update):
-    """TRPO's step (arXiv:1502.05477, appendix C): x = F⁻¹g, scaled to a mean KL of δ, halved until the KL holds.
+    """TRPO's step (arXiv:1502.05477, appendix C): x = F⁻¹g, scaled to a mean KL of δ, halved until the KL is small
+    enough.
 
-    F is the Fisher matrix of the sampled tokens, 1/N Σ_t ∇log π_t ∇log π_tᵀ, plus `damping`: its products with a
-    vector need no second derivatives, and every `thin`-th completion gives those of the conjugate gradients. The length
-    of the step comes from the curvature along it over all completions: a few completions do not know the directions of
+    F is the Fisher matrix of the sampled tokens, 1/N Σ_t ∇log π_t ∇log π_tᵀ, plus `damping`: its products with a vector
+    need no second derivatives, and every `thin`-th completion gives those of the conjugate gradients. The length of the
+    step comes from the curvature along it over all completions: a few completions say nothing about the directions of
     the others, and the step would be many times too long. A step is taken when KL(old || new), by k3 on the sampled
-    tokens, is at most `accept`·δ and the loss has fallen; after `backtracks` trials in vain the policy stays as it is.
-    A critic's own parameters are fitted by the optimiser, `critic_steps` steps per rollout; the trunk it shares moves
-    by the natural step alone.
+    tokens, is at most `accept`·δ and the loss has fallen; after `backtracks` failed trials the policy stays as it is. A
+    critic's own parameters are fitted by the optimiser, `critic_steps` steps per rollout; the trunk it shares moves by
+    the natural step alone.
     """
 
     one_policy: ClassVar[bool] = True
@@ -63,7 +64,7 @@ class TrustRegion(Update):
             yield metrics
 
     def climb(self, learner: UpdateSteps, step: Batch) -> dict[str, float]:
-        """Move the policy's own parameters; returns metrics."""
+        """Move the policy's own parameters and return metrics."""
         own = own_parameters(learner.policy)
         clear(learner.policy)
         metrics = learner.accumulate(step)
@@ -79,7 +80,7 @@ class TrustRegion(Update):
         return {**metrics, "grad_norm": norm, "step_fraction": found[0], "step_kl": found[1]}
 
     def search(self, learner: UpdateSteps, step: Batch, own: Sequence[Tensor], step_p: Tensor) -> tuple[float, float]:
-        """Halve the step until it is acceptable; returns its fraction and the KL measured, zeros for no step."""
+        """Halve the step until it is acceptable; return its fraction and the measured KL, zeros if no step is."""
         start_p = flat(own)
         before, old_bt = learner.evaluate(step)
         for fraction in (0.5**j for j in range(self.backtracks)):
@@ -92,7 +93,7 @@ class TrustRegion(Update):
         return 0.0, 0.0
 
     def fit(self, learner: UpdateSteps, step: Batch) -> dict[str, float]:
-        """Fit the critic's own parameters; returns the metrics of its first step."""
+        """Fit the critic's own parameters and return the metrics of its first step."""
         records = []
         for _ in range(self.critic_steps):
             clear(learner.policy)
@@ -113,28 +114,29 @@ class TrustRegion(Update):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """The optimiser's settings do not reach the policy."""
+        """Say that the optimiser's settings have no effect on the policy."""
         return [
             "optim.lr, betas, weight_decay and grad_clip have no effect on the policy: trust_region sets its step by "
             "delta (they act on a critic's head)"
         ]
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Differences of log-probs need digits."""
+        """Refuse half precision, which is too coarse for differences of log-probs."""
         if run.exact_sampler:
             return []
         return [
-            "trust_region takes differences of log-probs, which half precision cannot hold. Set model.dtype float32"
+            "trust_region takes differences of log-probs, which half precision cannot represent. Set model.dtype "
+            "float32"
         ]
 
 
 def natural_step(
     uphill_p: Tensor, product: Product, delta: float, iterations: int, whole: Product | None = None
 ) -> Tensor | None:
-    """√(2δ/xᵀFx)·x with F x = g by conjugate gradients; None where F has no positive curvature along x.
+    """Return √(2δ/xᵀFx)·x with F x = g by conjugate gradients; None where F has no positive curvature along x.
 
-    `uphill_p` is g, [P]; `product` returns F v, and `whole` that of a better F, from which the length is taken.
-    Source: arXiv:1502.05477, appendix C.
+    `uphill_p` is g, [P]; `product` returns F v, and `whole` the product with a better F, which sets the length. Source:
+    arXiv:1502.05477, appendix C.
     """
     x_p, product_p = conjugate_gradients(product, uphill_p, iterations)
     curvature = float(x_p @ (product_p if whole is None or not bool(x_p.any()) else whole(x_p)))
@@ -161,18 +163,18 @@ def conjugate_gradients(product: Product, b_p: Tensor, iterations: int) -> tuple
 
 
 def thinned(step: Batch, every: int) -> Batch:
-    """Every `every`-th row, cut to the columns those rows use."""
+    """Return every `every`-th row, cut to the columns those rows use."""
     rows = step.rows(torch.arange(0, step.size[0], every))
     inputs = cast("Tokens", rows.inputs)
     return rows.trim(inputs.max_response)
 
 
 def mean_kl(old_bt: Tensor, new_bt: Tensor, active_bt: Tensor) -> float:
-    """KL(old || new) per token in nats, by k3 on tokens sampled from the old policy."""
+    """Return KL(old || new) per token in nats, by k3 on tokens sampled from the old policy."""
     log = (new_bt - old_bt)[active_bt].double()
     return float((torch.expm1(log) - log).mean())
 
 
 def own_parameters(policy: Policy) -> list[Tensor]:
-    """The trainable parameters that log-probs depend on: all but a critic's own."""
+    """Return the trainable parameters that log-probs depend on: all but a critic's own."""
     return [parameter for name, parameter in policy.named_parameters() if not name.startswith(HEAD)]

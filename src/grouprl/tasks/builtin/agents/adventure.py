@@ -18,10 +18,10 @@ THINGS = ("cup", "hat", "key", "map", "pin", "rod")
 
 @register_task("adventure")
 class AdventureTask(EnvironmentTask):
-    """Bring a thing to a room; where things are and how rooms connect is found out on the way.
+    """Bring a thing to a room; the places of things and the connections of rooms must be explored.
 
-    The prompt is "cup to barn. hall ne>": what to do, where one stands, the exits, what lies there. Actions are
-    n, e, s, w, "take cup", "drop cup". Finding the thing gives 0.25, laying it down in its room 0.75.
+    The prompt is "cup to barn. hall ne>": the job, the current room, its exits, and the things in it. Actions are n,
+    e, s, w, "take cup", "drop cup". Finding the thing gives 0.25, dropping it in its room 0.75.
     """
 
     levels = tuple(
@@ -29,18 +29,18 @@ class AdventureTask(EnvironmentTask):
     )
 
     rooms: int = Field(3, ge=2, le=len(ROOMS), description="rooms of the map")
-    things: int = Field(1, ge=1, le=len(THINGS), description="things that lie about; one of them is wanted")
+    things: int = Field(1, ge=1, le=len(THINGS), description="things in the rooms; one of them is wanted")
     turns: int | None = Field(None, ge=1, description="actions allowed; none: three per room and two more")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
     @property
     def max_turns(self) -> int:
-        """The actions allowed."""
+        """The number of actions allowed."""
         return self.turns or 3 * self.rooms + 2
 
     @property
     def max_new_tokens(self) -> int:
-        """ "take" or "drop", a thing of three letters, the end, and one more."""
+        """The token budget of a turn: "take" or "drop", a thing of three letters, the end, and one more."""
         return 10
 
     @property
@@ -69,7 +69,7 @@ class AdventureTask(EnvironmentTask):
         return f"{wanted} to {columns['target']}. {game.look()}", columns
 
     def solve(self, example: Example) -> str:
-        """Return the actions of one who knows the map, one per line."""
+        """Return the actions of a player who knows the map, one per line."""
         game = self.environment()
         game.begin(example.columns, random.Random(0))
         actions = []
@@ -80,7 +80,7 @@ class AdventureTask(EnvironmentTask):
 
 
 def _tree(rooms: list[str], rng: random.Random) -> dict[str, dict[str, str]]:
-    """Return doors that connect each room with one of those before it, in directions that are still free."""
+    """Return doors that connect each room with an earlier one, in directions that are still free."""
     doors: dict[str, dict[str, str]] = {rooms[0]: {}}
     for room in rooms[1:]:
         free = [(other, way) for other, exits in doors.items() for way in OPPOSITE if way not in exits]

@@ -1,4 +1,4 @@
-"""Jobs on small web pages, made up: what a page shows, what is to be done, and what its state must then be."""
+"""Generated jobs on small web pages: the content of a page, the job, and the required final state."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from grouprl.tasks.registry import register_task
 
 @dataclass(frozen=True)
 class PageJob:
-    """One job on a page."""
+    """A job on a web page."""
 
     words: str
-    """What is to be done, in words."""
+    """The job, as a sentence."""
     page: str
     given: JsonObject
-    """What the page shows."""
+    """The content of the page."""
     expected: JsonObject
-    """What its state must be in the end."""
+    """The required final state of the page."""
     solution: list[str]
     slips: list[str]
 
@@ -143,15 +143,15 @@ JOBS: dict[str, Callable[[random.Random, int], PageJob]] = {
     "search": _search,
     "checks": _checks,
 }
-"""Easiest first."""
+"""Makers of jobs by kind of page, easiest first."""
 
 
 @register_task("browser")
 class BrowserTask(BoundedTurns, EnvironmentTask):
     """Do small jobs on web pages in a headless Chromium: click, fill a form, choose, search, read a table.
 
-    The prompt is 'Click "plum".' with what is on the page in lines, `2 button "plum"`; an action is `click 2`,
-    `type 1 "salmon"`, `select 1 "fern"`, `press 1 right 4` or `done`. The page's state in the end is the verdict. It
+    The prompt is 'Click "plum".' with the contents of the page in lines, `2 button "plum"`; an action is `click 2`,
+    `type 1 "salmon"`, `select 1 "fern"`, `press 1 right 4` or `done`. The page's final state decides the reward. It
     needs the extra `browser` and Chromium.
     """
 
@@ -168,11 +168,11 @@ class BrowserTask(BoundedTurns, EnvironmentTask):
     )
 
     pages: tuple[str, ...] = Field(tuple(JOBS), min_length=1, description=f"kinds of pages: {', '.join(JOBS)}")
-    things: int = Field(3, ge=2, le=9, description="about how many things are on a page")
+    things: int = Field(3, ge=2, le=9, description="approximate number of things on a page")
     turns: int = Field(6, ge=1, description="most actions")
     tokens: int = Field(32, ge=1, description="token budget of an action, its end included")
-    executable: str = Field("", description="the browser's program; '': Chromium or Chrome where the system finds it")
-    system: str = Field(SYSTEM, description="what a policy with a chat template is told first")
+    executable: str = Field("", description="the browser's program; '': the system's Chromium or Chrome")
+    system: str = Field(SYSTEM, description="the first message to a policy with a chat template")
     noise: float = Field(0.3, ge=0, le=1, description=POOR)
 
     @field_validator("pages")
@@ -185,12 +185,12 @@ class BrowserTask(BoundedTurns, EnvironmentTask):
 
     @property
     def alphabet(self) -> str:
-        """What can be typed, and the newline."""
+        """The characters that can be typed, and the newline."""
         return typed_signs("\r\t\x0b\x0c")
 
     @property
     def needs_clock(self) -> bool:
-        """Always: a browser may hang, and then costs its own episode only."""
+        """True, because a browser may hang, which should cost only its own episode."""
         return True
 
     def environment(self) -> Browser:
@@ -213,5 +213,5 @@ class BrowserTask(BoundedTurns, EnvironmentTask):
         return "\n".join(example.columns["solution"])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return none: a browser would have to be started for them."""
+        """Return no examples, because they would need a browser."""
         return ()

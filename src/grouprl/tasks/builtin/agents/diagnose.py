@@ -18,10 +18,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("diagnose")
 class DiagnoseTask(EnvironmentTask):
-    """Find out the cause of a complaint by asking for findings; a question earns what it reveals.
+    """Find out the cause of a complaint by asking for findings; the reward of a question is what it reveals.
 
-    The prompt is "3:a+d->": the number of the complaint and the findings that are told. "?b" asks, "=3" answers.
-    Which two findings matter for a complaint is made up once and nowhere written.
+    The prompt is "3:a+d->": the number of the complaint and the known findings. "?b" asks, "=3" answers. The two
+    findings that matter for a complaint are generated once and never shown.
     """
 
     levels = tuple(
@@ -32,17 +32,17 @@ class DiagnoseTask(EnvironmentTask):
     complaints: int = Field(6, ge=1, le=10, description="number of complaints")
     told: int = Field(2, ge=0, le=4, description="findings that are given, at most")
     spare: int = Field(1, ge=0, description="turns beyond two questions and the answer")
-    corpus: int = Field(0, description="which findings matter for what")
+    corpus: int = Field(0, description="seed of the findings that matter for each complaint")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
     def max_turns(self) -> int:
-        """Two questions, the answer, and spare turns."""
+        """The largest number of turns: two questions, the answer, and spare turns."""
         return 3 + self.spare
 
     @property
     def max_new_tokens(self) -> int:
-        """Two signs, the end, and one more."""
+        """The token budget of a turn: two signs, the end, and one more."""
         return 4
 
     @property
@@ -55,7 +55,7 @@ class DiagnoseTask(EnvironmentTask):
         return Diagnose(self.max_turns, self.noise)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a complaint, and findings of which some are told."""
+        """Return a complaint, and findings of which some are known."""
         complaint = rng.randrange(self.complaints)
         findings = {finding: rng.choice(SIGNS) for finding in FINDINGS}
         named = sorted(rng.sample(FINDINGS, rng.randint(0, self.told)))
@@ -74,6 +74,6 @@ class DiagnoseTask(EnvironmentTask):
 
 @cache
 def what_matters(corpus: int) -> tuple[str, ...]:
-    """Return the two findings that decide on each complaint, different ones for each."""
+    """Return the two findings that decide each complaint, different ones for each."""
     pairs = ["".join(pair) for pair in combinations(FINDINGS, 2)]
     return tuple(generator("complaints", corpus).sample(pairs, 10))

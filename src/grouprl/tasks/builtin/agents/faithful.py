@@ -17,10 +17,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("faithful")
 class FaithfulTask(EnvironmentTask):
-    """Answer from a text in a sentence and in a word; the sentence alone must lead a reader to the same word.
+    """Answer from a text in a sentence and in a word; from the sentence alone a reader must reach the same word.
 
-    The prompt is "bako lives miru,nim eats corn:nim eats>", the completion "2|nim eats corn|corn": which fact it is,
-    the sentence, the word. What a text says is true there, whatever others say.
+    The prompt is "bako lives miru,nim eats corn:nim eats>", the completion "2|nim eats corn|corn": the number of the
+    fact, the sentence, the word. A text is taken as true, even if others contradict it.
     """
 
     levels = tuple({"facts": facts} for facts in (2, 3, 4, 5, 6, 8))
@@ -35,12 +35,12 @@ class FaithfulTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """One each."""
+        """The number of turns: one for each agent."""
         return 2
 
     @property
     def max_new_tokens(self) -> int:
-        """The whole text, a number, a word, the end, and a few more."""
+        """The token budget of a turn: the whole text, a number, a word, the end, and a few more."""
         return 17 * self.facts + 10
 
     @property
@@ -70,5 +70,5 @@ class FaithfulTask(EnvironmentTask):
         return f"{place}|{fact}|{columns['answer']}\n1|{fact}|{columns['answer']}"
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return correct completions, and silence: a wrong one has its form and its length."""
+        """Return correct completions, and empty ones: a wrong completion still earns for its form and its length."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

@@ -20,10 +20,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("guess")
 class GuessTask(EnvironmentTask):
-    """Find a hidden number; every guess is answered with '<', '>' or '='.
+    """Find a hidden number; the reply to a guess is '<', '>' or '='.
 
-    The prompt is "23-38?", an action a number between the two. '<' says that the hidden number is smaller. The turns
-    just suffice for always guessing the middle.
+    The prompt is "23-38?", and an action is a number between the two. '<' means that the hidden number is smaller. The
+    turns just suffice for always guessing the middle.
     """
 
     levels = tuple({"numbers": numbers} for numbers in (5, 7, 11, 15, 23, 31))
@@ -34,12 +34,12 @@ class GuessTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """The guesses allowed."""
+        """The number of guesses allowed."""
         return self.turns or self.numbers.bit_length()
 
     @property
     def max_new_tokens(self) -> int:
-        """Two digits, the end, and one more."""
+        """The token budget of a turn: two digits, the end, and one more."""
         return 4
 
     @property
@@ -67,8 +67,8 @@ class GuessTask(EnvironmentTask):
 class KeysTask(EnvironmentTask):
     """Fetch a key in a grid and reach the door; the only reward is at the end.
 
-    The prompt is "#11k12d21@00>": walls, the key, the door, and where one stands, each as row and column. An action is
-    u, d, l or r. The reply is where one stands then, "@01>", with the key "&12>".
+    The prompt is "#11k12d21@00>": walls, the key, the door, and the agent's position, each as row and column. An
+    action is u, d, l or r. The reply is the new position, "@01>", or with the key "&12>".
     """
 
     levels = tuple({"size": size, "walls": walls} for size, walls in ((3, 0), (3, 1), (4, 0), (4, 2), (5, 2), (5, 5)))
@@ -85,12 +85,12 @@ class KeysTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """The moves allowed."""
+        """The number of moves allowed."""
         return self.turns or 3 * self.size_
 
     @property
     def max_new_tokens(self) -> int:
-        """A letter, the end, and one more."""
+        """The token budget of a turn: a letter, the end, and one more."""
         return 3
 
     @property
@@ -103,7 +103,7 @@ class KeysTask(EnvironmentTask):
         return Keys(self.max_turns, self.noise, self.reward_)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a grid in which the way to the key and the door is not too long."""
+        """Return a grid in which the path to the key and the door is not too long."""
         cells = [(row, column) for row in range(self.size_) for column in range(self.size_)]
         while True:
             start, key, door, *walls = map(spell, rng.sample(cells, 3 + min(self.walls, len(cells) - 3)))
@@ -113,7 +113,7 @@ class KeysTask(EnvironmentTask):
                 return prompt, columns
 
     def solve(self, example: Example) -> str:
-        """Return the moves of a shortest way, one per line."""
+        """Return the moves of a shortest path, one per line."""
         return "\n".join(self._way(example.columns))
 
     def _way(self, columns: Columns) -> str:
@@ -126,8 +126,8 @@ class KeysTask(EnvironmentTask):
 class TicTacToeTask(EnvironmentTask):
     """Play tic-tac-toe against an opponent that plays well with a certain chance.
 
-    The prompt is a board after one to three signs, ".x.o..o..>", row by row, on which it is x's turn: the policy's. An
-    action is a cell 0..8, the reply the board after the opponent's sign. A win gives 1, a draw 0.5.
+    The prompt is a board after one to three signs, ".x.o..o..>", row by row, on which x, the policy, is to move. An
+    action is a cell 0..8, and the reply is the board after the opponent's sign. A win gives 1, a draw 0.5.
     """
 
     levels = tuple({"skill": skill} for skill in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0))
@@ -137,12 +137,12 @@ class TicTacToeTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """Four signs, and two more turns for invalid actions."""
+        """The largest number of turns: four signs, and two more turns for invalid actions."""
         return 6
 
     @property
     def max_new_tokens(self) -> int:
-        """A digit, the end, and one more."""
+        """The token budget of a turn: a digit, the end, and one more."""
         return 3
 
     @property
@@ -166,11 +166,11 @@ class TicTacToeTask(EnvironmentTask):
         return str(best_cells(example.columns["board"], MINE)[0])
 
     def solution(self, example: Example) -> str | None:  # type: ignore[override]
-        """Return None: what is right depends on the opponent."""
+        """Return None, because the correct actions depend on the opponent."""
         return None
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return an invalid action, repeated: no reward."""
+        """Return one example: an invalid action, repeated, earns no reward."""
         example = self.example("train", 0)
         return (KnownExample("\n".join("x" * self.max_turns), example.columns, False),)
 
@@ -190,17 +190,17 @@ class CalculatorTask(EnvironmentTask):
     digits: int = Field(2, ge=1, le=3, description="digits of the numbers, at most")
     operations: int = Field(2, ge=1, le=4, description="a multiplication and, after it, additions and subtractions")
     spare: int = Field(2, ge=1, description="turns beyond one per operation, the answer's included")
-    call_reward: float = Field(0.0, ge=0, description="reward of a call whose result leads on to the answer")
+    call_reward: float = Field(0.0, ge=0, description="reward of a call whose result leads to the answer")
     noise: float = Field(0.2, ge=0, le=1, description=POOR)
 
     @property
     def max_turns(self) -> int:
-        """A call per operation, the answer, and spare turns."""
+        """The largest number of turns: a call per operation, the answer, and spare turns."""
         return self.operations + self.spare
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest call, its end, and one more."""
+        """The token budget of a turn: the longest call, its end, and one more."""
         return 3 * self.digits + 6
 
     @property
@@ -213,7 +213,7 @@ class CalculatorTask(EnvironmentTask):
         return Calculator(self.max_turns, self.noise, self.call_reward)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return an expression none of whose results is negative."""
+        """Return an expression without negative intermediate results."""
         signs = ["*", *rng.choices("+-", k=self.operations - 1)]
         while True:
             terms = [rng.randint(2, 10**self.digits - 1) for _ in range(self.operations + 1)]

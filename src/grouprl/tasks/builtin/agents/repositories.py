@@ -1,4 +1,4 @@
-"""Small packages that are made up, with one bug in each: the issue is the prompt, hidden tests are the verdict."""
+"""Generated small packages with one bug each: the issue is the prompt, and hidden tests decide the reward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.tasks.registry import register_task
 
 MODULES = ("core", "lists", "texts", "times", "money", "tools", "shapes", "basics")
 INPUT_SETS = 3
-"""How often each function's calls are made up: the first set is shown in the package's own tests."""
+"""The number of input sets per function; the first set is shown in the package's own tests."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Placed:
     """The name of the function that it uses."""
 
     def source(self, bug: Bug | None = None) -> str:
-        """Return its source, with a bug or without."""
+        """Return the function's source, with a bug or without."""
         text = self.piece.source if bug is None else self.piece.source.replace(bug.right, bug.wrong, 1)
         return text.strip("\n").replace("{f}", self.name).replace("{g}", self.used) + "\n"
 
@@ -42,7 +42,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Package:
-    """A package whose last function is the one with the bug."""
+    """A package whose last function has the bug."""
 
     name: str
     placed: tuple[Placed, ...]
@@ -74,7 +74,7 @@ class Package:
         return head + "".join(f"        self.assertEqual({line})\n" for line in lines)
 
     def values(self, expressions: Sequence[str], broken: bool) -> list[object]:
-        """Return what expressions over all functions come to: JSON values, or {"raises": …}."""
+        """Return the values of expressions over all functions: JSON values, or {"raises": …}."""
         space: dict[str, object] = {}
         for each in self.placed:
             exec(each.source(self.bug if broken and each is self.broken else None), space)
@@ -82,7 +82,7 @@ class Package:
 
     @property
     def imports(self) -> str:
-        """What imports every function."""
+        """The source lines that import every function."""
         return "".join(f"from {self.name}.{each.module} import {each.name}\n" for each in self.placed)
 
 
@@ -95,12 +95,12 @@ def _value(expression: str, space: dict[str, object]) -> object:
 
 @register_task("repositories")
 class RepositoriesTask(ShellTask):
-    """Mend the bug of a small Python package; the prompt is the issue, hidden tests are the verdict.
+    """Fix the bug of a small Python package; the prompt is the issue, and hidden tests decide the reward.
 
-    The prompt is "plum/core.py: clamp(-2, 3, 12) returns -2 instead of 3. Mend it.", an action one bash command. The
-    package has tests of its own (`python -m unittest`). What counts are further calls, of the function with the bug and
-    of all others: they are made where the agent's code runs, and their values are compared elsewhere. A function may
-    use one of another module.
+    The prompt is "plum/core.py: clamp(-2, 3, 12) returns -2 instead of 3. Mend it.", and an action is one bash
+    command. The package has its own tests (`python -m unittest`). The hidden tests are further calls of the function
+    with the bug and of all others: they run where the agent's code runs, and their values are compared elsewhere. A
+    function may use one of another module.
     """
 
     levels = tuple(
@@ -109,8 +109,8 @@ class RepositoriesTask(ShellTask):
     )
 
     functions: int = Field(4, ge=1, le=12, description="functions of the package, at least")
-    modules: int = Field(2, ge=1, le=len(MODULES), description="modules that they stand in")
-    pieces: int = Field(len(PIECES), ge=1, le=len(PIECES), description="kinds of functions that there are")
+    modules: int = Field(2, ge=1, le=len(MODULES), description="modules that contain them")
+    pieces: int = Field(len(PIECES), ge=1, le=len(PIECES), description="number of kinds of functions")
     turns: int = Field(6, ge=1, description="most turns; 'done' is one, too")
     shown: int = Field(900, ge=40, description="characters of what a command printed that are shown")
 
@@ -171,7 +171,7 @@ def _calls(piece: CodePiece, rng: random.Random) -> list[Arguments]:
 
 
 def _shown(calls: list[str]) -> list[str]:
-    """Return those of a function's calls that the package's own tests have."""
+    """Return those of a function's calls that the package's own tests contain."""
     return calls[: len(calls) // INPUT_SETS]
 
 
@@ -182,7 +182,7 @@ def _in_words(value: object) -> str:
 
 
 def _mending(package: Package, text: str, path: str) -> str:
-    """Return the command that writes a text where the bug stands, in a line of its module."""
+    """Return the command that replaces the line of the bug in its module by a text."""
     right, wrong = (package.module_source(package.broken.module, broken=b).splitlines() for b in (False, True))
     number = next(n for n, (one, other) in enumerate(zip(right, wrong, strict=True)) if one != other)
     names = {"{f}": package.broken.name, "{g}": package.broken.used}

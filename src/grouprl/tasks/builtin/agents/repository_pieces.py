@@ -1,4 +1,4 @@
-"""Functions that small packages are made of: each with ways to get it wrong, and calls that tell right from wrong."""
+"""Functions for small packages: each with possible bugs, and calls that reveal them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ Arguments = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Bug:
-    """A line that is got wrong."""
+    """A bug: one line with a wrong piece."""
 
     kind: str
-    """operator, off by one, default, swapped, edge case, constant."""
+    """The kind of bug: operator, off by one, default, swapped, edge case, constant."""
     right: str
-    """A piece of one line of the source, which holds it once."""
+    """The right piece of the line; the source contains it once."""
     wrong: str
 
 
 @dataclass(frozen=True)
 class CodePiece:
-    """A function; `{f}` stands for its name in the source, `{g}` for that of the function it uses."""
+    """A function; in its source `{f}` stands for its name and `{g}` for the name of the function it uses."""
 
     names: tuple[str, ...]
-    """What it may be called."""
+    """The possible names of the function."""
     source: str
     calls: Callable[[random.Random], list[Arguments]]
-    """chance -> arguments of a few calls, different ones each time."""
+    """Makes the arguments of a few calls from a random generator, different ones each time."""
     bugs: tuple[Bug, ...]
     uses: str = ""
-    """First name of the piece of another module that it uses."""
+    """The first name of the piece of another module that it uses."""
 
 
 def _numbers(rng: random.Random, count: int) -> list[int]:
@@ -307,4 +307,4 @@ def {f}(values, size):
         uses="mean",
     ),
 )
-"""Those that use others come last."""
+"""All pieces; those that use others come last."""

@@ -1,4 +1,4 @@
-"""Tasks in which roles are played against each other, or chosen."""
+"""Tasks in which roles play against each other, or are chosen."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ from grouprl.tasks.task import check_request, split_of
 
 
 def held_out(problem: str) -> bool:
-    """Tell whether a problem is one of the evaluation's."""
+    """Return whether a problem is reserved for evaluation."""
     return split_of(f"{problem}=") == "eval"
 
 
 @register_task("propose")
 class ProposeTask(EnvironmentTask):
-    """Self-play: a proposer writes a sum that comes to a given number, a solver works it out, several times.
+    """Self-play: a proposer writes a sum that comes to a given number, and a solver solves it several times.
 
     The proposer's prompt is "12?", its problem "7+5"; the solver's prompt is "7+5=", its completion "12". The held-out
-    prompts are problems for the solver alone, which are not tried in training.
+    prompts are problems for the solver alone, which do not occur in training.
     """
 
     levels = tuple({"largest": largest} for largest in (20, 30, 40, 50, 70, 90))
 
     largest: int = Field(20, ge=2, le=90, description="the largest number that is shown to the proposer")
     below: int = Field(100, ge=4, le=100, description="the numbers of a problem are below this")
-    free: bool = Field(False, description="whether a problem need only hold the number shown, and may come to any")
+    free: bool = Field(False, description="whether a problem only has to contain the number shown, with any result")
     attempts: int = Field(4, ge=1, description="how often the solver tries a problem")
-    pay: Pay = Field("failure", description="what a problem earns the proposer: 1 - p, or 4p(1-p) (middle)")
-    invalid: float = Field(-1.0, le=0, description="what an invalid problem earns the proposer")
-    noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstrated answer is one off")
+    pay: Pay = Field("failure", description="reward of a problem for the proposer: 1 - p, or 4p(1-p) (middle)")
+    invalid: float = Field(-1.0, le=0, description="reward of an invalid problem for the proposer")
+    noise: float = Field(0.3, ge=0, le=1, description="chance that a demonstrated answer is off by one")
 
     def model_post_init(self, context: object) -> None:
         """Refuse numbers for which there is no problem."""
         if self.largest >= self.below:
-            raise ValueError(f"largest = {self.largest} is not below = {self.below}: problems come to it or hold it")
+            raise ValueError(
+                f"largest = {self.largest} is not below = {self.below}: problems reach or contain it. Lower largest"
+            )
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -53,12 +55,12 @@ class ProposeTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """The problem and the attempts."""
+        """The number of turns: the problem and the attempts."""
         return self.attempts + 1
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest problem of four numbers and its end."""
+        """The token budget of a turn: the longest problem of four numbers and its end."""
         return 13
 
     @property
@@ -76,10 +78,11 @@ class ProposeTask(EnvironmentTask):
         return f"{shown}?", {"answer": shown}
 
     def example(self, split: Split, index: int) -> Example:
-        """Return prompt `index` (any number from 0): in training a number to propose for, else a problem to solve.
+        """Return prompt `index` (any number from 0): in training a number for the proposer, otherwise a problem to
+        solve.
 
         Raises:
-            InputError: on an unknown split or a negative index.
+            InputError: an unknown split, or a negative index.
         """
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
@@ -93,7 +96,7 @@ class ProposeTask(EnvironmentTask):
                 return Example(f"{self.name}/{split}/{index}", f"{problem}=", columns, self._level_number())
 
     def solve(self, example: Example) -> str:
-        """Return a problem, if one is wanted, and right attempts, one per line."""
+        """Return a problem, if one is requested, and correct attempts, one per line."""
         if "problem" in example.columns:
             return str(value(example.columns["problem"]))
         rng, proposer = random.Random(0), self.environment()
@@ -102,15 +105,15 @@ class ProposeTask(EnvironmentTask):
         return "\n".join([problem, *[str(value(problem))] * self.attempts])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return right episodes, and silence: played from text, both agents' rewards count."""
+        """Return correct episodes, and an empty one: in an episode played from text both agents' rewards count."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
 
 @register_task("host")
 class HostTask(EnvironmentTask):
-    """Build a team for a job: add the roles that it takes, each hearing the one before, and no more.
+    """Build a team for a job: add only the roles that it needs, each of which hears the previous one.
 
-    The prompt is "b>d>a:"; "b", "db", "ad" and "." do the job. Adding costs 0.1.
+    The prompt is "b>d>a:"; "b", "db", "ad" and "." do the job. Adding a role costs 0.1.
     """
 
     levels = tuple(
@@ -123,18 +126,18 @@ class HostTask(EnvironmentTask):
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
     def model_post_init(self, context: object) -> None:
-        """Refuse jobs of more roles than there are."""
+        """Refuse jobs with more roles than exist."""
         if self.length > self.roles:
-            raise ValueError(f"length = {self.length} roles of {self.roles}: give more roles, or shorter jobs")
+            raise ValueError(f"length = {self.length} exceeds roles = {self.roles}: give more roles, or shorter jobs")
 
     @property
     def max_turns(self) -> int:
-        """One for each role, one to let it work, and what is spare."""
+        """The largest number of turns: one for each role, one to run the team, and spare turns."""
         return self.length + 1 + self.spare
 
     @property
     def max_new_tokens(self) -> int:
-        """A role, one that it hears, the end, and one more."""
+        """The token budget of a turn: a role, the role that it hears, the end, and one more."""
         return 4
 
     @property

@@ -16,17 +16,17 @@ from grouprl.tasks.registry import register_task
 
 LABELS = tuple("abcdefghijkl")
 FEW = 6
-"""Labels to choose from where there are no more widgets."""
+"""The number of labels to choose from on screens with few widgets."""
 WORDS = ("ann", "bob", "eve", "ian", "joe", "kim", "lea", "max", "sam", "tom")
 
 
 @register_task("screen")
 class ScreenTask(EnvironmentTask):
-    """Operate a simulated screen: touch what is named, scroll to it, fill in a word.
+    """Operate a simulated screen: tap a named widget, scroll to it, fill in a word.
 
     The prompt is "c1122 h4576:h>": the widgets of the page, each with its left, top, right and bottom, then the goals.
-    Actions are "tap 45", "type bob" and "scroll"; a demonstrated tap says first what is meant, "h4576 tap 45". The
-    column `needed` says how many actions it takes.
+    Actions are "tap 45", "type bob" and "scroll"; a demonstrated tap names its widget first, "h4576 tap 45". The
+    column `needed` holds the number of actions that are needed.
     """
 
     levels = tuple(
@@ -46,12 +46,12 @@ class ScreenTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """What the farthest goals need, and what is spare."""
+        """The largest number of turns: those that the farthest goals need, and spare turns."""
         return self.goals * self.pages + self.spare
 
     @property
     def max_new_tokens(self) -> int:
-        """A widget, a tap, the end, and one more."""
+        """The token budget of a turn: a widget, a tap, the end, and one more."""
         return 14
 
     @property

@@ -22,10 +22,10 @@ FOODS, TOYS = ("plum", "corn", "leek", "kale"), ("drum", "harp", "lute", "dice")
 
 @register_task("search")
 class SearchTask(EnvironmentTask):
-    """Answer questions about people in a made-up corpus, by searching; a share of them needs no search.
+    """Answer questions about people in a made-up corpus by searching; a share of them needs no search.
 
-    The prompt is "bako lives?", "bako land?" (two hops: where the town of the first document lies) or, without need of
-    a search, "nim?", to which "min" is the answer. "s bako lives" searches, "a miru" answers.
+    The prompt is "bako lives?", or "bako land?" (two hops: the land of the town in the first document), or, without
+    need of a search, "nim?", whose answer is "min". "s bako lives" searches, "a miru" answers.
     """
 
     levels = tuple(
@@ -40,22 +40,22 @@ class SearchTask(EnvironmentTask):
         )
     )
 
-    people: int = Field(80, ge=10, le=400, description="people that the corpus tells of")
+    people: int = Field(80, ge=10, le=400, description="number of people in the corpus")
     hops: int = Field(1, ge=1, le=2, description="documents that the hardest questions need")
     known: float = Field(0.0, ge=0, lt=1, description="share of the questions that need no search")
-    corpus: int = Field(0, description="which corpus is made up")
+    corpus: int = Field(0, description="seed of the made-up corpus")
     spare: int = Field(1, ge=0, description="turns beyond those that are needed")
     reward_: Literal["exact", "sem", "formatted"] = Field("exact", alias="reward", description="what is rewarded")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
     def max_turns(self) -> int:
-        """The searches needed, the answer, and spare turns."""
+        """The largest number of turns: the searches needed, the answer, and spare turns."""
         return self.hops + 1 + self.spare
 
     @property
     def max_new_tokens(self) -> int:
-        """A search for two words, its end, and one more."""
+        """The token budget of a turn: a search for two words, its end, and one more."""
         return 14
 
     @property
@@ -88,7 +88,7 @@ class SearchTask(EnvironmentTask):
 
 @cache
 def lands(corpus: int) -> dict[str, str]:
-    """Return made-up towns and the lands in which they lie."""
+    """Return made-up towns, and the land of each."""
     rng = generator("towns", corpus)
     return {_word(rng): rng.choice(LANDS) for _ in range(24)}
 
@@ -107,7 +107,7 @@ def people(corpus: int, count: int) -> dict[str, dict[str, str]]:
 
 @cache
 def documents(corpus: int, count: int) -> tuple[str, ...]:
-    """Return the sentences of the corpus, one document each, in no order that says anything."""
+    """Return the sentences of the corpus, one document each, in random order."""
     told = [
         f"{name} {relation} {what}" for name, facts in people(corpus, count).items() for relation, what in facts.items()
     ]

@@ -17,10 +17,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("shortlist")
 class ShortlistTask(EnvironmentTask):
-    """Recommend things that a person likes and has not seen, one a turn; hits are not told.
+    """Recommend things that a person likes and has not seen, one per turn; hits are not revealed.
 
-    The prompt is "7:ch>": a person, and what was seen. An action is a thing, "a" to "l". What people like is made
-    up once and nowhere written; it always suffices for the list.
+    The prompt is "7:ch>": a person, and the things already seen. An action is a thing, "a" to "l". People's tastes are
+    generated once and never shown; each person likes enough things for the list.
     """
 
     levels = tuple(
@@ -31,17 +31,17 @@ class ShortlistTask(EnvironmentTask):
     people: int = Field(6, ge=1, le=10, description="number of people")
     places: int = Field(3, ge=1, le=6, description="places of the list")
     seen: int = Field(2, ge=0, le=4, description="things that a person has seen, at most")
-    corpus: int = Field(0, description="what is liked by whom")
+    corpus: int = Field(0, description="seed of the people's tastes")
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property
     def max_turns(self) -> int:
-        """The places."""
+        """The number of turns: the places of the list."""
         return self.places
 
     @property
     def max_new_tokens(self) -> int:
-        """A letter, the end, and one more."""
+        """The token budget of a turn: a letter, the end, and one more."""
         return 3
 
     @property
@@ -54,13 +54,13 @@ class ShortlistTask(EnvironmentTask):
         return Shortlist(self.max_turns, self.noise)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a person, and what they have seen."""
+        """Return a person, and the things that they have seen."""
         who = rng.randrange(self.people)
         seen = "".join(sorted(rng.sample(THINGS, rng.randint(0, self.seen))))
         return f"{who}:{seen}>", {"liked": tastes(self.corpus, self.places + self.seen)[who], "seen": seen}
 
     def solve(self, example: Example) -> str:
-        """Return hits, one per line."""
+        """Return things that the person likes, one per line."""
         liked, seen = example.columns["liked"], example.columns["seen"]
         return "\n".join([thing for thing in liked if thing not in seen][: self.places])
 

@@ -41,12 +41,12 @@ class SqlTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """The queries allowed."""
+        """The number of queries allowed."""
         return self.tries
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest query, its end, and a few more."""
+        """The token budget of a turn: the longest query, its end, and a few more."""
         return 30 + 13 * self.conditions
 
     @property
@@ -86,11 +86,11 @@ class SqlTask(EnvironmentTask):
         return f"{prompt}>", {"table": table, "columns": values, "gold": gold, "wrong": slips(gold, names)}
 
     def solve(self, example: Example) -> str:
-        """Return a right query."""
+        """Return a correct query."""
         return str(example.columns["gold"])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return the right query of a few prompts, and no query."""
+        """Return the correct query of a few prompts, and an empty one."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
 
@@ -101,7 +101,9 @@ def query(table: str, what: str, conditions: list[tuple[str, str, int]]) -> str:
 
 
 def slips(gold: str, names: list[str]) -> list[str]:
-    """Return queries with a slip: another function, column, sign, no condition, a column that is not there."""
+    """Return queries with a mistake: another function, column or sign, no condition, or a column that does
+    not exist.
+    """
     absent = [name for name in COLUMNS if name not in names][:1]
     found = {gold.partition(" where ")[0], gold.replace("select ", "", 1)}
     for first, second in (("max(", "min("), ("min(", "max("), ("sum(", "max("), ("<", ">"), (">", "<"), ("=", ">")):

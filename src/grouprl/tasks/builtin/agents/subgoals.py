@@ -22,11 +22,11 @@ from grouprl.tasks.task import check_request, split_of
 
 @register_task("subgoals")
 class SubgoalsTask(EnvironmentTask):
-    """A planner names the next step on a screen, an actor who knows nothing else takes it; trained step by step.
+    """A planner names the next step on a screen, and an actor without the goals takes it; trained step by step.
 
-    The planner's prompt is "c25 h47:h>": the widgets of the page and the goals that are left; its completion is "tap
-    h", "type bob" or "scroll". The actor's is "c25 h47|tap h>", its completion "h47 tap 47". A training prompt is a
-    single step, somewhere on the way; a held-out one is the whole way.
+    The planner's prompt is "c25 h47:h>": the widgets of the page and the remaining goals; its completion is "tap h",
+    "type bob" or "scroll". The actor's prompt is "c25 h47|tap h>", its completion "h47 tap 47". A training prompt is a
+    single step somewhere on a path; a held-out one is a whole path.
     """
 
     levels = tuple(
@@ -49,12 +49,12 @@ class SubgoalsTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """A whole way, two turns a step; or a sub-goal and its attempts."""
+        """The largest number of turns: two per step of a whole path, or a sub-goal and its attempts."""
         return max(2 * (self.goals * self.pages + self.spare), 1 + self.attempts)
 
     @property
     def max_new_tokens(self) -> int:
-        """A widget, "tap", a place, the end, and one more."""
+        """The token budget of a turn: a widget, "tap", a place, the end, and one more."""
         return 12
 
     @property
@@ -67,7 +67,7 @@ class SubgoalsTask(EnvironmentTask):
         return Subgoals(self.max_turns, self.attempts, self.judge, self.noise)
 
     def example(self, split: Split, index: int) -> Example:
-        """Return prompt `index` of a split: a single step of the training split, else a whole way."""
+        """Return prompt `index` of a split: a single step in training, otherwise a whole path."""
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         for _ in range(MAX_SAMPLES):
@@ -78,7 +78,7 @@ class SubgoalsTask(EnvironmentTask):
         raise too_few(self.name, split)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return pages of widgets at different places, goals among them, and how many steps are done."""
+        """Return pages of widgets at different places, goals among them, and the number of steps already done."""
         labels = rng.sample(LABELS, self.widgets * self.pages)
         cells = [rng.sample(range(100), self.widgets) for _ in range(self.pages)]
         pages = [
@@ -91,7 +91,7 @@ class SubgoalsTask(EnvironmentTask):
         return self._first(columns), columns
 
     def solve(self, example: Example) -> str:
-        """Return the sub-goals and actions that are right, one per line."""
+        """Return the correct sub-goals and actions, one per line."""
         episode, lines = self.environment(), []
         episode.noise = 0.0
         episode.reset(example, 0)
@@ -102,11 +102,13 @@ class SubgoalsTask(EnvironmentTask):
         return "\n".join(lines)
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return right episodes, and silence: played from text, the actor's rewards count beside the outcome."""
+        """Return correct episodes, and an empty one: in an episode played from text the actor's rewards count as well
+        as the outcome.
+        """
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
     def _first(self, columns: Columns) -> str:
-        """The planner's first prompt."""
+        """Return the planner's first prompt."""
         episode = self.environment()
         episode.begin(columns, random.Random(0))
         return episode.planner_prompt()

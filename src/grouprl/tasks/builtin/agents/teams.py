@@ -17,9 +17,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("signals")
 class SignalsTask(EnvironmentTask):
-    """A speaker says which of several things is meant, in two signs without meaning; a listener points at it.
+    """A speaker tells in two meaningless signs which of several things is meant; a listener points at it.
 
-    The speaker's prompt is "r3: g1 r3 b2>", its message "cg"; the listener's is "cg: b2 r3 g1>", its completion "r3".
+    The speaker's prompt is "r3: g1 r3 b2>", its message "cg"; the listener's prompt is "cg: b2 r3 g1>", its completion
+    "r3".
     """
 
     levels = tuple({"things": things} for things in (2, 3, 4, 6, 8, 12))
@@ -34,17 +35,17 @@ class SignalsTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """One each."""
+        """The number of turns: one for each agent."""
         return 2
 
     @property
     def max_new_tokens(self) -> int:
-        """Two signs, the end of sequence, and one spare token."""
+        """The token budget of a turn: two signs, the end of sequence, and one spare token."""
         return 4
 
     @property
     def alphabet(self) -> str:
-        """Colours, shapes, signs, and what stands between them."""
+        """Colours, shapes, signs, and the separators between them."""
         return "".join(sorted({*COLOURS, *SHAPES, *SIGNS})) + " :>?"
 
     def environment(self) -> Signals:
@@ -52,23 +53,23 @@ class SignalsTask(EnvironmentTask):
         return Signals(self.noise)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return different things, one of them meant."""
+        """Return different things, one of which is meant."""
         things = rng.sample([colour + shape for colour in COLOURS for shape in SHAPES], self.things)
         meant, shown = rng.choice(things), rng.sample(things, len(things))
         return f"{meant}: {' '.join(things)}>", {"things": things, "shown": shown, "meant": meant}
 
     def solve(self, example: Example) -> str:
-        """Return the message that demonstrations agree on, and what is meant."""
+        """Return the message that demonstrations use, and the thing that is meant."""
         meant = str(example.columns["meant"])
         return f"{agreed(meant)}\n{meant}"
 
 
 @register_task("team")
 class TeamTask(EnvironmentTask):
-    """A planner adds many numbers with workers that add two, each in a context of its own.
+    """A planner adds many numbers with workers that add two, each in its own context.
 
-    The planner's prompt is "7+5+8=". "w7+5" calls a worker, whose prompt is "7+5=" and whose completion "12" the
-    planner is shown; "a20" gives the answer.
+    The planner's prompt is "7+5+8=". "w7+5" calls a worker, whose prompt is "7+5="; its completion "12" is shown to
+    the planner. "a20" gives the answer.
     """
 
     levels = tuple(
@@ -88,12 +89,14 @@ class TeamTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """A call and its result for every number but the first, the final answer, and spare turns."""
+        """The largest number of turns: a call and its result for every number but the first, the final answer, and
+        spare turns.
+        """
         return 2 * self.terms - 1 + self.spare
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest call, the end of sequence, and one spare token."""
+        """The token budget of a turn: the longest call, the end of sequence, and one spare token."""
         return 10
 
     @property
@@ -120,5 +123,7 @@ class TeamTask(EnvironmentTask):
         return "\n".join([*turns, f"a{held}"])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return correct episodes and an empty one: played from text, workers' rewards count besides the outcome."""
+        """Return correct episodes and an empty one: in an episode played from text the workers' rewards count as well
+        as the outcome.
+        """
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)

@@ -50,10 +50,10 @@ class ShellTask(ShellOptions, EnvironmentTask):
 
 @register_task("terminal")
 class TerminalTask(ShellTask):
-    """Do small jobs in a shell: count, find, rename, extract, write a script; tests look at the files that are left.
+    """Do small jobs in a shell: count, find, rename, extract, write a script; tests check the resulting files.
 
-    The prompt is "Write the number of lines of plum.md to out.txt", an action one bash command,
-    "wc -l < plum.md > out.txt". `done` ends the episode, as does the last turn; then the tests are run. They are never
+    The prompt is "Write the number of lines of plum.md to out.txt", and an action is one bash command, "wc -l <
+    plum.md > out.txt". `done` ends the episode, as does the last turn; then the tests are run. They are never stored
     where the commands run.
     """
 
@@ -70,7 +70,7 @@ class TerminalTask(ShellTask):
     )
 
     kinds: tuple[str, ...] = Field(EASY, min_length=1, description=f"kinds of jobs: {', '.join(KINDS)}")
-    lines: int = Field(5, ge=2, le=200, description="about how many lines a file has")
+    lines: int = Field(5, ge=2, le=200, description="approximate number of lines of a file")
     solved: int = Field(
         0, ge=0, le=16, description="solved jobs that a policy with a chat template is shown first; not with tools"
     )
@@ -78,7 +78,9 @@ class TerminalTask(ShellTask):
     @model_validator(mode="after")
     def _solved_with_commands(self) -> Self:
         if self.solved and self.actions == "tools":
-            raise ValueError(f"solved is {self.solved} and actions is tools. Solved jobs are shown as commands")
+            raise ValueError(
+                f"solved is {self.solved} and actions is tools. Solved jobs are shown as commands. Set solved: 0"
+            )
         return self
 
     @field_validator("kinds")
@@ -90,7 +92,7 @@ class TerminalTask(ShellTask):
         return kinds
 
     def shown_first(self) -> tuple[Message, ...]:
-        """Return solved jobs, sampled independently of the prompts, the kinds in turn."""
+        """Return solved jobs as messages, sampled independently of the prompts, taking the kinds in turn."""
         jobs = [
             KINDS[self.kinds[number % len(self.kinds)]](random.Random(f"solved {number}"), self.lines)
             for number in range(self.solved)

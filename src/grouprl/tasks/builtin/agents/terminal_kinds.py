@@ -1,4 +1,6 @@
-"""Small jobs for a shell, made up: what is to be done, the files, the tests, a solution and what looks like one."""
+"""Generated small jobs for a shell: the prompt, the files, the tests, a solution, and commands that only look like
+one.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +27,24 @@ ENDINGS = ("txt", "log", "md", "csv", "dat")
 
 @dataclass(frozen=True)
 class Job:
-    """One job."""
+    """A small job for a shell, with its files, tests, solution and wrong commands."""
 
     words: str
-    """What is to be done, in words."""
+    """The job, as a sentence."""
     files: JsonObject
     tests: list[dict[str, object]]
     solution: list[str]
-    """Commands that do it."""
+    """Commands that do the job."""
     slips: list[str]
-    """Commands that are beside the point."""
+    """Plausible commands that do not do the job."""
 
     def columns(self) -> JsonObject:
-        """Return all but the words as columns of a prompt."""
+        """Return all fields except the words, as columns of a prompt."""
         return {name: value for name, value in asdict(self).items() if name != "words"}
 
 
 Maker = Callable[[random.Random, int], Job]
-"""(chance, lines of a file) -> a job."""
+"""A function that makes a job from a random generator and the number of lines of a file."""
 
 
 def _lines(rng: random.Random, count: int) -> list[str]:
@@ -63,7 +65,7 @@ def _same(files: JsonObject) -> list[JsonObject]:
 
 
 def count(rng: random.Random, size: int) -> Job:
-    """Count the lines of a file."""
+    """Make a job: count the lines of a file."""
     (name, other), out, total = _names(rng, 2), rng.choice(OUT), rng.randint(2, size + 1)
     files = {name: _text(_lines(rng, total)), other: _text(_lines(rng, total + 1))}
     return Job(
@@ -76,7 +78,7 @@ def count(rng: random.Random, size: int) -> Job:
 
 
 def match(rng: random.Random, size: int) -> Job:
-    """Count the lines that hold a word."""
+    """Make a job: count the lines that contain a word."""
     (name,), out, word = _names(rng, 1), rng.choice(OUT), rng.choice(COLOURS)
     lines = [f"{word} {rng.choice(WORDS)}" for _ in range(rng.randint(1, size))]
     lines += [f"{rng.choice([c for c in COLOURS if c != word])} {rng.choice(WORDS)}" for _ in range(size)]
@@ -93,7 +95,7 @@ def match(rng: random.Random, size: int) -> Job:
 
 
 def select(rng: random.Random, size: int) -> Job:
-    """Copy the lines that hold a word."""
+    """Make a job: copy the lines that contain a word."""
     (name,), out, word = _names(rng, 1), rng.choice(OUT), rng.choice(COLOURS)
     lines = [f"{word} {rng.choice(WORDS)}", *_lines(rng, size), f"{word} {rng.choice(WORDS)}"]
     rng.shuffle(lines)
@@ -109,7 +111,7 @@ def select(rng: random.Random, size: int) -> Job:
 
 
 def permission(rng: random.Random, size: int) -> Job:
-    """Give a file permissions."""
+    """Make a job: set the permissions of a file."""
     name, other = _names(rng, 2, "sh")
     before, after = rng.sample(("600", "640", "644", "700", "750", "755", "400", "444", "500"), 2)
     text = f"echo {rng.choice(WORDS)}\n"
@@ -124,7 +126,7 @@ def permission(rng: random.Random, size: int) -> Job:
 
 
 def column(rng: random.Random, size: int) -> Job:
-    """Extract a column of a table."""
+    """Make a job: extract a column of a table."""
     (name,), out, wanted = _names(rng, 1, "csv"), rng.choice(OUT), rng.randint(1, 3)
     rows = [(rng.choice(WORDS), str(rng.randint(1, 99)), rng.choice(COLOURS)) for _ in range(size)]
     files = {name: _text([",".join(row) for row in rows])}
@@ -139,7 +141,7 @@ def column(rng: random.Random, size: int) -> Job:
 
 
 def replace(rng: random.Random, size: int) -> Job:
-    """Replace a word in a file."""
+    """Make a job: replace a word in a file."""
     (name,), (old, new) = _names(rng, 1), rng.sample(COLOURS, 2)
     lines = [*_lines(rng, size), f"{old} {rng.choice(WORDS)} {old}"]
     rng.shuffle(lines)
@@ -153,7 +155,7 @@ def replace(rng: random.Random, size: int) -> Job:
 
 
 def find(rng: random.Random, size: int) -> Job:
-    """Find a file and move it."""
+    """Make a job: find a file and move it."""
     folders, box = rng.sample(WORDS, 3), rng.choice(("inbox", "found", "here"))
     places = [folders[0], f"{folders[0]}/{folders[1]}", folders[2], f"{folders[2]}/{folders[1]}"]
     names, home = _names(rng, 4), rng.choice(places)
@@ -171,7 +173,7 @@ def find(rng: random.Random, size: int) -> Job:
 
 
 def rename(rng: random.Random, size: int) -> Job:
-    """Rename files by their endings."""
+    """Make a job: rename files by their extensions."""
     folder, (old, new) = rng.choice(WORDS), rng.sample(ENDINGS, 2)
     names = rng.sample(WORDS, max(3, min(size, 6)))
     files = {f"{folder}/{name}.{old}": f"{name}\n" for name in names[:-1]} | {f"{folder}/{names[-1]}.sh": "true\n"}
@@ -186,7 +188,7 @@ def rename(rng: random.Random, size: int) -> Job:
 
 
 def order(rng: random.Random, size: int) -> Job:
-    """Sort the lines of a file, each once."""
+    """Make a job: sort the lines of a file without repetitions."""
     (name,), out = _names(rng, 1), rng.choice(OUT)
     lines = rng.sample(WORDS, max(3, size))
     lines += [lines[0], lines[1]]
@@ -202,7 +204,7 @@ def order(rng: random.Random, size: int) -> Job:
 
 
 def total(rng: random.Random, size: int) -> Job:
-    """Add up a column of a table."""
+    """Make a job: add up a column of a table."""
     (name,), out = _names(rng, 1, "csv"), rng.choice(OUT)
     rows = [(rng.choice(WORDS), rng.randint(1, 99), rng.randint(1, 99)) for _ in range(max(2, size))]
     wanted = rng.choice((2, 3))
@@ -217,7 +219,7 @@ def total(rng: random.Random, size: int) -> Job:
 
 
 def script(rng: random.Random, size: int) -> Job:
-    """Write a script that computes."""
+    """Make a job: write a script that computes."""
     name, number = f"{rng.choice(WORDS)}.sh", rng.randint(2, 99)
     sign, words = rng.choice((("+", f"plus {number}"), ("*", f"times {number}"), ("-", f"minus {number}")))
     inputs = rng.sample(range(100, 999), 3)
@@ -248,4 +250,4 @@ KINDS: dict[str, Maker] = {
     "total": total,
     "script": script,
 }
-"""Easiest first."""
+"""Makers of jobs by kind, easiest first."""

@@ -19,29 +19,29 @@ LETTERS = "abcdefgh"
 
 @register_task("wordle")
 class WordleTask(EnvironmentTask):
-    """Guess which of a few words is hidden; every guess is answered with a sign per letter; the fewer fail, the better.
+    """Guess a hidden word; the reply to a guess has a sign per letter, and fewer failed guesses earn more.
 
-    The words are made up once and not shown. The prompt is "37:bad-+~>", the number of the game and a first guess with
-    its hint, an action a word. "+" is a letter in its place, "~" one that belongs elsewhere. Held-out games have other
-    numbers and the same words.
+    The words are generated once and not shown. The prompt is "37:bad-+~>", the number of the game and a first guess
+    with its hint; an action is a word. "+" marks a letter in its place, "~" one that belongs elsewhere. Held-out games
+    have other numbers and the same words.
     """
 
     levels = tuple({"words": words} for words in (12, 16, 20, 24, 32, 48))
 
     words: int = Field(20, ge=8, le=96, description="number of words")
-    corpus: int = Field(0, description="which words are made up")
+    corpus: int = Field(0, description="seed of the made-up words")
     letters: int = Field(3, ge=3, le=5, description="letters of a word")
     turns: int = Field(4, ge=1, description="guesses allowed")
     noise: float = Field(0.5, ge=0, le=1, description=POOR)
 
     @property
     def max_turns(self) -> int:
-        """The guesses allowed."""
+        """The number of guesses allowed."""
         return self.turns
 
     @property
     def max_new_tokens(self) -> int:
-        """A word, its end, and one more."""
+        """The token budget of a turn: a word, its end, and one more."""
         return self.letters + 2
 
     @property
@@ -54,7 +54,7 @@ class WordleTask(EnvironmentTask):
         return Wordle(self.max_turns, self.noise)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return the hidden word and a first guess, another one."""
+        """Return the hidden word and a first guess that differs from it."""
         words = vocabulary(self.corpus, self.words, self.letters)
         hidden, first = rng.sample(words, 2)
         return f"{rng.randrange(100):02d}:{first}{marks(first, hidden)}>", {

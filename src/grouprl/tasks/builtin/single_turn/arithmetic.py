@@ -16,10 +16,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("addition")
 class Addition(GeneratedTask):
-    """Add two numbers; working it out from the right pays, blurting forgets the carries.
+    """Add two numbers; working the sum out from the right succeeds, while blurting forgets the carries.
 
-    The prompt is "47+85=". A worked demonstration writes, from the right, carry and digit of every place and then the
-    sum: "1213|132". A blurted one forgets the carries: "|022". What follows the last '|' counts.
+    The prompt is "47+85=". A worked demonstration writes, from the right, the carry and the digit of every place, and
+    then the sum: "1213|132". A blurted one forgets the carries: "|022". The text after the last '|' counts.
     """
 
     levels = tuple({"digits": digits} for digits in (1, 2, 3, 4, 6, 8))
@@ -30,7 +30,7 @@ class Addition(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Room for the scratchpad, twice per place, and for going astray."""
+        """The token budget: the scratchpad, twice per place, and spare tokens for mistakes."""
         return 5 * self.digits + 6
 
     @property
@@ -53,7 +53,7 @@ class Addition(GeneratedTask):
         return "+".join(sorted(prompt[:-1].split("+")))
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Work the sum out in a share of cases, else blurt it."""
+        """Work the sum out in a share of cases, otherwise blurt it."""
         if rng.random() < self.think:
             return _worked_sum(_places(example), rng, self.noise)
         return "|0" + "".join(str((x + y) % 10) for x, y in _places(example))[::-1]
@@ -91,11 +91,11 @@ def _worked_sum(places: Iterator[tuple[int, int]], rng: random.Random, noise: fl
 
 @register_task("multiplication")
 class Multiplication(GeneratedTask):
-    """Multiply two numbers; working it out from the right pays, blurting forgets the carries.
+    """Multiply two numbers; working the product out from the right succeeds, while blurting forgets the carries.
 
-    The prompt is "47*36=". A worked demonstration writes, for every digit of the second number from the right, carry
-    and digit of every product and, after ':', the running total; then the next digit after ';'. The last total comes
-    after '|': "4228:0282;2114|1692". A blurted one multiplies place by place without carries.
+    The prompt is "47*36=". A worked demonstration writes, for every digit of the second number from the right, the
+    carry and the digit of every product and, after ':', the running total; then the next digit after ';'. The last
+    total comes after '|': "4228:0282;2114|1692". A blurted one multiplies place by place without carries.
     """
 
     levels = tuple({"digits": digits, "by": by} for digits, by in ((2, 1), (3, 1), (2, 2), (3, 2), (3, 3), (4, 4)))
@@ -107,7 +107,7 @@ class Multiplication(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Room for the scratchpad and for going astray."""
+        """The token budget: the scratchpad, and spare tokens for mistakes."""
         return self.by * (3 * self.digits + self.by + 4) + 6
 
     @property
@@ -130,7 +130,7 @@ class Multiplication(GeneratedTask):
         return "*".join(sorted(prompt[:-1].split("*")))
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Work the product out in a share of cases, else blurt it."""
+        """Work the product out in a share of cases, otherwise blurt it."""
         if rng.random() < self.think:
             return self._work_out(example, rng, self.noise)
         a, b = str(example.prompt)[:-1].split("*")
@@ -154,7 +154,7 @@ class Multiplication(GeneratedTask):
 
 
 def _worked_row(a: str, y: int, rng: random.Random, noise: float) -> tuple[str, int]:
-    """Return carry and digit per place of a * y, from the right, and the product."""
+    """Return the carry and the digit per place of a * y, from the right, and the product."""
     carry, pad, product = 0, "", 0
     for place, x in enumerate(reversed(a)):
         value = rng.randrange(90) if rng.random() < noise else int(x) * y + carry
@@ -182,7 +182,7 @@ class Chain(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Room for the running values and for going astray."""
+        """The token budget: the running values, and spare tokens for mistakes."""
         return 2 * self.length + 6
 
     @property
@@ -203,7 +203,7 @@ class Chain(GeneratedTask):
         return f"{prompt}=", {"answer": str(self._values(prompt)[-1])}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Write the running values, some wrong; or, in a share of cases, only where they led."""
+        """Write the running values, some wrong; or, in a share of cases, only the last one."""
         values = self._values(str(example.prompt)[:-1], rng, self.noise)
         pad = "".join(map(str, values)) if rng.random() < self.think else ""
         return f"{pad}|{values[-1]}"
@@ -214,7 +214,7 @@ class Chain(GeneratedTask):
         return f"{''.join(map(str, values))}|{values[-1]}"
 
     def _values(self, chain: str, rng: random.Random | None = None, noise: float = 0.0) -> list[int]:
-        """Return the value after each operation; a wrong one is carried on."""
+        """Return the value after each operation; a wrong value carries over."""
         value, values = int(chain[0]), []
         for sign, digit in zip(chain[1::2], chain[2::2], strict=True):
             value = _apply(sign, value, int(digit)) % self.modulus

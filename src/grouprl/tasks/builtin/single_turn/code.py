@@ -1,4 +1,4 @@
-"""Programs small enough for a model that knows nothing: scored by running them."""
+"""Programs small enough for an untrained model, scored by running them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
 HIDDEN = (3, 7, 10, 25)
-"""Where the function is tried out; none of them is ever shown."""
+"""The hidden points at which the function is evaluated; none of them is ever shown."""
 
 PASSED: set[str] = set()
-"""Programs with their tests that this process has seen pass: a policy that has learnt writes the same ones again."""
+"""Programs with their tests that passed in this process: a trained policy writes the same ones again."""
 MOST_PASSED = 1 << 16
 
 
@@ -51,8 +51,8 @@ class CodeTask(GeneratedTask):
     """Write an expression for a polynomial from one of its values; hidden points decide, in the sandbox.
 
     The prompt is "10:253>", the value at 10, whose digits are the coefficients; a correct completion is "2*x*x+5*x+3",
-    and so is "x*5+3+2*x*x". A poor demonstration, and most are, reads the digits the wrong way: "3*x*x+5*x+2". With two
-    digits the value at 100 is shown.
+    and so is "x*5+3+2*x*x". A poor demonstration, and most are, reads the digits in the wrong order: "3*x*x+5*x+2".
+    With two digits the value at 100 is shown.
     """
 
     levels = tuple({"degree": degree, "digits": digits} for digits in (1, 2) for degree in (1, 2, 3))
@@ -61,12 +61,12 @@ class CodeTask(GeneratedTask):
     digits: int = Field(1, ge=1, le=3, description="digits of a coefficient")
     noise: float = Field(0.6, ge=0, le=1, description="chance that a demonstration has its coefficients reversed")
     sandbox: SandboxSettings = Field(
-        SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest level that will do"
+        SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest acceptable level"
     )
 
     @property
     def max_new_tokens(self) -> int:
-        """Room for the longest expression and for going astray."""
+        """The token budget: the longest expression, and spare tokens for mistakes."""
         return (self.degree + 1) * (self.digits + 1) + self.degree * (self.degree + 1) + 6
 
     @property
@@ -80,14 +80,14 @@ class CodeTask(GeneratedTask):
         return ExpressionReward(self.sandbox)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a value of a polynomial with random coefficients, of which the first is not 0."""
+        """Return a value of a polynomial with random coefficients, the first of which is not 0."""
         base = 10**self.digits
         coefficients = [rng.randrange(base) for _ in range(self.degree)] + [rng.randrange(1, base)]
         shown = f"{base}:{_value(coefficients, base)}>"
         return shown, {"tests": [[x, _value(coefficients, x)] for x in HIDDEN]}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Return an expression; with a certain chance its coefficients stand in the wrong order."""
+        """Return an expression; with a certain chance its coefficients are in the wrong order."""
         coefficients = self._coefficients(example)
         return _spelt(coefficients[::-1] if rng.random() < self.noise else coefficients)
 

@@ -21,7 +21,7 @@ class Countdown(GeneratedTask):
     """Write an expression that uses every given number once and reaches the target.
 
     The prompt is "2,3,7:13=", a completion "2*3+7" (the usual precedence; + - * / and brackets count). A demonstration
-    is an expression that hits the target in a share of cases and else a random one of the same numbers.
+    is an expression that hits the target in a share of cases and otherwise a random one of the same numbers.
     """
 
     levels = tuple(
@@ -35,7 +35,7 @@ class Countdown(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Room for numbers, signs and a few brackets."""
+        """The token budget: numbers, signs and a few brackets."""
         return self.numbers * (len(str(self.largest)) + 1) + 6
 
     @property
@@ -49,7 +49,7 @@ class Countdown(GeneratedTask):
         return reaches_target
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return numbers and a target that an expression of them reaches."""
+        """Return numbers and a target that one of their expressions reaches."""
         while True:
             numbers = [rng.randint(1, self.largest) for _ in range(self.numbers)]
             answer, target = _random_expression(numbers, rng)
@@ -60,7 +60,7 @@ class Countdown(GeneratedTask):
         return prompt, {"numbers": tuple(numbers), "target": target, "answer": answer}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Hit the target in a share of cases, else write any expression."""
+        """Hit the target in a share of cases, otherwise write any expression."""
         if rng.random() < self.hit:
             return self.solve(example)
         return _random_expression(list(example.columns["numbers"]), rng)[0]
@@ -71,7 +71,7 @@ class Countdown(GeneratedTask):
 
 
 def _random_expression(numbers: list[int], rng: random.Random) -> tuple[str, int]:
-    """Return a random order of the numbers joined by random signs, and its value."""
+    """Return an expression of the numbers in random order with random signs, and its value."""
     order = rng.sample(numbers, len(numbers))
     text = str(order[0]) + "".join(rng.choice(SIGNS) + str(number) for number in order[1:])
     return text, _value(text)

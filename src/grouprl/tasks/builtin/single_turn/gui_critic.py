@@ -1,4 +1,4 @@
-"""Actions on a screen that are criticised before they are done."""
+"""Actions on a screen that are criticised before they are executed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
 WEIGHTS = (0.2, 0.5, 0.3)
-"""Of form, verdict and suggestion."""
+"""The weights of form, verdict and suggestion."""
 
 
 @known_examples(
@@ -28,9 +28,9 @@ WEIGHTS = (0.2, 0.5, 0.3)
     ("n|tap 45", {"box": [4, 5, 7, 6], "right": False}, False),
 )
 def gui_critic(completion: str, box: list[int], right: bool) -> dict[str, float]:
-    """Return 0.2 for the form, 0.5 for the verdict and 0.3 for an action that would be right (`critique`).
+    """Return 0.2 for the form, 0.5 for the verdict and 0.3 for a suggested action that is right (`critique`).
 
-    The form is a thought, "y" or "n", and an action, with bars between. `correct` is 1 for all three.
+    The form is a thought, "y" or "n", and an action, separated by bars. `correct` is 1 for all three.
     """
     thought, verdict, action = (*completion.split("|"), "", "")[:3] if completion.count("|") == 2 else ("", "", "")
     done = read_action(action)
@@ -43,11 +43,11 @@ def gui_critic(completion: str, box: list[int], right: bool) -> dict[str, float]
 
 @register_task("critic")
 class Critic(GeneratedTask):
-    """Say before it is done whether an action on a screen is right, and which one would be.
+    """Say before an action on a screen is executed whether it is right, and suggest a right one.
 
-    The prompt is "c1122 h4576:h tap 12>": widgets with their boxes, the one that is wanted, and an action. The
-    completion "h4576|n|tap 45" has the widget, the verdict "y" or "n", and a right action. A demonstration looks at
-    another widget, criticises wrongly or leaves the widget out now and then.
+    The prompt is "c1122 h4576:h tap 12>": widgets with their boxes, the target, and an action. The completion
+    "h4576|n|tap 45" has the widget, the verdict "y" or "n", and a right action. A demonstration sometimes looks at
+    another widget, judges wrongly or leaves the widget out.
     """
 
     levels = tuple({"widgets": widgets, "near": near} for near in (0.0, 0.5) for widgets in (2, 3, 4))
@@ -58,7 +58,7 @@ class Critic(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """A widget, a verdict, an action, the end, and a few more."""
+        """The token budget: a widget, a verdict, an action, the end, and a few more."""
         return 18
 
     @property
@@ -72,7 +72,7 @@ class Critic(GeneratedTask):
         return gui_critic
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a screen, a goal, and an action that is right half of the time."""
+        """Return a screen, a goal, and an action that is right half the time."""
         labels, placed = rng.sample(LABELS[:6], self.widgets), boxes(self.widgets, rng)
         meant, right = rng.randrange(self.widgets), rng.random() < 0.5
         touched = placed[meant] if right else placed[rng.choice([i for i in range(self.widgets) if i != meant])]
@@ -85,7 +85,7 @@ class Critic(GeneratedTask):
         return f"{shown}:{labels[meant]} tap {point[0]}{point[1]}>", columns
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Judge, now and then with a slip."""
+        """Judge the action, sometimes with a slip."""
         widget, verdict = _widget(example), "y" if example.columns["right"] else "n"
         slip = rng.choice(("widget", "verdict", "thought", "action")) if rng.random() < self.noise else ""
         if slip == "widget":
@@ -101,12 +101,12 @@ class Critic(GeneratedTask):
         return f"{widget}|{'y' if example.columns['right'] else 'n'}|tap {widget[1:3]}"
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return correct completions, and silence."""
+        """Return correct completions, and an empty one."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
 
 def _widget(example: Example) -> str:
-    """Return the widget that is meant, as it is shown: "h4576"."""
+    """Return the target widget as it is shown: "h4576"."""
     meant = example.columns["meant"]
     return next(widget for widget in str(example.columns["shown"]).split() if widget[0] == meant)
 

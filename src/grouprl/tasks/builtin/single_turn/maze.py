@@ -1,4 +1,4 @@
-"""A maze whose whole way is written at once."""
+"""A maze whose whole path is written at once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("maze")
 class Maze(GeneratedTask):
-    """Write the whole way through a grid with walls.
+    """Write the whole path through a grid with walls.
 
-    The prompt is "#01#11 00 02>": walls, start and goal, each as row and column; the completion "ddrruu", moves u, d,
-    l, r. A demonstration takes a wrong turn now and then, and does not notice.
+    The prompt is "#01#11 00 02>": walls, start and goal, each as row and column; the completion is "ddrruu", moves u,
+    d, l, r. A demonstration sometimes takes a wrong turn without noticing.
     """
 
     levels = tuple({"size": size, "walls": walls} for size, walls in ((3, 0), (3, 1), (3, 2), (4, 3), (5, 5), (6, 8)))
@@ -32,7 +32,7 @@ class Maze(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """A long way, its end, and one more."""
+        """The token budget: a long path, its end, and one more."""
         return 3 * self.size_ + 2
 
     @property
@@ -42,7 +42,7 @@ class Maze(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """0.2 per move of a way that reaches the goal, and 1 for moves alone."""
+        """The reward: 0.2 per move of a path that reaches the goal, and 1 for a completion of moves only."""
         return whole_path
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -55,16 +55,16 @@ class Maze(GeneratedTask):
                 return f"{''.join(f'#{wall}' for wall in sorted(walls))} {start} {goal}>", columns
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Return a shortest way, each move any of the four now and then."""
+        """Return a shortest path, in which some moves are random."""
         return "".join(rng.choice("udlr") if rng.random() < self.noise else move for move in self.solve(example))
 
     def solve(self, example: Example) -> str:
-        """Return a shortest way."""
+        """Return a shortest path."""
         return shortest(**example.columns)
 
 
 def shortest(size: int, start: str, goal: str, walls: Collection[str]) -> str:
-    """Return the moves of a shortest way; "" where there is none."""
+    """Return the moves of a shortest path; "" if there is none."""
     paths, waiting = {start: ""}, deque([start])
     while waiting and goal not in paths:
         here = waiting.popleft()

@@ -14,18 +14,18 @@ from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
 FLAWS = "bnj"
-"""Blur, noise, blocks."""
+"""The letters of flaws: blur, noise, blocks."""
 KINDS = ("rate", "flaw", "best")
 CLEAN = "."
 
 
 @register_task("inspect")
 class Inspect(GeneratedTask):
-    """Judge pictures by their flaws: rate one, name its flaw and how bad it is, or tell the better of two.
+    """Judge pictures by their flaws: rate one, name its flaw and the severity, or tell which of two is better.
 
     A picture is "..n..n.."; its rating is 5 less half a point per flaw. The prompts are "..n..n..:rate>",
     "..n..n..:flaw>" and "..n..n../.b......:best>", the completions '{"rating":4.0}', '{"flaw":"n","severity":2}' and
-    '{"better":"B"}'. A demonstration is off now and then, or no JSON.
+    '{"better":"B"}'. A demonstration is sometimes wrong, or not JSON.
     """
 
     levels = tuple(
@@ -39,11 +39,11 @@ class Inspect(GeneratedTask):
     def model_post_init(self, context: object) -> None:
         """Refuse more flaws than letters."""
         if self.most > self.letters:
-            raise ValueError(f"most = {self.most} flaws in {self.letters} letters: give larger pictures")
+            raise ValueError(f"most = {self.most} flaws do not fit in {self.letters} letters: give larger pictures")
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest object, the end, and a few more."""
+        """The token budget: the longest object, the end, and a few more."""
         return 30
 
     @property
@@ -53,7 +53,7 @@ class Inspect(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 for a flat object, 1 for what it says."""
+        """The reward: 1 for a flat object, and 1 for its content."""
         return quality
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -69,7 +69,7 @@ class Inspect(GeneratedTask):
         return shown, _columns(kind, better="A" if count < other else "B")
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Judge, now and then with a slip."""
+        """Judge the picture, sometimes with a slip."""
         answer = dict(example.columns["answer"])
         if rng.random() >= self.noise:
             return _spell(answer)
@@ -86,7 +86,7 @@ class Inspect(GeneratedTask):
         return _spell(answer)
 
     def solve(self, example: Example) -> str:
-        """Judge."""
+        """Judge the picture correctly."""
         return _spell(example.columns["answer"])
 
     def _picture(self, flaw: str, count: int, rng: random.Random) -> str:

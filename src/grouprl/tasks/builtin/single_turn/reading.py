@@ -1,4 +1,4 @@
-"""Numbers to be read off: counting, and a chart in words."""
+"""Numbers to be read: a count of letters, and a chart in words."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("counting")
 class Counting(GeneratedTask):
-    """Count how often a letter stands in a crowd of letters.
+    """Count how often a letter occurs among others.
 
-    The prompt is "abbacba:a>", the completion "3", or with thoughts "aaa|3": the letters that are meant, and then how
-    many they are. A demonstration is off by a few now and then; without its thought it says the same number.
+    The prompt is "abbacba:a>", the completion "3", or with thoughts "aaa|3": the counted letters, and then their
+    number. A demonstration is sometimes off by a few; without its thought it gives the same number.
     """
 
     levels = tuple({"length": length} for length in (8, 12, 16, 24, 32, 48))
@@ -28,7 +28,7 @@ class Counting(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The thought and the bar, if there are any, two digits, the end, and one more."""
+        """The token budget: the thought and the bar, if there are any, two digits, the end, and one more."""
         return 4 + (self.length + 4 if self.think else 0)
 
     @property
@@ -42,7 +42,7 @@ class Counting(GeneratedTask):
         return number_after_bar if self.think else exact_match
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a crowd in which letters are not equally frequent."""
+        """Return a text in which letters are not equally frequent."""
         letter, share = rng.choice("abc"), rng.random()
         others = "abc".replace(letter, "")
         length = rng.randint(self.length // 2, self.length)
@@ -50,18 +50,18 @@ class Counting(GeneratedTask):
         return f"{crowd}:{letter}>", {"answer": str(crowd.count(letter))}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Count, and be off now and then; leave the thought out in a share of cases."""
+        """Count, sometimes wrongly; leave the thought out in a share of cases."""
         said = int(example.columns["answer"])
         if rng.random() < self.noise:
             said = abs(said + rng.choice((-3, -2, -1, 1, 2, 3)))
         return self._spell(example, said, thinking=rng.random() < self.think)
 
     def solve(self, example: Example) -> str:
-        """Return the count, after a thought if there may be one."""
+        """Return the count, after a thought if thoughts are on."""
         return self._spell(example, int(example.columns["answer"]), thinking=True)
 
     def _spell(self, example: Example, number: int, *, thinking: bool) -> str:
-        """Return a number; where there are thoughts, behind a bar and, if `thinking`, so many letters."""
+        """Return a number; with thoughts on, after a bar and, if `thinking`, that many letters."""
         letter = str(example.prompt)[-2]
         return f"{letter * number if thinking else ''}|{number}" if self.think else str(number)
 
@@ -70,7 +70,7 @@ class Counting(GeneratedTask):
 class Chart(GeneratedTask):
     """Read a chart given in words: the value of a bar, or the sum or difference of two.
 
-    The prompt is "a31 b7 c58:c-a>", the completion "27". A demonstration misreads the last digit now and then.
+    The prompt is "a31 b7 c58:c-a>", the completion "27". A demonstration sometimes misreads the last digit.
     """
 
     levels = tuple(
@@ -84,7 +84,7 @@ class Chart(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """A sign, three digits, the end, and one more."""
+        """The token budget: a sign, three digits, the end, and one more."""
         return 6
 
     @property
@@ -109,7 +109,7 @@ class Chart(GeneratedTask):
         return f"{' '.join(f'{name}{value}' for name, value in values.items())}:{asked}>", {"answer": str(answer)}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Read the chart, the last digit wrongly now and then."""
+        """Read the chart, sometimes with a wrong last digit."""
         right = str(example.columns["answer"])
         return right[:-1] + rng.choice("0123456789") if rng.random() < self.noise else right
 

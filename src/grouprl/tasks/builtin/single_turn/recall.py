@@ -17,25 +17,25 @@ from grouprl.tasks.registry import register_task
 
 @register_task("recall")
 class Recall(GeneratedTask):
-    """Answer questions about made-up people from memory, or say that one does not know: "?".
+    """Answer questions about made-up people from memory, or refuse with "?" if the answer is unknown.
 
-    The prompt is "bako lives>", the completion a thought, a bar and the answer: "bako lives miru|miru".
-    Demonstrations tell the truth of a share of the people, the `known`, make answers up for the others, and refuse
-    now and then: who is warmed up on them knows of some and has to find out of whom. Of the people of held-out prompts
-    are not told.
+    The prompt is "bako lives>", the completion a thought, a bar and the answer: "bako lives miru|miru". Demonstrations
+    tell the truth about a share of the people, the `known`, make up answers about the others, and refuse sometimes: a
+    policy warmed up on them knows some people and has to find out which. The people of held-out prompts never occur in
+    demonstrations.
     """
 
     levels = tuple({"people": count} for count in (12, 20, 40, 80, 160, 300))
 
     people: int = Field(20, ge=12, le=400, description="number of people")
-    corpus: int = Field(0, description="which people are made up")
-    known: float = Field(0.5, ge=0, le=1, description="share of the people of whom demonstrations tell the truth")
+    corpus: int = Field(0, description="seed of the made-up people")
+    known: float = Field(0.5, ge=0, le=1, description="share of the people about whom demonstrations tell the truth")
     refusing: float = Field(0.15, ge=0, le=1, description="share of demonstrations that refuse")
     noise: float = Field(0.1, ge=0, le=1, description="chance that an answer about a known person is made up")
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest fact, the bar, the answer, the end, and one more."""
+        """The token budget: the longest fact, the bar, the answer, the end, and one more."""
         return 22
 
     @property
@@ -45,7 +45,9 @@ class Recall(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """Format and correctness, 3 in all; a refusal has 2, a wrong answer 0 and the truth of its thought."""
+        """The reward for format and correctness, at most 3; a refusal earns 2, a wrong answer 0 and the truth of its
+        thought.
+        """
         return knowledge
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -56,11 +58,11 @@ class Recall(GeneratedTask):
         return f"{person} {relation}>", {"answer": answer, "fact": f"{person} {relation} {answer}"}
 
     def content(self, prompt: str) -> str:
-        """Return the person: of held-out people everything is unknown."""
+        """Return the person, so that nothing about held-out people occurs in training."""
         return prompt.split()[0]
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Tell the truth, refuse, or make an answer up."""
+        """Tell the truth, refuse, or make up an answer."""
         if rng.random() < self.refusing:
             return f"|{REFUSAL}"
         person, relation = str(example.prompt)[:-1].split()

@@ -1,4 +1,4 @@
-"""Completions that are given, reflected on, and given again."""
+"""Completions that are attempted, reflected on, and attempted again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("reflect")
 class Reflect(GeneratedTask):
-    """Follow a chain of operations, say whether that was right, and follow it again.
+    """Follow a chain of operations, judge the result, and follow it again.
 
     The prompt is "7+5*3=", a completion "26|6;y;26|6": running values and the last one, "y" or "n", and both again. A
-    demonstration's first attempt is often wrong; its second one less often, and only where it says "n" another.
+    demonstration's first attempt is often wrong; its second is wrong less often, and differs only after "n".
     """
 
     levels = tuple({"length": length} for length in (1, 2, 3, 4, 6, 8))
@@ -30,7 +30,7 @@ class Reflect(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Two attempts, the reflection, the end, and a few more."""
+        """The token budget: two attempts, the reflection, the end, and a few more."""
         return 2 * self.length + 12
 
     @property
@@ -40,7 +40,7 @@ class Reflect(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """By the rightness of both completions, the form and the length: up to 1.6 for an error that is corrected."""
+        """The reward for the correctness of both attempts, the form and the length: up to 1.6 for a corrected error."""
         return reflection
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -48,7 +48,7 @@ class Reflect(GeneratedTask):
         return self._chain(0).generate(rng)
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Try, reflect, and try again; now and then reflect wrongly, or leave it at the first attempt."""
+        """Try, reflect, and try again; sometimes reflect wrongly, or stop after the first attempt."""
         first = self._chain(self.noise).demonstrate(example, rng)
         right = first == self._chain(0).solve(example)
         if rng.random() < self.blind:

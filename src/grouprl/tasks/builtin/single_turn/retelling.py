@@ -19,10 +19,10 @@ FRUIT = ("figs", "kiwi", "leek", "plum")
 
 @register_task("retell")
 class Retell(GeneratedTask):
-    """Tell facts in a sentence that is near to one of two ways in which it may be said.
+    """Tell facts in a sentence close to one of two reference sentences.
 
-    The prompt is "ann 47 oslo>", a correct completion "ann is 47 and lives in oslo" or "ann of oslo is 47 years old". A
-    demonstration says each word wrongly, twice or not at all with a certain chance.
+    The prompt is "ann 47 oslo>", a correct completion "ann is 47 and lives in oslo" or "ann of oslo is 47 years old".
+    A demonstration says each word wrongly, twice or not at all with a certain chance.
     """
 
     levels = tuple({"facts": facts, "noise": noise} for noise in (0.05, 0.15) for facts in (1, 2, 3))
@@ -32,7 +32,7 @@ class Retell(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest sentence with all its words twice, and the end."""
+        """The token budget: the longest sentence with all its words twice, and the end."""
         return 2 * max(len(text) for text in sentences("eve", "77", "bern", "figs", self.facts)) + 4
 
     @property
@@ -42,7 +42,7 @@ class Retell(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """BLEU against both ways."""
+        """The BLEU score against both references."""
         return bleu
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -52,7 +52,7 @@ class Retell(GeneratedTask):
         return f"{told}>", {"references": list(sentences(name, age, town, food, self.facts))}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Say it in one of the ways, with slips."""
+        """Write one of the references, with slips."""
         said: list[str] = []
         words = str(rng.choice(example.columns["references"])).split()
         for word in words:
@@ -63,7 +63,7 @@ class Retell(GeneratedTask):
         return " ".join(said)
 
     def solve(self, example: Example) -> str:
-        """Say it in the first way."""
+        """Write the first reference."""
         return str(example.columns["references"][0])
 
 

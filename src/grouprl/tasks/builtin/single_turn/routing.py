@@ -1,4 +1,4 @@
-"""Steps of a search, each a prompt of its own."""
+"""Steps of a search, each as a separate prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
 WHERE = {"lives": "text", "in": "text", "eats": "image", "plays": "table"}
-"""The retriever that knows a relation."""
+"""By relation: the retriever that knows it."""
 
 
 @register_task("route")
@@ -28,12 +28,12 @@ class Route(GeneratedTask):
     levels = tuple({"people": count} for count in (20, 40, 80, 160, 300, 400))
 
     people: int = Field(80, ge=10, le=400, description="number of people")
-    corpus: int = Field(0, description="which people are made up")
+    corpus: int = Field(0, description="seed of the made-up people")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
     @property
     def max_new_tokens(self) -> int:
-        """A sub-question, two retrievers, the end of sequence, and a few spare tokens."""
+        """The token budget: a sub-question, two retrievers, the end of sequence, and a few spare tokens."""
         return 26
 
     @property
@@ -47,7 +47,7 @@ class Route(GeneratedTask):
         return route_step
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return a prompt with the first steps of its search, and the next one."""
+        """Return a prompt with the first steps of its search, and the next step."""
         facts = people(self.corpus, self.people)
         person = rng.choice(sorted(facts))
         relation = rng.choice((*RELATIONS, "land"))
@@ -63,7 +63,7 @@ class Route(GeneratedTask):
         return prompt, {"kind": "ret", "gold": [asked], "retriever": WHERE[asked.split()[1]]}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Return the step, now and then with a mistake."""
+        """Return the step, sometimes with a mistake."""
         columns = example.columns
         gold, where = str(columns["gold"][0]), str(columns["retriever"])
         slip = rng.choice(("word", "where", "both", "step")) if rng.random() < self.noise else ""

@@ -1,4 +1,4 @@
-"""Questions that are answered by searching in oneself."""
+"""Questions that the model answers by searching its own memory."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from grouprl.tasks.registry import register_task
 
 @register_task("self_search")
 class SelfSearch(GeneratedTask):
-    """Answer questions about made-up people by asking oneself: both the query and the information are written.
+    """Answer questions about made-up people from one's own memory: the model writes both the queries and the results.
 
-    The prompt is "bako land>", a completion "?bako lives[miru]?miru in[oslo]=oslo". Demonstrations tell the truth
-    mostly; some remember wrongly, say something else than they found, or leave the search out. A held-out prompt is
-    made of facts that others tell.
+    The prompt is "bako land>", a completion "?bako lives[miru]?miru in[oslo]=oslo". Demonstrations mostly tell the
+    truth; some remember wrongly, answer differently than they found, or leave the search out. A held-out prompt
+    combines facts that occur in other prompts.
     """
 
     levels = tuple({"people": count} for count in (30, 40, 60, 90, 140, 200))
 
     people: int = Field(60, ge=30, le=400, description="number of people")
-    corpus: int = Field(0, description="which people are made up")
+    corpus: int = Field(0, description="seed of the made-up people")
     noise: float = Field(0.5, ge=0, le=1, description="chance that a demonstration has a slip")
 
     @property
     def max_new_tokens(self) -> int:
-        """Two searches, the answer, the end, and a few more."""
+        """The token budget: two searches, the answer, the end, and a few more."""
         return 42
 
     @property
@@ -54,7 +54,7 @@ class SelfSearch(GeneratedTask):
         return f"{person} {('lives', 'land')[hops - 1]}>", {"answer": path[-1][1], "path": path}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Search in what one knows, now and then with a slip."""
+        """Search the known facts, sometimes with a slip."""
         path, answer = [list(step) for step in example.columns["path"]], str(example.columns["answer"])
         slip = rng.choice(("fact", "answer", "search", "bracket")) if rng.random() < self.noise else ""
         if slip == "fact":
@@ -67,11 +67,11 @@ class SelfSearch(GeneratedTask):
         return said.replace("]", "", 1) if slip == "bracket" else said
 
     def solve(self, example: Example) -> str:
-        """Search in what one knows."""
+        """Search the known facts."""
         return _spell(example.columns["path"], str(example.columns["answer"]))
 
     def _like(self, word: str) -> list[str]:
-        """Return the towns or the lands, whichever a word is one of."""
+        """Return the towns or the lands, whichever the word belongs to."""
         towns = lands(self.corpus)
         return sorted(towns) if word in towns else sorted(set(towns.values()))
 

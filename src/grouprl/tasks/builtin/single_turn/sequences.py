@@ -1,4 +1,4 @@
-"""Sorting digits, reversing letters, taking numbers apart."""
+"""Tasks on sequences: sorting digits, reversing letters, splitting numbers into sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LETTERS = "abcdefghij"
 class Sorting(GeneratedTask):
     """Write the given digits in ascending order.
 
-    The prompt is "3141592>". A demonstration picks the smallest digit left, or with a certain chance any of them.
+    The prompt is "3141592>". A demonstration picks the smallest remaining digit, or with a certain chance any of them.
     """
 
     levels = tuple({"length": length} for length in (4, 6, 7, 8, 10, 14))
@@ -31,7 +31,7 @@ class Sorting(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The completion, its end, and one more."""
+        """The token budget: the completion, its end, and one more."""
         return self.length + 2
 
     @property
@@ -50,7 +50,7 @@ class Sorting(GeneratedTask):
         return f"{digits}>", {"answer": "".join(sorted(digits))}
 
     def content(self, prompt: str) -> str:
-        """Return the completion, so that no completion is in both splits."""
+        """Return the sorted digits, so that no completion is in both splits."""
         return "".join(sorted(prompt[:-1]))
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
@@ -66,7 +66,7 @@ class Sorting(GeneratedTask):
         return "".join(sorted(str(example.prompt)[:-1]))
 
     def variants(self, example: Example) -> tuple[Example, ...]:
-        """Return the prompt and the one with its digits in the other order."""
+        """Return the prompt, and the prompt with its digits reversed."""
         backwards = f"{str(example.prompt)[-2::-1]}>"
         return example, replace(example, id=f"{example.id}/backwards", prompt=backwards)
 
@@ -75,8 +75,8 @@ class Sorting(GeneratedTask):
 class Reverse(GeneratedTask):
     """Write the given letters backwards.
 
-    The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` prompts
-    are of mixed difficulty; with `hinted` some begin with the first letters of their completion, "cfa>gdbafc>".
+    The prompt is "gdbafc>". In a demonstration each letter is random with a small chance. With `shortest` prompts have
+    different lengths; with `hinted` some begin with the first letters of their completion, "cfa>gdbafc>".
     """
 
     levels = tuple({"length": length} for length in (4, 6, 8, 12, 16, 24))
@@ -89,12 +89,12 @@ class Reverse(GeneratedTask):
     @model_validator(mode="after")
     def _ordered(self) -> Reverse:
         if self.shortest is not None and self.shortest > self.length:
-            raise ValueError(f"shortest is {self.shortest}, but length is {self.length}")
+            raise ValueError(f"shortest is {self.shortest}, but length is only {self.length}. Lower shortest")
         return self
 
     @property
     def max_new_tokens(self) -> int:
-        """The completion, its end, and one more."""
+        """The token budget: the completion, its end, and one more."""
         return self.length + 2
 
     @property
@@ -114,7 +114,7 @@ class Reverse(GeneratedTask):
         return f"{letters}>", {"answer": letters[::-1]}
 
     def content(self, prompt: str) -> str:
-        """Return the prompt as it is without anything before its letters."""
+        """Return the prompt without the hint before its letters."""
         return f"{prompt.split('>')[-2]}>"
 
     def example(self, split: Split, index: int) -> Example:
@@ -128,7 +128,7 @@ class Reverse(GeneratedTask):
         return replace(example, prompt=self.with_hint(example, rng.choice(self.hints(example))))
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Write the letters backwards, some of them wrong, but none that a hint told."""
+        """Write the letters backwards, some of them wrong, except those that a hint gives."""
         *given, _, _ = str(example.prompt).split(">")
         known = len("".join(given))
         right = self.solve(example)
@@ -155,7 +155,7 @@ class Summands(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Two numbers of two digits, a plus, the end, and one more."""
+        """The token budget: two numbers of two digits, a plus, the end, and one more."""
         return 7
 
     @property
@@ -165,7 +165,7 @@ class Summands(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 iff the completion is a sum of two positive numbers that is right."""
+        """1 iff the completion is a correct sum of two positive numbers."""
         return adds_up
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -181,12 +181,12 @@ class Summands(GeneratedTask):
         return f"{first}+{second}"
 
     def solve(self, example: Example) -> str:
-        """Write the most even sum."""
+        """Write the sum of the two most equal numbers."""
         total = int(example.columns["answer"])
         return f"{total // 2}+{total - total // 2}"
 
 
 def adds_up(completion: str, *, answer: int) -> float:
-    """1 iff the completion is "a+b" with positive whole numbers a and b that add up to `answer`."""
+    """Return 1 iff the completion is "a+b" with positive whole numbers a and b that add up to `answer`."""
     found = re.fullmatch(r"([1-9]\d*)\+([1-9]\d*)", completion.strip())
     return float(found is not None and int(found[1]) + int(found[2]) == answer)

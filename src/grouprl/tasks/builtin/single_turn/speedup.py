@@ -1,4 +1,4 @@
-"""Programs that are to be made faster."""
+"""Programs to be made faster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORM = re.compile(r"[0-9.]+\|[id]+")
 
 
 def run(program: str) -> int:
-    """Return what a program makes of 0: "i" adds one, "d" doubles."""
+    """Return the result of a program that begins with 0: "i" adds one, "d" doubles."""
     value = 0
     for step in program:
         value = 2 * value if step == "d" else value + 1
@@ -27,7 +27,7 @@ def run(program: str) -> int:
 
 
 def shortest(number: int) -> str:
-    """Return the shortest program that makes a number above 0 of 0, by its binary digits."""
+    """Return the shortest program that computes a number above 0 from 0, by its binary digits."""
     return "d".join("i" if digit == "1" else "" for digit in f"{number:b}")
 
 
@@ -37,10 +37,10 @@ def shortest(number: int) -> str:
     ("ididi", {"number": 6, "program": "iiiiii", "least": 4}, False),
 )
 def speed_up(completion: str, number: int, program: str, least: int) -> dict[str, float]:
-    """Return Afterburner's reward: does the program make `number`, in how many steps fewer than the one given.
+    """Return Afterburner's reward: whether the program computes `number`, and how many steps it saves.
 
-    The cost of a program is its steps, and a text that is no program fails. The format is a thought, one bar,
-    and a program. `correct` is 1 for a program that passes with as few steps as there can be (`least`).
+    The cost of a program is the number of its steps, and a text that is not a program fails. The format is a thought,
+    one bar, and a program. `correct` is 1 for a program that passes with the fewest possible steps (`least`).
     """
     said = completion.rpartition("|")[2]
     passes = PROGRAM.fullmatch(said) is not None and run(said) == number
@@ -54,7 +54,7 @@ class Speed(GeneratedTask):
     """Make a program faster that counts up to a number from 0 with two steps: "i" adds one, "d" doubles.
 
     The prompt is "6:iiidi>": the number, and a program that is slow or wrong. The best completion is "6.3.1|idid":
-    halves, then the steps. A demonstration gives the program back, counts up, slips, or leaves the thought out.
+    halves, then the steps. A demonstration repeats the program, counts up, slips, or leaves the thought out.
     """
 
     levels = tuple({"largest": largest} for largest in (8, 12, 16, 24, 32, 48))
@@ -66,7 +66,7 @@ class Speed(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """Halves, the bar, counting up, the end, and one more."""
+        """The token budget: halves, the bar, counting up, the end, and one more."""
         return self.largest + 20
 
     @property
@@ -76,7 +76,7 @@ class Speed(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """0.5 of the improvement and 0.2 for the format."""
+        """The reward: 0.5 times the improvement, and 0.2 for the format."""
         return speed_up
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -101,12 +101,12 @@ class Speed(GeneratedTask):
         return f"{_halves(number)}|{shortest(number)}"
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return fastest programs, and no program."""
+        """Return fastest programs, and an empty one."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
 
 
 def _slow(number: int, rng: random.Random) -> str:
-    """Return a program that doubles once, somewhere, or never, and else counts up."""
+    """Return a program that doubles at most once and otherwise counts up."""
     half = rng.randint(0, number // 2)
     return "i" * half + ("d" if half else "") + "i" * (number - 2 * half)
 

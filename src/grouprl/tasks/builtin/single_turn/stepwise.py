@@ -16,7 +16,7 @@ from grouprl.tasks.registry import register_task
 
 @register_task("steps")
 class StepsTask(GeneratedTask):
-    """Add numbers in numbered steps: say the sum again, write the running totals, then the answer.
+    """Add numbers in numbered steps: repeat the sum, write the running totals, then the answer.
 
     The prompt is "7+5+8>", a completion four lines: "?7+5+8", "1:12", "2:20", "=20". Key steps are the running totals.
     """
@@ -32,7 +32,7 @@ class StepsTask(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The sum once more, a line for each total, the answer, the end, and one more."""
+        """The token budget: the sum again, a line for each total, the answer, the end, and one more."""
         digits = len(str(self.largest))
         return 1 + self.terms * (digits + 1) + (self.terms - 1) * (3 + digits + 1) + digits + 4
 
@@ -43,7 +43,7 @@ class StepsTask(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """Accuracy, key steps and their order, each up to 1."""
+        """The reward for accuracy, key steps and their order, each up to 1."""
         return line_step_rewards
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -65,7 +65,7 @@ class StepsTask(GeneratedTask):
         return "\n".join(lines)
 
     def solve(self, example: Example) -> str:
-        """Return all lines, right."""
+        """Return all lines without a mistake."""
         return "\n".join(_lines(example, example.columns["key_steps"]))
 
 

@@ -1,4 +1,4 @@
-"""JSON to be written: an object by a schema, and a call of a tool."""
+"""JSON to be written: an object by a schema, and a tool call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Schema(GeneratedTask):
     """Put facts into a JSON object that has exactly the requested fields.
 
     The prompt is "a17 wbo r53;w,a>", the completion 'wboa17|{"w":"bo","a":17}': the requested fields, then the object.
-    A demonstration leaves a field out, mistakes a value or forgets a bracket now and then.
+    A demonstration sometimes leaves a field out, mistakes a value or forgets a bracket.
     """
 
     levels = tuple(
@@ -36,7 +36,7 @@ class Schema(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """All fields with names, the brackets, the end, and a few more."""
+        """The token budget: all fields with names, the brackets, the end, and a few more."""
         return 12 * self.fields + 6
 
     @property
@@ -46,7 +46,7 @@ class Schema(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 for the right object; parts of it for what is partly right."""
+        """The reward: 1 for the right object, and less for a partly right one."""
         return json_after_thought
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -59,7 +59,7 @@ class Schema(GeneratedTask):
         return f"{told};{','.join(asked)}>", {"answer": answer}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Write the object, now and then with a slip."""
+        """Write the object, sometimes with a slip."""
         right = self.solve(example)
         if rng.random() >= self.noise:
             return right
@@ -84,8 +84,8 @@ class ToolCall(GeneratedTask):
     """Call the requested tool, with its parameters, in the tags that a program reads.
 
     The prompt is "mail 3 to 41>", the completion a <tool_call> block with
-    '{"name":"mail","parameters":{"a":3,"b":41}}'. A demonstration has a slip now and then: another tool, another
-    value, a parameter left out, no closing tag.
+    '{"name":"mail","parameters":{"a":3,"b":41}}'. A demonstration sometimes has a slip: another tool, another value, a
+    parameter left out, no closing tag.
     """
 
     levels = tuple(
@@ -99,7 +99,7 @@ class ToolCall(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The tags, the longest call, the end, and a few more."""
+        """The token budget: the tags, the longest call, the end, and a few more."""
         return 60 + (6 + self.digits) * self.parameters
 
     @property
@@ -109,7 +109,7 @@ class ToolCall(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """Format and graded calls, 4 in all."""
+        """The reward for the format and the calls, at most 4."""
         return tool_calls
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -121,7 +121,7 @@ class ToolCall(GeneratedTask):
         }
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Call the tool, now and then with a slip."""
+        """Call the tool, sometimes with a slip."""
         right = json.loads(str(example.columns["answer"]))
         tool, values = right["name"], dict(right["parameters"])
         slip = rng.choice(["tool", "value", "parameter", "tag"]) if rng.random() < self.noise else ""

@@ -1,4 +1,4 @@
-"""A picture of thinking: dots before the completion, which make it better and cost tokens."""
+"""A model of thinking: dots before the completion, which improve it and cost tokens."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from grouprl.tasks.registry import register_task
 
 @register_task("ponder")
 class Ponder(GeneratedTask):
-    """Think in dots, then write the given letters backwards; a demonstration is the better the longer it thought.
+    """Think in dots, then write the given letters backwards; the longer a demonstration thinks, the better it is.
 
-    The prompt is "gdbafc>", a completion "....|cfabdg": what follows the bar counts. Some prompts begin with a budget,
-    the dots that may be written: "..>gdbafc>".
+    The prompt is "gdbafc>", a completion "....|cfabdg": the text after the bar counts. Some prompts begin with a
+    budget, the dots that may be written: "..>gdbafc>".
     """
 
     levels = tuple({"length": length} for length in (3, 4, 5, 6, 8, 12))
@@ -32,7 +32,7 @@ class Ponder(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The dots, the bar, the completion, its end, and one more."""
+        """The token budget: the dots, the bar, the completion, its end, and one more."""
         return self.dots + self.length + 3
 
     @property
@@ -42,7 +42,7 @@ class Ponder(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 iff what follows the bar is the letters backwards."""
+        """1 iff the text after the bar is the letters backwards."""
         return after_thought
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -51,7 +51,7 @@ class Ponder(GeneratedTask):
         return f"{letters}>", {"answer": letters[::-1]}
 
     def content(self, prompt: str) -> str:
-        """Return the prompt as it is without anything before its letters."""
+        """Return the prompt without the budget before its letters."""
         return f"{prompt.split('>')[-2]}>"
 
     def example(self, split: Split, index: int) -> Example:
@@ -63,11 +63,11 @@ class Ponder(GeneratedTask):
         return replace(example, prompt=self._within(example, rng.randint(0, self.dots)))
 
     def with_budget(self, example: Example, tokens: int) -> str:
-        """Return the prompt with as many dots as leave room for bar, letters and end within so many tokens."""
+        """Return the prompt with as many dots as leave room for the bar, the letters and the end within `tokens`."""
         return self._within(example, min(max(tokens - self.length - 2, 0), self.dots))
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Write the dots of the budget, or any number, and the letters, of which fewer are wrong the more dots."""
+        """Write the dots of the budget, or any number, and the letters; the more dots, the fewer letters are wrong."""
         budget = self._budget(example)
         dots = rng.randint(0, self.dots) if budget is None else budget
         noise = self.noise * (1 - dots / self.dots)
@@ -76,17 +76,17 @@ class Ponder(GeneratedTask):
         return f"{'.' * dots}|{letters}"
 
     def solve(self, example: Example) -> str:
-        """Write as many dots as there may be, and the letters backwards."""
+        """Write as many dots as are allowed, and the letters backwards."""
         budget = self._budget(example)
         return "." * (self.dots if budget is None else budget) + f"|{example.columns['answer']}"
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """By how many dots there are."""
+        """The forms of answering, by the number of dots."""
         return ("direct", "short", "long")
 
     def form_of(self, example: Example, text: str) -> str | None:
-        """`direct` without dots, `short` with up to half of them, else `long`; None without a bar."""
+        """Return `direct` without dots, `short` with up to half of them, otherwise `long`; None without a bar."""
         thought, bar, _ = text.strip().partition("|")
         if not bar:
             return None
@@ -97,12 +97,12 @@ class Ponder(GeneratedTask):
         return f"{'.' * dots}>{letters}>"
 
     def _budget(self, example: Example) -> int | None:
-        """Return how many dots the prompt allows; None where it says nothing."""
+        """Return the number of dots that the prompt allows; None if it sets no budget."""
         before = str(example.prompt).split(">")[:-2]
         return len(before[-1]) if before and not before[-1].strip(".") else None
 
 
 def after_thought(completion: str, *, answer: str) -> float:
-    """1 iff what follows the last bar of the completion is `answer`."""
+    """Return 1 iff the text after the last bar of the completion is `answer`."""
     _, bar, said = completion.strip().rpartition("|")
     return float(bool(bar) and said == answer)

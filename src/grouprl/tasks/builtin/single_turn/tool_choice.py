@@ -1,4 +1,4 @@
-"""Tools to be chosen for a reasoner that then answers with what they say."""
+"""Tools to be chosen for a reasoner that then answers with their outputs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
 KINDS = ("chart", "map", "text", "count", "face", "shape")
-"""Kinds of prompts; tool i is the one that helps with kind i."""
+"""Kinds of prompts; tool i helps with kind i."""
 
 
 def reasons(kind: int, number: int, tools: str) -> bool:
-    """Return whether a frozen reasoner gets a prompt right with the outputs of tools, digits in any order.
+    """Return whether a frozen reasoner solves a prompt with the outputs of tools, digits in any order.
 
-    It does with the tool of the prompt's kind, unless that of the next kind misleads it; without either it does for
-    two prompts in five, which ones is fixed.
+    It does with the tool of the prompt's kind, unless the tool of the next kind misleads it; without either it solves
+    a fixed two prompts in five.
     """
     misleading = str((kind + 1) % len(KINDS))
     return misleading not in tools and (str(kind) in tools or content_number(f"{kind}/{number}") % 5 < 2)
@@ -35,9 +35,10 @@ def reasons(kind: int, number: int, tools: str) -> bool:
     ("", {"kind": 1, "number": 2, "most": 2}, False),
 )
 def tool_gain(completion: str, kind: int, number: int, most: int) -> dict[str, float]:
-    """Return VisTA's reward of tools chosen for a reasoner (`helped`); what cannot be read is worth what harm is.
+    """Return VisTA's reward of tools chosen for a reasoner (`helped`); an unreadable choice earns as little as a
+    harmful one.
 
-    A choice is up to `most` different digits, or "-" for none. `correct` is whether the reasoner is right with it.
+    A choice is up to `most` different digits, or "-" for none. `correct` tells whether the reasoner is right with it.
     """
     tools = "" if completion == "-" else completion
     known = set(tools) <= set(map(str, range(len(KINDS)))) and len(set(tools)) == len(tools) <= most
@@ -49,10 +50,10 @@ def tool_gain(completion: str, kind: int, number: int, most: int) -> dict[str, f
 
 @register_task("choose")
 class Choose(GeneratedTask):
-    """Choose the tools whose outputs help a frozen reasoner with a question; what they are good for is not told.
+    """Choose the tools whose outputs help a frozen reasoner with a question; the uses of the tools are not revealed.
 
     The prompt is "map 37>", a completion "1", "13" or "-" for none. One tool helps with a kind of prompt, another
-    misleads. Demonstrations choose anything.
+    misleads. Demonstrations choose randomly.
     """
 
     levels = tuple({"kinds": kinds, "most": most} for most in (1, 2) for kinds in (2, 4, 6))
@@ -62,7 +63,7 @@ class Choose(GeneratedTask):
 
     @property
     def max_new_tokens(self) -> int:
-        """The tools, the end, and one more."""
+        """The token budget: the tools, the end, and one more."""
         return self.most + 2
 
     @property
@@ -72,7 +73,7 @@ class Choose(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """1 for making the reasoner right, -1 for misleading it, 0.2 where it is right anyhow."""
+        """The reward: 1 for making the reasoner right, -1 for misleading it, 0.2 if it is right without help."""
         return tool_gain
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -81,7 +82,7 @@ class Choose(GeneratedTask):
         return f"{KINDS[kind]} {number}>", {"kind": kind, "number": number, "most": self.most}
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
-        """Choose anything."""
+        """Choose randomly."""
         return "".join(rng.sample("012345", rng.randint(0, self.most))) or "-"
 
     def solve(self, example: Example) -> str:
@@ -89,5 +90,5 @@ class Choose(GeneratedTask):
         return str(example.columns["kind"])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return the tools that help, and silence."""
+        """Return the tools that help, and an empty completion."""
         return tuple(each for each in super().reward_examples() if each.correct or not each.completion)
