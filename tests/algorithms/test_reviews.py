@@ -694,6 +694,6 @@ def test_the_plan_tells_of_reviews() -> None:
     assert any("reviews each episode" in stage.words for stage in found.stages)
     single = plan(parse_config(run_config(task="addition", method="retroformer"))).refusals
     assert any("continues episodes between turns" in reason for reason in single)
-    assert "unknown form of reviews .jsn'" in ReflectRetry(form="jsn").refuse(RunFacts(environment=True))[0]
+    assert "unknown form of reviews 'jsn'" in ReflectRetry(form="jsn").refuse(RunFacts(environment=True))[0]
     for part in (ReflectRetry(), CutAndRegenerate(), Retrospect()):
         assert "2 agents" in part.refuse(RunFacts(environment=True, agents=2))[0]

@@ -266,7 +266,7 @@ def test_no_room_is_said_before_the_run_and_while_others_use_it(nodes, tmp_path)
 def test_no_ray_and_wrong_addresses_are_refused_in_words(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (why,) = plan(parse_config(run_config(tmp_path, {"ray": "127.0.0.1:1"}))).refusals
-    assert "nobody answers there" in why
+    assert "nothing answers there" in why
     assert "ray start --head" in why
     with pytest.raises(InputError, match=r"cluster\.ray"):
         launch(tmp_path / "run", run_config(tmp_path, {"ray": "127.0.0.1:1"}))

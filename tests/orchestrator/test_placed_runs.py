@@ -238,4 +238,4 @@ def test_without_ray_the_remedy_is_told(tmp_path, monkeypatch):
 def test_an_address_where_nobody_answers_is_refused_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("grouprl.orchestrator.on_ray.cluster_info.util.find_spec", lambda name: object())
     found = planned(tmp_path, {"ray": "127.0.0.1:1"})
-    assert any("nobody answers there" in said and "ray start --head" in said for said in found.refusals)
+    assert any("nothing answers there" in said and "ray start --head" in said for said in found.refusals)

@@ -84,7 +84,7 @@ def test_a_reward_model_conforms_and_is_no_policy(positions: int) -> None:
     model = RewardModel(positions)
     check_trainable(model, pairs().inputs)  # type: ignore[arg-type]
     assert not isinstance(model, Policy)
-    with pytest.raises(AssertionError, match="lacks something of Policy"):
+    with pytest.raises(AssertionError, match="lacks a member of Policy"):
         check_policy(model, pairs().inputs)  # type: ignore[arg-type]
 
 

@@ -42,7 +42,9 @@ class TextContext(Protocol):
         """Return the text of each row of token ids."""
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Sample one completion or turn behind each of these token ids, one seed each; nothing is played or scored."""
+        """Sample one completion or turn after each of these rows of token ids, one seed each; nothing is played or
+        scored.
+        """
 
     def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample a completion to each of `requests` outside the environment, unscored: reward 0, no upper limit of
@@ -173,7 +175,7 @@ class DataPart(Part):
         return 0
 
     def letters(self) -> str:
-        """Return the characters beside the task's that the policy reads and writes because of this part."""
+        """Return the characters besides the task's that the policy reads and writes because of this part."""
         return ""
 
     def lessons(self, one: Shown, other: Shown, policy: TokenPolicy) -> list[Lesson]:

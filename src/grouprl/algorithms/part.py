@@ -130,7 +130,7 @@ class Part:
     """Whether the part works on the models of single agents, so that agents cannot share one."""
 
     says: ClassVar[str] = ""
-    """What the part does, in one plain sentence; settings stand in braces: "at most {rounds} rounds"."""
+    """What the part does, in one plain sentence; settings are in braces: "at most {rounds} rounds"."""
     equation: ClassVar[str] = ""
     """The part's formula in plain symbols, settings in braces; '' if the words say everything."""
     reads: ClassVar[tuple[str, ...]] = ()
@@ -170,7 +170,7 @@ class Part:
         return tuple(self._filled(name) for name in self.asks)
 
     def code(self) -> str:
-        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' where it has none.
+        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' if it has none.
 
         The lines read and assign the variables that `grouprl.methods.as_function` names.
         """

@@ -251,10 +251,10 @@ def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args
 
 
 def losses_of(part: Part, batch: Batch, act: Callable[..., object], input_bt: Tensor, *args: object) -> Losses:
-    """Return `act(*args)`, which must be losses and metrics, each of the shape of its level.
+    """Return `act(*args)`, checked to be losses and metrics, each of the shape of its level.
 
-    Of a part of the user's they must be finite at the tokens in the loss where the log-probs are, and every metric must
-    be known to the glossary.
+    The losses of a user's part must be finite at the tokens in the loss where the log-probs are, and the glossary must
+    know every metric.
     """
     made = call(part, act, input_bt, *args)
     if not isinstance(made, Losses):

@@ -95,7 +95,7 @@ def on_tokens(value_bs: Tensor, batch: Batch, reader: str) -> Tensor:
 
 
 def turn_means(value_bt: Tensor, active_bt: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
-    """Return [B,S] mean over the tokens of each turn that are `active_bt`; 0 where it has none."""
+    """Return [B,S] mean over the tokens of each turn that are `active_bt`; 0 if it has none."""
     turn_bt = torch.where(active_bt, batch.need("turn_bt", reader), 0).clamp(min=0)
     zero_bs = torch.zeros(there_bs.shape, dtype=value_bt.dtype, device=value_bt.device)
     size_bs = zero_bs.scatter_add(1, turn_bt, active_bt.to(value_bt.dtype))

@@ -65,10 +65,10 @@ class RuleFinding:
 
 
 def check_method(entry: Entry) -> list[RuleFinding]:
-    """Hold a method at its defaults against every rule, on small known batches; nothing is trained.
+    """Check a method at its defaults against every rule, on small known batches, without training.
 
-    Where the method cannot be composed that is the only finding; where it cannot compute, what depends on its numbers
-    is left out.
+    If the method cannot be composed, that is the only finding; if it cannot compute, rules about its numbers are left
+    out.
     """
     composed, method = _tried("it can be composed", entry.build)
     if method is None:

@@ -90,7 +90,7 @@ def other_claims(name: str) -> list[Claim]:
 
 
 def describe(entry: Entry) -> JsonObject:
-    """Return everything the catalogue knows of an entry, as plain data."""
+    """Return the catalogue's data on an entry as plain data."""
     card, method = entry.card, entry.build()
     return {
         "name": entry.name,

@@ -21,7 +21,7 @@ class Evidence:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the doubt should come before everything else about the method."""
+        """Whether the runs give reason for doubt, which a reader should learn first."""
         return self.verdict in ("mixed", "not shown")
 
 

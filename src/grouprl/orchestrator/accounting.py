@@ -1,5 +1,4 @@
-"""An account of every prompt and completion of a step: trained on, stored or sent elsewhere, or dropped, and for which
-reason.
+"""An account of every prompt and completion of a step: trained on, stored, sent elsewhere, or dropped for a reason.
 
 Two balances hold: prompts sampled = trained on + elsewhere + lost, and completions sampled + completions from a store
 = used + elsewhere + lost. "Elsewhere" is a store that later steps train on, or another trainer.
@@ -25,8 +24,8 @@ Fates = NDArray[np.str_]
 NO_ROWS: Fates = np.zeros(0, dtype="<U14")
 
 Round = tuple[ScoredSamples, ScoredSamples | None, Fates]
-"""The rows of one round; the rows that augment parts removed, which are not trained on; and the reason for each of
-these.
+"""The rows of one round; the rows that augment parts removed, which are not trained on; the reason for each
+of these.
 """
 
 Key = tuple[int, int, int]
@@ -111,9 +110,7 @@ class SampledCounts:
 
 
 def dropped(samples: ScoredSamples, *, asynchronous: bool = False) -> Fates:
-    """Return [B] reasons why rows are dropped after scoring and augment parts; `asynchronous`: they were sampled
-    ahead.
-    """
+    """Return [B] the reasons why rows are dropped; `asynchronous`: they were sampled ahead."""
     status_b = samples.scores.status_b
     failed_b, gone_b = np.isin(status_b, FAILED), ~samples.valid_b
     fate_b = np.where(gone_b, "late" if asynchronous else "augment", "").astype("<U14")
@@ -233,9 +230,7 @@ def _where(what: str, fates: Mapping[str, int]) -> dict[str, int]:
 
 
 def _prompts(requested: Iterable[int], rows: Sequence[Key], why: Sequence[str]) -> dict[str, int]:
-    """Return the account of the prompts, including those of stored rows; a prompt is lost for the reason of its last
-    lost completion.
-    """
+    """Return the account of the prompts, including those of stored rows; the last lost completion gives the reason."""
     order = [*REASONS, *ELSEWHERE, ""]
     last: dict[int, int] = {}
     for (ordinal, *_), reason in zip(rows, why, strict=True):

@@ -142,5 +142,5 @@ def spans(
 
 
 def _at(ids: Sequence[int], place: int, signs: Sequence[tuple[int, ...]]) -> int:
-    """Return the number of tokens of the longest sign at `place`; 0 where there is none."""
+    """Return the number of tokens of the longest sign at `place`; 0 if there is none."""
     return max((len(sign) for sign in signs if tuple(ids[place : place + len(sign)]) == sign), default=0)

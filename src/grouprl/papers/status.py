@@ -23,7 +23,7 @@ STATUSES = {
 }
 """Kinds of coverage of a paper."""
 ROOMS = ("papers", "methods", "algorithms", "recipes", "config", "plan")
-"""Folders with the sources of each kind of coverage."""
+"""Folders whose sources decide what covers a paper."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def check_inputs(inputs: PolicyInputs) -> None:
     Raises:
         AssertionError: with the rule that does not hold.
     """
-    hold(isinstance(inputs, PolicyInputs), f"{type(inputs).__name__} lacks something of PolicyInputs")
+    hold(isinstance(inputs, PolicyInputs), f"{type(inputs).__name__} lacks a member of PolicyInputs")
     rows, present_bt = len(inputs), inputs.present_bt()
     hold(tuple(present_bt.shape) == (rows, inputs.width), "present_bt() is [B, width]")
     hold(present_bt.dtype == torch.bool and present_bt.device.type == "cpu", "present_bt() is bool, on the CPU")
@@ -33,12 +33,12 @@ def check_inputs(inputs: PolicyInputs) -> None:
     hold(inputs.width == max(length_b.tolist(), default=0), "width is the longest row's")
     for index in ([rows - 1], list(range(rows))[::-1], [0, 0]):
         part = inputs.rows(index)
-        hold(len(part) == len(index), "rows(index) has one row for each of index")
+        hold(len(part) == len(index), "rows(index) has one row for each number in index")
         hold(part.width == int(length_b[index].max()), "rows(index) is cut to its own longest row")
         hold(torch.equal(part.present_bt().sum(1), length_b[index]), "rows(index) keeps its order and lengths")
     prints = inputs.fingerprints()
     hold(len(prints) == rows and all(isinstance(x, bytes) for x in prints), "fingerprints() has bytes for each row")
-    hold(inputs.rows([rows - 1, 0]).fingerprints() == [prints[-1], prints[0]], "a fingerprint is its row's alone")
+    hold(inputs.rows([rows - 1, 0]).fingerprints() == [prints[-1], prints[0]], "a fingerprint depends on its row alone")
     both = inputs.rows([0]).joined([inputs])
     hold(both.fingerprints() == [prints[0], *prints], "joined() keeps the rows' fingerprints")
     hold(len(both) == rows + 1 and both.width == inputs.width, "joined() concatenates rows")
@@ -59,7 +59,7 @@ def check_trainable(model: Trainable, inputs: PolicyInputs, names: Sequence[str]
     Raises:
         AssertionError: with the rule that does not hold.
     """
-    hold(isinstance(model, Trainable), f"{type(model).__name__} lacks something of Trainable")
+    hold(isinstance(model, Trainable), f"{type(model).__name__} lacks a member of Trainable")
     check_inputs(inputs)
     tested = tuple(names) or tuple(name for name in model.outputs if not name.endswith("@"))
     hold(bool(tested), "outputs names at least one output")
@@ -85,7 +85,7 @@ def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) 
     Raises:
         AssertionError: with the rule that does not hold.
     """
-    hold(isinstance(policy, Policy), f"{type(policy).__name__} lacks something of Policy")
+    hold(isinstance(policy, Policy), f"{type(policy).__name__} lacks a member of Policy")
     names = (LOG_PROB, ENTROPY, *((VALUE,) if values else ()))
     hold(all(has_output(policy.outputs, name) for name in names), f"outputs has {', '.join(names)}")
     check_trainable(policy, inputs, names)
@@ -158,11 +158,14 @@ def _check_backward(model: Trainable, inputs: PolicyInputs, names: Sequence[str]
     hold(not bool(_gradients(model, [(inputs, none)]).any()), "cotangents of 0 add nothing")
     absent_bt = ~inputs.present_bt().to(model.device)
     beyond = {name: torch.where(absent_bt, 1e6, 0.0).to(x) for name, x in given.items() if x.dim() == 2}
-    hold(not bool(_gradients(model, [(inputs, beyond)]).any()), "what lies beyond a row is ignored")
+    hold(not bool(_gradients(model, [(inputs, beyond)]).any()), "cotangents beyond the end of a row are ignored")
     wrong = torch.zeros(len(inputs), inputs.width + 1, dtype=model.score_dtype, device=model.device)
     for name in out:
         refuses(partial(model.backward, inputs, {name: wrong}), "a cotangent of another shape is refused")
-    refuses(lambda: model.backward(inputs, {"no_such_output": wrong}), "a cotangent of what does not exist is refused")
+    refuses(
+        lambda: model.backward(inputs, {"no_such_output": wrong}),
+        "a cotangent of an output that does not exist is refused",
+    )
 
 
 def _check_state(model: Trainable, inputs: PolicyInputs, names: Sequence[str]) -> None:

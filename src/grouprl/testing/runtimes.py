@@ -21,7 +21,7 @@ def check_runtime(make: Callable[[], Runtime]) -> None:
         AssertionError: with the rule that does not hold.
     """
     runtime = make()
-    hold(isinstance(runtime, Runtime), f"{type(runtime).__name__} lacks something of Runtime")
+    hold(isinstance(runtime, Runtime), f"{type(runtime).__name__} lacks a member of Runtime")
     refuses(lambda: runtime.run("true"), "a runtime that is not started is refused")
     runtime.start(folder_of({"given/a.txt": "one\n", "b.sh": FolderEntry(mode=0o755, content=b"echo hi")}))
     try:
@@ -43,13 +43,16 @@ def _check_commands(runtime: Runtime) -> None:
     _said(runtime.run(["printf", "%s|", "a b", "$HOME", "*"]), "a b|$HOME|*|", "no shell reads the words")
     _said(runtime.run("./b.sh"), "hi\n", "files keep their permissions")
     _said(runtime.run("cat", stdin="in\nput"), "in\nput", "a command reads its input")
-    _said(runtime.run("cat"), "", "the input ends")
+    _said(runtime.run("cat"), "", "a command's input ends")
     _said(runtime.run("mkdir sub; cd sub; echo x > made; X=1"), "", "a command may change folders")
     _said(runtime.run('cat sub/made; echo "[$X]"'), "x\n[]\n", "each begins in the working folder, and sees files")
     failed = runtime.run("echo out; echo err >&2; exit 3")
     hold((failed.exit_code, failed.stdout, failed.stderr) == (3, "out\n", "err\n"), f"exit status, streams: {failed}")
-    hold(runtime.run("no-such-command-here").exit_code == 127, "a command that is not there has the exit status 127")
-    hold(runtime.run(["no-such-command-here"]).exit_code == 127, "the same without a shell")
+    hold(runtime.run("no-such-command-here").exit_code == 127, "a missing command has the exit status 127")
+    hold(
+        runtime.run(["no-such-command-here"]).exit_code == 127,
+        "a missing program has the exit status 127 without a shell, too",
+    )
     killed = runtime.run("kill -9 $$")
     hold(not killed.ok, f"a command that ends by a signal is not ok: {killed}")
     refuses(lambda: runtime.run(""), "an empty command is refused")
@@ -69,7 +72,7 @@ def _check_files(runtime: Runtime) -> None:
     for path in OUTSIDE:
         refuses(lambda path=path: runtime.write(path, "x"), f"writing to {path!r} is refused")  # type: ignore[misc]
         refuses(lambda path=path: runtime.read(path), f"reading {path!r} is refused")  # type: ignore[misc]
-    refuses(lambda: runtime.read("not there"), "reading a file that is not there is refused")
+    refuses(lambda: runtime.read("not there"), "reading a missing file is refused")
     refuses(lambda: runtime.read("deep"), "reading a folder is refused")
     refuses(lambda: runtime.write("deep", "x"), "writing to a folder is refused")
 
@@ -78,24 +81,24 @@ def _check_limits(runtime: Runtime) -> None:
     began = time.monotonic()
     late = runtime.run("echo begun; echo kept > kept; sleep 300", seconds=1)
     hold(late.stopped == "timeout" and late.exit_code is None, f"a command that takes too long is stopped: {late}")
-    hold(time.monotonic() - began < PROMPT, "it is stopped soon")
-    _said(runtime.run("cat kept"), "kept\n", "what it wrote stays")
+    hold(time.monotonic() - began < PROMPT, "it is stopped within seconds of its limit")
+    _said(runtime.run("cat kept"), "kept\n", "the files that it wrote stay")
     loud = runtime.run("while :; do echo 0123456789012345678901234567890123456789; done", seconds=60, output_kb=16)
     hold(loud.stopped == "output", f"a command that prints too much is stopped: {loud.stopped!r}")
-    hold(len(loud.stdout) <= 16 << 10, "no more than that is returned")
+    hold(len(loud.stdout) <= 16 << 10, "no more output than the limit is returned")
 
 
 def _check_snapshots(runtime: Runtime) -> None:
     runtime.run("ln -s given/a.txt link; mkdir -p hollow; chmod 640 run.sh")
     before: Folder = runtime.snapshot()
-    hold(before["link"].kind == "link" and before["link"].content == b"given/a.txt", "links are links")
-    hold(before["hollow"].kind == "folder", "empty folders are there")
-    hold(before["run.sh"].mode == 0o640, "permissions are there")
+    hold(before["link"].kind == "link" and before["link"].content == b"given/a.txt", "a snapshot keeps links")
+    hold(before["hollow"].kind == "folder", "a snapshot keeps empty folders")
+    hold(before["run.sh"].mode == 0o640, "a snapshot keeps permissions")
     runtime.run("rm -r given link hollow; echo other > run.sh; echo new > new")
     hold(_without_times(runtime.snapshot()) != _without_times(before), "a snapshot shows what has changed")
     runtime.restore(before)
-    hold(_without_times(runtime.snapshot()) == _without_times(before), "restored, the folder is what it was")
-    _said(runtime.run("cat link; ls new 2>/dev/null"), "one\n", "and commands see it so")
+    hold(_without_times(runtime.snapshot()) == _without_times(before), "a restored folder is as it was")
+    _said(runtime.run("cat link; ls new 2>/dev/null"), "one\n", "commands see the restored folder")
 
 
 def _without_times(folder: Folder) -> dict[str, tuple[str, int, bytes]]:

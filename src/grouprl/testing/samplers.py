@@ -39,11 +39,15 @@ def check_sampler(
         InputError: requests that cannot test the rules.
     """
     _check_requests(requests)
-    _rule(isinstance(sampler, Sampler), "it has `exact`, `sample` and `session`", f"{type(sampler).__name__} lacks one")
+    _rule(
+        isinstance(sampler, Sampler),
+        "a sampler has `exact`, `sample` and `session`",
+        f"{type(sampler).__name__} lacks one",
+    )
     _rule(isinstance(sampler.exact, bool), "`exact` is True or False", repr(sampler.exact))
     whole = sampler.sample(requests)
     check_samples(whole, requests)
-    _rule(whole.exact == sampler.exact, "it says of its samples what it says of itself", f"exact={whole.exact}")
+    _rule(whole.exact == sampler.exact, "samples have the `exact` of their sampler", f"exact={whole.exact}")
     _check_independence(sampler, requests, whole)
     _check_seeds(sampler, requests, whole)
     with sampler.session() as session:
@@ -94,7 +98,11 @@ def check_sync(sync: WeightSync, policy: Policy, *, sample: Callable[[], Samples
     `sample` samples after a version is published: its actions must carry it. Raises AssertionError with the rule that
     does not hold.
     """
-    _rule(isinstance(sync, WeightSync), "it has `version` and `publish`", f"{type(sync).__name__} lacks one")
+    _rule(
+        isinstance(sync, WeightSync),
+        "an exchange of weights has `version` and `publish`",
+        f"{type(sync).__name__} lacks one",
+    )
     first = sync.version
     _rule(isinstance(first, int) and first >= NO_VERSION, f"a version is a number from {NO_VERSION} on", repr(first))
     for version in (first + 1, first + 1, first + 2):  # the same number again replaces it
@@ -120,7 +128,11 @@ def check_source(
     `groups` returns the numbers of the prompts of a round, each once. Nothing is trained between the steps, and the
     source gets no results of steps. Raises AssertionError with the rule that does not hold.
     """
-    _rule(isinstance(source, SampleSource), "it has the names of the protocol", f"{type(source).__name__} lacks one")
+    _rule(
+        isinstance(source, SampleSource),
+        "a source has the members of the protocol",
+        f"{type(source).__name__} lacks one",
+    )
     _rule(isinstance(source.asynchronous, bool), "`asynchronous` is True or False", repr(source.asynchronous))
     seen: list[int] = []
     try:
@@ -134,7 +146,7 @@ def check_source(
             _rule(all(isinstance(x, float) for x in metrics.values()), "metrics are numbers", repr(metrics))
             _rule(source.state() == source.state(), "reading the state changes nothing", "it does")
         _rule(len(seen) == len(set(seen)), "no prompt is returned twice", f"{len(seen) - len(set(seen))} are")
-        _rule(bool(seen), "there are prompts", "no round had any")
+        _rule(bool(seen), "a source has prompts", "no round had any")
     finally:
         source.close()
         source.close()
@@ -183,7 +195,11 @@ def _check_pieces(
     """Check that a sample taken in pieces is the sample taken at once."""
     long = [i for i, actions in enumerate(whole.actions) if len(actions) > 1]
     if not long:
-        raise InputError("every sample has one action", "samples in pieces need several", "Give other requests")
+        raise InputError(
+            "every sample has one action",
+            "samples in pieces need several",
+            "Use requests whose samples have several actions",
+        )
     cuts = [len(whole.actions[i]) // 2 for i in long]
     begun = sample([replace(requests[i], budget=cut) for i, cut in zip(long, cuts, strict=True)])
     rest = sample(

@@ -32,7 +32,7 @@ _CENTERED = {
     "leave_one_out": "reward_b - (n_b * mean_b - reward_b) / (n_b - 1).clamp(min=1)",
     "none": "reward_b",
 }
-"""What is left of a reward when the center of its group is taken away, in plain torch."""
+"""Reward minus the center of its group, in plain torch, for each kind of center."""
 
 
 @part("advantage")

@@ -1,4 +1,4 @@
-"""Credit for single turns of a completion beside its outcome."""
+"""Credit for single turns of a completion, in addition to its outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grouprl.core.levels import Scale
 from grouprl.core.numbers import NonNegative
 
 Key = Literal["state", "turn"]
-"""What turns are compared with: those from the same state, or those of the same number."""
+"""Turns that are compared: those from the same state, or those of the same number."""
 Discount = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -130,8 +130,8 @@ class NormalisedTurns(Advantage):
     """IGPO: rewards of turns are first made comparable in the group, then accumulated (arXiv:2510.14967).
 
     z is the reward of a turn relative to all turns of the group: `together` all of them, or apart the rewards of turns
-    before the last and those of last turns. A_k = Σ_{l≥k} γ^{l-k} z_l. What an episode earns besides the rewards of its
-    turns is earned in its last turn.
+    before the last and those of last turns. A_k = Σ_{l≥k} γ^{l-k} z_l. The rest of an episode's reward is added to its
+    last turn.
     """
 
     together: bool = False

@@ -29,7 +29,7 @@ class Whiten(AdvantageTransform):
 
     `count="token"`: every token is one observation, long completions weigh more (PPO, REINFORCE++); `count="sequence"`:
     every completion weighs the same. `shift=False` keeps the mean. `variance` divides by n-1 (sample, verl) or n
-    (population, OpenRLHF). `eps` stands inside the root, (A - mean)/sqrt(var + eps), or with `eps_in="std"` beside it.
+    (population, OpenRLHF). `eps` is inside the root, (A - mean)/sqrt(var + eps), or with `eps_in="std"` outside it.
     Advantages without spread become exactly zero (with `shift`) or stay as they are.
     """
 

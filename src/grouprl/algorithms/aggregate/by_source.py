@@ -1,4 +1,4 @@
-"""Two averages in one optimiser step: rows of one source apart from the others."""
+"""Two averages in one optimiser step: one over the rows of one source, one over the others."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from grouprl.records.samples import ScoredSamples
 
 
 def demonstrated(requests: Sequence[RolloutRequest], context: RunContext) -> ScoredSamples | None:
-    """Return one row with the right solution per request, None where the task knows no solution for any of them."""
+    """Return one row with the right solution per request, None if the task has no solution for any of them."""
     known = [(request, context.task.solution(request.example)) for request in requests]
     pairs = [(request, text) for request, text in known if text]
     if not pairs:

@@ -102,9 +102,9 @@ def archer(
     width: Count = 64,
     baseline: bool = False,
 ) -> Method:
-    """Compose ArCHer: REINFORCE on single utterances, judged by a critic that learns from all turns stored.
+    """Compose ArCHer: REINFORCE on single utterances, judged by a critic that learns from all stored turns.
 
-    With `baseline` a value head takes from each token what its beginning let expect.
+    With `baseline` a value head subtracts from each token the value expected from the tokens before it.
     """
     replay = UtteranceReplay(
         gamma=gamma,

@@ -114,9 +114,9 @@ def _proximal(proximal: str, corrects: bool) -> str:
     if proximal == "sampler":
         return "old log-probs are the sampler's own, so the ratio and its clipping compare the policy with the sampler"
     if corrects:
-        return "old log-probs are computed anew for older completions; the method corrects for what sampled them"
+        return "old log-probs are recomputed for older completions; the method corrects for what sampled them"
     return (
-        "old log-probs are computed anew for older completions, so the ratio ignores the policy's changes since "
+        "old log-probs are recomputed for older completions, so the ratio ignores the policy's changes since "
         f"they were sampled, and nothing corrects for it: take decoupled_ppo, or add {ADD} (or masked_importance), "
         "or set run.proximal to sampler"
     )

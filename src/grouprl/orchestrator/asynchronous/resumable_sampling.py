@@ -1,4 +1,4 @@
-"""Sampling while weights change: an unfinished sample continues with the new weights, and each token records its
+"""Sampling while weights change: unfinished samples continue with the new weights, and each token records its
 version.
 """
 
@@ -64,6 +64,7 @@ class _Open:
     @property
     def rest(self) -> Request[tuple[int, ...]]:
         """A request for the tokens that remain to be sampled."""
+        # Tokens written so far join the prompt, so that their keys and values are computed with the new weights.
         count = len(self.ids)
         prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
         grammar = self.request.grammar
@@ -104,7 +105,7 @@ class InFlight(LocalSampler):
             return super().sample(requests)
         samples = [_Open(request) for request in requests]
         whole = self._advance(samples)
-        if not any(sample.open for sample in samples):
+        if not any(sample.open for sample in samples):  # the first pass already holds every token
             return whole
         while going := [sample for sample in samples if sample.open]:
             self.follower.refresh()

@@ -96,7 +96,7 @@ def _check_reached(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED).close()
     except (OSError, OverflowError) as error:
-        raise InputError(f"cluster.ray = {address}", f"nobody answers there: {error}", START) from None
+        raise InputError(f"cluster.ray = {address}", f"nothing answers there: {error}", START) from None
 
 
 def _why(said: list[str]) -> str:

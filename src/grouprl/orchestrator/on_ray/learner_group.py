@@ -119,7 +119,7 @@ class LearnerGroup:
                 try:
                     self._host.reply(call)
                     over += 1
-                except WorkerLost as error:  # a process takes the learner along; of a node nobody knows
+                except WorkerLost as error:  # with its process a learner ends; on a lost node it may survive
                     over += "node" not in str(error)
         return over
 

@@ -186,7 +186,7 @@ class WorkerPool:
         call.value, call.over = reply.taken(f"{self.kind} {call.number}"), True
         if call.method == PRESENT:
             self.pids[call.number] = int(str(call.value))
-        else:  # who starts well and dies of its work, again and again, is not replaced for ever
+        else:  # a worker that starts well and then dies of its work again and again is not replaced for ever
             self._losses[call.number] = 0
         return [call]
 

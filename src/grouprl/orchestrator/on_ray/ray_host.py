@@ -1,4 +1,4 @@
-"""Workers as actors of Ray, each kind in a placement group of its own."""
+"""Workers as actors of Ray; each kind has its own placement group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards on a cluster: completions are distributed to workers, each of which has processes of its own."""
+"""Rewards on a cluster: completions are distributed to workers, each of which has its own processes."""
 
 from __future__ import annotations
 

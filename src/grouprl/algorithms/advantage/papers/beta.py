@@ -71,7 +71,7 @@ class BetaNormalized(Advantage):
             raise InputError(f"beta_normalized: low {self.low:g}, high {self.high:g}", "rewards lie in [low, high]")
         if (self.alpha is None) != (self.beta is None):
             raise InputError(
-                f"beta_normalized: alpha {self.alpha}, beta {self.beta}", "a density has both", "Set both or neither"
+                f"beta_normalized: alpha {self.alpha}, beta {self.beta}", "a density needs both", "Set both or neither"
             )
 
     def __call__(self, batch: Batch) -> Tensor:

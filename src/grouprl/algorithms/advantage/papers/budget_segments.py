@@ -1,4 +1,4 @@
-"""Credit for stretches of a thought, each worth what the completions sampled at its end are worth."""
+"""Credit for segments of a thought, each worth the mean reward of the completions sampled at its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Baseline = Literal["both", "v1only", "v2only", "none"]
 
 @part("advantage")
 class BudgetSegments(Advantage):
-    """BRPO: a thought's segment between two budgets is judged by the completions cut off behind it (arXiv:2505.13438).
+    """BRPO: a thought's segment between two budgets is judged by the completions sampled at its end (arXiv:2505.13438).
 
     `turn_bt` is the segment 0..S-1 of each thought token and `turn_reward_bs` the mean score r_s of the completions
     sampled where segment s ends. Ret_s = Σ_{j≥s} P_j r_j over a prior P of budgets: uniform, linear (budget s weighs s

@@ -18,8 +18,8 @@ from grouprl.core.numbers import NonNegative
 class OutcomeAndActions(Advantage):
     """HRPO: the outcome relative to its group, plus the reward of each action as it is (MasHost, arXiv:2506.08507).
 
-    A_t = A_O + `weight`·r(turn of t). A_O is what the episode earned besides the rewards of its turns, relative to its
-    group; r is not compared with anything, so a group whose outcomes are all equal still learns what actions cost.
+    A_t = A_O + `weight`·r(turn of t). A_O is the episode's reward without the rewards of its turns, relative to its
+    group; r has no baseline, so a group whose outcomes are all equal still learns what actions cost.
     """
 
     weight: NonNegative = 1.0

@@ -1,4 +1,4 @@
-"""Credit for a plan and for what is made of it."""
+"""Credit for plans, and for the completions that carry them out."""
 
 from __future__ import annotations
 

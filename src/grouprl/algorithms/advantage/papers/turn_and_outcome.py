@@ -1,4 +1,4 @@
-"""A turn's reward beside the episode's (MT-GRPO)."""
+"""Credit for a turn's reward and for the episode's outcome (MT-GRPO)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outcome as a second advantage beside that of self-certainty."""
+"""The outcome as a second advantage, added to that of self-certainty."""
 
 from __future__ import annotations
 

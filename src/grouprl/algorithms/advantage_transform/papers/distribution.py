@@ -1,4 +1,4 @@
-"""Entropy held at a target by what is reinforced: correct completions, weighted towards a hotter or a cooler policy."""
+"""Entropy control by what is reinforced: correct completions, weighted towards a hotter or a cooler policy."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ def misfits(name: str, budgets: Sequence[float], run: RunFacts) -> list[str]:
 class BudgetPrompts(Allocation):
     """Request each prompt with every budget, its completions spread evenly over them (HBPO, arXiv:2507.15844).
 
-    The budget stands in the prompt (`Task.with_budget`) and in `keys.budget`, in tokens; completions are not cut off
-    there. `budgets` are in tokens, at most 1 means a share of the run's completion limit. The paper: 16 completions
-    over budgets of 512, 1024, 2048 and 2560 tokens of at most 4096, which are the default's shares.
+    The budget is stated in the prompt (`Task.with_budget`) and in `keys.budget`, in tokens; completions are not cut off
+    at the budget. `budgets` are in tokens, at most 1 means a share of the run's completion limit. The paper: 16
+    completions over budgets of 512, 1024, 2048 and 2560 tokens of at most 4096, which are the default's shares.
     """
 
     needs_text = True

@@ -47,7 +47,7 @@ class SolvedExemplars(OnDeadGroup):
     )
 
     def help(self, samples: ScoredSamples, dead: Sequence[np.ndarray], context: RunContext) -> ScoredSamples:
-        """Remember what is solved now; sample zero-variance groups again behind solved prompts."""
+        """Remember what is solved now; sample the prompts of zero-variance groups again after solved prompts."""
         self._remember(samples, context)
         store = context.state_of(self)["solved"] if dead else {}
         solved = [(int(key), (prompt, text), grams(context, prompt)) for key, (prompt, text) in store.items()]
@@ -63,7 +63,7 @@ class SolvedExemplars(OnDeadGroup):
     def _requests(
         self, samples: ScoredSamples, rows: np.ndarray, context: RunContext, solved: Sequence[Solved]
     ) -> list[RolloutRequest]:
-        """Return one request behind the nearest solved prompts; none if there are too few other prompts."""
+        """Return one request with the nearest solved prompts in front; none if there are too few other prompts."""
         example, index = samples.examples[rows[0]], int(samples.index_b[rows[0]])
         others = [known for known in solved if known[0] != index]
         if len(others) < self.count:

@@ -154,7 +154,7 @@ class VerificationRows(Augmentation):
         return splice(samples, np.zeros(len(samples), dtype=bool), [rows])
 
     def _chosen(self, samples: ScoredSamples, context: RunContext) -> np.ndarray:
-        """Return the rows that are asked about, ascending."""
+        """Return the rows to ask about, ascending."""
         if not self.balance:
             return np.flatnonzero(sampled_rows(samples))
         rng, chosen = context.rng(self), [np.zeros(0, dtype=np.int64)]

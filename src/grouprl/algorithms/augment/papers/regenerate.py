@@ -1,4 +1,4 @@
-"""Accept an episode, or cut it at its first flaw and sample the rest anew: Search-R2."""
+"""Reviews that accept an episode, or cut it at its first flaw for another attempt: Search-R2."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Numbers:
         self._ordinal_b, self._taken = samples.ordinal_b, dict[int, int]()
 
     def skip(self, row: int) -> int:
-        """Return how far the next number is behind the last one in the collection, for the prompt of `row`."""
+        """Return how far the next number is above the last one in the collection, for the prompt of `row`."""
         ordinal = int(self._ordinal_b[row])
         self._taken[ordinal] = self._taken.get(ordinal, 0) + 1
         return self._taken[ordinal] - 1

@@ -39,7 +39,7 @@ def own_rows(samples: ScoredSamples, prepared: Batch) -> tuple[ScoredSamples, np
 def joined(
     samples: ScoredSamples | None, stored: Sequence[ScoredSamples], steps: Sequence[int], context: RunContext
 ) -> ScoredSamples:
-    """Put stored rows behind the new ones and log their share and their age; `steps` holds the step of each block."""
+    """Append stored rows to the new ones and log their share and their age; `steps` holds the step of each block."""
     old = [block.with_source("replay") for block in stored]
     rows = sum(len(block) for block in old)
     whole = rows + (0 if samples is None else len(samples))
@@ -194,7 +194,7 @@ class PolicyReplay(GroupReplay):
         return chosen
 
     def reread(self, entry: State, context: RunContext) -> ScoredSamples:
-        """Return the rows; their log-probs are computed anew by the trainer beside the stored ones."""
+        """Return the rows; their log-probs are computed anew by the trainer besides the stored ones."""
         rows = super().reread(entry, context)
         return replace(rows, foreign_b=np.ones(len(rows), dtype=bool))
 

@@ -33,7 +33,7 @@ class VarianceSampling(Chooser):
     Score of a prompt: `outcome`·p(1-p) + `diversity`·distinct-3 of its completions, from the completions that training
     sampled; a prompt not sampled yet has the largest score. Scores become weights by min-max and w <- `momentum`·w +
     (1-momentum)·new. The share `share` of the prompts is sampled by weight, with replacement, the rest in the order of
-    the stream. With `refresh_every` > 0 all prompts are measured anew every so many steps with `probe` completions
+    the stream. With `refresh_every` > 0 all prompts are measured again every so many steps with `probe` completions
     each.
     """
 

@@ -136,8 +136,8 @@ class Separate(Objective):
         return RowLoss(-adv_b * score_b)
 
     def _soft_maximum(self, score_b: Tensor, adv_b: Tensor, id_b: Tensor) -> Tensor:
-        """Return [B] τ·log of the mean of exp(s/τ) over the wrong completions of each group; finite where there are
-        none.
+        """Return [B] τ·log of the mean of exp(s/τ) over the wrong completions of each group; finite for groups without
+        any.
         """
         assert self.tau is not None
         wrong_b = (adv_b < 0).to(score_b.dtype)

@@ -1,4 +1,4 @@
-"""PPO's clip behind a first, wide bound of the ratio (StableReinforce, arXiv:2505.02835)."""
+"""PPO's clip after a first, wide bound of the ratio (StableReinforce, arXiv:2505.02835)."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from grouprl.core.numbers import ShareBelowOne
 class ByAdvantage(Prune):
     """CPPO: keep the completions with the largest |A| (arXiv:2503.22342); mean and spread are those of all completions.
 
-    `scope`: the share is taken away from every prompt (the paper) or from the whole batch (both released codes),
-    where a prompt may lose all its completions. `which` go: the smallest |A| (the method), the largest, or any (its
-    ablations).
+    `scope`: the share is left out of every prompt (the paper) or of the whole batch (both released codes), where a
+    prompt may lose all its completions. `which` sets those left out: the smallest |A| (the method), the largest, or any
+    (its ablations).
     """
 
     rate: ShareBelowOne = 0.5

@@ -24,12 +24,12 @@ Longest = Annotated[int, Field(ge=1)] | None
 
 
 def budgets(batch: Batch, reader: str) -> Tensor:
-    """Return [B] budget of each row in tokens, 0 where it has none."""
+    """Return [B] budget of each row in tokens, 0 if it has none."""
     return batch.need("keys.budget", reader).clamp(min=0).to(batch.dtype)
 
 
 def ideal(length_b: Tensor, beta: float, longest: int) -> Tensor:
-    """Return [B] score of a correct completion of that many tokens: β·cos(π n/(2 Lmax)), held at Lmax."""
+    """Return [B] score of a correct completion of that many tokens: β·cos(π n/(2 Lmax)), constant beyond Lmax."""
     return beta * torch.cos(math.pi * length_b.clamp(max=longest) / (2 * longest))
 
 

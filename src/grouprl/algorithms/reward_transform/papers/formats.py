@@ -51,7 +51,7 @@ class FormatDiversity(RewardTransform):
         )
 
     def idle(self, run: RunFacts) -> list[str]:
-        """Say that rewards are only taken away if the bonus is 0."""
+        """Say that the part only withholds rewards if its bonus is 0."""
         return ["format_diversity only takes rewards from unknown formats: its bonus is 0"] if self.bonus == 0 else []
 
     def refuse(self, run: RunFacts) -> list[str]:

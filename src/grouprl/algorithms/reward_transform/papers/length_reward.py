@@ -128,7 +128,7 @@ class CosineLength(RewardTransform):
     """Cosine length reward: correct completions from `right_short`·R down to `right_long`·R, wrong ones from -1 up to
     -0.5.
 
-    Half a cosine over |y|/Lmax, held at its end beyond Lmax (arXiv:2502.03373; numbers of Open-RS, arXiv:2503.16219).
+    Half a cosine over |y|/Lmax, constant beyond Lmax (arXiv:2502.03373; numbers of Open-RS, arXiv:2503.16219).
     """
 
     right_short: float = 1.0

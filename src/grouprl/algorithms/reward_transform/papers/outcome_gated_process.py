@@ -1,4 +1,4 @@
-"""A process reward that pays only together with the outcome (Search-R2)."""
+"""A process reward that counts only together with the outcome (Search-R2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouprl.core.numbers import NonNegative
 
 @part("reward_transform")
 class OutcomeGatedProcess(RewardTransform):
-    """R = r_o·(1 + c·r_p): a process reward that pays only together with the outcome (Search-R2, arXiv:2602.03647).
+    """R = r_o·(1 + c·r_p): a process reward that counts only together with the outcome (Search-R2, arXiv:2602.03647).
 
     r_p is the reward component `component`, 0 for rows that have none.
     """

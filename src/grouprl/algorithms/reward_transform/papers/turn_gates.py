@@ -24,7 +24,7 @@ from grouprl.core.numbers import NonNegative, Positive
 class RewardGate(RewardTransform):
     """G-RA: rewards of turns count only if the outcome is above its threshold.
 
-    R = R_O + w·[R_O > threshold]·Σ_k r_k. `outcome` "rest": R_O is what an episode earns besides the rewards of its
+    R = R_O + w·[R_O > threshold]·Σ_k r_k. `outcome` "rest": R_O is the episode's reward without the rewards of its
     turns; "correct": the gate is open for right episodes. No `threshold`: always open (the paper's D-RA).
     """
 
@@ -99,7 +99,7 @@ class ToolProductivity(RewardTransform):
         return torch.where(n_b == 0, cosine_b, sine_b) * known_b
 
     def _fewest(self, batch: Batch, calls_b: Tensor) -> Tensor:
-        """Return [B] fewest calls of a right completion of the prompt, now or before; inf where there is none."""
+        """Return [B] the fewest calls of a right completion of the prompt, now or before; inf if there is none."""
         right_b, past_b = counted_right(batch), batch.need("past.fewest_calls", self.name).to(batch.dtype)
         now_b = levels.extreme(calls_b, batch.group_b, right_b, largest=False)
         now_b = torch.where(levels.count(batch.group_b, right_b) > 0, now_b, torch.inf)

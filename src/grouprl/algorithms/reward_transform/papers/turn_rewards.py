@@ -42,7 +42,7 @@ def at_turn_ends(reward_bs: Tensor, batch: Batch, there_bs: Tensor, reader: str)
 
 @part("reward_transform")
 class InformationGain(RewardTransform):
-    """Pay every turn but the last for how much likelier it made the correct answer (IGPO, arXiv:2510.14967).
+    """Reward every turn but the last for how much likelier it made the correct answer (IGPO, arXiv:2510.14967).
 
     `stats.answer` is the mean log-prob of the correct answer's tokens, if it were given at the beginning of the token's
     turn. r_k grows by w(p_{k+1} - p_k), p = exp of that, or by the difference of the logarithms with `measure`

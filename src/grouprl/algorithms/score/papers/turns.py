@@ -77,7 +77,7 @@ class DifferingTurns(Score):
         return span_bb[first_e, second_e] - span_bb[second_e, first_e]
 
     def segments(self, there_bs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return [B,B] first turn of each pair's segment, and the first behind it; symmetric."""
+        """Return [B,B] first turn of each pair's segment, and the first turn after it; symmetric."""
         action_bs = same_actions(batch, there_bs, self.name)
         state_bs = batch.need("state_bs", self.name)[:, : there_bs.shape[1]]
         both_bbs = there_bs[:, None] & there_bs[None]

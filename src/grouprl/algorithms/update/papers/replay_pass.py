@@ -32,7 +32,7 @@ class ReplayPass(Update):
     reads = ("step",)
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
-        """Take the steps on new rows, then one on the replayed rows where there are any."""
+        """Take the steps on new rows, then one on the replayed rows if there are any."""
         old_b = prepared.from_source("replay")
         if not bool(old_b.all()):
             for step in learner.steps(prepared.rows(~old_b)):

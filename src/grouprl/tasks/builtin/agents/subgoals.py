@@ -22,7 +22,7 @@ from grouprl.tasks.task import check_request, split_of
 
 @register_task("subgoals")
 class SubgoalsTask(EnvironmentTask):
-    """A planner names the next step on a screen, and an actor who sees only that takes it; trained step by step.
+    """A planner names the next step on a screen, and an actor without the goals takes it; trained step by step.
 
     The planner's prompt is "c25 h47:h>": the widgets of the page and the remaining goals; its completion is "tap h",
     "type bob" or "scroll". The actor's prompt is "c25 h47|tap h>", its completion "h47 tap 47". A training prompt is a
