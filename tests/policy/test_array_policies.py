@@ -246,7 +246,7 @@ def test_noise_is_not_what_actions_are_sampled_by() -> None:
 
 
 def test_a_policy_without_dynamics_takes_no_chains() -> None:
-    with pytest.raises(InputError, match="Mlp has no dynamics of its own"):
+    with pytest.raises(InputError, match="Mlp has no dynamics"):
         Mlp(Build(Spaces(Box((2,)), Discrete(2), chain=3)))
     policy = Mlp(Build(Spaces(Box((2,)), Discrete(2))))
     with pytest.raises(InputError, match="budget=3"):

@@ -76,7 +76,7 @@ def test_from_the_root_too(place: Path) -> None:
 
 @pytest.mark.parametrize("name", ["owner/unheard-of", "emty"])
 def test_what_is_like_nothing_is_told_too(place: Path, name: str) -> None:
-    with pytest.raises(InputError, match=f"{name} is not a folder here, and the Hub cannot .*Check the name"):
+    with pytest.raises(InputError, match=f"{name} is not a local folder, and the Hub cannot .*Check the name"):
         check_on_hub(name)
 
 

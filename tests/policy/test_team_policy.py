@@ -58,7 +58,7 @@ def test_some_of_a_team_are_a_team_or_one_policy() -> None:
     turned = team.of(["helper", "boss"])
     assert isinstance(turned, TeamPolicy)
     assert turned.member(0) is team.members["helper"]
-    with pytest.raises(InputError, match="no policy here is the agent 'clerk'"):
+    with pytest.raises(InputError, match="the team has no policy for the agent 'clerk'"):
         team.of(["boss", "clerk"])
 
 

@@ -63,7 +63,7 @@ def test_a_damaged_file_of_a_tokenizer_is_named(folder: Path, name: str) -> None
 
 def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:
     build_tiny("0123456789+=abcdef")[1].save_pretrained(folder)
-    refused(folder, r"has the token 'a' as number 15\. the model has embeddings of the 15 tokens 0 to 14 only")
+    refused(folder, r"has the token 'a' as number 15\. the model has embeddings only for the 15 tokens 0 to 14")
 
 
 def test_tokens_beyond_the_model_that_no_text_needs_are_told(folder: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_reward_waits_for_the_first_turn_of_who_has_not_acted_yet() -> None:
         (Step(Observation("", agent="cook")), "names the agent 'cook'; the task's agents are 'helper', 'boss'"),
         (Step(Observation("", agent="boss"), rewards={"cook": 1.0}), "names the agent 'cook'"),
         (Step(Observation("", agent="boss"), rewards={"boss": float("nan")}), "reward nan, not a finite number"),
-        (Step(Observation("", agent="boss"), rewards=[1.0]), "not rewards by agent"),  # type: ignore[arg-type]
+        (Step(Observation("", agent="boss"), rewards=[1.0]), "but they must be given by agent"),  # type: ignore[arg-type]
     ],
 )
 def test_strange_agents_and_rewards_are_named(wrong: Step, said: str) -> None:

@@ -146,5 +146,5 @@ def test_a_tokenizer_that_ends_every_text_is_refused(adder, tmp_path):
     policy.tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     ending = processors.TemplateProcessing("$A <eos>", special_tokens=[("<eos>", 2)])
     policy.tokenizer.backend_tokenizer.post_processor = ending
-    with pytest.raises(InputError, match="puts its end token '<eos>' behind every text"):
+    with pytest.raises(InputError, match="appends its end token '<eos>' to every text"):
         policy.encode_prompts(["1+2="])

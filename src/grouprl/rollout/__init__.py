@@ -1,4 +1,4 @@
-"""How completions are sampled."""
+"""Sampling of completions and episodes."""
 
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.sampler import generate

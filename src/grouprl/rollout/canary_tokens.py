@@ -1,4 +1,6 @@
-"""The canary: fixed sequences whose log-probs sampler and trainer compare after every exchange of weights."""
+"""The canary: fixed sequences whose log-probs are compared between sampler and trainer after every exchange of
+weights.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ ROWS, PROMPT, RESPONSE = 4, 4, 12
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Largest difference in nats between forced decoding and one pass over the whole sequence."""
 HALF_ROUNDING = 0.5
-"""The same for 16-bit weights or products."""
+"""Largest difference in nats for 16-bit weights or products."""
 
 
 def canary_tokens(policy: CausalPolicy) -> Tokens:
-    """Return sequences of random tokens, the same for every policy with so many tokens and positions."""
+    """Return sequences of random tokens, the same for all policies with equal vocabulary size and number of
+    positions.
+    """
     size, positions = policy.model.config.get_text_config().vocab_size, policy.max_positions or PROMPT + RESPONSE
     length = max(2, min(PROMPT + RESPONSE, positions))
     ids = np.random.default_rng(0).integers(0, size, (ROWS, length)).tolist()

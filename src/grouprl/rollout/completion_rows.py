@@ -22,7 +22,7 @@ from grouprl.rollout.scored_rows import names_of, scored_samples
 
 
 class CompletionRows(ScoringSource):
-    """Samples completions to prompts of a single turn, and has the reward function score them."""
+    """Source that samples completions to single-turn prompts and scores them with the reward function."""
 
     def rows(
         self,
@@ -49,7 +49,7 @@ class CompletionRows(ScoringSource):
             raise InputError(
                 f"the task '{self.task.name}' is for a single policy",
                 f"this one is a team of {', '.join(self.policy.members)}",
-                "Take a task with these agents",
+                "Choose a task with these agents",
             )
         rows = rows_of(requests)
         rollout = self.texts().generate(rows, greedy=greedy)
@@ -58,7 +58,7 @@ class CompletionRows(ScoringSource):
         return Outcomes(texts, ("",) * len(rows), lengths, late, scores)
 
     def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
-        """Return one row per request with a text of `texts` as completion, scored; log-probs are foreign."""
+        """Return one scored row per request with a text of `texts` as its completion; log-probs are foreign."""
         rows, longest = [(request, request.first) for request in requests], self.settings.max_new_tokens
         end = self.policy.eos_ids[:1]
         response_ids = tuple((*ids[: longest - 1], *end) for ids in self.policy.encode_all(list(texts)))

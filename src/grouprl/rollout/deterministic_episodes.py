@@ -1,11 +1,11 @@
-"""Episodes whose numbers are the same to the bit however quick their environments are.
+"""Episodes whose numbers are bitwise reproducible, however fast their environments are.
 
-All that live are decoded together, turn by turn: what is decoded beside an episode, and with it the last bit of its
-log-probs, follows from the episodes alone. While some keep a round waiting, drafts of the others go on without it: they
-sample the turns that will most likely be sampled (the same seeds, in other company) and act them out, so that the
-environments have answered by the time the rounds get there. A round takes an answer over where its own action is the
-drafted one, which it is but for the rarest rounding; else the environment is brought back and acts anew. So drafts
-change how long it takes and nothing else.
+All running episodes are decoded together, turn by turn, so that the composition of a batch, and with it the last bit of
+log-probs, depends on the episodes alone. While some environments keep a round waiting, drafts of the other episodes run
+ahead: they sample the turns that the next rounds will most likely sample (the same seeds in a different batch) and act
+    them out, so that the environments have answered by the time the rounds get there. A round uses such an answer if
+    its own action equals the drafted one, which it does except for very rare rounding; otherwise the environment is
+    replaced and replays the actions. Drafts therefore only change the time that it takes.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ from grouprl.rollout.episode_scheduler import Decode, Settling, given_turns
 from grouprl.rollout.episode_table import EpisodeTable
 
 PATIENCE = 0.05
-"""Seconds that a round waits at least before others are drafted; as long as two rounds take, where that is longer."""
+"""Seconds for which a round waits before the other episodes are drafted; the duration of two rounds, if that is
+longer.
+"""
 
 
 @dataclass(eq=False)
 class _Line:
-    """An episode, what its environment was told and has answered, and the draft that is ahead of it."""
+    """An episode, the actions and answers of its environment, and the draft that runs ahead of it."""
 
     episode: Episode
     number: int
-    """Of its environment on the stage."""
+    """Number of its environment in the pool."""
     acts: list[str] = field(default_factory=list)
     answers: list[object] = field(default_factory=list)
     called: bool = True
-    """Whether the environment is to answer."""
+    """Whether the environment still has to answer."""
     waits: bool = True
-    """Whether the episode waits for that."""
+    """Whether the episode waits for that answer."""
     draft: Episode | None = None
 
     @property
     def drafting(self) -> bool:
-        """Whether its draft can act."""
+        """Whether the draft of this episode can act."""
         return self.draft is not None and self.draft.alive and not self.called
 
 
 class LockstepRounds:
-    """Plays `episodes` to their ends. `decode` samples the turns that count, `draft` those that are tried ahead."""
+    """Plays `episodes` to their ends. `decode` samples the turns that count, `draft` those that run ahead."""
 
     def __init__(self, table: EpisodeTable, decode: Decode, draft: Decode, episodes: Sequence[Episode]) -> None:
         self.table, self.stage, self.decode, self.draft = table, table.stage, decode, draft
@@ -55,10 +57,10 @@ class LockstepRounds:
         self._numbers = itertools.count(len(episodes))
         self._settling = Settling(table.stage)
         self._gone: dict[int, str] = {}
-        """What environments that were given up are still to answer."""
+        """Expected answers of environments that were given up."""
         self._patience, self._blocked_since = PATIENCE, time.monotonic()
         self.drafted = 0
-        """How many turns were drafted."""
+        """Number of drafted turns."""
 
     def play(self) -> None:
         """Play until every episode is settled."""
@@ -80,10 +82,10 @@ class LockstepRounds:
     def _episodes(lines: Sequence[_Line]) -> list[Episode]:
         return [line.episode for line in lines]
 
-    # ------------------------------------------------------------------------------------------ what counts
+    # ------------------------------------------------------------------------------------------ the rounds that count
 
     def _round(self, living: dict[int, list[Episode]]) -> None:
-        """Let every living episode act once; if some have a turn of a prefix to come, those alone."""
+        """Let every running episode act once; if some still have turns of a prefix, only those."""
         begun = time.monotonic()
         if led := [episode for rows in living.values() for episode in rows if episode.led is not None]:
             self._take(led, self.table.act(led, given_turns(led)))
@@ -94,7 +96,7 @@ class LockstepRounds:
         self._patience = max(PATIENCE, 2 * (self._blocked_since - begun))
 
     def _take(self, rows: Sequence[Episode], texts: Sequence[str]) -> None:
-        """Hand actions to the environments, unless a draft has done so."""
+        """Pass actions to the environments, unless a draft has already done so."""
         known: list[tuple[Episode, object]] = []
         for episode, text in zip(rows, texts, strict=True):
             line, turn = self._line_of(episode), len(episode.turns) - 1
@@ -117,7 +119,7 @@ class LockstepRounds:
         self.stage.send("step", [(line.number, (text,))])
 
     def _bring_back(self, line: _Line, turn: int) -> None:
-        """Give an episode whose draft went astray a fresh environment that has seen its first `turn` actions."""
+        """Give an episode whose draft differs a fresh environment, and replay the first `turn` actions in it."""
         self._by_number.pop(line.number)
         if line.called:
             self._gone[line.number] = "step"
@@ -129,7 +131,7 @@ class LockstepRounds:
         start = line.episode.start
         answer: object = self.stage.call("reset", [(line.number, (start.example, start.seed))])[0]
         for text in line.acts:
-            if not isinstance(answer, Failure):  # what follows a failure fails likewise, when the episode acts
+            if not isinstance(answer, Failure):  # later calls after a failure fail as well, when the episode acts
                 answer = self.stage.call("step", [(line.number, (text,))])[0]
 
     def _settle(self) -> None:
@@ -139,10 +141,11 @@ class LockstepRounds:
                 self._by_number.pop(line.number)
                 self._settling.begin(episode, line.number)
 
-    # --------------------------------------------------------------------------------------------- meanwhile
+    # --------------------------------------------------------------------------------------------- drafts in the
+    # meantime
 
     def _wait(self) -> None:
-        """Wait for the environments that keep the round waiting; if that takes long let drafts go on."""
+        """Wait for the environments that the round needs; if that takes long, let drafts run ahead."""
         drafting = any(line.draft is not None for line in self.lines)
         left = 0.0 if drafting else self._blocked_since + self._patience - time.monotonic()
         if self._hear(max(0.0, left)) or left > 0:
@@ -154,7 +157,7 @@ class LockstepRounds:
             self._hear(None)
 
     def _draft(self, lines: Sequence[_Line]) -> bool:
-        """Let drafts act; returns whether any could."""
+        """Let drafts act; return whether any could."""
         drafts = {id(line.draft): line for line in lines if line.draft is not None}
         living = self.table.room(line.draft for line in lines if line.draft is not None)
         for budget, rows in living.items():
@@ -168,7 +171,7 @@ class LockstepRounds:
         return bool(living)
 
     def _hear(self, seconds: float | None) -> bool:
-        """Take what environments have answered; returns whether there was anything."""
+        """Receive the answers of environments; return whether there were any."""
         seen: list[tuple[Episode, object]] = []
         found = self.stage.receive(seconds)
         for number, answer in found:
@@ -185,7 +188,7 @@ class LockstepRounds:
         return bool(found)
 
     def _answered(self, line: _Line, answer: object) -> list[tuple[Episode, object]]:
-        """Note an answer; returns who sees it: the episode if it waits for it, and its draft."""
+        """Note an answer; return who gets it: the episode if it waits for the answer, and its draft."""
         line.called = False
         if line.acts:
             line.answers.append(answer)

@@ -1,4 +1,4 @@
-"""What samples from a policy: the engine of this process, or one that a configuration names."""
+"""Engines that sample from a policy: that of this process, or one that a configuration names."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SGLANG = "sglang"
 IN_FILES = {VLLM: "grouprl.rollout.vllm.engine:VllmEngine", SGLANG: "grouprl.rollout.sglang.engine:SglangEngine"}
 """Engines of this package that are imported when a run names them."""
 ENGINES: dict[str, Callable[..., object]] = {}
-"""By name: what makes an engine of a policy and the engine's settings."""
+"""By name: functions or classes that make an engine from a policy and the engine's settings."""
 PARTS_OF_ENGINE = ("exact", "sample", "session", "version", "publish")
 M = TypeVar("M", bound=Callable[..., object])
 
 
 def register_engine(name: str) -> Callable[[M], M]:
-    """Let `sampling.engine: name` stand for the decorated class or function (policy, **settings) -> engine.
+    """Register the decorated class or function (policy, **settings) -> engine as `sampling.engine: name`.
 
     Raises:
         InputError: the name is taken.
@@ -43,7 +43,7 @@ def register_engine(name: str) -> Callable[[M], M]:
     def register(make: M) -> M:
         known = ENGINES.get(name)
         if known is not None and known.__qualname__ != make.__qualname__:
-            raise InputError(f"there are two engines '{name}'", "an engine's name means one thing")
+            raise InputError(f"the engine '{name}' is already registered", "each name can only stand for one engine")
         ENGINES[name] = make
         return make
 
@@ -52,10 +52,10 @@ def register_engine(name: str) -> Callable[[M], M]:
 
 @register_engine(LOCAL)
 def local_engine(policy: Any) -> RunEngine:
-    """Return what samples from `policy` with its own weights.
+    """Return the engine that samples from `policy` in this process, with the policy's own weights.
 
-    A policy with a method `make_sampler` brings its own; otherwise one over vectors samples action by action, and a
-    language model is decoded.
+    A policy with a method `make_sampler` makes its own; otherwise a policy over arrays gets an `ArraySampler` and a
+    language model a `LocalSampler`.
     """
     if callable(make := getattr(policy, "make_sampler", None)):
         found: RunEngine = make()
@@ -67,7 +67,7 @@ def local_engine(policy: Any) -> RunEngine:
 
 @dataclass(frozen=True)
 class ChosenEngine:
-    """The engine that a configuration names; it is called with the policy."""
+    """The engine that a configuration names; calling it with the policy makes the engine."""
 
     name: str
     make: Callable[..., Any]
@@ -75,14 +75,14 @@ class ChosenEngine:
 
     @property
     def exact(self) -> bool:
-        """Whether it is known beforehand that its log-probs are the trainer's: its class says `exact = True`."""
+        """Whether its log-probs are known to be the trainer's: its class says `exact = True`."""
         return getattr(self.make, "exact", False) is True
 
     def __call__(self, policy: object) -> RunEngine:
-        """Return the engine for `policy`; where that lies on several ranks, one on rank 0.
+        """Return the engine for `policy`; for a policy on several ranks, an engine on rank 0.
 
         Raises:
-            InputError: it fails as it is made, or what is made does not do what engines do.
+            InputError: making the engine fails, or the result lacks attributes of an engine.
         """
         if current_ranks() is not None and self.make is not local_engine:
             from grouprl.policy.sharded.sharded_policy import ShardedPolicy
@@ -97,52 +97,52 @@ class ChosenEngine:
         except GrouprlError:
             raise
         except Exception as error:
-            raise InputError(
-                f"the engine '{self.name}' failed as it was made: {type(error).__name__}: {error}"
-            ) from error
+            raise InputError(f"the engine '{self.name}' could not be made: {type(error).__name__}: {error}") from error
         lacking = [name for name in PARTS_OF_ENGINE if not hasattr(found, name)]
         if lacking:
             raise InputError(
                 f"the engine '{self.name}' has no {', '.join(lacking)}",
-                f"an engine has {', '.join(PARTS_OF_ENGINE)} (grouprl.protocols.Engine)",
+                f"an engine needs {', '.join(PARTS_OF_ENGINE)} (grouprl.protocols.Engine)",
                 "See docs/extend/engine.md",
             )
         made: RunEngine = found
         return made
 
     def attach(self, policy: object, attachment: object) -> RunSampler:
-        """Return a sampler of `policy` that uses what the engine of another process runs; that one said how."""
+        """Return a sampler of `policy` that shares the servers of another process's engine, which provided
+        `attachment`.
+        """
         found: RunSampler = self.make.attach(policy, attachment, **self.settings)  # type: ignore[attr-defined]
         return found
 
 
 def chosen_engine(name: str, settings: Mapping[str, object]) -> ChosenEngine:
-    """Return what makes the engine that a configuration names: a registered one, or yours as `pkg.module:name`.
+    """Return the maker of the engine that a configuration names: a registered one, or your own as `pkg.module:name`.
 
     Raises:
-        InputError: there is no such engine, it cannot be called with a policy, or it has no such setting.
+        InputError: an unknown engine, one that cannot be called with a policy, or an unknown setting.
     """
     known = sorted({*ENGINES, *IN_FILES})
     if name not in known and ":" not in name:
         raise InputError(
             f"sampling.engine = {name!r}",
-            f"engines are {', '.join(known)}, or yours as pkg.module:Class or file.py:Class",
+            f"engines are {', '.join(known)}, or your own as pkg.module:Class or file.py:Class",
             suggest(name, known),
         )
     make = ENGINES[name] if name in ENGINES else import_object(IN_FILES.get(name, name), "engine")
     if not callable(make):
         raise InputError(
-            f"the engine '{name}' is {type(make).__name__}", "it is called with the policy: see docs/extend"
+            f"the engine '{name}' is {type(make).__name__}", "it must be callable with the policy: see docs/extend"
         )
     _check_settings(name, make, settings)
     return ChosenEngine(name, make, settings)
 
 
 def configured_engine(sampling: Sampling, name: str | None = None) -> ChosenEngine:
-    """Return what makes the engine of a run's settings; `name` chooses another one, with settings of its own.
+    """Return the maker of the engine of a run's settings; `name` chooses another one with its own settings.
 
     Raises:
-        InputError: as of `chosen_engine`.
+        InputError: as `chosen_engine` does.
     """
     if name is None or name == sampling.engine:
         return chosen_engine(sampling.engine, sampling.arguments)
@@ -151,7 +151,7 @@ def configured_engine(sampling: Sampling, name: str | None = None) -> ChosenEngi
 
 @contextmanager
 def opened_engine(make: MakeEngine, policy: Policy) -> Iterator[RunEngine]:
-    """Make the engine of a policy that no longer changes, bring it its weights, and end what it runs."""
+    """Yield an engine for a policy that no longer changes, with its weights published, and close it at the end."""
     engine = make(policy)
     try:
         engine.publish(0, policy)
@@ -161,24 +161,24 @@ def opened_engine(make: MakeEngine, policy: Policy) -> Iterator[RunEngine]:
 
 
 def close_engine(sampler: object) -> None:
-    """End what an engine runs, where it runs anything: it then has a method `close`, which may be called twice."""
+    """Call the engine's method `close`, if it has one, to end what it runs; it may be called twice."""
     if callable(close := getattr(sampler, "close", None)):
         close()
 
 
 def rest_engine(sampler: object) -> None:
-    """Let an engine free memory until the next weights or request, where it can: it then has a method `rest`."""
+    """Call the engine's method `rest`, if it has one, to free memory until the next weights or request."""
     if callable(rest := getattr(sampler, "rest", None)):
         rest()
 
 
 def engine_metrics(sampler: object) -> dict[str, float]:
-    """Return what an engine measured at its last exchange of weights; empty for one that measures nothing."""
+    """Return what an engine measured at its last exchange of weights; empty if it measures nothing."""
     return dict(measured()) if callable(measured := getattr(sampler, "metrics", None)) else {}
 
 
 def tell_engine(sampler: object, say: Callable[[str], None]) -> None:
-    """Let an engine that has something to say (`say`) show its sentences to the user."""
+    """Let an engine with the attribute `say` show its messages to the user."""
     if hasattr(sampler, "say"):
         sampler.say = say
 
@@ -189,7 +189,7 @@ def _check_settings(name: str, make: Callable[..., object], settings: Mapping[st
     except TypeError as error:
         raise InputError(
             f"the engine '{name}' with sampling.engine_settings {dict(settings)}",
-            f"it is called with the policy and these settings: {error}",
+            f"it must accept the policy and these settings: {error}",
         ) from None
-    except ValueError:  # a builtin without a signature says by itself what it takes
+    except ValueError:  # a builtin without a signature checks its arguments when called
         return

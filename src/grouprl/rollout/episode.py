@@ -1,4 +1,4 @@
-"""One episode while it is played: the contexts of its agents, its turns, and what the environment did wrong."""
+"""One episode while it is played: the contexts of its agents, its turns, and failures of the environment."""
 
 from __future__ import annotations
 
@@ -19,46 +19,47 @@ from grouprl.rewards.contract import Failure
 
 Kind = TypeVar("Kind")
 ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
-"""Why an episode is over: it reached its end, a limit of the environment's, of turns, or of the model's positions; or
-the environment failed."""
+"""Reasons for the end of an episode: its own end, a limit of the environment, of turns, or of the model's positions, or
+a failure of the environment.
+"""
 LATE = ("truncated", "out_of_turns", "out_of_room")
-"""Endings that are limits, not ends."""
+"""Endings by a limit."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """An episode to be played; (prompt, seed) determine what the environment does."""
+    """An episode to be played; the prompt and the seed determine what the environment does."""
 
     example: Example
     seed: int
     action_seed: int = 0
     """Seed of the first action; the turn number is added to it."""
     budget: int | None = None
-    """Tokens of one turn at most, where fewer than for the other episodes."""
+    """Most tokens of one turn, if fewer than for the other episodes."""
     temperature: float = 1.0
     prefix: tuple[tuple[int, ...], ...] = ()
-    """Token ids of the first turns: not sampled, but acted out in the environment before the policy continues."""
+    """Token ids of the first turns: they are not sampled, but played in the environment before the policy continues."""
     prefix_observations: tuple[str, ...] = ()
-    """What each turn of the prefix showed when it was first played; where it shows something else, that is an error."""
+    """Observations after each turn of the prefix when it was first played; a different observation is an error."""
     train_prefix: bool = False
     """Whether tokens of the prefix count as the policy's own."""
     turns: int | None = None
-    """Turns at most, where fewer than for the other episodes."""
+    """Most turns, if fewer than for the other episodes."""
     opening: str | tuple[Message, ...] | None = None
-    """What the policy is shown in the place of the first observation; None: that itself."""
+    """Shown to the policy in place of the first observation; None: the observation itself."""
 
 
 @dataclass
 class Context:
-    """What one agent has seen and said: a row. `ids` are the tokens behind the prompt."""
+    """The observations and actions of one agent, which become a row. `ids` are the tokens after the prompt."""
 
     agent: str
     number: int
-    """Which row of the episode it is, from 0, in the order in which they begin."""
+    """Number of the row within the episode, from 0, in the order in which rows begin."""
     caller: int
-    """Number of the row that was active when this one was begun afresh, -1 for none."""
+    """Number of the row that was active when this one began, -1 for none."""
     messages: tuple[Message, ...] | str
-    """The prompt."""
+    """The prompt of the row."""
     prompt_ids: list[int]
     ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
@@ -66,16 +67,16 @@ class Context:
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     version: list[int] = field(default_factory=list)
-    """Version of the weights that sampled each token, `NO_VERSION` where none did."""
+    """Version of the weights that sampled each token; `NO_VERSION` for tokens that were not sampled."""
     turns: list[Turn] = field(default_factory=list)
     talk: list[tuple[Message, ...]] = field(default_factory=list)
-    """The exchange behind the prompt: messages of each turn, and those of each observation."""
+    """The exchange after the prompt: the messages of each turn and of each observation."""
     text: str = ""
-    """The row as text before its last action, where a chat template renders it; '' until that is asked for."""
+    """The text of the row before its last action, if a chat template renders it; '' until it is needed."""
 
     @property
     def length(self) -> int:
-        """Tokens so far, the prompt included."""
+        """Number of tokens so far, including the prompt."""
         return len(self.prompt_ids) + len(self.ids)
 
     def append_action(
@@ -87,20 +88,22 @@ class Context:
         own: bool,
         versions: Sequence[int],
     ) -> None:
-        """Append the tokens of a turn; `own`: whether they are trained on, `versions`: which weights sampled each."""
+        """Append the tokens of a turn; `own` says whether they are trained on, `versions` which weights sampled
+        each.
+        """
         self._append(ids, own, len(self.turns), logp, entropy)
         self.version += versions if own else [NO_VERSION] * len(ids)
         self.turns.append(turn)
         self.talk.append((Message(role="assistant", content=turn.action),))
 
     def append_seen(self, ids: list[int], shown: Observation) -> None:
-        """Append tokens of the environment."""
+        """Append the tokens of an observation."""
         self._append(ids, False, -1, [0.0] * len(ids), [0.0] * len(ids))
         self.version += [NO_VERSION] * len(ids)
         self.talk.append(shown_messages(shown))
 
     def branch(self, turns: Mapping[int, Turn]) -> Context:
-        """Return a copy that goes on by itself; `turns` are the copies of its turns, by their identity."""
+        """Return an independent copy; `turns` are the copies of its turns by the identity of the originals."""
         return replace(
             self,
             ids=[*self.ids],
@@ -139,7 +142,7 @@ class Episode:
         self._actor: Context | None = None
 
     def branch(self) -> Episode:
-        """Return a copy that goes on by itself: it shares nothing that either of them changes."""
+        """Return an independent copy, which shares nothing that either of them changes."""
         copied = {id(turn): replace(turn) for turn in self.turns}
         rows = {id(context): context.branch(copied) for context in self.contexts}
         other = copy.copy(self)
@@ -154,7 +157,7 @@ class Episode:
 
     @property
     def alive(self) -> bool:
-        """Whether an agent acts again."""
+        """Whether the episode continues."""
         return self.ended is None
 
     @property
@@ -165,22 +168,26 @@ class Episode:
 
     @property
     def led(self) -> tuple[int, ...] | None:
-        """Token ids of the next turn where it is part of the prefix."""
+        """Token ids of the next turn if it is part of the prefix, else None."""
         turn = len(self.turns)
         return self.start.prefix[turn] if turn < len(self.start.prefix) else None
 
     @property
     def addressed(self) -> Context | None:
-        """The context that the last observation continues; None where it begins a new one."""
+        """The context that the last observation continues; None if it begins a new one."""
         return None if self.shown.fresh else self._open.get(self.shown.agent)
 
     @property
     def opening(self) -> str | tuple[Message, ...] | None:
-        """What the next row begins with in the place of what the environment shows; None for all but the first."""
+        """Shown in place of the environment's observation at the start of the next row; None for all rows but the
+        first.
+        """
         return None if self.contexts else self.start.opening
 
     def begin(self, messages: tuple[Message, ...] | str, prompt_ids: list[int], went_on: Context | None) -> None:
-        """Open a context for the agent that acts next; `went_on` is the one that it continues, rendered anew."""
+        """Open a context for the agent that acts next; `went_on` is the context that it continues with a new
+        rendering.
+        """
         caller = -1 if went_on is None else went_on.caller
         if self.shown.fresh and self._actor is not None:
             caller = self._actor.number
@@ -189,7 +196,7 @@ class Episode:
         self.contexts.append(self._actor)
 
     def go_on(self, context: Context, ids: list[int]) -> None:
-        """Append the last observation to a context, whose agent acts next."""
+        """Append the last observation to a context; its agent acts next."""
         context.append_seen(ids, self.shown)
         self._actor = context
 
@@ -242,7 +249,7 @@ class Episode:
             self.ended = "terminated" if step.terminated else "truncated"
 
     def leave_out(self, unreadable: Callable[[str], bool]) -> bool:
-        """Remove the characters that the policy cannot read from the last observation; return whether there were any.
+        """Remove characters that the policy cannot read from the last observation; return whether there were any.
 
         The turn that led to them is then invalid.
         """
@@ -260,7 +267,7 @@ class Episode:
         return True
 
     def record_scores(self, found: Any) -> None:
-        """Record what `score` or `scores` returned: (whether by agent, components)."""
+        """Record the result of `score` or `scores`: (whether it is by agent, components)."""
         if isinstance(found, Failure):
             self.fail_as(found)
             return
@@ -268,16 +275,16 @@ class Episode:
         name = "scores()" if by_agent else "score()"
         each = given if by_agent else dict.fromkeys(self.agents, given)
         if not isinstance(each, Mapping) or not all(isinstance(x, Mapping) for x in each.values()):
-            self.fail(f"{name} returns named components{' for each agent' * by_agent}, not {given!r}"[:400])
+            self.fail(f"{name} must return named components{' for each agent' * by_agent}, not {given!r}"[:400])
         elif any("reward" in components for components in each.values()):
-            self.fail(f"{name} returns named components and no 'reward': the sum is made of them")
+            self.fail(f"{name} must return named components and no 'reward', which is their sum")
         elif unknown := set(each) - set(self.agents):
             self._fail_unknown(str(min(unknown, key=str)))
         else:
             self.components = {agent: dict(components) for agent, components in each.items()}
 
     def verdict(self, context: Context) -> dict[str, float] | Failure:
-        """Return the reward components of a row, those of its turns among them; or why there are none."""
+        """Return the reward components of a row, including those of its turns, or a failure."""
         return self._verdict(context.agent, context.turns, 0.0)
 
     def outcome(self) -> dict[str, float] | Failure:
@@ -287,11 +294,11 @@ class Episode:
         return self._verdict(agent, turns, self._waiting.get(agent, 0.0))
 
     def record(self, context: Context) -> Record:
-        """Return what is kept of a row."""
+        """Return the record of a row for readers and replay."""
         return Record(context.agent, str(self.ended), tuple(replace(turn) for turn in context.turns))
 
     def transcript(self, context: Context | None = None) -> str:
-        """Return the exchange behind the first observation, for readers: a line per action and per observation."""
+        """Return the exchange after the first observation for readers: a line per action and per observation."""
         who = {id(turn): each.agent for each in self.contexts for turn in each.turns}
         turns = self.turns if context is None else context.turns
         pairs = ((f"{who[id(turn)]}> {_told(turn)}", turn.seen) for turn in turns)
@@ -306,14 +313,14 @@ class Episode:
         *,
         lost: bool = False,
     ) -> None:
-        """Note the first failure, naming the prompt and the seed; the episode is over."""
+        """Record the first failure with the prompt and the seed, and end the episode."""
         self.ended = "error"
         if self.failure is None:
             where = f"prompt '{self.start.example.id}', seed {self.start.seed}, turn {len(self.turns)}"
             self.failure = Failure(f"{who} ({where}): {what}", trace, status, "environment", lost)
 
     def fail_as(self, found: Failure) -> None:
-        """Note how the environment failed."""
+        """Record a failure of the environment."""
         self.fail(found.what, found.trace, found.status, lost=found.lost)
 
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
@@ -326,9 +333,9 @@ class Episode:
         return verdict
 
     def _rewards(self, step: Step) -> list[tuple[str, float]] | None:
-        """Return who earned what; None, and the episode is over, where that cannot be told."""
+        """Return the rewards by agent; if they are invalid, end the episode and return None."""
         if not isinstance(step.rewards, Mapping):
-            self.fail(f"step() returned the rewards {step.rewards!r}, not rewards by agent"[:400])
+            self.fail(f"step() returned the rewards {step.rewards!r}, but they must be given by agent"[:400])
             return None
         rewards = [(self.acting.agent, step.reward), *step.rewards.items()]
         for agent, reward in rewards:
@@ -347,7 +354,7 @@ class Episode:
             self._waiting[agent] = self._waiting.get(agent, 0.0) + reward
 
     def _fits(self, value: object, kind: type[Kind], what: str) -> TypeGuard[Kind]:
-        """Tell whether `value` is of the required kind, its texts included; else the episode is over."""
+        """Return whether `value`, including its texts, has the required type; if not, end the episode."""
         if isinstance(value, Failure):
             self.fail_as(value)
         elif not isinstance(value, kind):
@@ -367,7 +374,7 @@ class Episode:
 
 
 def _told(turn: Turn) -> str:
-    """Return an action for readers: as it was written, thinking on lines of its own."""
+    """Return an action as text for readers, with thinking on separate lines."""
     if not turn.thinking:
         return turn.action
     rest = turn.action.partition(turn.thinking)[2].lstrip()
@@ -377,5 +384,5 @@ def _told(turn: Turn) -> str:
 
 
 def shown_messages(shown: Observation) -> tuple[Message, ...]:
-    """Return an observation as chat messages: its own, or its text as a user's."""
+    """Return the chat messages of an observation, or its text as a user message if it has none."""
     return shown.messages or (Message(role="user", content=shown.text),)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Episodes as scored rows: what training, evaluation, warm-up and plan share of multi-turn tasks."""
+"""Episodes as scored rows, for training, evaluation, warm-up and plan of multi-turn tasks."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 SLOW = 0.001
-"""Environments whose calls take so many seconds are worth a word."""
+"""Seconds per call from which slow environments are mentioned to the user."""
 SAMPLES = 2**20
-"""More completions than any prompt gets: it keeps apart the numbers of episodes of different prompts."""
+"""Upper bound of completions per prompt, which keeps the numbers of episodes of different prompts distinct."""
 
 
 def environments(task: Task) -> Callable[[], Environment] | None:
-    """Return what makes a fresh environment of `task`; None for single-turn tasks."""
+    """Return a function that makes a fresh environment of `task`; None for single-turn tasks."""
     example = task.environment()
     if example is None:
         return None
     if not isinstance(example, Environment):
         raise InputError(
             f"the environment of the task '{task.name}' is {type(example).__name__}",
-            "an environment has reset, step, score and close (grouprl.envs.Environment)",
+            "an environment needs reset, step, score and close (grouprl.envs.Environment)",
         )
     close(example)
     return task.environment
 
 
 def demonstrates(task: Task) -> bool:
-    """Whether the environments of `task` can demonstrate."""
+    """Return whether the environments of `task` can demonstrate."""
     example = task.environment()
     if example is not None:
         close(example)
@@ -56,16 +56,16 @@ def demonstrates(task: Task) -> bool:
 
 
 def start_of(request: RolloutRequest, number: int, settings: RowSettings) -> Start:
-    """Return the episode that is completion `number` of `request`, with seeds of its own: the prompt determines how it
-    begins.
+    """Return the start of the episode that is completion `number` of `request`, with its own seeds; the prompt
+    determines how it begins.
 
     Raises InputError for a request that shows another prompt, or begins the completion with tokens.
     """
     if request.prompt is not None or request.prefix:
         raise InputError(
             f"prompt '{request.example.id}' is requested in another form, or with a beginning of its completion",
-            "an environment writes its own prompt, and the policy every action",
-            "Leave out the part that gives hints, beginnings or other wordings (augment, sampling)",
+            "the environment writes the prompt, and the policy every action",
+            "Remove the part that gives hints, beginnings or other wordings (augment, sampling)",
         )
     luck = number if request.luck is None else request.luck
     return Start(
@@ -83,7 +83,9 @@ def start_of(request: RolloutRequest, number: int, settings: RowSettings) -> Sta
 
 
 def score_episodes(episodes: Episodes, ids: Sequence[str], correct_at: float) -> Scores:
-    """Score the rows of episodes: the reward is the sum of the turns' rewards and of the components but `correct`."""
+    """Score the rows of episodes: the reward is the sum of the turns' rewards and of all components except
+    `correct`.
+    """
     columns = [{"verdict": verdict} for verdict in episodes.verdicts]
     return score(_stated, episodes.texts, columns, ids=ids, correct_at=correct_at)
 
@@ -97,8 +99,8 @@ def score_outcomes(episodes: Episodes, ids: Sequence[str], correct_at: float) ->
 def with_function(scores: Scores, more: Scores, name: str) -> Scores:
     """Add what a reward function `name` returned for the transcripts to what the environments returned.
 
-    Where it does not apply the environment's reward stands alone; where it failed there is no reward. `correct` stays
-    what the environment says.
+    If the function does not apply, only the environment's reward counts; if it failed, there is no reward. `correct` is
+    still that of the environment.
     """
     silent_b = more.status_b == "not_applicable"
     added_b = np.where(silent_b, 0.0, more.reward_b)
@@ -145,7 +147,7 @@ def extras_of(episodes: Episodes, requested: Sequence[tuple[RolloutRequest, int]
 
 
 def extras_of_texts(requested: Sequence[tuple[RolloutRequest, int]], rollout: Rollout) -> dict[str, np.ndarray]:
-    """Return the same for completions sampled without the environment: rows of one turn that earns nothing."""
+    """Return the Batch fields of completions sampled without the environment: rows of one turn without reward."""
     size_b = np.array([len(ids) for ids in rollout.response_ids])
     present_bt = np.arange(size_b.max()) < size_b[:, None]
     ordinal_b, number_b = (
@@ -169,7 +171,7 @@ def extras_of_texts(requested: Sequence[tuple[RolloutRequest, int]], rollout: Ro
 
 
 def turn_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Metrics of turns, where the rows have any."""
+    """Return the metrics of turns, if the rows have any."""
     if "valid_bs" not in extras:
         return {}
     turns_b = np.where(extras["mask_bt"], extras["turn_bt"], -1).max(1) + 1
@@ -185,7 +187,9 @@ def turn_metrics(extras: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a few episodes before the run showed: tokens of the longest prompt, the most tokens that may follow it."""
+    """Measurements of a few episodes before the run: tokens of the longest prompt, and the most tokens that may follow
+    it.
+    """
 
     prompt: int
     behind: int
@@ -201,10 +205,10 @@ def measured(
     history: History = "refuse",
     stage: Stage | None = None,
 ) -> Measured:
-    """Measure the rows of episodes of `examples`.
+    """Measure the rows of demonstrated episodes of `examples`.
 
-    The environments demonstrate, to show how long their texts are; one that cannot only shows its beginning.
-    Without an encoder only the policy's own tokens are counted.
+    Environments demonstrate, which shows the length of their texts; an environment that cannot demonstrate only shows
+    its first observation. Without an encoder only the policy's own tokens are counted.
     """
     own = task.max_turns * max_new_tokens
     if encoder is None or not examples:
@@ -240,13 +244,13 @@ def measured(
 
 
 def _time_note(stage: Stage | None) -> Iterator[str]:
-    """Say how long environments take, and on which prompt longest, where it is worth a word."""
+    """Yield a note on slow environments and their slowest prompt."""
     if stage is not None and stage.times.whole.mean >= SLOW:
         yield stage.times.words()
 
 
 def _rows_note(seen: Episodes) -> Iterator[str]:
-    """Say how many rows an episode becomes."""
+    """Yield a note on the number of rows per episode, if it is more than one."""
     rows = len(seen) / max(1, len(seen.outcomes))
     if rows > 1:
         yield f"an episode becomes {rows:.3g} rows on average when its environment demonstrates; memory grows likewise"

@@ -1,7 +1,8 @@
-"""Episodes that advance on their own: whoever has an observation acts in the next batch, and nobody waits for others.
+"""Episodes that advance independently: each episode with an observation acts in the next batch, without waiting for
+others.
 
-Which episodes are decoded together depends on who was quick, and with it the last bits of log-probs. Where a run has
-to be repeated to the bit, `grouprl.rollout.deterministic_episodes` plays instead.
+Which episodes are decoded together depends on the speed of environments, and so do the last bits of log-probs. For runs
+that must be bitwise reproducible, use `grouprl.rollout.deterministic_episodes`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_table import EpisodeTable
 
 Decode = Callable[[Sequence[Episode], int], Rollout]
-"""(episodes, tokens of a turn) -> their next turns."""
+"""Function (episodes, most tokens of a turn) -> the next turns of the episodes."""
 
 
 class Settling:
-    """Episodes that are over: their scores are requested, then their environments are released."""
+    """Settles episodes that are over: requests their scores, then releases their environments."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -35,11 +36,11 @@ class Settling:
         return number in self._under_way
 
     def begin(self, episode: Episode, number: int) -> None:
-        """Settle an episode whose environment is number `number` of the stage."""
+        """Begin to settle an episode whose environment has the number `number` in the pool."""
         self._send("score" if episode.failure is None else "close", episode, number)
 
     def hear(self, number: int, answer: object) -> Episode | None:
-        """Take the answer of an environment; returns its episode once it is settled."""
+        """Handle the answer of an environment; return its episode once it is settled."""
         method, episode = self._under_way.pop(number)
         if method == "score":
             episode.record_scores(answer)
@@ -56,14 +57,14 @@ class Settling:
 
 
 class Player:
-    """Plays episodes of different beginnings at the same time; more may begin while others are in play."""
+    """Plays episodes that began at different times; more may begin while others are in play."""
 
     def __init__(self, table: EpisodeTable, decode: Decode) -> None:
         self.table, self.stage, self.decode = table, table.stage, decode
         self._acting: dict[int, Episode] = {}
-        """Those whose environments have been called."""
+        """Episodes whose environments have been called."""
         self._ready: dict[int, Episode] = {}
-        """Those that have an observation."""
+        """Episodes that have an observation and can act."""
         self._settling = Settling(table.stage)
         self._done: list[Episode] = []
 
@@ -73,19 +74,20 @@ class Player:
         return bool(self._acting or self._ready or len(self._settling))
 
     def ready(self) -> bool:
-        """Whether an episode can act at once."""
+        """Return whether an episode can act immediately."""
         if not self._ready:
             self._hear(0.0)
         return bool(self._ready)
 
     def begin(self, episodes: Sequence[Episode]) -> None:
-        """Begin episodes; their numbers differ from those of all that are in play."""
+        """Begin episodes; their numbers must differ from those of all episodes in play."""
         self._acting.update((episode.number, episode) for episode in episodes)
         self.stage.send("reset", [(e.number, (e.start.example, e.start.seed)) for e in episodes])
 
     def advance(self, seconds: float | None = None) -> list[Episode]:
-        """Let all act that can; where nobody can, wait at most `seconds` for an environment (None: as long as it
-        takes). Returns the episodes that are settled since the last time."""
+        """Let all episodes act that can; if none can, wait at most `seconds` for an environment (None: without limit).
+        Return the episodes settled since the last call.
+        """
         self._hear(0.0 if self._ready else seconds)
         ready, self._ready = [episode for _, episode in sorted(self._ready.items())], {}
         led = [episode for episode in ready if episode.led is not None]
@@ -123,7 +125,7 @@ class Player:
 
 
 def given_turns(episodes: Sequence[Episode]) -> Rollout:
-    """Return the next turns of episodes whose prefix has them."""
+    """Return the next turns of episodes from their prefixes."""
     return written([list(episode.led or ()) for episode in episodes])
 
 

@@ -1,4 +1,6 @@
-"""Episodes that are played together: who may act, what acting does, and where what they are shown is put."""
+"""Rules of episodes that are played together: which may act, how actions are recorded, and where observations are
+put.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
 _Beginning = tuple[Episode, str | tuple[Message, ...], Context | None]
 """An episode, the prompt of the row that it begins, and the row that this one continues."""
 UNSHOWN = "the first observation cannot be shown"
-"""Begins the failure of an episode whose prompt the chat template or the tokenizer refuses."""
+"""Beginning of the failure message of an episode whose prompt the chat template or the tokenizer refuses."""
 
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """What bounds episodes: positions of the model (None: nothing), turns of all agents, tokens of a turn."""
+    """Limits of episodes: positions of the model (None: unlimited), turns of all agents, tokens of a turn."""
 
     positions: int | None
     max_turns: int
@@ -32,14 +34,16 @@ class EpisodeLimits:
 
 
 class EpisodeTable:
-    """What episodes on one stage have in common: the policy that reads and writes, the limits, the chat template."""
+    """The shared settings of episodes in one environment pool: the policy that reads and writes, the limits, the chat
+    template.
+    """
 
     def __init__(self, policy: TokenPolicy, stage: Stage, history: History, limits: EpisodeLimits) -> None:
         self.policy, self.stage, self.limits = policy, stage, limits
         self.turn_text = TurnText(policy, history)
 
     def room(self, episodes: Iterable[Episode]) -> dict[int, list[Episode]]:
-        """Return living episodes by the tokens that their next turn may have; end those with none left.
+        """Return running episodes by the number of tokens that their next turn may have; end those with none left.
 
         Raises:
             InputError: a first observation that leaves no room to act.
@@ -65,7 +69,7 @@ class EpisodeTable:
         return living
 
     def act(self, rows: Sequence[Episode], sampled: Rollout) -> list[str]:
-        """Record the sampled turns of episodes; returns the actions as environments are told of them."""
+        """Record the sampled turns of episodes; return the actions as environments take them."""
         texts = list(self.policy.decode_all(sampled.response_ids))
         logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
         versions = None if sampled.version_bt is None else sampled.version_bt.tolist()
@@ -77,7 +81,9 @@ class EpisodeTable:
         return [self.turn_text.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
 
     def see(self, answered: Sequence[tuple[Episode, object]]) -> None:
-        """Record what environments answered to `reset`, or to the last action, and show it to those that go on."""
+        """Record the answers of environments to `reset` or to the last action, and show them to the episodes that
+        continue.
+        """
         for episode, answer in answered:
             if episode.turns:
                 episode.see(answer)
@@ -88,7 +94,7 @@ class EpisodeTable:
     def _show(self, episodes: Sequence[Episode]) -> None:
         """Put the last observation of each episode where it belongs: at the end of a row, or at the beginning of one.
 
-        What an action led to and the policy cannot read is removed from the observation, and the turn is invalid: no
+        Characters of a later observation that the policy cannot read are removed, and the turn is invalid, so that no
         action can end the run.
         """
         try:
@@ -132,9 +138,10 @@ class EpisodeTable:
             episode.go_on(context, ids)
 
     def _prompts(self, begun: list[_Beginning]) -> tuple[list[_Beginning], Sequence[Sequence[int]]]:
-        """Return the rows that begin, with the tokens of their prompts.
+        """Return the rows that can begin, and the tokens of their prompts.
 
-        An episode whose first observation cannot be shown has failed, and its prompt is set aside; others go on.
+        An episode whose first observation cannot be shown fails, and its prompt is set aside; the other episodes
+        continue.
 
         Raises:
             InputError: a later observation that cannot be shown.

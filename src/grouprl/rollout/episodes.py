@@ -1,7 +1,7 @@
 """Playing episodes: environments at different turns share the decoder, and each ends on its own.
 
-Token-in token-out: what the policy samples is kept as sampled, an observation is encoded once and appended; nothing is
-decoded and encoded again. Each agent of an episode has rows of its own: one, and one more for each fresh beginning.
+Token-in token-out: sampled tokens are kept as they are, an observation is encoded once and appended; nothing is decoded
+and encoded again. Each agent of an episode has rows of its own: one, and one more for each fresh beginning.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Episodes:
-    """E played episodes in B rows; T is the longest row behind its prompt, S the most turns of a row.
+    """E played episodes in B rows; T is the length of the longest row after its prompt, S the most turns of a row.
 
-    The rows of an episode stand next to each other, in the order in which they were begun.
+    The rows of an episode are next to each other, in the order in which they began.
     """
 
     rollout: Rollout
@@ -48,31 +48,31 @@ class Episodes:
     turn_bt: np.ndarray
     """[B,T] int64: turn within the row of each action token, -1 elsewhere."""
     turn_reward_bs: np.ndarray
-    """[B,S] float64: reward of each turn, 0 behind the last."""
+    """[B,S] float64: reward of each turn, 0 after the last."""
     state_bs: np.ndarray
-    """[B,S] int64: number of the state in which each turn began, the same wherever the key is; -1 for none."""
+    """[B,S] int64: number of the state in which each turn began, equal for equal keys; -1 for none."""
     valid_bs: np.ndarray
-    """[B,S] bool: whether each action was understood and allowed; False behind the last."""
+    """[B,S] bool: whether each action was understood and allowed; False after the last."""
     episode_b: np.ndarray
-    """[B] int64: which episode a row belongs to, in the order of the starts."""
+    """[B] int64: number of the row's episode, in the order of the starts."""
     agent_b: np.ndarray
     """[B] int64: number of the agent among the task's."""
     context_b: np.ndarray
-    """[B] int64: which row of its episode it is."""
+    """[B] int64: number of the row within its episode."""
     caller_b: np.ndarray
-    """[B] int64: which row of its episode was active when it was begun afresh, -1 for none."""
+    """[B] int64: number of the row of its episode that was active when it began, -1 for none."""
     ended: tuple[str, ...]
     """[B] one of `ENDINGS`."""
     verdicts: tuple[dict[str, float] | Failure, ...]
-    """[B] components of the reward (`turn_rewards` of the row and the agent's scores), or why there are none."""
+    """[B] components of the reward (`turn_rewards` of the row and the agent's scores), or the failure."""
     prompts: tuple[str | tuple[Message, ...], ...]
     """[B] first observations, as the policy sees them."""
     texts: tuple[str, ...]
     """[B] the exchange that followed, for readers."""
     records: tuple[Record, ...]
-    """[B] who acted, turn by turn."""
+    """[B] the record of each row: its turns and their agent."""
     outcomes: tuple[dict[str, float] | Failure, ...]
-    """[E] components of the whole episode's reward for its first agent, or why there are none."""
+    """[E] components of the whole episode's reward for its first agent, or the failure."""
     transcripts: tuple[str, ...]
     """[E] the whole exchange, for readers."""
 
@@ -81,12 +81,12 @@ class Episodes:
 
     @property
     def first_rows(self) -> list[int]:
-        """The row with which each episode began."""
+        """Index of the row with which each episode began."""
         return np.unique(self.episode_b, return_index=True)[1].tolist()
 
     @property
     def failures(self) -> list[Failure]:
-        """What went wrong in the episodes that ended as errors."""
+        """Failures of the episodes that ended with errors."""
         return [outcome for outcome in self.outcomes if isinstance(outcome, Failure)]
 
     @property
@@ -95,7 +95,7 @@ class Episodes:
         return self.turn_bt.max(1, initial=-1) + 1
 
     def per_episode(self, values_b: np.ndarray) -> np.ndarray:
-        """[E] sums of `values_b` over the rows of each episode."""
+        """Return the sums [E] of `values_b` over the rows of each episode."""
         return np.bincount(self.episode_b, weights=values_b, minlength=len(self.outcomes))
 
 
@@ -120,15 +120,14 @@ def play(
 ) -> Episodes:
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
 
-    An episode depends on its start and the policy alone, not on its neighbours; where `reproducible`, to the bit, for
-    whatever time its environment and those of others take. A turn has at most `max_new_tokens`
-    tokens and ends with an end token or one of the texts `stop`; an action that reaches them is acted on as it is.
-    `max_turns` counts the turns of all agents together.
-    Environments that raise end their episode as an error, and so does a chat template that rewrites what was said,
-    where `history` is 'refuse', and a first observation that the policy cannot read.
-    `stage` holds the environments; None: they run in-process.
-    `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of the policy, which
-    keeps keys and values from turn to turn, up to `cache_gb` GiB of them; 0: what was said is read anew in every turn.
+    An episode depends only on its start and the policy, not on other episodes; if `reproducible`, bitwise, no matter
+    how long environments take. A turn has at most `max_new_tokens` tokens and ends with an end token or one of the
+    texts `stop`; an action that reaches them is acted on as it is. `max_turns` counts the turns of all agents together.
+    An episode ends as an error if its environment raises, if the chat template rewrites earlier turns and `history` is
+    'refuse', or if the policy cannot read the first observation. `stage` is the environment pool; None: environments
+    run in this process. `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of
+    the policy, which keeps keys and values from turn to turn, up to `cache_gb` GiB of them; 0: every turn reads the
+    whole context again.
 
     Raises:
         InputError: a first observation that leaves no room to act.
@@ -154,7 +153,7 @@ def play(
 
 @dataclass(frozen=True)
 class TurnSettings:
-    """How turns are sampled; see `play`."""
+    """Settings for sampling turns; see `play`."""
 
     agents: tuple[str, ...] = ("",)
     greedy: bool = False
@@ -165,7 +164,7 @@ class TurnSettings:
 
 
 class TurnSampling:
-    """Samples the next turns of episodes, in a session of its own that is opened when it is first needed."""
+    """Samples the next turns of episodes in its own session, which is opened at the first turn."""
 
     def __init__(self, sampler: RunSampler, settings: TurnSettings, open_sessions: ExitStack) -> None:
         self.sampler, self.settings, self._open = sampler, settings, open_sessions
@@ -219,7 +218,8 @@ def demonstrate(
 ) -> Episodes:
     """Let each environment demonstrate (`grouprl.envs.environment.Demonstrator`); actions get an end token.
 
-    `policy` encodes; log-probs are 0. One that fails or cannot demonstrate ends its episode as an error.
+    `policy` encodes the actions; log-probs are 0. If an environment fails or cannot demonstrate, its episode ends as an
+    error.
     """
     end = list(policy.eos_ids[:1])
     stage = stage or HereStage(make)
@@ -246,18 +246,18 @@ def _check_demonstration(episode: Episode, act: object) -> None:
     if isinstance(act, Failure):
         episode.fail_as(act)
     elif not isinstance(act, str):
-        episode.fail(f"demonstrate() is {type(act).__name__}, not str")
+        episode.fail(f"demonstrate() returned {type(act).__name__}, but it must return str")
 
 
 def _step(rows: Sequence[Episode], given: Rollout, table: EpisodeTable) -> None:
-    """Act out given turns, and wait for what comes of them."""
+    """Play given turns, and wait for the environments' answers."""
     texts = table.act(rows, given)
     steps = table.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
     table.see(list(zip(rows, steps, strict=True)))
 
 
 def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
-    """Settle the episodes that are over, and wait for that."""
+    """Settle the episodes that are over, and wait until it is done."""
     settling = Settling(stage)
     for episode in episodes:
         if not episode.alive and not episode.settled:
@@ -277,10 +277,10 @@ def closing_stage(stage: Stage) -> Iterator[None]:
 
 
 def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
-    """Put finished episodes into rows, numbers of type `kind`.
+    """Arrange finished episodes as rows, with numbers of type `kind`.
 
-    One whose environment failed before the first action has a row of `end`, which no policy wrote. `exact`: every
-    turn was sampled with exact log-probs.
+    One whose environment failed before the first action has a row of `end`, which no policy wrote. `exact` says that
+    every turn was sampled with exact log-probs.
     """
     rows = [(e, c) for e in episodes for c in _rows_of(e, end)]
     ids = [tuple(c.ids) or tuple(end) for _, c in rows]
@@ -316,13 +316,13 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
 
 
 def _rows_of(episode: Episode, end: list[int]) -> list[Context]:
-    """Return the contexts that were acted in; where there is none the first that was begun, or one of `end`."""
+    """Return the contexts with actions; if there are none, the first context, or a placeholder of the tokens `end`."""
     acted = [context for context in episode.contexts if context.turns]
     return acted or episode.contexts[:1] or [Context(episode.agents[0], 0, -1, "", end)]
 
 
 def _versions(versions: Sequence[Sequence[int]], width: int) -> torch.Tensor | None:
-    """[B,T] version that sampled each token; None where none is known."""
+    """Return the version [B,T] that sampled each token; None if no version is known."""
     if not any(version != NO_VERSION for row in versions for version in row):
         return None
     return torch.tensor([_padded(row, width, NO_VERSION) for row in versions], dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Rewards of environments that compare the episodes of a group: they are known when the whole group has ended."""
+"""Rewards of environments that compare the episodes of a group: they are known only when the whole group has ended."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Verdict = dict[str, float] | Failure
 def with_group_scores(
     task: object, episodes: Episodes, starts: Sequence[Start], groups: Sequence[Hashable]
 ) -> Episodes:
-    """Return E episodes with what their task says of each group of them, where its rewards compare a group.
+    """Return E episodes with the rewards that their task gives by comparing the episodes of a group.
 
     Args:
-        task: of the episodes; others than `GroupScored` ones leave them as they are.
-        starts: E beginnings.
+        task: task of the episodes; if it is not `GroupScored`, they are returned unchanged.
+        starts: starts of the E episodes.
         groups: the group of each; episodes of equal groups are compared.
     """
     if not isinstance(task, GroupScored) or not task.scores_groups:

@@ -1,4 +1,4 @@
-"""Units of requests whose episodes are in play at the same time: a slow one holds up neither its unit nor the next."""
+"""Units of requests whose episodes are in play at the same time, so that slow episodes do not delay later units."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grouprl.rollout.row_settings import Rows, rows_of
 
 @dataclass
 class _Unit:
-    """Episodes that are handed over together."""
+    """Episodes of one unit, which are returned together."""
 
     number: int
     rows: Rows
@@ -39,29 +39,29 @@ class PlayingSource(Protocol):
     watch: Stopwatch
 
     def table(self) -> EpisodeTable:
-        """Return what plays turns on the source's stage."""
+        """Return the table that plays turns in the source's environment pool."""
 
     def starts(self, rows: Rows) -> list[Start]:
-        """Return the episodes that rows are."""
+        """Return the starts of the episodes of rows."""
 
     def turn_settings(self) -> TurnSettings:
-        """Return how turns are sampled."""
+        """Return the settings for sampling turns."""
 
     def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> ScoredSamples:
         """Return the scored rows of episodes that are over."""
 
 
 class InFlightEpisodes:
-    """Plays the episodes of many units, each to be handed over whole.
+    """Plays the episodes of many units, and returns each unit when it is complete.
 
-    A unit begins when no episode of those before it can act: while the decoder has work, nothing is sampled earlier
-    than it has to be. Episodes of a unit are laid out in the order of its requests, whoever was quick.
+    A unit begins when no episode of those before it can act: while the decoder has work, no unit is begun early.
+    Episodes of a unit are returned in the order of its requests.
 
     Args:
-        source: whose task is played, and which scores.
-        fresh: called between batches; returns whether the weights are others than before, so that keys and values
-            of what was written are to be computed anew. Units that wait begin with the weights as they are then.
-        may_begin: whether a unit may begin now, given whether others are in play.
+        source: source of rows whose task is played, and which scores the episodes.
+        fresh: called between batches; returns whether the weights have changed, so that keys and values have to be
+            recomputed. Waiting units begin with the new weights.
+        may_begin: function that says whether a unit may begin now, given whether others are in play.
     """
 
     def __init__(self, source: PlayingSource, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> None:
@@ -75,15 +75,15 @@ class InFlightEpisodes:
 
     @property
     def busy(self) -> bool:
-        """Whether there are units that have not been handed over."""
+        """Whether there are units that have not been returned."""
         return bool(self._waiting or self._unit_of)
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
-        """Take over unit `number`."""
+        """Add unit `number` with its requests."""
         self._waiting.append(_Unit(number, rows_of(requests)))
 
     def advance(self, seconds: float) -> list[tuple[int, ScoredSamples]]:
-        """Let all episodes act that can, waiting at most `seconds` for one; returns the units that are done."""
+        """Let all episodes act that can, waiting at most `seconds` for one; return the units that are complete."""
         with self.source.watch("rollout"):
             if self._fresh(self._player.busy):
                 self._session.close()

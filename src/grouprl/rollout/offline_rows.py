@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class OfflineRows(ScoringSource):
-    """Takes the rows that the task has of its prompts, with the rewards that are stored with them."""
+    """Source of the stored rows of a task's prompts, with their stored rewards."""
 
     samples = False
 
@@ -62,7 +62,7 @@ class OfflineRows(ScoringSource):
         return stored(self.task, self.policy, requests, self.settings.max_new_tokens)
 
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
-        """Return the stored completion to each prompt that the policy finds likeliest."""
+        """Return, for each prompt, the stored completion that the policy finds likeliest."""
         assert isinstance(self.task, StoredRows)
         longest = self.settings.max_new_tokens
         found = [likeliest(self.task, self.policy, request.example, longest) for request in requests]
@@ -71,20 +71,20 @@ class OfflineRows(ScoringSource):
         return Outcomes(texts, ("",) * len(rows), lengths, late, scores_of(rows))
 
     def counted(self, samples: ScoredSamples) -> ScoredSamples:
-        """Return the rows: nothing fails whose reward is stored."""
+        """Return the rows unchanged: stored rewards cannot fail."""
         return samples
 
 
 def stored(
     task: StoredRows, policy: TokenPolicy, requests: Sequence[RolloutRequest], max_new_tokens: int
 ) -> ScoredSamples:
-    """Lay the stored rows of the prompts out: rewards as they are stored, old log-probs to be scored by the policy.
+    """Return the stored rows of the prompts: rewards are those stored, old log-probs have to be scored by the policy.
 
-    Rows that were sampled keep the log-probs they were sampled with as behaviour and are of source 'replay'; others
-    are of source 'demonstration'.
+    Rows that were sampled keep the log-probs of their sampling as behaviour log-probs and have the source 'replay';
+    others have the source 'demonstration'.
 
     Raises:
-        InputError: token ids that the policy's tokenizer reads as another text.
+        InputError: token ids that the policy's tokenizer decodes to a different text.
     """
     rows = [
         (request, number, row) for request in requests for number, row in enumerate(task.stored_rows(request.example))
@@ -108,10 +108,10 @@ def stored(
 
 
 def laid_out(policy: TokenPolicy, rows: Sequence[tuple[Prompt, StoredRow]], max_new_tokens: int) -> Rollout:
-    """Return stored rows behind their prompts as token ids; entropies are 0, log-probs where they are known.
+    """Return stored rows and their prompts as token ids; entropies are 0, and so are unknown log-probs.
 
     Raises:
-        InputError: token ids that the policy's tokenizer reads as another text.
+        InputError: token ids that the policy's tokenizer decodes to a different text.
     """
     end = tuple(policy.eos_ids[:1])
     prompts = [prompt for prompt, row in rows if row.prompt_ids is None]
@@ -142,7 +142,9 @@ def scores_of(rows: Sequence[StoredRow]) -> Scores:
 
 
 def likeliest(task: StoredRows, policy: TokenPolicy, example: Example, max_new_tokens: int) -> tuple[StoredRow, int]:
-    """Return the stored row of a prompt whose log-probs add up to most under the policy, and its number of tokens."""
+    """Return the stored row of a prompt with the largest sum of log-probs under the policy, and its number of
+    tokens.
+    """
     rows = list(task.stored_rows(example))
     rollout = laid_out(policy, [(example.prompt, row) for row in rows], max_new_tokens)
     best = int(policy.logp(rollout.tokens).double().sum(1).argmax())
@@ -150,12 +152,12 @@ def likeliest(task: StoredRows, policy: TokenPolicy, example: Example, max_new_t
 
 
 def _check_tokenizer(policy: TokenPolicy, rows: Sequence[StoredRow]) -> None:
-    """Refuse ids of another tokenizer: the same ids would be another text."""
+    """Raise InputError for token ids of another tokenizer, which the policy's tokenizer decodes to a different text."""
     known = [(row, row.ids) for row in rows if row.ids is not None]
     for (row, _), text in zip(known, policy.decode_all([ids for _, ids in known]), strict=True):
         if text != row.completion:
             raise InputError(
                 f"stored token ids read {text[:60]!r}, and were {row.completion[:60]!r}",
-                "rollouts are stored as tokens, and another tokenizer reads another text in them",
+                "rollouts are stored as tokens, which another tokenizer decodes to a different text",
                 "Train the model that they were sampled from, or one of its family",
             )

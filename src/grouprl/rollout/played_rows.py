@@ -1,4 +1,4 @@
-"""Rows that are episodes: acted out in environments, scored by them, and by a reward function where one is set."""
+"""Rows that are episodes: played in environments, scored by them, and by a reward function if one is set."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PlayedRows(ScoringSource):
         return self.counted(samples) if count_failures else samples
 
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
-        """Play the requested episodes; each counts once, with the reward of its first agent."""
+        """Play the requested episodes and return the result of each, with the reward of its first agent."""
         rows = rows_of(requests)
         episodes = self._with_group_scores(rows, self._played(rows, greedy=greedy))
         names = names_of(rows)
@@ -73,9 +73,9 @@ class PlayedRows(ScoringSource):
         )
 
     def scored(self, rows: Rows, episodes: Episodes, *, changed: bool = False) -> ScoredSamples:
-        """Score played episodes; rows without a token of the policy's own cannot be trained on.
+        """Score played episodes; rows without any token written by the policy cannot be trained on.
 
-        `changed`: they were sampled from other distributions than the policy's at the run's temperature.
+        `changed` says that they were not sampled from the policy's distributions at the run's temperature.
         """
         episodes = self._with_group_scores(rows, episodes)
         which = [rows[e] for e in episodes.episode_b.tolist()]
@@ -99,7 +99,7 @@ class PlayedRows(ScoringSource):
         )
 
     def counted(self, samples: ScoredSamples) -> ScoredSamples:
-        """Return rows that were sampled with `count_failures` off, as if it had been on.
+        """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept.
 
         An episode is one sample of the error policy, kept or dropped whole.
         """
@@ -118,7 +118,7 @@ class PlayedRows(ScoringSource):
         return replace(samples, valid_b=valid_b & samples.extras["mask_bt"].any(1))
 
     def starts(self, rows: Rows) -> list[Start]:
-        """Return the episodes that rows are, with seeds of their own."""
+        """Return the starts of the episodes of rows, with their own seeds."""
         return [start_of(request, number, self.settings) for request, number in rows]
 
     def _played(self, rows: Rows, *, greedy: bool, scaling: EntropyScaling | None = None) -> Episodes:
@@ -131,7 +131,7 @@ class PlayedRows(ScoringSource):
     def _with_reward(
         self, scores: Scores, texts: Sequence[str], rows: Rows, names: Sequence[str], prompts: Sequence[Prompt]
     ) -> Scores:
-        """Return the scores with those of the reward function, where it scores episodes, too."""
+        """Return the scores, with those of the reward function added if it scores episodes."""
         if not self.settings.adds_reward:
             return scores
         return with_function(scores, self._score(texts, rows, names, prompts), reward_name(self.reward))
@@ -152,7 +152,7 @@ class PlayedRows(ScoringSource):
 
 
 def _lost_prompts(scores: Scores, episodes: Episodes, which: Rows) -> np.ndarray | None:
-    """[B] rows that their environment took with it, and those of prompts on all of whose episodes it failed."""
+    """Return a mask [B] of rows lost to their environment, including those of prompts on which all episodes failed."""
     failed_b = np.array([isinstance(verdict, Failure) for verdict in episodes.verdicts], dtype=bool)
     if not failed_b.any():
         return scores.lost_b

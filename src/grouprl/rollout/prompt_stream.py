@@ -1,4 +1,4 @@
-"""The stream of training prompts: endless tasks in order, finite ones shuffled anew each epoch."""
+"""The stream of training prompts: endless tasks in order, finite ones reshuffled each epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PromptStream:
         self.aside = SetAside()
         size = task.size("train")
         if size == 0:
-            raise InputError(f"the task '{task.name}' has no training prompts", "training needs at least one")
+            raise InputError(f"the task '{task.name}' has no training prompts", "training needs at least one prompt")
         self.size = size if limit is None else limit if size is None else min(size, limit)
 
     def take(self, count: int) -> list[tuple[int, Example]]:
@@ -43,7 +43,7 @@ class PromptStream:
         return [self.request(self._next(), completions) for _ in range(count)]
 
     def _next(self) -> int:
-        """Return the number of the next prompt that may be offered."""
+        """Return the index of the next prompt that may be offered."""
         for index in self.aside.due(self.position):
             if self.aside.allows(index):
                 return index
@@ -65,11 +65,11 @@ class PromptStream:
         return RolloutRequest(ordinal, index, self.task.example("train", index), completions)
 
     def state(self) -> State:
-        """Plain state for a checkpoint."""
+        """Return the state for a checkpoint as plain data."""
         return {"sampled": self.sampled, "position": self.position, "set_aside": self.aside.state()}
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Continue from what `state` returned."""
         self.sampled, self.position = int(state["sampled"]), int(state["position"])
         self.aside.restore(state.get("set_aside", {}))
 

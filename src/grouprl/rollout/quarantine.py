@@ -7,25 +7,25 @@ from dataclasses import asdict, dataclass
 from grouprl.core.json_types import State
 
 AGAIN_AFTER = 64
-"""A prompt that is set aside is offered again behind so many others, or where the stream comes to it first."""
+"""Number of prompts after which one that is set aside is offered again, unless the stream reaches it first."""
 OFFERS = 2
-"""So many times a prompt is offered before it is left out for good."""
+"""Number of times a prompt is offered before it is left out for good."""
 
 
 @dataclass
 class Aside:
-    """What is known of one prompt."""
+    """The failures of one prompt."""
 
     prompt: str
-    """Its id."""
+    """Id of the prompt."""
     what: str
-    """How its environment failed last."""
+    """Description of the last failure of its environment."""
     times: int = 1
-    """How often it has failed so."""
+    """Number of such failures."""
     again: int = 0
-    """From which place of the stream on it is offered again."""
+    """Position of the stream from which it is offered again."""
     offered: bool = False
-    """Whether it was offered again and what came of that is not yet known."""
+    """Whether it was offered again with an outcome that is not yet known."""
 
 
 class SetAside:
@@ -39,11 +39,11 @@ class SetAside:
 
     @property
     def prompts(self) -> tuple[Aside, ...]:
-        """All of them, in the order in which they failed first."""
+        """All prompts that are set aside, in the order of their first failures."""
         return tuple(self._known.values())
 
     def failed(self, index: int, prompt: str, what: str, position: int) -> Aside:
-        """Note that the environment of prompt `index` hung or ended its process; the stream stands at `position`."""
+        """Note that the environment of prompt `index` hung or ended its process; `position` is that of the stream."""
         own = self._known.get(index)
         if own is None:
             own = self._known[index] = Aside(prompt, what)
@@ -53,11 +53,13 @@ class SetAside:
         return own
 
     def came_through(self, index: int) -> Aside | None:
-        """Note that prompt `index` was played; returns what was known of it if it was set aside, and forgets it."""
+        """Note that prompt `index` was played without failing; if it was set aside, remove and return its entry."""
         return self._known.pop(index, None)
 
     def allows(self, index: int) -> bool:
-        """Whether prompt `index` may be offered; one that is set aside may be once more, which is noted."""
+        """Return whether prompt `index` may be offered; one that is set aside may be offered once more, which is
+        noted.
+        """
         own = self._known.get(index)
         if own is None:
             return True
@@ -67,18 +69,18 @@ class SetAside:
         return True
 
     def due(self, position: int) -> list[int]:
-        """Return the prompts that are to be offered again at this place of the stream."""
+        """Return the prompts that are to be offered again at this position of the stream."""
         return [i for i, own in self._known.items() if own.again <= position and own.times < OFFERS and not own.offered]
 
     @property
     def excluded(self) -> int:
-        """How many are never offered again."""
+        """Number of prompts that are never offered again."""
         return sum(own.times >= OFFERS for own in self._known.values())
 
     def state(self) -> State:
-        """Plain state for a checkpoint."""
+        """Return the state for a checkpoint as plain data."""
         return {str(index): asdict(own) for index, own in self._known.items()}
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Continue from what `state` returned."""
         self._known = {int(index): Aside(**own) for index, own in state.items()}

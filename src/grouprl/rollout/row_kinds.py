@@ -1,4 +1,4 @@
-"""Which source of rows a task needs: decided here, once, when a run is resolved."""
+"""The choice of the source of rows that a task needs, made once when a run is resolved."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from grouprl.rewards.contract import Reward
 
 RowKind = type[ScoringSource]
-"""A class of sources: what rows are like is known before one is made."""
+"""A class of sources, which describes its rows before a source is made."""
 
 
 def row_kind(task: Task) -> RowKind:
     """Return the class whose sources give the rows of `task`.
 
     Raises:
-        InputError: what the task calls an environment is none.
+        InputError: the task's environment lacks the methods of one.
     """
     if isinstance(task, StoredRows):
         return OfflineRows
@@ -51,7 +51,8 @@ def open_rows(
     sampler: RunSampler | None = None,
     stage: Stage | None = None,
 ) -> ScoringSource:
-    """Return the source of a run's rows. Environments act on `stage`; None: on one that is opened and closed with it.
+    """Return the source of a run's rows. Environments run in the pool `stage`; None: in a pool that is opened and
+    closed with the source.
 
     `kind` is the class of the source; None: the one that the task needs.
     """

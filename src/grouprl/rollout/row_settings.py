@@ -1,4 +1,4 @@
-"""How rows are sampled and scored: what a source of rows takes from a configuration, or from an evaluation."""
+"""Settings for sampling and scoring rows, from a configuration or an evaluation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from grouprl.rollout.seeds import sample_seed
 from grouprl.rollout.turn_text import History
 
 Rows = Sequence[tuple[RolloutRequest, int]]
-"""Requests, each with the number of the completion that the row is."""
+"""Requests, each with the number of the row's completion."""
 GREEDY = -1
-"""Number of the greedy completion in training, which needs no seed of its own."""
+"""Number of the greedy completion in training, which needs no seed."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Seeds:
     run: int
     use: str = "train"
     environments: int | None = None
-    """Seed in the place of the run's for environments; None: the run's."""
+    """Seed of environments; None: the run's."""
 
     def of_actions(self, ordinal: int, number: int) -> int:
-        """Return the seed that the actions of a completion are sampled with."""
+        """Return the seed with which the actions of a completion are sampled."""
         return sample_seed(self.use, self.run, ordinal, number)
 
     def of_environment(self, ordinal: int, number: int) -> int:
-        """Return the seed that an environment begins with."""
+        """Return the seed with which an environment begins."""
         return sample_seed("environment", self.run if self.environments is None else self.environments, ordinal, number)
 
     def held_out(self) -> Seeds:
@@ -42,7 +42,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class RowSettings:
-    """How a source samples and scores its rows."""
+    """Settings with which a source samples and scores its rows."""
 
     max_new_tokens: int
     """Budget of a completion, or of one turn of an episode."""
@@ -51,13 +51,13 @@ class RowSettings:
     top_p: float = 1.0
     top_k: int = 0
     stop: tuple[str, ...] = ()
-    """Texts that end a completion or a turn, beside those of the task."""
+    """Texts that end a completion or a turn, in addition to those of the task."""
     history: History = "refuse"
     correct_at: float = 1.0
     adds_reward: bool = False
     """Whether the reward function scores episodes in addition to their environments."""
     reproducible: bool = True
-    """Whether episodes are the same to the bit however quick their environments are."""
+    """Whether episodes are bitwise reproducible, however fast their environments are."""
 
     @classmethod
     def of(cls, config: Config, max_new_tokens: int) -> RowSettings:
@@ -77,16 +77,18 @@ class RowSettings:
         )
 
     def held_out(self) -> RowSettings:
-        """Return the settings of an evaluation: from the whole distribution, with seeds of its own, reproducible."""
+        """Return the settings of an evaluation: sampling from the whole distribution, with its own seeds,
+        reproducible.
+        """
         return replace(self, seeds=self.seeds.held_out(), top_p=1.0, top_k=0, reproducible=True)
 
     def foreign_b(self, rows: Rows) -> np.ndarray:
-        """[B] bool: rows that are sampled at another temperature than the run's."""
+        """Return a mask [B] of rows that are sampled at another temperature than the run's."""
         return np.array([request.temperature not in (None, self.temperature) for request, _ in rows], dtype=bool)
 
 
 def rows_of(requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Rows:
-    """Return one row for each completion that is requested; of a greedy one, one for each request."""
+    """Return one row for each requested completion; if greedy, one for each request."""
     if greedy:
         return [(request, GREEDY) for request in requests]
     return [(request, request.first + i) for request in requests for i in range(request.completions)]

@@ -1,8 +1,9 @@
-"""What sources of rows share: the policy, its sampler and the reward, and how scored rows are put together.
+"""The base of sources of rows: the policy, its sampler and the reward, and the assembly of scored rows.
 
 A source takes requests and returns scored rows (`grouprl.protocols.RowSource`). Which one a task needs is decided once,
-in `grouprl.rollout.row_kinds`; who asks for rows never asks which it has. Every completion has a seed made from (run,
-ordinal of the prompt, number of the completion), so it does not depend on which other prompts are sampled beside it.
+in `grouprl.rollout.row_kinds`; callers never need to know which source they have. Every completion has a seed made from
+(run, ordinal of the prompt, number of the completion), so it does not depend on which other prompts are sampled with
+it.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ class ScoringSource(ABC):
     """Base of the sources of rows; `watch` adds up the seconds spent on sampling and scoring.
 
     Args:
-        task: whose prompts are requested.
-        policy: what is sampled from.
-        reward: scores what was sampled.
-        settings: how rows are sampled and scored.
-        errors: what becomes of rows that could not be scored.
-        sampler: what every sample comes from; None: one of this process.
-        stage: where environments act; None: in this process.
+        task: task whose prompts are requested.
+        policy: policy that is sampled from.
+        reward: reward that scores the samples.
+        settings: settings for sampling and scoring.
+        errors: policy for rows that could not be scored.
+        sampler: sampler of every sample; None: one in this process.
+        stage: pool in which environments run; None: they run in this process.
     """
 
     acts: ClassVar[bool] = False
-    """Whether environments act."""
+    """Whether rows are episodes in environments."""
     samples: ClassVar[bool] = True
-    """Whether anything is sampled, and the reward called."""
+    """Whether rows are sampled and scored by the reward, not stored."""
     text: ClassVar[bool] = True
-    """Whether prompts and completions are made of text."""
+    """Whether prompts and completions are text."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class ScoringSource(ABC):
         self.sampler: RunSampler = sampler or local_engine(policy)
         self.stage = stage
         self.notes: tuple[str, ...] = ()
-        """What is to be said of how environments act."""
+        """Notes for the user on how environments are run."""
         self.watch = Stopwatch()
 
     @classmethod
@@ -91,7 +92,7 @@ class ScoringSource(ABC):
 
     @classmethod
     def spaces_of(cls, task: Task) -> Spaces | None:
-        """Return what environments that are not made of text show and are acted on with; None: there are none."""
+        """Return the observation and action spaces of environments over arrays; None if the task has none."""
         return None
 
     @abstractmethod
@@ -110,18 +111,18 @@ class ScoringSource(ABC):
 
     @abstractmethod
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
-        """Return what the requested completions or episodes came to, each as a whole, for an evaluation."""
+        """Return the results of the requested completions or episodes, each as a whole, for an evaluation."""
 
     def counted(self, samples: ScoredSamples) -> ScoredSamples:
-        """Return rows that were sampled with `count_failures` off, as if it had been on."""
+        """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept."""
         return replace(samples, valid_b=self.errors.apply(samples.scores, samples.group_b))
 
     def in_flight(self, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> InFlightEpisodes | None:
-        """Return what plays several units of requests at the same time; None where a unit is sampled at once."""
+        """Return a player of several units of requests at the same time; None if a unit is sampled in one call."""
         return None
 
     def texts(self) -> TextSampling:
-        """Return what encodes, decodes and samples texts beside the rows.
+        """Return an object that encodes, decodes and samples texts outside of rows.
 
         Raises:
             InputError: prompts and completions are not made of text.
@@ -130,7 +131,7 @@ class ScoringSource(ABC):
             raise InputError(
                 f"the task '{self.task.name}' is not made of text",
                 "its policy reads no prompts and writes no completions",
-                "Leave out the part that works on texts, or take a task of text",
+                "Remove the part that works on texts, or choose a task of text",
             )
         return TextSampling(self.task, self.policy, self.sampler, self.settings, self.watch)
 
@@ -141,20 +142,20 @@ class ScoringSource(ABC):
             InputError: rows are more than single completions.
         """
         raise InputError(
-            "texts written by the task are to be added to the rows",
-            "an episode is acted out in its environment, it has no text of its own",
-            "Leave out the part that writes completions, or take a task of a single turn",
+            "texts written by the task cannot be added to these rows",
+            "an episode is played in its environment, so it has no text of its own",
+            "Remove the part that writes completions, or choose a task of a single turn",
         )
 
     def held_out(self) -> Self:
-        """Return the source of an evaluation: the same policy and environments, with settings of its own."""
+        """Return a source for evaluations: the same policy and environments with the settings of an evaluation."""
         source = copy(self)
         source.settings, source.watch = self.settings.held_out(), Stopwatch()
         return source
 
     @contextmanager
     def acting(self, policy: Any) -> Iterator[None]:
-        """Let another policy of this process sample."""
+        """Let another policy of this process sample within this context."""
         before, self.policy, self.sampler = (self.policy, self.sampler), policy, local_engine(policy)
         try:
             yield
@@ -162,14 +163,14 @@ class ScoringSource(ABC):
             self.policy, self.sampler = before
 
     def close(self) -> None:
-        """End the processes in which environments act."""
+        """Stop the processes that run environments."""
         if self.stage is not None:
             self.stage.close()
 
     def with_greedy(self, requests: Sequence[RolloutRequest], samples: ScoredSamples) -> ScoredSamples:
         """Return `samples` with the reward and the length in tokens of the greedy completion of each row's prompt.
 
-        The reward is NaN where it could not be scored.
+        The reward is NaN if it could not be scored.
         """
         greedy = self.rows(requests, greedy=True, count_failures=False)
         tokens = Counter[int]()

@@ -1,4 +1,4 @@
-"""The sampler of this process: requests are completed with the policy's own weights, as they are at that moment."""
+"""The sampler of this process: requests are completed with the policy's own weights, as they are at the time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
 EXACT = (torch.float32, torch.float64)
-"""Types of weights in which the decoder and the trainer compute the same log-probs but for rounding."""
+"""Types of weights in which the decoder and the trainer compute the same log-probs up to rounding."""
 Prompt = tuple[int, ...]
 Value = TypeVar("Value", int, float)
 MakeEngine = Callable[[Policy], RunEngine]
-"""Policy -> what samples from it."""
+"""Function that makes the engine of a policy."""
 
 
 def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Rollout:
@@ -49,13 +49,13 @@ def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Ro
 class LocalSampler:
     """Samples from `policy` in this process: an `Engine` that shares the weights, so publishing only sets a number.
 
-    Requests that differ only in prompt, seed, temperature, budget and what was sampled before are decoded together,
-    those of different agents by the policy of each.
+    Requests that differ only in prompt, seed, temperature, budget and number of tokens sampled before are decoded
+    together; requests of different agents are decoded by the policy of each.
 
     Args:
         policy: a `CausalPolicy`, or a `Team` of them.
         rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
-        cache_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read anew.
+        cache_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read again.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class LocalSampler:
         return exact_in(self.policy.dtype, getattr(self.policy, "precision", "float32"))
 
     def publish(self, version: int, policy: object) -> None:
-        """Let the weights as they are be version `version`; they are the policy's own, there is nothing to copy."""
+        """Publish the current weights as version `version`; they are the policy's own, so nothing is copied."""
         if policy is not self.policy:
-            raise InputError("another policy's weights are published", "this sampler samples from its own policy")
+            raise InputError("another policy's weights are published", "this sampler only samples from its own policy")
         self.version = later(self.version, version)
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
@@ -84,13 +84,13 @@ class LocalSampler:
         return self._sample(requests, None)
 
     def session(self) -> AbstractContextManager[LocalSession]:
-        """Keep keys and values by the names of requests, and release them at the end."""
+        """Open a session that keeps keys and values by the names of requests, and releases them at the end."""
         return closing(LocalSession(self))
 
     def _sample(
         self, requests: Sequence[Request[Prompt]], caches: dict[int, TurnCache] | None, pause: Pause | None = None
     ) -> Samples[int]:
-        """Sample each group of requests that are alike; `pause` ends the sampling early, see `decode`."""
+        """Sample each group of similar requests together; `pause` ends the sampling early, see `decode`."""
         groups: dict[tuple[int, tuple[object, ...]], list[int]] = {}
         for i, request in enumerate(requests):
             owner = request.agent if isinstance(self.policy, TeamPolicy) else 0
@@ -108,29 +108,31 @@ class LocalSampler:
 
 
 class LocalSession:
-    """Requests of one name continue each other."""
+    """A session in which requests with the same name continue each other."""
 
     def __init__(self, sampler: LocalSampler) -> None:
         self.sampler = sampler
         self.caches: dict[int, TurnCache] = {}
-        """By the agent who owns the weights."""
+        """Caches by the number of the agent that owns the weights."""
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
-        """Sample what `requests` ask for; what is known of their names is not read again."""
+        """Sample what `requests` ask for; tokens that are cached under their names are not read again."""
         return self.sampler._sample(requests, self.caches)
 
     def close(self) -> None:
-        """Release what was kept."""
+        """Release the cached keys and values."""
         self.caches.clear()
 
 
 def exact_in(dtype: torch.dtype, precision: str = "float32") -> bool:
-    """Whether sampling with weights of this type and such products gives the log-probs that the trainer computes."""
+    """Return whether sampling with weights of this type and products of this precision gives the trainer's
+    log-probs.
+    """
     return dtype in EXACT and precision != "mixed"
 
 
 def later(version: int, new: int) -> int:
-    """Return `new`; InputError where it lies before `version`."""
+    """Return the version `new`; raise InputError if it is lower than `version`."""
     if new < version:
         raise InputError(f"version {new} is published after version {version}", "versions never go back")
     return new
@@ -142,7 +144,9 @@ def acting(policy: CausalPolicy | TeamPolicy, agent: int) -> CausalPolicy:
 
 
 def merged(parts: Sequence[tuple[Sequence[int], Written]], rows: int) -> Written:
-    """Return the completions of several groups in the order of all `rows` rows; each group knows its row numbers."""
+    """Return the completions of several groups in the order of all `rows` rows; each group comes with its row
+    numbers.
+    """
     if len(parts) == 1:
         return parts[0][1]
     if not parts:
@@ -185,17 +189,17 @@ def generate(
     rows_at_once: int | None = None,
     **settings: Any,
 ) -> Rollout:
-    """Sample `n` completions for each prompt from `policy`: short for a `LocalSampler` and requests of the same
+    """Sample `n` completions for each prompt from `policy`: a shorthand for a `LocalSampler` and requests with equal
     settings.
 
     Args:
         policy: the policy to sample from.
         prompts: token ids per prompt.
-        n: completions per prompt; those of one prompt stand next to each other.
-        max_new_tokens: tokens per completion at most, the end token included.
+        n: completions per prompt; those of one prompt are next to each other.
+        max_new_tokens: most tokens per completion, including the end token.
         seeds: one per completion, B = len(prompts) * n, in row order.
         temperature: one for all, or one per completion.
-        budgets: tokens at most per completion, [B], where they are fewer than `max_new_tokens`.
+        budgets: most tokens per completion, [B], if fewer than `max_new_tokens`.
         rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
         settings: further settings of `Request`, the same for all: greedy, top_p, top_k, stop, stop_texts …
 
@@ -222,13 +226,13 @@ def requests_of(
 ) -> list[Request[Prompt]]:
     """Return the requests for `n` completions of each prompt; see `generate`."""
     if n < 1:
-        raise InputError(f"n={n}", "Each prompt gets at least one completion", "Give 1 or more")
+        raise InputError(f"n={n}", "Each prompt needs at least one completion", "Give 1 or more")
     if max_new_tokens < 1:
-        raise InputError(f"max_new_tokens={max_new_tokens}", "A completion has at least one token", "Give 1 or more")
+        raise InputError(f"max_new_tokens={max_new_tokens}", "A completion needs at least one token", "Give 1 or more")
     requested = list(prompts)
     if not requested:
-        raise InputError("No prompts", "There must be something to complete", "Give at least one prompt")
-    known = {id(prompt): tuple(map(int, prompt)) for prompt in requested}  # the same one often occurs many times
+        raise InputError("No prompts", "At least one prompt is needed", "Give at least one prompt")
+    known = {id(prompt): tuple(map(int, prompt)) for prompt in requested}  # the same prompt often occurs many times
     rows = [known[id(prompt)] for prompt in requested for _ in range(n)]
     if not all(rows):
         raise InputError(
@@ -243,7 +247,7 @@ def requests_of(
     )
     over = [budget for budget in columns[3] if budget > max_new_tokens]
     if over:
-        raise InputError(f"budgets holds {over[0]}", f"It lies between 1 and {max_new_tokens}")
+        raise InputError(f"budgets holds {over[0]}", f"It must be between 1 and {max_new_tokens}")
     return [
         Request(prompt, budget, seed, temperature, stop=stops, stop_texts=tuple(stop_texts), **settings)
         for prompt, seed, temperature, budget in zip(*columns, strict=True)
@@ -255,5 +259,5 @@ def _each(name: str, values: Value | Sequence[Value], rows: int) -> Sequence[Val
     if isinstance(values, int | float):
         return [values] * rows
     if len(values) != rows:
-        raise InputError(f"{len(values)} {name} for {rows} completions", "One per completion", f"Give {rows}")
+        raise InputError(f"{len(values)} {name} for {rows} completions", "One is needed per completion", f"Give {rows}")
     return values

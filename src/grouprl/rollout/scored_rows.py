@@ -1,4 +1,4 @@
-"""Putting scored rows together: what every source of rows shares, whatever its policy acts on."""
+"""The assembly of scored rows, for sources of all kinds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GREEDY_TOKENS = "past.greedy_tokens"
 def scored_samples(
     rows: Rows, rollout: Rollout, texts: Sequence[str], scores: Scores, foreign_b: np.ndarray
 ) -> ScoredSamples:
-    """Put scored rows together; each belongs to (request, number of the completion)."""
+    """Assemble scored rows; each belongs to (request, number of the completion)."""
     names = list(dict.fromkeys(name for request, _ in rows for name in request.keys))
     columns = {f"keys.{n}": np.array([request.keys.get(n, 0) for request, _ in rows], dtype=np.int64) for n in names}
     return ScoredSamples(
@@ -38,7 +38,7 @@ def scored_samples(
 
 
 def reward_of_groups(greedy: ScoredSamples, group_b: np.ndarray) -> np.ndarray:
-    """[B] reward of the one completion in `greedy` of each row's group; NaN where there is none."""
+    """Return the reward [B] of the single completion of each row's group in `greedy`; NaN where there is none."""
     found = dict(zip(greedy.group_b.tolist(), greedy.scores.reward_b.tolist(), strict=True))
     return np.array([found.get(group, np.nan) for group in group_b.tolist()])
 

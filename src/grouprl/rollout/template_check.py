@@ -1,4 +1,6 @@
-"""What a chat template will do to a run, before it begins: what it cannot show, and what of history it rewrites."""
+"""Effects of a chat template on a run, checked before it begins: messages that it cannot show, and history that it
+rewrites.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,13 @@ EFFECTS = {
     "append": "it stays in the row as it was written",
     "split": "a new row begins there",
 }
-"""What `sampling.history` makes of a turn that is rewritten."""
+"""Effect of each `sampling.history` on a turn that the template rewrites."""
 MADE_UP = "qzname"
 
 
 @dataclass(frozen=True)
 class TemplateReport:
-    """What a run is told of its chat template."""
+    """Findings on a run's chat template."""
 
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -48,15 +50,17 @@ def check_template(
     calls: str = AUTO,
     task: Task | None = None,
 ) -> TemplateReport:
-    """Return what the template of a policy cannot show of `prompts`, and what it rewrites where there are `turns`.
+    """Report what the template of a policy cannot show of `prompts`, and which turns it rewrites if there are `turns`.
 
-    Nothing where there is no template. Prompts that are plain text, which pass the template by, are a note that says
-    what to set in `task`.
+    The report is empty if there is no template. For plain-text prompts, to which the template is not applied, it has a
+    note that says what to set in `task`.
     """
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
     if not getattr(policy.tokenizer, "chat_template", None):
         return TemplateReport()
-    plain = sum(isinstance(prompt, str) and prompt != "" for prompt in prompts)  # "": not known before it is played
+    plain = sum(
+        isinstance(prompt, str) and prompt != "" for prompt in prompts
+    )  # "" if it is only known once it is played
     passed_by = _passed_by(plain, len(prompts), _chat_remedy(task))
     if not chats:
         return TemplateReport(notes=passed_by)
@@ -77,7 +81,9 @@ def check_template(
 
 
 def _passed_by(plain: int, count: int, remedy: str) -> tuple[str, ...]:
-    """Say that `plain` of `count` prompts pass the template by; nothing where none does."""
+    """Return a note that the template is not applied to `plain` of `count` prompts; an empty tuple if there are
+    none.
+    """
     if not plain:
         return ()
     which = "prompts are plain text" if plain == count else f"{plain} of {count} prompts are plain text"
@@ -89,19 +95,21 @@ def _passed_by(plain: int, count: int, remedy: str) -> tuple[str, ...]:
 
 
 def _chat_remedy(task: Task | None) -> str:
-    """Say how the prompts of a task become chat messages; those of environments are."""
+    """Return the remedy that turns the prompts of a task into chat messages; environments already give messages."""
     if "chat" in getattr(type(task), "model_fields", {}):
         return "Set chat: true (or system: …) among the task's options"
     return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
 
 
 def _rewritten(turn_text: TurnText, prompt: Prompt) -> tuple[str, list[str]]:
-    """Return what becomes of any turn ('' for nothing), and of turns that think or begin or end with white space."""
+    """Return how the template rewrites every turn ('' if it does not), and turns that think or have white space at
+    their ends.
+    """
     shown, tools = _next(prompt), getattr(prompt, "tools", ())
     form = turn_text.form
     simple = form.write_all([Call(_name(tools), {})]) if tools else form.answer("y")
     simply = _refused(turn_text, prompt, simple, shown)
-    usual = _as_template(turn_text, prompt, simple) if simply else simple  # the form's way may not be the template's
+    usual = _as_template(turn_text, prompt, simple) if simply else simple  # the syntax may differ from the template's
     always = simply and _refused(turn_text, prompt, usual, shown)
     odd = {"thinking": form.think("x") + usual, "white space at its ends": f" {usual} \n"}
     found = {f"with {kind}": _refused(turn_text, prompt, action, shown) for kind, action in odd.items()}
@@ -110,7 +118,7 @@ def _rewritten(turn_text: TurnText, prompt: Prompt) -> tuple[str, list[str]]:
 
 
 def _as_template(turn_text: TurnText, prompt: object, usual: str) -> str:
-    """Return the same turn as the template itself writes it, without its end."""
+    """Return the turn as the template itself writes it, without its end."""
     template, tools = turn_text.template, getattr(prompt, "tools", ())
     call = {"id": "call_0000", "type": "function", "function": {"name": _name(tools), "arguments": {}}}
     message = {"role": "assistant", "content": "", "tool_calls": [call]} if tools else _plain(usual)
@@ -124,9 +132,9 @@ def _plain(text: str) -> JsonObject:
 
 
 def _refused(turn_text: TurnText, prompt: Prompt, action: str, shown: Observation) -> str:
-    """Return how the template rewrites an action; '' where it stays as it was written."""
+    """Return how the template rewrites an action; '' if it leaves the action unchanged."""
     context = Context("", 0, -1, prompt, [])
-    whole = getattr(turn_text.policy, "model", None) is not None  # without it not every end token is known
+    whole = getattr(turn_text.policy, "model", None) is not None  # without a policy not every end token is known
     ends = [*sorted(turn_text.policy.eos_ids), *[None] * (not whole)]
     found = ""
     for end in ends:
@@ -139,7 +147,7 @@ def _refused(turn_text: TurnText, prompt: Prompt, action: str, shown: Observatio
 
 
 def _next(prompt: object) -> Observation:
-    """Return what follows a turn: a tool's result where tools are announced, else a user's message."""
+    """Return an observation that follows a turn: a tool's result if tools are announced, else a user message."""
     tools = getattr(prompt, "tools", ())
     message = {"role": "tool", "name": _name(tools), "content": "z"} if tools else {"role": "user", "content": "z"}
     return Observation("z", messages=(message,))

@@ -1,4 +1,4 @@
-"""Rows that are episodes of text: observations are read, actions are written."""
+"""Rows that are episodes of text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouprl.rollout.row_settings import Rows
 
 
 class TextEpisodes(PlayedRows):
-    """Lets language models act in environments of text."""
+    """Source of episodes that language models play in environments of text."""
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         settings = self.settings
@@ -38,21 +38,21 @@ class TextEpisodes(PlayedRows):
         )
 
     def in_flight(self, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> InFlightEpisodes:
-        """Return what plays the episodes of several units of requests at the same time."""
+        """Return a player of the episodes of several units of requests at the same time."""
         return InFlightEpisodes(self, fresh, may_begin)
 
     def table(self) -> EpisodeTable:
-        """Return what plays turns of this task on the stage."""
+        """Return the table that plays turns of this task in the environment pool."""
         assert self.stage is not None
         limits = EpisodeLimits(self.policy.max_positions, self.task.max_turns, self.settings.max_new_tokens)
         return EpisodeTable(self.policy, self.stage, self.settings.history, limits)
 
     def turn_settings(self) -> TurnSettings:
-        """Return how turns are sampled."""
+        """Return the settings for sampling turns."""
         settings = self.settings
         return TurnSettings(self.task.agents, False, settings.top_p, settings.top_k, self.texts().stop)
 
     def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> ScoredSamples:
-        """Return the scored rows of episodes that are over; what failed is not counted yet."""
+        """Return the scored rows of episodes that are over; the error policy is not applied yet."""
         end, kind = list(self.policy.eos_ids[:1]), score_type(self.policy)
         return self.scored(rows, laid_out(end, kind, played, exact=exact))

@@ -1,4 +1,4 @@
-"""Sampling texts: token ids in, token ids out, with the seeds and settings of a source of rows."""
+"""Sampling texts with the seeds and settings of a source of rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from grouprl.tasks.task import Task
 
 @dataclass(frozen=True)
 class TextSampling:
-    """Samples completions from a language model by the settings of a source of rows; nothing is scored."""
+    """Samples completions from a language model with the settings of a source of rows, without scoring them."""
 
     task: Task
     policy: TokenPolicy
@@ -65,14 +65,15 @@ class TextSampling:
         )
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
-        """Sample one completion or turn behind each of these token ids, as in training."""
+        """Sample one completion or turn after each of `beginnings`, as in training."""
         longest = self.settings.max_new_tokens
         each = zip(beginnings, seeds, strict=True)
         return self._sampled([self._request(tuple(ids), longest, seed) for ids, seed in each])
 
     def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Sample a completion to each of `requests` without its environment: rows of one turn, unscored, with reward
-        0 and no upper limit of tokens but the request's own."""
+        """Sample a completion for each of `requests` without its environment: unscored rows of one turn, with reward 0
+        and no limit of tokens but the request's own.
+        """
         rows = [(request, request.first) for request in requests]
         longest, seeds = self.settings.max_new_tokens, self.settings.seeds
         rollout = self._sampled(
@@ -108,7 +109,7 @@ class TextSampling:
         return replace(samples, prompts=tuple(prompts), rollout=rollout, foreign_b=np.ones(len(samples), dtype=bool))
 
     def prompt_ids(self, rows: Rows) -> tuple[tuple[int, ...], ...]:
-        """Return the token ids that stand before each completion: the prompt and the request's prefix."""
+        """Return the token ids before each completion: the prompt and the request's prefix."""
         requests = list({id(request): request for request, _ in rows}.values())
         encoded = self.policy.encode_prompts([request.shown for request in requests])
         ids_of = {id(request): (*ids, *request.prefix) for request, ids in zip(requests, encoded, strict=True)}

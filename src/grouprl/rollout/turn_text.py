@@ -1,8 +1,8 @@
-"""The text between a policy's turn and the next: an environment's text, inside what a chat template writes around it.
+"""The text between two turns of a policy: an environment's text with what a chat template writes around it.
 
-Token-in token-out needs a template that leaves the past as it was: the rendering of a longer conversation begins with
-what stands in the row. Some templates rewrite history (they drop earlier thoughts, trim white space, move tools). Each
-episode is judged by the real rendering of its own messages; what happens where that differs is a setting.
+Token-in token-out needs a template that leaves the past unchanged: the rendering of a longer conversation has to begin
+with the text of the row. Some templates rewrite history (they drop earlier thoughts, trim white space, move tools).
+Each episode is checked against the actual rendering of its messages; a setting decides what happens if they differ.
 """
 
 from __future__ import annotations
@@ -30,40 +30,41 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 History = Literal["refuse", "append", "split"]
-"""Where a template rewrites history: refuse the episode, keep what was written all the same, or continue in a new
-row."""
+"""Action if a template rewrites history: refuse the episode, keep the row as it was written, or continue in a new
+row.
+"""
 MARK = "qzmark"
 PLAIN = "§A§"
 SHOWN = 40
-"""Characters of a difference that a message shows."""
+"""Number of characters of a difference that a message shows."""
 
 
 @dataclass(frozen=True)
 class Onward:
-    """How an episode goes on behind an action: `text`, `prompt` or `refused` is set."""
+    """The continuation of an episode after an action: one of `text`, `prompt` and `refused` is set."""
 
     text: str | None = None
-    """What follows in the same row."""
+    """Text that follows in the same row."""
     prompt: tuple[Message, ...] | None = None
-    """What a new row begins with."""
+    """Prompt of a new row."""
     refused: str = ""
-    """Why neither is possible."""
+    """Reason why neither is possible."""
     said: Message | None = None
-    """The last action as the template takes it."""
+    """The last action as a message for the template."""
     row: str = ""
     """The text of the row up to the next action."""
 
     def keep(self, context: Context) -> None:
-        """Write down in a row what its last action was to the template, and its text."""
+        """Record the last action as a message, and the text of the row, in the row's context."""
         if self.said is not None:
             context.talk[-1] = (self.said,)
             context.text = self.row
 
 
 class TurnText:
-    """How observations become tokens for one policy: plain text as it is, or through the chat template.
+    """Converter of observations to tokens for one policy: as plain text, or with the chat template.
 
-    A policy whose tokenizer has a chat template gets the first observation as a user's message, behind the system
+    If the policy's tokenizer has a chat template, the first observation becomes a user message after the system
     messages of the prompt. `calls` names the syntax of tool calls (`call_syntax`).
 
     Raises:
@@ -79,7 +80,7 @@ class TurnText:
 
     @property
     def template(self) -> ChatTemplate:
-        """The chat template; only where there is one."""
+        """The chat template; may be used only if there is one."""
         return template_of(self.policy.tokenizer)
 
     def first(self, example: Example, shown: Observation) -> str | tuple[Message, ...]:
@@ -93,11 +94,11 @@ class TurnText:
         return (*system, Message(role="user", content=shown.text))
 
     def unable(self, shown: Observation) -> str:
-        """Return why the variables of an observation cannot be set in the chat template; '' where they can."""
+        """Return why the variables of an observation cannot be set in the chat template; '' if they can."""
         if not shown.variables:
             return ""
         if not self.chat:
-            return f"the policy has no chat template, in which to set {', '.join(map(repr, shown.variables))}"
+            return f"the policy has no chat template in which to set {', '.join(map(repr, shown.variables))}"
         try:
             self.template.check(shown.variables)
         except InputError as error:
@@ -105,20 +106,21 @@ class TurnText:
         return ""
 
     def spoken(self, context: Context, text: str) -> str:
-        """Return an action with what it holds, where the environment is to know more than its text.
+        """Return an action as text with its parsed content (thinking, calls), if the environment needs more than the
+        text.
 
-        That is so where tools are announced, or the policy writes in messages of its own.
+        It does if tools are announced, or if the policy's syntax has its own form of messages.
         """
         if not self.chat or not (getattr(context.messages, "tools", ()) or self.form is not JSON):
             return text
         return Spoken(text, self.read(context, text))
 
     def read(self, context: Context, text: str) -> Said:
-        """Return what an action behind `context` holds."""
+        """Return the parsed content of an action that follows `context`."""
         return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
 
     def think(self, context: Context, turn: Turn, ids: Sequence[int]) -> None:
-        """Note in a turn what of it is thinking, and how many of its tokens `ids` that is."""
+        """Record in a turn the part that is thinking, and how many of its tokens `ids` belong to it."""
         if not self.chat:
             return
         opened = opens_thinking(self._standing(context))
@@ -131,10 +133,10 @@ class TurnText:
         return str(self.policy.decode_all([ids])[0])
 
     def later(self, shown: Observation, ended_with: int | None, said: Mapping[str, object] | None = None) -> str:
-        """Return what stands between an action and the next where the action stays as it was written.
+        """Return the text between an action and the next, if the action is kept as it was written.
 
-        `ended_with` is the end token that the action already has; None where it was cut off. `said` is the action as
-        a message, where that is known.
+        `ended_with` is the end token that the action already has; None if it was truncated. `said` is the action as a
+        message, if known.
         """
         if not self.chat:
             return shown.text
@@ -142,7 +144,7 @@ class TurnText:
         return self._words(messages, ended_with, said)  # type: ignore[arg-type]
 
     def onward(self, context: Context, shown: Observation) -> Onward:
-        """Return how an episode goes on behind the last action of `context`, where `shown` follows."""
+        """Return how an episode continues after the last action of `context` and the observation `shown`."""
         if not self.chat or isinstance(context.messages, str):
             return Onward(text=self.later(shown, self._ended(context)))
         action = context.turns[-1].action
@@ -167,7 +169,7 @@ class TurnText:
             return Onward(refused=str(error))
 
     def _rewritten(self, context: Context, shown: Observation, written: str, said: Message, whole: str) -> Onward:
-        """Return how an episode goes on whose history the template rewrites."""
+        """Return how an episode continues if the template rewrites its history."""
         if self.history == "refuse":
             before, after = first_difference(written, whole)
             return Onward(
@@ -181,7 +183,7 @@ class TurnText:
         return Onward(text=text, said=said, row=written + text)
 
     def encode(self, contexts: Sequence[Context], texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of the text behind each context, as they stand behind its end token."""
+        """Return the token ids of the text that follows each context and its end token."""
         ends = [self._ended(context) if self.chat else None for context in contexts]
         words = [self._end_text(context) if self.chat else "" for context in contexts]
         whole = self.policy.encode_all([word + text for word, text in zip(words, texts, strict=True)])
@@ -193,7 +195,7 @@ class TurnText:
     def _forms(self, context: Context, action: str, shown: Observation) -> Iterator[Message]:
         """Yield the last action as messages: its text as it is, and taken apart into thinking, calls and the rest.
 
-        Where results of tools only follow `tool_calls`, those come first.
+        If the template shows results only after `tool_calls`, messages with parsed calls come first.
         """
         plain = Message(role="assistant", content=action)
         apart = self._apart(context, action)
@@ -203,7 +205,7 @@ class TurnText:
         yield from (form for form in forms if form is not None)
 
     def _apart(self, context: Context, action: str) -> Message | None:
-        """Return an action taken apart; None where it holds neither thinking nor calls that can be read."""
+        """Return an action as a message with thinking and calls separated; None if it has neither in readable form."""
         said = self.read(context, action)
         calls = protocol_calls(said, action, str(len(context.talk))) if said.calls else []
         if not calls and (said.calls or (not said.thinking and said.answer == action)):
@@ -223,7 +225,7 @@ class TurnText:
         return Chat(grown, tools, variables)  # type: ignore[return-value]
 
     def _standing(self, context: Context) -> str:
-        """Return the text of a row as it stands before its last action."""
+        """Return the text of a row before its last action."""
         if not context.text and not isinstance(context.messages, str):
             context.text = self._render(context.messages)
         return context.text
@@ -238,7 +240,7 @@ class TurnText:
     def _words(
         self, messages: Sequence[Message], ended_with: int | None, said: Mapping[str, object] | None = None
     ) -> str:
-        """Return what the template writes behind an action where these messages follow it."""
+        """Return the text that the template writes after an action if these messages follow it."""
         end = "" if ended_with is None else str(self.policy.tokenizer.convert_ids_to_tokens(ended_with))
         user = Message(role="user", content="Q")
         if said is not None and "tool_calls" in said and self.template.facts.results == "calls":
@@ -252,7 +254,7 @@ class TurnText:
         whole = self._render(Chat([*before, *messages], (), getattr(messages, "variables", {})))  # type: ignore[arg-type]
         if mark not in whole:
             raise InputError(
-                "The chat template leaves out an assistant's message", "an action is kept as it was written"
+                "The chat template leaves out an assistant's message", "the action must stay as it was written"
             )
         return whole[whole.rindex(mark) + len(mark) :]
 
@@ -261,20 +263,20 @@ class TurnText:
 
 
 def first_difference(written: str, rendered: str) -> tuple[str, str]:
-    """Return what stands in each of two texts where they first differ, a few words of it."""
+    """Return a few characters of each of two texts from where they first differ."""
     at = next((i for i, (a, b) in enumerate(zip(written, rendered, strict=False)) if a != b), len(rendered))
     return written[at : at + SHOWN], rendered[at : at + SHOWN]
 
 
 def _with_object(call: dict[str, object], said: object) -> dict[str, object]:
-    """Return a call of the protocol with its arguments as an object: chat templates write them out."""
+    """Return a tool call with its arguments as an object, as chat templates expect."""
     assert isinstance(said, Call)
     arguments = said.arguments if isinstance(said.arguments, str) else dict(said.arguments)
     return {**call, "id": said.id or call["id"], "function": {"name": said.name, "arguments": arguments}}
 
 
 def _marked(said: JsonMapping) -> Message:
-    """Return a message with the same calls, each with a mark as its only argument."""
+    """Return a message with the same calls, each with a marker as its only argument."""
     calls = [
         {**call, "function": {"name": call["function"]["name"], "arguments": {"q": MARK}}}
         for call in said["tool_calls"]

@@ -1,1 +1,1 @@
-"""Sampling in this process: the loop, its decoders, and what they keep of what they have read."""
+"""Sampling in this process: the decoding loop, its decoders, and their caches of keys and values."""

@@ -1,6 +1,6 @@
-"""The local decoder's loop: requests that are alike are decoded together, token by token.
+"""The loop of the local decoder: requests with equal settings are decoded together, token by token.
 
-Only samplers of this process call it (`grouprl.rollout.sampler`,
+Only the samplers of this process call it (`grouprl.rollout.sampler`,
 `grouprl.orchestrator.asynchronous.resumable_sampling`); everything else goes through a sampler.
 """
 
@@ -27,22 +27,24 @@ from grouprl.rollout.local.transformers_decoder import TransformersDecoder
 from grouprl.rollout.local.turn_cache import Leaving, TurnCache, leave
 
 COMPACT_BELOW = 0.75
-"""Finished rows leave once no more than this share of the rows continues: moving a cache costs about a step."""
+"""Share of unfinished rows at or below which finished rows are removed: moving a cache costs about as much as a
+step.
+"""
 Tokens = tuple[int, ...]
 Pause = Callable[[], bool]
-"""Called after each step: whether to stop here, with what has been sampled so far."""
+"""Function called after each step that says whether to stop with the tokens sampled so far."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """B completions; T is the longest one. Tensors lie on the CPU.
+    """B completions; T is the length of the longest one. Tensors are on the CPU.
 
     Attributes:
         ids: tokens of each row, with the end token where one was sampled.
         logp_bt: log-prob of each token at the sampling temperature, before top-k and top-p; 0 beyond the end.
         entropy_bt: entropy in nats of the distribution each token was sampled from (same temperature); 0 beyond the
         end.
-        truncated_b: True where neither an end token nor a stop sequence came within the budget, or before the pause.
+        truncated_b: True where no end token or stop sequence was sampled within the budget, or before the pause.
     """
 
     ids: tuple[Tokens, ...]
@@ -61,19 +63,19 @@ def decode(
 ) -> Written:
     """Sample the completions that `requests` ask for, which are `alike`.
 
-    A completion depends on its request and the policy; other rows, their number and their order do not matter (but
+    A completion depends on its request and the policy; other rows, their number and their order have no effect (except
     for the rounding of matrix products, about 1e-7 in a log-prob).
 
     Args:
         policy: the policy to sample from.
-        requests: B requests whose settings are the same but for temperature, budget, seed, sampled and name.
+        requests: B requests whose settings are equal except for temperature, budget, seed, sampled and name.
         rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
-        kept: keys and values of earlier turns: what is known of the beginnings of prompts is not read again, and what
-            is written now is known in the next turn.
-        pause: ends the call after a step; the completions that are not finished come back as they are, truncated.
+        cache: keys and values of earlier turns: cached beginnings of prompts are not read again, and the tokens sampled
+            now are cached for the next turn.
+        pause: function that can end the call after a step; unfinished completions are returned truncated.
 
     Raises:
-        InputError: an empty prompt, no room in the model.
+        InputError: an empty prompt, or more tokens than the model has positions.
     """
     rows, longest = [request.prompt for request in requests], max(request.budget for request in requests)
     _check_rows(rows, policy.max_positions, longest)
@@ -98,7 +100,7 @@ def decode(
 
 
 def alike(request: Request[Tokens]) -> tuple[object, ...]:
-    """Return what two requests to one policy must share to be decoded together."""
+    """Return a key of the settings that requests to one policy must share to be decoded together."""
     return request.greedy, request.top_p, request.top_k, request.stop, request.stop_texts, request.entropy_scaling
 
 
@@ -111,7 +113,7 @@ def make_decoder(policy: CausalPolicy) -> TransformersDecoder | LeanDecoder:
 class _Writer:
     """The completions sampled so far, [budget, B], and the loop that samples them.
 
-    Rows that have ended may be continued until they leave; what follows an end is cleared last.
+    Rows that have ended may be decoded further until they are removed; tokens after an end are cleared at the end.
     """
 
     def __init__(self, requests: Sequence[Request[Tokens]], policy: CausalPolicy) -> None:
@@ -123,20 +125,20 @@ class _Writer:
         self.logp_tb = torch.zeros(shape, dtype=dtype, device=device)
         self.entropy_tb = torch.zeros_like(self.logp_tb)
         self.ended_tb = torch.zeros(shape, dtype=torch.bool, device=device)
-        """True where a live row ended by an end token or a stop sequence."""
+        """True where a row ended by an end token or a stop sequence."""
         self.length_b = torch.tensor(budgets, device=device)
         self.bounded = min(budgets) < shape[0]
         self.temperature = (
             temperature[0] if len(set(temperature)) == 1 else torch.tensor(temperature, dtype=dtype, device=device)
         )
-        """Temperature: one number where it is the same for all rows, else [B]."""
+        """Temperature: one number if it is the same for all rows, else [B]."""
         self.eos = torch.tensor(policy.eos_ids, device=device)
         texts = self.settings.stop_texts
         self.stop_texts = StopTexts(policy, texts) if texts else None
         held = any(request.grammar is not None for request in requests)
         self.constraints = Constraints(policy, requests) if held else None
         self.leaving: list[Leaving] | None = None
-        """What rows leave behind in the decoder; None where it is not needed."""
+        """Keys and values of removed rows; None if they are not needed."""
 
     @spanned("decode: other")
     @torch.inference_mode()
@@ -171,7 +173,8 @@ class _Writer:
                 decoder.keep(index_n)
                 row_r, live_r, token_r = (x[index_n] for x in (row_r, live_r, token_r))
                 uniform_tr = uniform_tr[:, index_n]
-            # What ended rows continue with does not matter: the same token, so that they part from no other row.
+            # The tokens of ended rows do not matter: they repeat the same token, so that they do not diverge from other
+            # rows.
             logits_rv = decoder.step(token_r.masked_fill(~live_r, 0))
 
     def _leave(
@@ -182,7 +185,7 @@ class _Writer:
         prompts: Sequence[tuple[int, ...]],
         offset: int,
     ) -> None:
-        """Take what the rows of `gone_r` leave behind, where it is needed."""
+        """Copy the keys and values of the rows `gone_r`, if they are needed."""
         if self.leaving is not None:
             index_n = gone_r.nonzero()[:, 0]
             rows = row_r[index_n].tolist()
@@ -190,7 +193,7 @@ class _Writer:
 
     @spanned("sampling")
     def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
-        """Choose each row's token and store it."""
+        """Sample each row's token and store it."""
         s = self.settings
         if self.constraints is not None:
             logits_rv = self.constraints.mask(logits_rv, row_r)
@@ -220,7 +223,7 @@ class _Writer:
 
     @spanned("sampling")
     def _going_on(self, token_r: torch.Tensor, row_r: torch.Tensor, live_r: torch.Tensor, t: int) -> torch.Tensor:
-        """Note which live rows end with this token; return which continue."""
+        """Note which running rows end with this token; return which rows continue."""
         done_r = (token_r[:, None] == self.eos).any(1)
         for sequence in self.settings.stop:
             if t + 1 >= len(sequence):
@@ -235,7 +238,7 @@ class _Writer:
 
     @spanned("decode: other")
     def written(self) -> Written:
-        """Return the completions, cut to their lengths."""
+        """Return the completions, truncated to their lengths."""
         ended_b = self.ended_tb.any(0)
         length_b = torch.where(ended_b, self.ended_tb.int().argmax(0) + 1, self.length_b)
         lengths = length_b.tolist()

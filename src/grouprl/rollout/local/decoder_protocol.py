@@ -1,4 +1,4 @@
-"""What the sampler needs of a model: logits of the next token, one step after another."""
+"""The interface of decoders, which return the logits of the next token step by step."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from grouprl.rollout.local.turn_cache import Past, RowStore
 READ_TOKENS = 8192
 """Most tokens of prompts read in one pass."""
 ALIKE = 1.25
-"""Prompts are read together up to this ratio of longest to shortest."""
+"""Ratio of longest to shortest up to which prompts are read together."""
 FEW_TOKENS = 512
-"""So many tokens, padding included, cost about as much as a pass by itself: they are read together."""
+"""Tokens, padding included, whose cost is about that of an extra pass: up to this many are read together."""
 
 
 class Decoder(Protocol):
     """A model in the middle of decoding R sequences at once."""
 
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
-        """Read the distinct `prompts`, begin R rows with prompt `prompt_r[r]` each, `room` tokens for each to come.
+        """Read the distinct `prompts`, and begin R rows, row r with prompt `prompt_r[r]` and room for `room` further
+        tokens.
 
         Returns:
-            Logits of each row's first token, [R,V].
+            The logits of each row's first token, [R,V].
         """
         ...
 
@@ -34,7 +35,7 @@ class Decoder(Protocol):
         ...
 
     def keep(self, index_n: torch.Tensor) -> None:
-        """Go on with the rows `index_n` only, in this order."""
+        """Continue with only the rows `index_n`, in this order."""
         ...
 
 
@@ -43,15 +44,18 @@ class Giving(Decoder, RowStore, Protocol):
 
 
 class KeepingDecoder(Giving, Protocol):
-    """A decoder that can also continue from such keys and values."""
+    """A decoder that can also continue from keys and values that were handed over."""
 
     past: Past | None
-    """What is known of the beginnings of prompts (`grouprl.rollout.local.turn_cache.Past`), set before `start`; None:
-    nothing."""
+    """Cached beginnings of prompts (`grouprl.rollout.local.turn_cache.Past`), set before `start`; None if there are
+    none.
+    """
 
 
 def reading_order(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield which prompts are read together: of similar length, so that little is padding, and not too many."""
+    """Yield the indices of prompts that are read together: prompts of similar length, to limit padding, and not too
+    many.
+    """
     order = np.argsort(lengths, kind="stable").tolist()
     if len(order) * max(lengths) <= FEW_TOKENS:
         yield order

@@ -1,7 +1,7 @@
-"""Completions that are held to a grammar while they are sampled: before each token, what it may not be is masked.
+"""Sampling constrained by a grammar: before each token, tokens that the grammar does not allow are masked.
 
-What is left is renormalised: log-probs and entropies are those of the distribution that was sampled from. The grammars
-are llguidance's (the extra `grammar`), which is loaded when the first one is used.
+The remaining distribution is renormalised: log-probs and entropies are those of the distribution that was sampled from.
+Grammars use llguidance (the extra `grammar`), which is loaded when the first grammar is used.
 """
 
 from __future__ import annotations
@@ -28,34 +28,36 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 MOST_KEPT = 64
-"""Grammars whose compiled form is kept for each tokenizer."""
+"""Number of compiled grammars that are kept for each tokenizer."""
 _KNOWN: WeakKeyDictionary[object, dict[int, _Vocabulary]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def can_constrain() -> bool:
-    """Whether the extra is installed."""
+    """Return whether the extra `grammar` is installed."""
     return importlib.util.find_spec("llguidance") is not None
 
 
 def grammar_error(policy: TokenPolicy, lark: str) -> str:
-    """Return why a grammar cannot be used with a policy; '' where it can. Raises MissingExtra."""
+    """Return why a grammar cannot be used with a policy; '' if it can. Raises MissingExtra if llguidance is not
+    installed.
+    """
     vocabulary = _vocabulary(policy, len(policy.tokenizer))
     return str(vocabulary.guidance.LLMatcher.validate_grammar(lark, vocabulary.tokens)).strip()
 
 
 def single_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Return the signs that only one token can write, which text cannot spell, with its id."""
+    """Return special tokens, which text cannot spell, by their text with their ids."""
     special = set(tokenizer.all_special_ids)
     return {sign: i for sign, i in tokenizer.get_added_vocab().items() if i in special}
 
 
 class Constraints:
-    """The grammars of the rows that have one, by row; each goes along with what is sampled for it.
+    """The grammars of rows that have one; the state of each follows the tokens sampled for its row.
 
     Raises:
         MissingExtra: llguidance is not installed.
-        InputError: a grammar that cannot be used, or tokens behind it that it does not allow.
+        InputError: a grammar that cannot be used, or previously sampled tokens that it does not allow.
     """
 
     def __init__(self, policy: TokenPolicy, requests: Sequence[Request[tuple[int, ...]]]) -> None:
@@ -75,17 +77,17 @@ class Constraints:
         return logits_rv.index_copy(0, index_n, logits_rv[index_n].masked_fill(forbidden_nv, -torch.inf))
 
     def take(self, token_r: torch.Tensor, row_r: torch.Tensor) -> None:
-        """Go on behind the tokens [R] that were sampled for rows; a row that ended is held to nothing any more."""
+        """Advance the grammars by the tokens [R] sampled for rows; rows that have ended are no longer constrained."""
         for token, row in zip(token_r.tolist(), row_r.tolist(), strict=True):
             if row not in self._open:
                 continue
             if token in self._policy.eos_ids:
                 del self._open[row]
             elif not self._matchers[row].consume_token(token):
-                raise InputError(f"the grammar does not go on: {self._matchers[row].get_error()[:200]}")
+                raise InputError(f"the grammar does not allow a sampled token: {self._matchers[row].get_error()[:200]}")
 
     def _allowed(self, row: int, width: int) -> np.ndarray:
-        """[V] bool: which tokens may come next."""
+        """Return a mask [V] of the tokens that may come next in a row."""
         vocabulary = _vocabulary(self._policy, width)
         if row not in self._matchers:
             self._matchers[row] = vocabulary.matcher(self._open[row])
@@ -96,7 +98,7 @@ class Constraints:
 
 
 class _Vocabulary:
-    """The tokens of a policy as llguidance knows them, and the grammars compiled for them."""
+    """The tokens of a policy in llguidance's form, and the grammars compiled for them."""
 
     def __init__(self, policy: TokenPolicy, width: int) -> None:
         try:
@@ -112,17 +114,17 @@ class _Vocabulary:
         self._lock = threading.Lock()
 
     def matcher(self, request: Request[tuple[int, ...]]) -> LLMatcher:
-        """Return the state of a request's grammar, behind what was sampled under it before."""
+        """Return the state of a request's grammar after the tokens that were sampled under it before."""
         assert request.grammar is not None
         found = self._fresh(request.grammar)
         behind = request.grammar.behind
         for token in request.prompt[len(request.prompt) - behind :]:
             if not found.consume_token(token):
-                raise InputError(f"the grammar does not go on: {found.get_error()[:200]}")
+                raise InputError(f"the grammar does not allow a sampled token: {found.get_error()[:200]}")
         return found
 
     def allowed(self, matcher: object) -> np.ndarray:
-        """[V] bool: which tokens may come next."""
+        """Return a mask [V] of the tokens that may come next."""
         mask = self._bits.allocate_token_bitmask(1, self.width)
         self._bits.fill_next_token_bitmask(matcher, mask, 0)
         return np.unpackbits(mask.view(np.uint8)[0], bitorder="little")[: self.width].astype(bool)
@@ -149,12 +151,14 @@ def _vocabulary(policy: TokenPolicy, width: int) -> _Vocabulary:
 
 
 def _tokens(guidance: ModuleType, policy: TokenPolicy, width: int) -> object:
-    """Return a tokenizer as llguidance reads it, `width` tokens; of one that it does not know, each token by itself."""
+    """Return a tokenizer of `width` tokens in llguidance's form; for an unsupported tokenizer, each token is converted
+    by itself.
+    """
     from llguidance.hf import from_tokenizer
 
     ends = list(policy.eos_ids)
     if not ends:
-        raise InputError("the tokenizer has no end token", "a grammar ends a completion with one")
+        raise InputError("the tokenizer has no end token", "a grammar needs one to end a completion")
     try:
         return from_tokenizer(policy.tokenizer, n_vocab=width, eos_token=ends)
     except ValueError:
@@ -162,7 +166,7 @@ def _tokens(guidance: ModuleType, policy: TokenPolicy, width: int) -> object:
 
 
 class _Plain:
-    """Tokens whose texts stand by themselves, as those of a vocabulary of characters or words."""
+    """A tokenizer whose tokens are independent texts, such as characters or words."""
 
     def __init__(self, policy: TokenPolicy) -> None:
         tokenizer = policy.tokenizer
@@ -173,7 +177,7 @@ class _Plain:
         self._longest = max(map(len, self._known))
 
     def __call__(self, text: bytes) -> list[int]:
-        """Return the tokens of a text, the longest first; bytes that no token writes are left out."""
+        """Return the tokens of a text, by longest match; bytes that no token can write are skipped."""
         found, at = list[int](), 0
         while at < len(text):
             lengths = range(min(self._longest, len(text) - at), 0, -1)

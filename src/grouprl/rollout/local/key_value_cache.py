@@ -1,7 +1,7 @@
 """Keys and values of one layer while R rows are decoded, preallocated, in two layouts.
 
 A prompt that many rows begin with is stored once and attended to by all its rows in one product (`SharedPrompts`).
-What the rows add lies in `slots` places per row; prompts that are not shared lie there too, aligned at their ends, so
+The tokens that rows add are in `slots` places per row; so are prompts that are not shared, aligned at their ends, so
 that all rows write into the same slot.
 
 Why two layouts: on a CPU one token per row makes products of a single query, too small for a matrix product to reach
@@ -23,17 +23,19 @@ from grouprl.core.spans import spanned
 from grouprl.policy.fast_forward.forward import LeanModel
 
 CHUNK = 2**18
-"""Numbers of an elementwise product taken at a time: it should stay in the second cache of a core."""
+"""Numbers of an elementwise product computed at a time: they should stay in the second-level cache of a core."""
 SHARED_ROWS = 4
-"""Rows per prompt from which storing prompts once pays,"""
+"""Rows per prompt from which prompts are stored once,"""
 SHARED_NUMBERS = 100_000
-"""if so many keys of a layer are saved: it takes some operations more per token."""
+"""provided that it saves at least so many key elements per layer: it needs a few more operations per token."""
 SLOT_ROWS = 32
-"""With fewer rows, one small product per row and head takes fewer operations."""
+"""Number of rows from which the slot layout is used; with fewer rows, one small product per row and head needs fewer
+operations.
+"""
 
 
 class CacheLayout:
-    """Where the rows' prompts lie; the same for all layers.
+    """Places of the rows' prompts, the same for all layers.
 
     Attributes:
         width: slots of the longest prompt.
@@ -49,7 +51,7 @@ class CacheLayout:
         self._place()
 
     def keep(self, index_n: torch.Tensor) -> torch.Tensor | None:
-        """Go on with the rows `index_n`; returns which shared prompts are still needed, None if all are."""
+        """Continue with the rows `index_n`; return which shared prompts are still needed, None if all are."""
         self.row_r = self.row_r[index_n]
         if not self.shared:
             self.bias_rl = None if self.bias_rl is None else self.bias_rl[index_n]
@@ -77,14 +79,14 @@ class CacheLayout:
             self.bias_rl = torch.cat([self.bias_rl, self.bias_rl[parent_n]])
         self._place()
 
-    # A product over [prompt, its rows] needs rectangles, and prompts lose rows at different times: rows get places in
-    # a grid of [prompts, most rows of any], and the empty places are computed for nothing. That is cheaper than a
-    # product per prompt until most rows have left, which `keep` follows by dropping whole prompts.
+    # A product over [prompt, its rows] needs a rectangle, but prompts lose rows at different times. Rows therefore get
+    # places in a grid [prompts, most rows of any prompt], and the empty places are computed in vain. That is cheaper
+    # than a product per prompt until most rows have left; `keep` drops prompts without rows.
     def _place(self) -> None:
-        """Give each row a place [prompt, number]; `at_r` is None where rows lie like this already."""
+        """Give each row a place [prompt, number]; `at_r` is None if rows are already in this order."""
         if not self.shared:
             return
-        row_r = self.row_r.numpy()  # small arrays, on a CPU: numpy takes a tenth of torch's time for them
+        row_r = self.row_r.numpy()  # for small arrays on a CPU numpy takes a tenth of torch's time
         count_n = np.bincount(row_r, minlength=self.prompts)
         self.group = int(count_n.max())
         order = np.argsort(row_r.astype(np.min_scalar_type(self.prompts)), kind="stable")
@@ -95,7 +97,7 @@ class CacheLayout:
         self.at_r = None if in_order else torch.from_numpy(at_r)
 
     def grouped(self, x_rhl: torch.Tensor) -> torch.Tensor:
-        """Lay rows [R, kv_heads, s, …] side by side by prompt, [N, kv_heads, group * s, …]."""
+        """Arrange rows [R, kv_heads, s, …] by prompt, [N, kv_heads, group * s, …]."""
         places = (self.prompts * self.group, *x_rhl.shape[1:])
         full = x_rhl if self.at_r is None else x_rhl.new_zeros(places).index_copy_(0, self.at_r, x_rhl)
         _, heads, each, size = x_rhl.shape
@@ -110,7 +112,7 @@ class CacheLayout:
 
 
 class Cache(Protocol):
-    """What the decoder needs of a layout."""
+    """The interface of a cache layout for the decoder."""
 
     def fill(self, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store the prompts' keys and values [N,kv_heads,L,d]."""
@@ -125,11 +127,11 @@ class Cache(Protocol):
         ...
 
     def keep(self, index_n: torch.Tensor, needed: torch.Tensor | None) -> None:
-        """Go on with the rows `index_n` and the shared prompts `needed` (None: all)."""
+        """Continue with the rows `index_n` and the shared prompts `needed` (None: all)."""
         ...
 
     def fork(self, parent_n: torch.Tensor) -> None:
-        """Add rows that hold what the rows `parent_n` hold; there is room for them."""
+        """Add copies of the rows `parent_n`; there must be room for them."""
         ...
 
     def written(self, index_n: torch.Tensor) -> torch.Tensor:
@@ -138,12 +140,12 @@ class Cache(Protocol):
 
 
 def slots_pay(lean: LeanModel, rows: int) -> bool:
-    """Tell whether the slot layout is the faster one: on a CPU, for many rows, each query head with keys of its own."""
+    """Return whether the slot layout is faster: on a CPU, for many rows, if each query head has its own keys."""
     return lean.device.type == "cpu" and lean.heads == lean.kv_heads and rows >= SLOT_ROWS
 
 
 def sharing_pays(lean: LeanModel, rows: int, prompts: int, width: int) -> bool:
-    """Tell whether prompts of `width` tokens are to be stored once: where that saves enough keys."""
+    """Return whether to store prompts of `width` tokens once, because that saves enough keys."""
     saved = (rows - prompts) * width * lean.kv_heads * lean.size
     return lean.device.type == "cpu" and rows >= SHARED_ROWS * prompts and saved >= SHARED_NUMBERS
 
@@ -155,28 +157,28 @@ class _Prompts:
         self.layout, self.k, self.v = layout, k, v
 
     def scores(self, q: torch.Tensor) -> torch.Tensor:
-        """Scores of queries [R,kv_heads,s,d] with their prompts' keys, [R,kv_heads,s,width]."""
+        """Return the scores of queries [R,kv_heads,s,d] with their prompts' keys, [R,kv_heads,s,width]."""
         scores = self.layout.grouped(q) @ self.k.transpose(2, 3)
         if self.layout.bias_rl is not None:
             scores += self.layout.bias_rl[:, None, None]
         return self.layout.rows(scores, q.shape[2])
 
     def values(self, weights: torch.Tensor) -> torch.Tensor:
-        """Sums of values by weights [R,kv_heads,s,width], [R,kv_heads,s,d]."""
+        """Return the sums of values by weights [R,kv_heads,s,width], as [R,kv_heads,s,d]."""
         return self.layout.rows(self.layout.grouped(weights) @ self.v, weights.shape[2])
 
     def keep(self, needed: torch.Tensor) -> None:
-        """Go on with some of the prompts."""
+        """Continue with the prompts `needed`."""
         self.k, self.v = self.k[needed], self.v[needed]
 
     def of(self, index_n: torch.Tensor) -> torch.Tensor:
-        """Keys and values of the prompts of the rows `index_n`, [2,N,kv_heads,width,d]."""
+        """Return the keys and values of the prompts of the rows `index_n`, [2,N,kv_heads,width,d]."""
         which = self.layout.row_r[index_n]
         return torch.stack([self.k[which], self.v[which]])
 
 
 class RowCache:
-    """[R, kv_heads, slots, d]: one small matrix per row and head."""
+    """A cache [R, kv_heads, slots, d] with one small matrix per row and head."""
 
     def __init__(self, lean: LeanModel, layout: CacheLayout, rows: int, most: int, room: int) -> None:
         self.layout, self.rows, self.used = layout, rows, 0
@@ -186,7 +188,7 @@ class RowCache:
 
     @classmethod
     def of(cls, lean: LeanModel, layout: CacheLayout, kv: torch.Tensor, most: int, room: int) -> RowCache:
-        """Return the cache of rows of which all is known, [2,R,kv_heads,slots,d], prompts first."""
+        """Return a cache filled with the keys and values of rows, [2,R,kv_heads,slots,d], prompts first."""
         made = cls(lean, layout, kv.shape[1], most, room)
         made.used = kv.shape[3]
         made.kv[:, : made.rows, :, : made.used] = kv
@@ -209,7 +211,7 @@ class RowCache:
 
     @spanned("attention")
     def attend(self, q: torch.Tensor) -> torch.Tensor:
-        """Two batched products; the fused kernel on a GPU."""
+        """Attend by two batched products, or on a GPU by the fused kernel."""
         k, v = self.kv[:, : self.rows, :, : self.used]
         bias = None if self.layout.shared else _behind(self.layout.bias_rl, self.used)
         if q.device.type != "cpu":
@@ -244,18 +246,20 @@ class RowCache:
 
     @spanned("attention")
     def fork(self, parent_n: torch.Tensor) -> None:
-        """Copy rows behind the last."""
+        """Append copies of rows after the last one."""
         before, self.rows = self.rows, self.rows + len(parent_n)
         self.kv[:, before : self.rows, :, : self.used] = self.kv[:, parent_n, :, : self.used]
 
     def written(self, index_n: torch.Tensor) -> torch.Tensor:
-        """The prompts that are shared, and what the rows hold themselves."""
+        """Return the shared prompts followed by the rows' own slots, [2,N,kv_heads,slots,d]."""
         own = self.kv[:, index_n, :, : self.used]
         return own if self.prompts is None else torch.cat([self.prompts.of(index_n), own], dim=3)
 
 
 class SlotCache:
-    """[slots, R, heads, d]: all rows of a slot lie side by side, attention is a few long elementwise operations."""
+    """A cache [slots, R, heads, d]: all rows of a slot are contiguous, and attention is a few long elementwise
+    operations.
+    """
 
     def __init__(self, lean: LeanModel, layout: CacheLayout, rows: int, most: int, room: int) -> None:
         self.layout, self.rows, self.used = layout, rows, 0
@@ -281,7 +285,7 @@ class SlotCache:
 
     @spanned("attention")
     def attend(self, q: torch.Tensor) -> torch.Tensor:
-        """Sums of elementwise products, some slots at a time."""
+        """Attend by sums of elementwise products, some slots at a time."""
         before = self.layout.width if self.layout.shared else 0
         scores = q.new_empty(before + self.used, *q.shape[:2])
         own = scores[before:]
@@ -305,8 +309,9 @@ class SlotCache:
         return out
 
     def _parts(self, q: torch.Tensor) -> list[tuple[slice, torch.Tensor]]:
-        """Slices of the used slots, and room for the product of each."""
-        # The product of all slots at once would not fit a core's cache, and be written to memory only to be summed.
+        """Return slices of the used slots, and a buffer for the product of each."""
+        # The product of all slots at once would exceed a core's cache, and would be written to memory only to be
+        # summed.
         each = max(1, CHUNK // q.numel())
         room = q.new_empty(min(each, self.used), *q.shape)
         starts = range(0, self.used, each)
@@ -323,17 +328,17 @@ class SlotCache:
 
     @spanned("attention")
     def fork(self, parent_n: torch.Tensor) -> None:
-        """Copy rows behind the last of each slot."""
+        """Append copies of rows after the last one of each slot."""
         before, self.rows = self.rows, self.rows + len(parent_n)
         for held in (self.k, self.v):
             held[: self.used, before : self.rows] = held[: self.used].index_select(1, parent_n)
 
     def written(self, index_n: torch.Tensor) -> torch.Tensor:
-        """The prompts that are shared, and what the rows hold themselves."""
+        """Return the shared prompts followed by the rows' own slots, [2,N,kv_heads,slots,d]."""
         own = torch.stack([held[: self.used, index_n].permute(1, 2, 0, 3) for held in (self.k, self.v)])
         return own if self.prompts is None else torch.cat([self.prompts.of(index_n), own], dim=3)
 
 
 def _behind(bias_rl: torch.Tensor | None, used: int) -> torch.Tensor | None:
-    """Lengthen the bias of the prompts' slots by zeros for those behind them, [R, used]."""
+    """Extend the bias of the prompts' slots by zeros for the slots after them, [R, used]."""
     return None if bias_rl is None else F.pad(bias_rl, (0, used - bias_rl.shape[1]))

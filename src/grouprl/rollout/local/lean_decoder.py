@@ -17,7 +17,7 @@ from grouprl.rollout.local.turn_cache import Past
 
 
 class LeanDecoder:
-    """The lean forward, one token at a time; a snapshot of the weights at its construction."""
+    """The lean forward pass, one token at a time, with the weights as they are at construction."""
 
     def __init__(self, lean: LeanModel, past: Past | None = None) -> None:
         self.lean, self.weights, self.past = lean, decoding_weights(lean), past
@@ -27,10 +27,10 @@ class LeanDecoder:
     def start(
         self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int, rows: int | None = None
     ) -> torch.Tensor:
-        """Read the prompts, long ones with those of about their length, and make room for every row.
+        """Read the prompts, in batches of similar length, and make room for every row.
 
-        `rows` is how many rows there will be at most, if they fork; None: as many as there are. What `past` knows of
-        the beginning of a prompt is not read again.
+        `rows` is the largest number of rows if they fork; None: no more than now. Beginnings of prompts that `past`
+        holds are not read again.
         """
         lean, device = self.lean, self.lean.device
         length_n = torch.tensor([len(p) for p in prompts], device=device)
@@ -59,11 +59,13 @@ class LeanDecoder:
         self._turn_l = lean.turns(torch.arange(width + room, device=device)).unsqueeze(1)
         self._table_vn = self._first_projection(most * room)
         self._position: int | torch.Tensor = width if bool((length_n == width).all()) else length_n[row_r]
-        """Of the next token: one number where it is the same for all rows."""
+        """Position of the next token: one number if it is the same for all rows."""
         return self.weights.head(self.weights.norm(last_nd))[row_r]
 
     def _read(self, prompts: Sequence[Sequence[int]], index: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-        """Run left-padded prompts, put their keys and values into `kv`, return each prompt's last state [N, hidden]."""
+        """Run left-padded prompts and store their keys and values in `kv`; return each prompt's last state [N,
+        hidden].
+        """
         lean, device, count, width = self.lean, self.lean.device, len(prompts), max(map(len, prompts))
         ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
         pad_n = torch.tensor([width - len(p) for p in prompts], device=device)
@@ -85,7 +87,7 @@ class LeanDecoder:
     def _read_on(
         self, rests: Sequence[Sequence[int]], index: torch.Tensor, kv: torch.Tensor, length_n: torch.Tensor
     ) -> torch.Tensor:
-        """Run what is left of prompts whose beginnings are in `kv` already; as `_read` otherwise."""
+        """Run the rest of prompts whose beginnings are already in `kv`; otherwise the same as `_read`."""
         lean, device, count, width = self.lean, self.lean.device, len(rests), kv.shape[4]
         late = max(map(len, rests))
         ids_nl = torch.tensor([[0] * (late - len(p)) + list(p) for p in rests], device=device)
@@ -109,12 +111,14 @@ class LeanDecoder:
 
     @torch.inference_mode()
     def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor]:
-        """Keys and values of the rows `index_n`, [layers,2,N,kv_heads,slots,d]: prompts end at slot `width`."""
+        """Return the keys and values of the rows `index_n`, [layers,2,N,kv_heads,slots,d]; prompts end at slot
+        `width`.
+        """
         return (torch.stack([cache.written(index_n) for cache in self._caches]),)
 
     @torch.inference_mode()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
-        """Append one token to each row."""
+        """Append one token to each row; return the logits of the next, [R,V]."""
         heads = self.lean.heads
         x, turn_r = self.weights.embeddings.index_select(0, token_r), self._turn_l[self._position]
         self._position = self._position + 1
@@ -127,7 +131,9 @@ class LeanDecoder:
 
     @torch.inference_mode()
     def keep(self, index_n: torch.Tensor, rows: int | None = None) -> None:
-        """Go on with the rows `index_n`, of which there will be at most `rows`, if they fork; None: no more."""
+        """Continue with the rows `index_n`; `rows` is the largest number of rows if they fork, None: no more than
+        these.
+        """
         if isinstance(self._position, torch.Tensor):
             self._position = self._position[index_n]
         most = rows or len(index_n)
@@ -142,7 +148,7 @@ class LeanDecoder:
 
     @torch.inference_mode()
     def fork(self, parent_n: torch.Tensor) -> None:
-        """Add a row behind the others for each of `parent_n`, which goes on as that row does."""
+        """Append a copy of each of the rows `parent_n`, which continues as that row does."""
         if isinstance(self._position, torch.Tensor):
             self._position = torch.cat([self._position, self._position[parent_n]])
         self.layout.fork(parent_n)
@@ -150,7 +156,9 @@ class LeanDecoder:
             cache.fork(parent_n)
 
     def _first_projection(self, tokens: int) -> torch.Tensor | None:
-        """Project the vocabulary where it is much smaller than what will be sampled: the first layer sees no more."""
+        """Project the whole vocabulary once if it is much smaller than the number of tokens to come: the first layer
+        sees only embeddings.
+        """
         embeddings_vd, first = self.weights.embeddings, self.weights.layers[0]
         pays = len(embeddings_vd) * FEWER_ROWS <= tokens
         return first.qkv(first.attention_norm(embeddings_vd)) if pays else None
@@ -160,7 +168,7 @@ class LeanDecoder:
     ) -> torch.Tensor:
         """Return scaled queries, keys and values of the tokens x [S,hidden], [S, heads + 2 kv_heads, d].
 
-        `known` is the projection where it is known already; it is overwritten.
+        `known` is the projection if it has been computed already; it is overwritten.
         """
         qkv = (layer.qkv(layer.attention_norm(x)) if known is None else known).view(len(x), -1, self.lean.size)
         queries, turning = self.lean.heads, self.lean.heads + self.lean.kv_heads
@@ -181,7 +189,7 @@ class LeanDecoder:
 
 
 def _seen(position_nl: torch.Tensor) -> torch.Tensor:
-    """Which key each query may see, [N,1,L,L]: real ones up to its own; padding sees itself."""
+    """Return a mask [N,1,L,L] of the keys that each query may see: real ones up to its own; padding sees itself."""
     width = position_nl.shape[1]
     causal = torch.ones(width, width, dtype=torch.bool, device=position_nl.device).tril()
     itself = torch.eye(width, dtype=torch.bool, device=position_nl.device)

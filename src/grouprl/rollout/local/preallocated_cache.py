@@ -1,4 +1,4 @@
-"""A cache of transformers whose keys and values are written into preallocated room instead of growing by copies."""
+"""A cache for transformers whose keys and values are written into preallocated memory instead of growing by copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PreallocatedLayer(DynamicLayer):
-    """Keys and values [R, heads, slots, d] of one layer; what is used so far is shown to the model as a view."""
+    """Keys and values [R, heads, slots, d] of one layer; the model gets a view of the slots used so far."""
 
     def __init__(self, slots: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class PreallocatedLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values behind those that are there; return all."""
+        """Write new keys and values after the existing ones; return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         end = self.used + key_states.shape[2]
@@ -39,7 +39,7 @@ class PreallocatedLayer(DynamicLayer):
         return self._show()
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Continue with the rows `beam_idx`, no more than there are: they move to the front."""
+        """Continue with the rows `beam_idx`, at most as many as before; they move to the front."""
         for number, held in enumerate(self._room):
             held[: len(beam_idx), :, : self.used] = held[beam_idx, :, : self.used]
             self._room[number] = held[: len(beam_idx)]
@@ -51,9 +51,9 @@ class PreallocatedLayer(DynamicLayer):
 
 
 class KnownLayer(DynamicLayer):
-    """Keys and values of prompts that end at the last slot; those that are known are not written over.
+    """Keys and values of prompts that end at the last slot; known ones are not overwritten.
 
-    The model sees that `late` slots are still to be written, and shows keys and values for all of them.
+    For the model, the last `late` slots are still to be written, and it computes keys and values for all of them.
     """
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, late: int, new_nl: torch.Tensor) -> None:
@@ -63,23 +63,23 @@ class KnownLayer(DynamicLayer):
         self.keys, self.values, self.late, self._new = keys, values, late, new_nl[:, None, :, None]
 
     def get_seq_length(self, *args: object, **kwargs: object) -> int:
-        """Return how many slots were written before those to come."""
+        """Return the number of slots before those still to be written."""
         return int(self.keys.shape[2]) - self.late
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values where they are not known; return all."""
+        """Write new keys and values only where they are not known; return all."""
         for held, new in ((self.keys, key_states), (self.values, value_states)):
             held[:, :, -self.late :] = torch.where(self._new, new, held[:, :, -self.late :])
         return self.keys, self.values
 
 
 def empty_cache(model: PreTrainedModel, windows: bool = False) -> object:
-    """Return a cache of the model's own kind; None where that is not made of ordinary keys and values.
+    """Return an empty cache of the model's own kind; None if that does not consist of ordinary keys and values.
 
-    With `windows` layers that look at a window of tokens hold everything like the others, and the mask leaves out what
-    is not seen. Layers that look at chunks of tokens do not count as such.
+    With `windows`, layers with a sliding window hold all tokens like the others, and the mask hides those outside the
+    window. This does not apply to layers with chunked attention.
     """
     cache = DynamicCache(config=model.config)
     kinds = (DynamicLayer, DynamicSlidingWindowLayer) if windows and not _chunks(model) else (DynamicLayer,)
@@ -94,7 +94,7 @@ def _chunks(model: PreTrainedModel) -> bool:
 
 
 def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: int, device: torch.device) -> Cache:
-    """Return a cache of what `past` knows of `prompts`, aligned at slot `width`, before their last `late` tokens."""
+    """Return a cache of what `past` holds of `prompts`, aligned at slot `width`, before their last `late` tokens."""
     kinds = past.kinds()
     kv = tuple(x.new_zeros(len(prompts), x.shape[1], width, x.shape[3]) for x in kinds)
     past.fill(kv, prompts)
@@ -108,7 +108,7 @@ def known_cache(past: Past, prompts: Sequence[Sequence[int]], width: int, late: 
 def preallocated_cache(
     read: Sequence[tuple[Sequence[int], Cache]], row_r: torch.Tensor, width: int, room: int
 ) -> object:
-    """Return the cache of R rows, row r going on from prompt `row_r[r]`, with room for `room` tokens each.
+    """Return the cache of R rows, of which row r continues prompt `row_r[r]`, with room for `room` tokens each.
 
     `read` holds the prompts that were read together with their cache; all are aligned at slot `width`.
     """
@@ -121,7 +121,9 @@ def preallocated_cache(
 
 
 def _aligned(read: Sequence[tuple[Sequence[int], Cache]], number: int, name: str, width: int) -> torch.Tensor:
-    """Lay the prompts' keys or values of one layer out to their ends, [N, heads, width, d]; zero before them."""
+    """Return the prompts' keys or values of one layer aligned at their ends, [N, heads, width, d], with zeros before
+    them.
+    """
     count = sum(len(index) for index, _ in read)
     first = getattr(read[0][1].layers[number], name)
     out = first.new_zeros(count, first.shape[1], width, first.shape[3])

@@ -1,8 +1,8 @@
-"""Rows that have sampled the same so far are one row of the decoder: it is decoded once for all of them.
+"""Rows with equal tokens so far share one row of the decoder, which is decoded once for all of them.
 
-Why: the completions of a group begin with the same prompt, and a policy that is sure of itself samples the same first
-tokens many times. As long as two rows have the same history their logits are the same numbers, so computing them once
-changes nothing; each row still has its own uniform number, and parts from the others where that picks another token.
+Why: the completions of a group begin with the same prompt, and a confident policy often samples the same first tokens.
+    As long as two rows have the same history their logits are equal, so computing them once changes nothing; each row
+    still has its own uniform number, and diverges from the others when that picks another token.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from grouprl.rollout.local.decoder_protocol import Giving
 
 
 class Forking(Giving, Protocol):
-    """A decoder in which a row can become several."""
+    """A decoder in which a row can be forked into several."""
 
     def start(
         self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int, rows: int | None = None
     ) -> torch.Tensor:
-        """Begin as every decoder does, with place for `rows` rows at a time (None: those that begin)."""
+        """Begin as every decoder does, with room for `rows` rows at a time (None: only those that begin)."""
         ...
 
     def keep(self, index_n: torch.Tensor, rows: int | None = None) -> None:
-        """Go on as every decoder does, with place for `rows` rows at a time (None: those that go on)."""
+        """Continue as every decoder does, with room for `rows` rows at a time (None: only those that continue)."""
         ...
 
     def fork(self, parent_n: torch.Tensor) -> None:
-        """Add a row behind the others for each of `parent_n`, which goes on as that row does."""
+        """Append a copy of each of the rows `parent_n`, which continues as that row does."""
         ...
 
 
 class Branches:
     """A decoder of R rows over one of K branches: rows with the same prompt and the same tokens so far share one.
 
-    Every row begins on its prompt's branch; where rows of a branch go on with different tokens, it forks. Results are
-    those of R rows, to the rounding of products with fewer rows.
+    Every row begins on its prompt's branch; if rows of a branch continue with different tokens, it forks. Results equal
+    those of R separate rows, up to the rounding of products with fewer rows.
     """
 
     def __init__(self, decoder: Forking) -> None:
@@ -54,7 +54,7 @@ class Branches:
         return logits_kv[self.branch_r]
 
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
-        """Append one token to each row; branches whose rows differ in it fork."""
+        """Append one token to each row; fork the branches whose rows got different tokens."""
         if not self.lined_up:
             token_k = self._fork(token_r)
             # Branches never meet again, so once there are as many as rows the bookkeeping has nothing left to save.
@@ -64,15 +64,19 @@ class Branches:
         return self.decoder.step(token_r)
 
     def _line_up(self) -> None:
-        """Put the branches in the order of the rows: from now on each row has a branch of its own."""
+        """Put the branches in the order of the rows; from now on each row has its own branch."""
         self.decoder.keep(self.branch_r)
         self.branch_r, self.lined_up = torch.arange(self.branches, device=self.branch_r.device), True
 
     def _fork(self, token_r: torch.Tensor) -> torch.Tensor:
-        """Give each token of each branch a branch, the first of them the branch itself; returns the tokens [K]."""
-        # One number per (branch, token): what is unique among them are the branches of the next step. Sorted by branch,
-        # the first token of each goes on in its parent's row, which need not move; only further ones copy a cache.
-        key_r = (self.branch_r * self.vocabulary + token_r).cpu().numpy()  # small: numpy takes a third of the time
+        """Give each distinct token of each branch its own branch, the first of them the branch itself; return the
+        tokens [K].
+        """
+        # One number per (branch, token): the unique ones are the branches of the next step. Sorted by branch, the first
+        # token of each continues in its parent's row, which need not move; only further tokens copy a cache.
+        key_r = (
+            (self.branch_r * self.vocabulary + token_r).cpu().numpy()
+        )  # for small arrays numpy takes a third of the time
         told, child_r = np.unique(key_r, return_inverse=True)
         parent_n, token_n = told // self.vocabulary, told % self.vocabulary
         new_n = np.append(False, parent_n[1:] == parent_n[:-1])
@@ -88,17 +92,17 @@ class Branches:
         return torch.from_numpy(array).to(self.branch_r.device)
 
     def keep(self, index_n: torch.Tensor) -> None:
-        """Go on with the rows `index_n`, and the branches that they need."""
+        """Continue with the rows `index_n` and the branches that they need."""
         if self.lined_up:
             self.decoder.keep(index_n)
             self.branches, self.branch_r = len(index_n), self.branch_r[: len(index_n)]
             return
-        # A branch lives on if any of its rows does: ended rows leave it without a copy while others stay.
+        # A branch stays as long as any of its rows does: ended rows leave without a copy while others stay.
         needed_k, self.branch_r = torch.unique(self.branch_r[index_n], return_inverse=True)
         if len(needed_k) < self.branches:
             self.decoder.keep(needed_k, rows=len(index_n))
             self.branches = len(needed_k)
 
     def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Keys and values of the rows `index_n`."""
+        """Return the keys and values of the rows `index_n`."""
         return self.decoder.written(self.branch_r[index_n])

@@ -1,4 +1,4 @@
-"""Ending a completion at a text, whatever tokens spell it; the tokens stay as they were sampled."""
+"""Ending completions at a text, whichever tokens spell it; the tokens stay as they were sampled."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TABLES: WeakKeyDictionary[object, dict[tuple[str, ...], torch.Tensor]] = WeakKe
 
 
 class StopTexts:
-    """Tells which rows have just completed one of `texts`.
+    """Detector of rows that have just completed one of `texts`.
 
-    Most tokens cannot end any of the texts; only where one that can was sampled is the end of the row decoded.
+    Most tokens cannot end any of the texts; the end of a row is decoded only after a token that can.
 
     Raises:
         InputError: an empty text.
@@ -34,7 +34,7 @@ class StopTexts:
         self._may_v = _table(policy, self.texts).to(policy.device)
 
     def ended(self, token_tb: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
-        """[R] bool: whether the rows `row_r` of `token_tb` [T,B] end a text with their token at position t."""
+        """Return a mask [R] of the rows `row_r` of `token_tb` [T,B] that end a text with their token at position t."""
         may_r = self._may_v[token_tb[t, row_r]]
         found_r = torch.zeros_like(may_r)
         index = may_r.nonzero()[:, 0]
@@ -47,7 +47,7 @@ class StopTexts:
 
 
 def _table(policy: TokenPolicy, texts: tuple[str, ...]) -> torch.Tensor:
-    """[V] bool: tokens that can write the last letter of one of `texts`."""
+    """Return a mask [V] of tokens that can write the last letter of one of `texts`."""
     known = _TABLES.setdefault(policy.tokenizer, {})
     if texts not in known:
         words = policy.decode_all([[i] for i in range(len(policy.tokenizer))])

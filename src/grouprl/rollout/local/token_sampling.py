@@ -18,10 +18,10 @@ _BITS = 48
 def uniforms(seeds: Sequence[int], positions: int, sampled: Sequence[int] = ()) -> np.ndarray:
     """Return independent uniforms in [0, 1), float64 [B, positions]; row b depends on seeds[b] alone.
 
-    With `sampled` [B] row b begins behind its first sampled[b] numbers.
+    With `sampled` [B], row b begins after its first sampled[b] numbers.
 
-    Counter-based: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
-    of the mixed seed plus position times the golden gamma.
+    The numbers are counter-based: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+    OOPSLA 2014) of the mixed seed plus position times the golden gamma.
     """
     key_b = _splitmix(np.array([seed & (2**64 - 1) for seed in seeds], dtype=np.uint64))
     with np.errstate(over="ignore"):

@@ -1,7 +1,7 @@
 """Decoding through a transformers model's own forward pass: correct for every architecture.
 
-Ordinary keys and values get preallocated room; windows and recurrent states live in the model's own cache. Where rows
-are to be continued later, windows are held as ordinary keys and values, too: the mask restricts attention.
+Ordinary keys and values are preallocated; windows and recurrent states stay in the model's own cache. If rows are to be
+continued later, windows are also held as ordinary keys and values, and the mask restricts attention.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ class TransformersDecoder:
         self.model, core = model, base_model(model)
         self._cache: Cache = None
         self.past: Past | None = None
-        """What is known of the beginnings of the prompts (`grouprl.rollout.local.turn_cache.Past`); None: nothing is
-        to be kept."""
+        """Cached beginnings of the prompts (`grouprl.rollout.local.turn_cache.Past`); None if nothing is to be
+        cached.
+        """
         self._names_positions = accepts(core, "position_ids")
         self._cache_name = "past_key_values" if accepts(core, "past_key_values") else "cache_params"
         self._last_only = {"logits_to_keep": 1} if accepts(core, "logits_to_keep") else {}
 
     @property
     def keeps(self) -> bool:
-        """Whether keys and values can be kept and continued from; not so where a layer has another state."""
+        """Whether keys and values can be kept and continued from; False if a layer has another kind of state."""
         from grouprl.rollout.local.preallocated_cache import empty_cache
 
         return empty_cache(self.model, windows=True) is not None
@@ -45,9 +46,9 @@ class TransformersDecoder:
     @torch.inference_mode()
     @spanned("prefill")
     def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
-        """Read the prompts; where the cache is ordinary, long ones with those of about their length.
+        """Read the prompts; if the cache is ordinary, in batches of similar length.
 
-        What `past` knows of the beginning of a prompt is not read again.
+        Beginnings of prompts that `past` holds are not read again.
         """
         from grouprl.rollout.local.preallocated_cache import empty_cache, preallocated_cache
 
@@ -77,7 +78,7 @@ class TransformersDecoder:
         return logits_nv[row_r]
 
     def _read(self, prompts: Sequence[Sequence[int]], cache: object) -> tuple[torch.Tensor, Cache]:
-        """Return the logits [N,V] behind left-padded prompts, and the cache."""
+        """Return the logits [N,V] after left-padded prompts, and the cache."""
         device, width = self.model.device, max(map(len, prompts))
         ids_nl = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
         pad_n1 = torch.tensor([[width - len(p)] for p in prompts], device=device)
@@ -85,7 +86,7 @@ class TransformersDecoder:
         return self._forward(ids_nl, (position_nl >= 0).long(), position_nl.clamp(min=0), cache)
 
     def _read_on(self, prompts: Sequence[Sequence[int]], late: int) -> tuple[torch.Tensor, Cache]:
-        """Read the last `late` tokens of prompts, less where more is known; as `_read` otherwise."""
+        """Read the last `late` tokens of prompts, or fewer if more are cached; otherwise the same as `_read`."""
         from grouprl.rollout.local.preallocated_cache import known_cache
 
         assert self.past is not None
@@ -99,7 +100,9 @@ class TransformersDecoder:
 
     @torch.inference_mode()
     def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Keys and values of the rows `index_n`, layer by layer, [N,kv_heads,slots,d]; prompts end at slot `width`."""
+        """Return the keys and values of the rows `index_n`, layer by layer, [N,kv_heads,slots,d]; prompts end at slot
+        `width`.
+        """
         return tuple(held[index_n] for layer in self._cache.layers for held in (layer.keys, layer.values))
 
     @torch.inference_mode()
@@ -117,7 +120,7 @@ class TransformersDecoder:
 
     @torch.inference_mode()
     def keep(self, index_n: torch.Tensor) -> None:
-        """Go on with the rows `index_n`."""
+        """Continue with the rows `index_n`."""
         self._cache.reorder_cache(index_n)
         self._mask, self._position = self._mask[index_n], self._position[index_n]
 

@@ -1,4 +1,4 @@
-"""Keys and values kept between the turns of an episode, so that a turn reads only what is new."""
+"""Keys and values kept between the turns of an episode, so that a turn reads only new tokens."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 GIB = 2**30
 KV: TypeAlias = tuple[torch.Tensor, ...]
-"""Keys and values of rows, [..., N, kv_heads, slots, d] each, in whatever way a decoder divides them."""
+"""Keys and values of rows, [..., N, kv_heads, slots, d] each, however a decoder divides them."""
 
 
 class RowStore(Protocol):
-    """What holds the keys and values of rows, and can hand them over."""
+    """A store of the keys and values of rows, which can hand them over."""
 
     width: int
-    """Slots of the longest prompt; all prompts end there."""
+    """Number of slots of the longest prompt; all prompts end there."""
 
     def written(self, index_n: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return a copy of the keys and values of the rows `index_n`, [..., N, kv_heads, slots, d] each."""
@@ -35,23 +35,23 @@ class _Held:
 
 
 class Past:
-    """What is known of the beginnings of some prompts."""
+    """Cached keys and values of the beginnings of some prompts."""
 
     def __init__(self, held: dict[tuple[int, ...], _Held]) -> None:
         self._held = held
-        """By prompt."""
+        """The cached beginning of each prompt."""
 
     def known(self, prompts: Sequence[Sequence[int]]) -> list[int]:
-        """Return how many tokens of each prompt are known; at least its last one is always left to be read."""
+        """Return how many tokens of each prompt are cached; at least its last token always has to be read."""
         held = (self._held.get(tuple(prompt)) for prompt in prompts)
         return [0 if each is None else len(each.ids) for each in held]
 
     def kinds(self) -> KV:
-        """Return tensors like those that are known, for their types and sizes; none where nothing is."""
+        """Return cached tensors as examples of types and sizes; an empty tuple if nothing is cached."""
         return next((held.kv for held in self._held.values()), ())
 
     def fill(self, kv: KV, prompts: Sequence[Sequence[int]]) -> None:
-        """Write what is known into `kv`, where prompt i lies in row i and ends with the last slot."""
+        """Write the cached keys and values into `kv`, where prompt i is in row i and ends with the last slot."""
         for i, prompt in enumerate(prompts):
             held = self._held.get(tuple(prompt))
             if held is None:
@@ -65,8 +65,8 @@ class Past:
 class TurnCache:
     """Keys and values of rows by name, from one turn to the next, up to `limit_gb` GiB in all.
 
-    A row is known by its tokens: one that was changed meanwhile is read from where it differs. Rows that do not fit
-    any more are read whole.
+    Rows are compared by their tokens: a row that has changed in the meantime is read from where it differs. Rows that
+    no longer fit are read in full.
     """
 
     def __init__(self, limit_gb: float) -> None:
@@ -74,7 +74,7 @@ class TurnCache:
         self._held: dict[Hashable, _Held] = {}
 
     def past(self, names: Sequence[Hashable], prompts: Sequence[Sequence[int]]) -> Past:
-        """Return what is known of `prompts`, and forget it here."""
+        """Return the cached beginnings of `prompts`, and remove them here."""
         found: dict[tuple[int, ...], _Held] = {}
         for name, prompt in zip(names, prompts, strict=True):
             held, whole = self._held.pop(name, None), tuple(prompt)
@@ -83,7 +83,7 @@ class TurnCache:
         return Past(found)
 
     def keep(self, names: Sequence[Hashable], leaves: Sequence[Leaving], rows: Sequence[Sequence[int]]) -> None:
-        """Take over what rows left behind; `rows` are their tokens, the last of which has not been read."""
+        """Store the keys and values of ended rows; `rows` are their tokens, the last of which has not been read."""
         used = sum(_size(kv) for kv in {id(held.kv): held.kv for held in self._held.values()}.values())
         for leaving in leaves:
             used += _size(leaving.kv)
@@ -104,7 +104,7 @@ class Leaving:
 
 
 def leave(decoder: RowStore, index_n: torch.Tensor, rows: Sequence[int], prompt_lengths: Sequence[int]) -> Leaving:
-    """Return what the rows `index_n` of `decoder` leave behind; `rows` are their numbers among all rows."""
+    """Return the keys and values of the rows `index_n` of `decoder`; `rows` are their numbers among all rows."""
     begin = tuple(decoder.width - length for length in prompt_lengths)
     return Leaving(tuple(rows), decoder.written(index_n), begin)
 

@@ -1,7 +1,7 @@
 """Playing episodes whose observations are arrays and whose actions are numbers or arrays.
 
-Every episode is one row with one position per action; what a policy scores it from are the observations and actions.
-Where `Spaces.chain` is above 1, a turn is a chain of actions that the policy takes by its own dynamics in one request.
+Every episode is one row with one position per action; a policy scores it from its observations and actions. If
+`Spaces.chain` is above 1, a turn is a chain of actions that the policy takes by its own dynamics in one request.
 """
 
 from __future__ import annotations
@@ -25,26 +25,28 @@ from grouprl.rollout.episode import Episode, Start
 from grouprl.rollout.episodes import Episodes, laid_out
 
 NOBODY = [0]
-"""Ids of a prompt, and of the row of an episode that failed before its first action: no policy wrote them."""
+"""Placeholder ids of a prompt, and of the row of an episode that failed before its first action."""
 LONGEST_KEY = 1024
-"""Bytes of an observation up to which they are its key; of longer ones it is their hash."""
+"""Bytes up to which an observation itself is its key; longer observations use their hash."""
 
 
 @dataclass
 class _Play:
-    """An episode with the arrays that its texts are made of."""
+    """An episode with its arrays; its texts are made from them."""
 
     episode: Episode
     shown: list[ArrayObservation] = field(default_factory=list)
-    """What the environment showed: before each turn, and last."""
+    """Observations before each turn, and the final one."""
     states: list[ArrayObservation] = field(default_factory=list)
-    """What each action responded to."""
+    """The observation that each action responded to."""
     actions: list[int | np.ndarray] = field(default_factory=list)
     exact: bool = True
     """Whether every action was sampled with exact log-probs."""
 
     def request(self, budget: int, *, greedy: bool) -> Request[ArrayObservation]:
-        """Return what asks for the next turn; action t of an episode is sampled with the seed of its first plus t."""
+        """Return the request for the next turn; action t of an episode is sampled with the seed of its first action
+        plus t.
+        """
         start, now = self.episode.start, self.shown[-1]
         return Request(
             prompt=replace(now, context=self.shown[0].context),
@@ -80,9 +82,9 @@ def play_arrays(
     greedy: bool = False,
     stage: Stage | None = None,
 ) -> Episodes:
-    """Act in one fresh environment for each of `starts`, all at the same time.
+    """Play one episode in a fresh environment for each of `starts`, all at the same time.
 
-    Actions in a Box are clipped to its bounds as environments are told of them. An environment that raises, or
+    Actions in a Box are clipped to its bounds when they are passed to environments. An environment that raises, or
     shows an observation outside its space, ends its episode as an error.
     """
     stage = stage or HereStage(make)
@@ -122,7 +124,7 @@ def _turn(
     *,
     greedy: bool,
 ) -> None:
-    """Let every living episode act once, or take a chain of actions."""
+    """Let every running episode act once, or take a chain of actions."""
     samples = session.sample([play.request(spaces.chain, greedy=greedy) for play in plays])
     for number, play in enumerate(plays):
         play.act(number, samples, isinstance(spaces.action, Discrete))
@@ -137,7 +139,7 @@ def _turn(
 
 
 def _told(actions: Sequence[int | np.ndarray], spaces: Spaces) -> int | np.ndarray:
-    """Return what the environment is given of a turn: its action, or the array of all actions of its chain."""
+    """Return a turn as the environment takes it: its action, or the array of all actions of its chain."""
     if spaces.chain > 1:
         return bounded(spaces.action, np.stack(actions))
     (action,) = actions
@@ -145,12 +147,12 @@ def _told(actions: Sequence[int | np.ndarray], spaces: Spaces) -> int | np.ndarr
 
 
 def _observed(play: _Play, found: object, spaces: Spaces, *, last: bool = False) -> Observation | None:
-    """Take an observation; None, and the episode is over, where it is not of the space."""
+    """Record an observation; if it is not in its space, end the episode and return None."""
     if isinstance(found, Failure):
         play.episode.fail_as(found)
         return None
     if last and isinstance(found, ArrayObservation):
-        found = replace(found, legal=None)  # nobody acts any more
+        found = replace(found, legal=None)  # no action follows
     try:
         shown = observed(spaces, found, first=not play.shown)
     except InputError as error:
@@ -171,7 +173,7 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
 
 
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
-    """Lay the episodes out; one that failed before its first action has a row of zeros that no policy wrote."""
+    """Arrange the episodes as rows; one that failed before its first action has a row of zeros that no policy wrote."""
     episodes = laid_out(NOBODY, torch.float32, [p.episode for p in plays], exact=all(p.exact for p in plays))
     nothing = ArrayObservation(zeros(spaces.observation))
     for play in plays:
@@ -189,7 +191,7 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
 
 
 def _stacked(values: Sequence[object]) -> object:
-    """[T,…] of what T actions responded to, by name where it has names."""
+    """Return the T observations that actions responded to as [T,…], by name if they are named arrays."""
     if isinstance(values[0], Mapping):
         named = cast("Sequence[Mapping[str, np.ndarray]]", values)
         return {name: np.stack([value[name] for value in named]) for name in named[0]}
@@ -197,7 +199,7 @@ def _stacked(values: Sequence[object]) -> object:
 
 
 def _masks(states: Sequence[ArrayObservation]) -> np.ndarray | None:
-    """[T,A] legal actions; None where all are."""
+    """Return the masks [T,A] of legal actions; None if all actions are legal."""
     masks = [np.asarray(state.legal) for state in states if state.legal is not None]
     if not masks:
         return None

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Chain:
-    """What has been sampled of one request."""
+    """The actions sampled so far for one request."""
 
     actions: list[int | np.ndarray] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     states: list[ArrayObservation] = field(default_factory=list)
-    """What each action responded to, where the policy's dynamics are asked."""
+    """The state before each action, if the policy has its own dynamics."""
     cut: bool = False
     """Whether the budget ran out before the chain was complete."""
 
@@ -40,10 +40,10 @@ class _Chain:
 
 
 class ArraySampler:
-    """The sampler of an `ArrayPolicy` in this process: an observation (an array or an `ArrayObservation`) in, actions
-    out.
+    """The sampler of an `ArrayPolicy` in this process: prompts are observations (arrays or `ArrayObservation`), samples
+    are actions.
 
-    An action depends on its observation, seed, temperature and the weights alone, whatever is sampled beside it. Action
+    An action depends only on its observation, seed, temperature and the weights, not on what else is sampled. Action
     t of a request is sampled with its seed plus t, so a chain taken in one request is the chain taken step by step.
     Nothing is kept between requests, so a session is the sampler itself.
     """
@@ -55,23 +55,27 @@ class ArraySampler:
         self.version = NO_VERSION
 
     def sample(self, requests: Sequence[Request[object]]) -> Samples[int | np.ndarray]:
-        """Return one action for each request; where its budget is larger, the chain that the policy's dynamics make.
+        """Return one action for each request, or if its budget is larger, a chain of actions by the policy's dynamics.
 
         Raises:
-            InputError: a setting of text (top_p, top_k, stop …), which actions that are not tokens do not have, or a
-            budget above 1 for a policy without dynamics of its own.
+            InputError: a setting that applies only to tokens (top_p, top_k, stop …), or a budget above 1 for a policy
+                without its own dynamics.
         """
         for request in requests:
             _check_plain(request)
         if not requests:
             return Samples((), np.zeros((0, 0)), np.zeros(0, dtype=bool), True, np.zeros((0, 0)))
         if len({request.greedy for request in requests}) > 1:
-            raise InputError("greedy requests beside others", "all are, or none is", "Request them in two calls")
+            raise InputError(
+                "some requests are greedy and some are not",
+                "either all requests of a call must be greedy, or none",
+                "Request them in two calls",
+            )
         longest = max(request.budget for request in requests)
         if longest > 1 and not self.policy.has_dynamics:
             raise InputError(
                 f"budget={longest}",
-                f"{type(self.policy).__name__} has no dynamics of its own: every action needs an observation",
+                f"{type(self.policy).__name__} has no dynamics, so every action needs an observation",
                 "Request one action at a time",
             )
         return self._laid_out(self._chains(requests, longest), with_states=longest > 1)
@@ -101,7 +105,7 @@ class ArraySampler:
 
     @torch.no_grad()
     def _advanced(self, seen: Seen, action_r: torch.Tensor) -> tuple[Seen, list[bool]]:
-        """Return the positions after these actions, and which chains are complete there."""
+        """Return the positions after these actions, and for each whether its chain is complete."""
         found = self.policy.advance(seen, action_r)
         found = replace(found, seed_n=None if seen.seed_n is None else seen.seed_n + 1)
         return found, self.policy.ended(found).tolist()
@@ -130,10 +134,10 @@ class ArraySampler:
         return nullcontext(self)
 
     def publish(self, version: int, policy: Policy) -> None:
-        """Note the version; a policy other than the sampler's own lends it its weights.
+        """Set the version; the weights of a policy other than the sampler's own are copied.
 
         Raises:
-            InputError: a version below the last one.
+            InputError: a version lower than the last one.
         """
         if version < self.version:
             raise InputError(f"version {version} after {self.version}", "versions never go back")
@@ -143,7 +147,7 @@ class ArraySampler:
 
 
 def _seen(requests: Sequence[Request[object]], device: torch.device, dtype: torch.dtype) -> Seen:
-    """Return what requests are prompted with as one position each."""
+    """Return the prompts of requests as one position each."""
     prompts = [r.prompt if isinstance(r.prompt, ArrayObservation) else ArrayObservation(r.prompt) for r in requests]
     rows = len(prompts)
 
@@ -167,7 +171,7 @@ def _seen(requests: Sequence[Request[object]], device: torch.device, dtype: torc
 
 
 def _states(seen: Seen) -> list[ArrayObservation]:
-    """Return positions as what a policy is shown, without their context."""
+    """Return positions as observations without their context."""
     count = len(seen.row_n)
     masks = [None] * count if seen.legal_na is None else list(seen.legal_na.cpu().numpy())
     if isinstance(seen.observation, Mapping):
@@ -192,4 +196,6 @@ def _check_plain(request: Request[object]) -> None:
         "sampled": request.sampled > 0,
     }
     if named := [name for name, there in given.items() if there]:
-        raise InputError(f"{named[0]} is set", "actions that are not tokens do not have it", "Leave it out")
+        raise InputError(
+            f"{named[0]} is set", "it applies only to tokens, and these actions are not tokens", "Leave it out"
+        )

@@ -1,4 +1,4 @@
-"""Rows that are episodes of arrays, or chains that a policy takes by its own dynamics."""
+"""Rows that are episodes over arrays, or chains of actions by a policy's own dynamics."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from grouprl.tasks.task import Task
 
 
 class VectorEpisodes(PlayedRows):
-    """Lets a policy over arrays act in environments that have `grouprl.protocols.Spaces`."""
+    """Source of episodes that a policy over arrays plays in environments with `grouprl.protocols.Spaces`."""
 
     text = False
 
     @classmethod
     def spaces_of(cls, task: Task) -> Spaces | None:
-        """Return what the task's environments show and are acted on with."""
+        """Return the observation and action spaces of the task's environments."""
         return task.spaces
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         if scaling is not None:
             raise InputError(
-                "the temperature of an action over arrays is to follow its entropy",
-                "only tokens are sampled so",
-                "Leave out the sampling rule",
+                "the temperature of actions over arrays cannot follow their entropy",
+                "only tokens can be sampled with such a rule",
+                "Remove the sampling rule",
             )
         assert self.task.spaces is not None
         return play_arrays(
@@ -43,7 +43,7 @@ class VectorEpisodes(PlayedRows):
 
 
 def numbers_of_episode(task: Task) -> int:
-    """Return how many numbers the observations of a longest episode are; 0 where they are no arrays."""
+    """Return how many numbers the observations of an episode of maximal length hold; 0 if they are not arrays."""
     spaces = task.spaces
     return (
         0 if spaces is None else task.max_turns * spaces.chain * numbers(spaces.observation) + numbers(spaces.context)
