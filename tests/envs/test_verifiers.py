@@ -148,7 +148,7 @@ def test_what_is_wrong_is_said(monkeypatch):
     said = {
         "verifiers:vf-leters": "Did you mean 'vf-letters'",
         "verifiers:os": "'os' is no environment of verifiers",
-        "env:verifiers:a b": "is no name of an environment",
+        "env:verifiers:a b": "is not the name of an environment",
     }
     for name, words in said.items():
         with pytest.raises(InputError, match=words):

@@ -173,7 +173,7 @@ def test_what_cannot_be_sent_acts_here_and_says_so() -> None:
 
     stage, note = open_stage(Local(), "auto", timeout=1)
     assert isinstance(stage, HereStage)
-    assert "It acts in this process: environment.timeout does not hold" in note
+    assert "It acts in this process: environment.timeout has no effect" in note
     with pytest.raises(CannotSend, match=r"set environment\.workers to 0"):
         open_stage(Local(), 2)
     with pytest.raises(InputError, match="0 workers"):

@@ -54,7 +54,7 @@ def test_splits_and_fingerprints(tmp_path):
         ({"promt": "x"}, "has the key 'promt'"),
         ({"solution": "ls"}, "it is a list of commands"),
         ({"split": "test"}, "it is train or eval"),
-        ({"files": {"a": b"\xff\xfe"}}, "is no text"),
+        ({"files": {"a": b"\xff\xfe"}}, "is not text"),
     ],
 )
 def test_what_is_wrong_with_a_job_is_said(tmp_path, told, words):

@@ -143,7 +143,7 @@ def test_every_task_is_described_with_an_example():
     for name, description in described.items():
         assert description.description.endswith(".")
         if name in {"alfworld", "webshop"}:  # adapters without an argument: prompts are their data's, which is not here
-            assert "its data must be there" in description.description
+            assert "its data must be installed" in description.description
             assert not description.prompt
         elif ":" not in name:
             assert description.prompt

@@ -1,4 +1,4 @@
-"""Environments: what an agent acts in, turn by turn."""
+"""Environments, in which an agent acts turn by turn."""
 
 from grouprl.envs.environment import (
     ArrayObservation,

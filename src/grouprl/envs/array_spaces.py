@@ -1,4 +1,4 @@
-"""Values of spaces as arrays: what environments return is held against their spaces, actions are fitted to them."""
+"""Values of spaces as arrays: environments' values are checked against their spaces, and actions are fitted to them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Values = np.ndarray | dict[str, np.ndarray]
 def fitted(space: Space, value: object) -> Values:
     """Return a value as the array of its space, or as one array by name of a `DictSpace`.
 
-    Bounds of a Box are not held: environments of others overstep theirs.
+    Bounds of a Box are not enforced, because many environments exceed theirs.
 
     Raises:
-        InputError: the shape is another one, a name is missing, or a number is not finite or not in the space.
+        InputError: the shape is wrong, a name is missing, or a number is not finite or not in the space.
     """
     if not isinstance(space, DictSpace):
         return _fitted(space, value)
@@ -54,10 +54,10 @@ def _within(space: ArraySpace, array: np.ndarray, found: np.ndarray) -> bool:
 
 
 def observed(spaces: Spaces, found: object, *, first: bool) -> ArrayObservation:
-    """Return what an environment showed as arrays of its spaces; `first`: the context is shown with it.
+    """Return an environment's observation as arrays of its spaces; `first`: the context comes with it.
 
     Raises:
-        InputError: it is not in the spaces, or no action is legal.
+        InputError: the observation is not in the spaces, or no action is legal.
     """
     given = found if isinstance(found, ArrayObservation) else ArrayObservation(found)
     context = fitted(spaces.context, given.context) if first else {}
@@ -79,7 +79,7 @@ def _legal(action: ActionSpace, mask: object) -> np.ndarray | None:
 
 
 def counts(space: Discrete | MultiDiscrete) -> tuple[int, ...]:
-    """Return how many values each number of a space of whole numbers can have."""
+    """Return the number of possible values of each number in a space of whole numbers."""
     return (space.count,) if isinstance(space, Discrete) else space.counts
 
 
@@ -91,9 +91,9 @@ def zeros(space: Space) -> Values:
 
 
 def bounded(space: Space, action: np.ndarray) -> np.ndarray:
-    """Return sampled actions [..., *shape] as the environment is told of them: those of a Box clipped to its bounds.
+    """Return sampled actions [..., *shape] as they are passed to the environment: those of a Box clipped to its bounds.
 
-    Log-probs stay those of what was sampled.
+    Log-probs remain those of the sampled actions.
     """
     if not isinstance(space, Box) or (space.low, space.high) == (-math.inf, math.inf):
         return action
@@ -102,14 +102,14 @@ def bounded(space: Space, action: np.ndarray) -> np.ndarray:
 
 
 def numbers(space: Space) -> int:
-    """Return how many numbers a value has."""
+    """Return how many numbers a value of the space has."""
     if isinstance(space, DictSpace):
         return sum(map(numbers, space.spaces.values()))
     return math.prod(space.shape)
 
 
 def words(space: ArraySpace) -> str:
-    """Say what the values of a space are."""
+    """Describe the values of a space."""
     if isinstance(space, Discrete):
         return f"0 … {space.count - 1}"
     if isinstance(space, MultiDiscrete):
@@ -120,7 +120,7 @@ def words(space: ArraySpace) -> str:
 
 
 def spelt(values: object, most: int = 64) -> str:
-    """Write arrays for a reader; of long ones only the shape."""
+    """Write arrays for a reader; long ones are shown as their shape only."""
     if isinstance(values, Mapping):
         return " ".join(f"{name} {spelt(value, most)}" for name, value in values.items())
     numbers_n = np.asarray(values).ravel()

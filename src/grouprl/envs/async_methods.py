@@ -1,4 +1,4 @@
-"""Environments whose methods are coroutines: the loop they run in, and calls of them from code that waits."""
+"""Environments whose methods are coroutines: their event loop, and calls of them from blocking code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALLED = ("reset", "step", "score", "scores", "close", "demonstrate")
 
 
 class BackgroundLoop:
-    """The event loop of this process, in a thread of its own; it is started when it is first needed."""
+    """The event loop of this process, in its own thread; it is started when first needed."""
 
     _here: BackgroundLoop | None = None
     _lock = threading.Lock()
@@ -32,7 +32,7 @@ class BackgroundLoop:
             return cls._here
 
     def start(self, waiting: Awaitable[object], done: Callable[[object], None]) -> None:
-        """Await `waiting`, which raises nothing, and hand its result to `done`, in the loop's thread."""
+        """Await `waiting`, which must not raise, and pass its result to `done` in the loop's thread."""
 
         async def deliver() -> None:
             done(await waiting)
@@ -41,12 +41,12 @@ class BackgroundLoop:
 
 
 def is_async(environment: object) -> bool:
-    """Whether one of the methods of an environment is a coroutine function."""
+    """Return whether one of the methods of an environment is a coroutine function."""
     return any(inspect.iscoroutinefunction(getattr(environment, name, None)) for name in CALLED)
 
 
 def awaited(found: Any) -> Any:
-    """Return what a method of an environment returned; of a coroutine its result, which is waited for."""
+    """Return the result of an environment's method; the result of a coroutine is waited for."""
     if not inspect.isawaitable(found):
         return found
 
@@ -57,5 +57,5 @@ def awaited(found: Any) -> Any:
 
 
 def close(environment: Any) -> None:
-    """Close an environment; waits for it where that is a coroutine."""
+    """Close an environment; wait for it if that is a coroutine."""
     awaited(environment.close())

@@ -1,4 +1,4 @@
-"""How long environments take, by prompt: whom a run waits for."""
+"""The time that calls of environments take, by prompt, to show which prompts a run waits for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 MOST_PROMPTS = 4096
-"""So many prompts are told apart; the times of later ones are only added up."""
+"""The number of prompts whose times are kept apart; times of later ones are only added to the total."""
 
 
 @dataclass
 class PromptTime:
-    """Calls of the environments of one prompt: how many, their seconds in all, and those of the longest."""
+    """Calls of the environments of one prompt: their number, their total seconds, and the seconds of the longest."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -22,18 +22,18 @@ class PromptTime:
         self.calls, self.seconds, self.longest = self.calls + 1, self.seconds + seconds, max(self.longest, seconds)
 
     def join(self, other: PromptTime) -> None:
-        """Count the calls that another has counted."""
+        """Add the calls counted in `other`."""
         self.calls, self.seconds = self.calls + other.calls, self.seconds + other.seconds
         self.longest = max(self.longest, other.longest)
 
     @property
     def mean(self) -> float:
-        """Seconds of a call."""
+        """The average seconds of a call."""
         return self.seconds / max(1, self.calls)
 
 
 class CallTimes:
-    """Seconds that calls took, by the id of their prompt."""
+    """Seconds of calls, by the id of their prompt."""
 
     def __init__(self) -> None:
         self.whole = PromptTime()
@@ -46,18 +46,18 @@ class CallTimes:
             self.by_prompt[prompt].add(seconds)
 
     def add_all(self, others: CallTimes) -> None:
-        """Count the calls that others have counted."""
+        """Add the calls counted in `others`."""
         self.whole.join(others.whole)
         for prompt, own in others.by_prompt.items():
             if prompt in self.by_prompt or len(self.by_prompt) < MOST_PROMPTS:
                 self.by_prompt[prompt].join(own)
 
     def slowest(self) -> tuple[str, PromptTime] | None:
-        """Return the prompt whose calls take longest on average, and its times; None before the first call."""
+        """Return the prompt with the longest calls on average, and its times; None before the first call."""
         return max(self.by_prompt.items(), key=lambda item: item[1].mean, default=None)
 
     def words(self) -> str:
-        """Say in words how long calls take and which prompt is the slowest; '' before the first call."""
+        """Describe how long calls take and which prompt is the slowest; '' before the first call."""
         found = self.slowest()
         if found is None:
             return ""
@@ -70,7 +70,7 @@ class CallTimes:
         )
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget all calls."""
         self.whole = PromptTime()
         self.by_prompt.clear()
 

@@ -1,4 +1,4 @@
-"""What a program prints that runs in a thread of this process, told apart from what others print."""
+"""The output of a program that runs in a thread of this process, separated from the output of other threads."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ STREAMS = ("stdout", "stderr")
 
 
 class PrintedText:
-    """The last characters that were printed, at most `LONGEST_HEARD`."""
+    """The end of the printed text, at most `LONGEST_HEARD` characters."""
 
     def __init__(self) -> None:
         self._text = ""
 
     @property
     def text(self) -> str:
-        """What was printed last, without white space around it."""
+        """The end of the printed text, without surrounding white space."""
         return self._text.strip()
 
     def add(self, text: str) -> None:
-        """Take what is printed."""
+        """Add printed text."""
         self._text = (self._text + text)[-LONGEST_HEARD:]
 
 
@@ -35,7 +35,7 @@ _listening = 0
 
 
 class _Tee:
-    """A stream that also tells the program of its thread what it prints."""
+    """A stream that also passes printed text to the listener of the printing thread."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -52,9 +52,9 @@ class _Tee:
 
 @contextmanager
 def overheard() -> Iterator[PrintedText]:
-    """Listen to what this thread prints, and to what it does in other ones by `asyncio.to_thread`.
+    """Record the output of this thread, and of work that it sends to other threads by `asyncio.to_thread`.
 
-    It is printed all the same. Threads that a program starts by itself are not heard.
+    The output is still printed. Threads that a program starts by itself are not recorded.
     """
     heard = PrintedText()
     mark = _HEARD.set(heard)
@@ -67,7 +67,7 @@ def overheard() -> Iterator[PrintedText]:
 
 
 def _listen(more: int) -> None:
-    """Let the streams of this process tell what is printed as long as a program is heard."""
+    """Replace the streams of this process by recording ones while at least one program is recorded."""
     global _listening
     with _lock:
         _listening += more

@@ -1,4 +1,4 @@
-"""Examining an environment by playing it."""
+"""Checking an environment by playing it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 METHODS = ("reset", "step", "score", "close")
 PER_PROMPT = 16
-"""Episodes of one example: beginnings are compared, and states can repeat."""
+"""Episodes of one example, so that beginnings can be compared and states can repeat."""
 HOPELESS = 8
-"""Episodes after which an environment of which none could be played is given up."""
+"""Episodes after which an environment is given up if none of them could be played."""
 NONSENSE = ("", "?", "\n", "xyzzy " * 20, "0", "-1", "☃", "<answer></answer>")
 
 
 class _TooLong(BaseException):
-    """A call passed its time; no `except Exception` of an environment stops it."""
+    """Raised when a call exceeds its time; no `except Exception` of an environment catches it."""
 
 
 class _Stop(Exception):
-    """The episode cannot continue; the reason is among the findings."""
+    """Raised when an episode cannot continue; the reason is among the findings."""
 
 
 def check_environment(
@@ -55,11 +55,11 @@ def check_environment(
     Args:
         make: returns a fresh environment.
         example: returns example number i, from 0.
-        episodes: how many to play; each is played again, to compare.
+        episodes: the number of episodes; each is played twice, for comparison.
         max_turns: turns after which an episode should have ended.
-        actions: what to try where the environment lists no legal actions and demonstrates none.
+        actions: actions to try if the environment neither lists legal actions nor demonstrates any.
         seed_of: the seed of an episode; by default every episode has its own.
-        agents: the names of who may act, the first of whom the episode's reward belongs to.
+        agents: the names of the agents that may act; the episode's reward belongs to the first.
         seconds: time that a single call may take (watched in the main thread only).
 
     Raises:
@@ -93,7 +93,7 @@ class _Examiner:
         self.findings = Findings()
 
     def examine(self, example: Example, seed: int, number: int) -> CheckedEpisode | None:
-        """Play an episode, play it again, and try what must not be done; None if it could not be played."""
+        """Play an episode twice, and try what an environment must refuse; None if it could not be played."""
         self.findings.episode = f"example {example.id}, seed {seed}"
         try:
             environment = self._made()
@@ -124,7 +124,7 @@ class _Examiner:
         if not episode.ended:
             rule = f"an episode ends, terminated or truncated, within {self.max_turns} turns"
             remedy = "Count turns and set truncated=True at a limit; --max-turns raises this one."
-            what = f"The episode went on after {self.max_turns} turns of {chooser} actions"
+            what = f"The episode continued after {self.max_turns} turns of {chooser} actions"
             self.findings.add("no end", what, rule, remedy)
         self._score(environment, episode)
         return episode
@@ -162,7 +162,7 @@ class _Examiner:
             self.findings.add(name, what, rule, remedy, turn=turn)
 
     def _second_reset(self, example: Example, seed: int, episode: CheckedEpisode) -> None:
-        """Reset an object twice: it may refuse, but it must not begin differently."""
+        """Reset an object twice: it may refuse, but must not begin differently."""
         environment = self._made()
         self._reset(environment, example, seed)
         try:
@@ -181,7 +181,7 @@ class _Examiner:
             self.findings.add("second reset", what, rule, "Set every attribute in reset(), or raise.")
 
     def _after_the_end(self, environment: Environment) -> None:
-        """Act after the end: it may be refused, but must change nothing."""
+        """Act after the end: the environment may refuse, but nothing may change."""
         try:
             with self._limit("step"):
                 late = awaited(environment.step("0"))
@@ -192,7 +192,7 @@ class _Examiner:
             what = f"step() after the end gave {given}" + (
                 "" if isinstance(late, Step) and over(late) else " and went on"
             )
-            rule = "after the end step() raises, or gives no reward and stays ended"
+            rule = "after the end, step() raises, or gives no reward and stays ended"
             self.findings.add("after the end", what, rule, "Remember the end.")
 
     def _choose(self, environment: Any, episode: CheckedEpisode, rng: random.Random) -> str:
@@ -252,16 +252,16 @@ class _Examiner:
                 with self._limit("close"):
                     awaited(environment.close())
             except (Exception, SystemExit) as error:
-                rule = "close() gives back what is held, raises nothing, and may be called twice"
+                rule = "close() releases all resources, raises nothing, and may be called twice"
                 what = f"{'A second ' if turn else ''}close() raised {raised(error)}"
-                self.findings.add(name, what, rule, "Remember in an attribute that it is closed.")
+                self.findings.add(name, what, rule, "Remember in an attribute that the environment is closed.")
                 return
 
     def call(self, name: str, function: Callable[..., object], *arguments: object, turn: int | None = None) -> Any:
         """Call a method of the environment.
 
         Raises:
-            _Stop: if it raised or took too long, which is noted.
+            _Stop: if it raised or took too long, which becomes a finding.
         """
         try:
             with self._limit(name):
@@ -279,8 +279,10 @@ class _Examiner:
 
     @contextmanager
     def _limit(self, name: str) -> Iterator[None]:
-        """Stop a call that takes too long, where an alarm can be set, and end what a call forked and left running."""
-        with ending_forks("the environment", name), self._alarm(name):  # it would examine on, and fork again
+        """Stop a call that takes too long, if alarms can be set, and end forked processes that return from it or are
+        left running.
+        """
+        with ending_forks("the environment", name), self._alarm(name):  # a fork that came back would examine, too
             yield
 
     @contextmanager
@@ -298,7 +300,9 @@ class _Examiner:
             yield
         except _TooLong:
             rule = f"a call returns within {self.seconds:g} seconds"
-            self.findings.add(f"{name} hangs", f"{name} did not return", rule, "Give what it waits for a time limit.")
+            self.findings.add(
+                f"{name} hangs", f"{name} did not return", rule, "Set a time limit on whatever the call waits for."
+            )
             raise _Stop from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -310,7 +314,7 @@ def _missing(environment: object) -> list[str]:
 
 
 def _difference(one: CheckedEpisode, two: CheckedEpisode) -> tuple[int, str, str] | None:
-    """Return the first turn in which two episodes differ, and what each had; turn 0 is the beginning."""
+    """Return the first turn in which two episodes differ, and the values of both; turn 0 is the beginning."""
     if _plain(one.first) != _plain(two.first):
         return 0, _text(one.first), _text(two.first)
     for turn, (before, after) in enumerate(zip(one.steps, two.steps, strict=False), start=1):
@@ -322,7 +326,7 @@ def _difference(one: CheckedEpisode, two: CheckedEpisode) -> tuple[int, str, str
 
 
 def _plain(found: Any) -> tuple[Any, ...]:
-    """Return what is compared: everything but info."""
+    """Return everything that is compared, which excludes `info`."""
     if hasattr(found, "observation"):
         rewards = tuple(sorted(found.rewards.items()))
         return (*astuple(found.observation), found.reward, found.terminated, found.truncated, found.valid, rewards)

@@ -1,4 +1,4 @@
-"""The conversations of a program with the policy: which request continues which row."""
+"""Conversations of a program with the policy: they decide which request continues which row."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _Context:
 
 
 class Conversations:
-    """Turns a program's requests into observations.
+    """A converter of a program's requests into observations.
 
-    A request whose messages begin with all that was said before, the last completion included, continues the row of its
-    agent, token for token; any other begins a row.
+    A request whose messages begin with the whole conversation so far, including the last completion, continues the row
+    of its agent, token for token; any other request begins a new row.
     """
 
     def __init__(self, agents: Sequence[str] = ("",)) -> None:
@@ -32,10 +32,10 @@ class Conversations:
         self._contexts: dict[str, _Context] = {}
         self._waiting: ChatRequest | None = None
         self.acting = self._agents[0]
-        """Whose request was observed last."""
+        """The agent whose request was observed last."""
 
     def observe(self, request: ChatRequest) -> Observation:
-        """Return what a request shows to the policy that its row does not hold yet."""
+        """Return the part of a request that the row of its agent does not contain yet."""
         self._waiting = request
         self.acting = request.model if request.model in self._agents else self._agents[0]
         before = self._contexts.get(self.acting, _Context())

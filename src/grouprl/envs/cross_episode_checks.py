@@ -1,4 +1,4 @@
-"""Rules that only many episodes together can break."""
+"""Rules that are checked over many episodes together."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from grouprl.envs.findings import CheckedEpisode, Findings
 
 CHOOSERS = ("demonstrated", "legal", "random", "nonsense")
 FEW_STATES = 40
-"""Visits below which it says nothing that no state was visited twice."""
+"""Visits below which the absence of repeated states proves nothing."""
 FEW_TOTALS = 20
-"""Episodes below which equal returns may be chance."""
+"""Episodes below which equal returns may be due to chance."""
 FEW_TURNS = 6
-"""Turns below which a growing observation may be chance."""
+"""Turns below which a growing observation may be due to chance."""
 
 
 def examine_episodes(played: Sequence[CheckedEpisode], findings: Findings) -> None:
-    """Note what is wrong with all episodes together."""
+    """Add findings on all episodes together."""
     for episode in played:
         findings.episode = f"example {episode.example}, seed {episode.seed}"
         _examine_growth(episode, findings)
@@ -32,17 +32,17 @@ def examine_episodes(played: Sequence[CheckedEpisode], findings: Findings) -> No
 
 
 def examine_agents(played: Sequence[CheckedEpisode], findings: Findings, agents: Sequence[str]) -> None:
-    """Note agents that never act, and a first one that is never scored."""
+    """Add findings on agents that never act, and on a first agent that never gets a score."""
     acted = {seen.agent for episode in played for seen in episode.observations[: len(episode.steps)]}
     idle = [agent for agent in agents if agent not in acted]
     if played and idle:
         what = f"In {len(played)} episodes {', '.join(map(repr, idle))} never acted"
-        rule = "every agent of the task acts; the first one's reward is the episode's"
+        rule = "every agent of the task acts; the first agent's reward is that of the episode"
         findings.advise("idle agents", what, rule, "Leave it out of `agents`, or let an observation name it.")
 
 
 def summary(played: Sequence[CheckedEpisode]) -> dict[str, object]:
-    """Return the numbers that a person wants to see: turns, returns, validity, states, each by who chose."""
+    """Return numbers for a reader: turns, returns, validity and states, each by the source of the actions."""
     visits = [key for key, _ in _visits(played)]
     facts: JsonObject = {"episodes": len(played), "states": len(set(visits)), "visits": len(visits)}
     if played:
@@ -68,7 +68,7 @@ def _examine_growth(episode: CheckedEpisode, findings: Findings) -> None:
     lengths = [len(step.observation.text) for step in episode.steps]
     if len(lengths) >= FEW_TURNS and all(a < b for a, b in pairwise(lengths)):
         what = f"The observation grew on each of {len(lengths)} turns, from {lengths[0]} to {lengths[-1]} characters"
-        rule = "an observation holds what is new; what was said before stands before it already"
+        rule = "an observation holds only what is new; the earlier text already precedes it"
         findings.add("growing text", what, rule, "Leave the history out of the text.")
 
 
@@ -86,7 +86,7 @@ def _examine_beginnings(played: Sequence[CheckedEpisode], findings: Findings) ->
 
 
 def _visits(played: Sequence[CheckedEpisode]) -> Iterator[tuple[tuple[str, str], Observation]]:
-    """Yield (example, state key) and observation of every state reached by a valid action that has a key."""
+    """Yield (example, state key) and observation of every state that has a key and was reached by a valid action."""
     for episode in played:
         for step in episode.steps:
             if step.observation.state and step.valid and not (step.terminated or step.truncated):
@@ -119,7 +119,7 @@ def _examine_returns(played: Sequence[CheckedEpisode], findings: Findings) -> No
     totals = [episode.total for episode in played]
     if len(totals) >= FEW_TOTALS and min(totals) == max(totals):
         what = f"All {len(totals)} episodes gave {totals[0]:g}"
-        rule = "learning needs completions that do better than others"
+        rule = "learning needs some completions that do better than others"
         findings.advise(
             "equal returns", what, rule, "If chance never succeeds, begin with demonstrations or something easier."
         )
@@ -135,7 +135,7 @@ def _examine_returns(played: Sequence[CheckedEpisode], findings: Findings) -> No
 
 
 def _examine_nonsense(by_chooser: dict[str, list[float]], findings: Findings) -> None:
-    """Nonsense must not be the best policy that was tried."""
+    """Check that nonsense was not the best policy tried."""
     means = {name: fmean(totals) for name, totals in by_chooser.items() if totals}
     nonsense = means.pop("nonsense", None)
     if nonsense is not None and means and nonsense > max(means.values()):

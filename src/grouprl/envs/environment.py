@@ -1,4 +1,4 @@
-"""The protocol of an environment: everything that is acted in over turns maps onto it."""
+"""The protocol of environments: everything in which an agent acts over several turns is adapted to it."""
 
 from __future__ import annotations
 
@@ -15,101 +15,113 @@ if TYPE_CHECKING:  # tasks are built on environments, so environments import no 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the policy is shown before it acts.
+    """The text or messages that the policy is shown before it acts.
 
-    The first one of an episode is the prompt; each later one is appended behind the agent's own words.
+    The first observation of an episode is the prompt; each later one is appended after the agent's own text.
     """
 
     text: str
     state: str = ""
-    """Key of the state in which the policy acts: equal keys are equal states. '' where states cannot be compared."""
+    """The key of the state in which the policy acts: equal keys mean equal states. '' if states cannot be compared."""
     agent: str = ""
-    """Who acts next, where there are several: one of the task's `agents`. Each has a context of its own, in which its
-    first observation is the prompt and later ones follow its own words."""
+    """The agent that acts next, if there are several: one of the task's `agents`. Each has its own context, in which
+    its first observation is the prompt and later ones follow its own text.
+    """
     legal: tuple[str, ...] = ()
-    """The legal actions, where they can be listed."""
+    """The legal actions, if they can be listed."""
     fresh: bool = False
-    """Whether the agent begins anew with this as its prompt and sees nothing of what was said to it before: a
-    sub-agent's new call."""
+    """Whether the agent begins a new context with this observation as its prompt and without its earlier texts, as for
+    a new call of a sub-agent.
+    """
     messages: tuple[JsonMapping, ...] = ()
-    """The same as chat messages, any roles, for policies that have a chat template; they go before `text` there."""
+    """The observation as chat messages, with any roles, for policies that have a chat template; they precede `text`
+    there.
+    """
     tools: tuple[JsonMapping, ...] = ()
-    """JSON schemas of tools that the chat template announces, with a first or fresh observation of `messages`."""
+    """JSON schemas of tools that the chat template announces, with a first or fresh observation that has `messages`."""
     variables: Mapping[str, object] = field(default_factory=dict)
-    """Variables of the chat template, such as `enable_thinking`, for all observations of a context alike."""
+    """Variables of the chat template, such as `enable_thinking`, equal for all observations of a context."""
 
 
 @dataclass(frozen=True)
 class ArrayObservation:
-    """What a policy over arrays is shown before it acts. An array alone is an observation without the rest."""
+    """The arrays that a policy over arrays is shown before it acts. An array alone is an observation without the other
+    fields.
+    """
 
     values: object
-    """The array of the observation space, or arrays by name where that is a `DictSpace`."""
+    """An array of the observation space, or arrays by name if the space is a `DictSpace`."""
     legal: object = None
-    """[count] bool, which actions are legal; of MultiDiscrete the masks of its numbers, concatenated. None: all."""
+    """[count] bool: the legal actions; for MultiDiscrete, the masks of its numbers, concatenated. None: all."""
     context: Mapping[str, object] = field(default_factory=dict)
-    """The arrays of the context space, with the first observation of an episode."""
+    """The arrays of the context space, given with the first observation of an episode."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What an action led to."""
+    """The result of an action."""
 
     observation: Observation
-    """What the policy is shown next, or last; of environments of arrays an array or an `ArrayObservation`."""
+    """The next or last observation; in environments of arrays, an array or an `ArrayObservation`."""
     reward: float = 0.0
-    """Reward of this turn, for who acted."""
+    """The reward of this turn, for the agent that acted."""
     terminated: bool = False
-    """The episode reached its end."""
+    """Whether the episode reached its end."""
     truncated: bool = False
-    """The episode was cut off by a limit."""
+    """Whether the episode was cut off by a limit."""
     valid: bool = True
-    """Whether the action could be understood and was allowed."""
+    """Whether the action was understood and allowed."""
     info: Mapping[str, object] = field(default_factory=dict)
-    """`seconds`: how long the action took, for methods that weigh by that; anything else is the environment's own."""
+    """`seconds` is the duration of the action, for methods that weight by it; all other entries are the environment's
+    own.
+    """
     rewards: Mapping[str, float] = field(default_factory=dict)
-    """Rewards to agents by name, beside `reward`: each is added to the agent's latest turn, or to its first one if it
-    has not acted yet."""
+    """Rewards by agent name, in addition to `reward`: each is added to the agent's latest turn, or to its first turn if
+    it has not acted yet.
+    """
 
 
 @runtime_checkable
 class Environment(Protocol):
     """One episode. Objects are single-use: `reset` once, `step` until the end, `score`, `close`.
 
-    Each of the methods may be a coroutine (`async def`): thousands of episodes then wait in one process at a time.
+    Each method may be a coroutine (`async def`); thousands of episodes can then wait in one process at the same time.
     """
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin the episode that (example, seed) determine; the first observation is the prompt."""
+        """Begin the episode determined by (example, seed), and return its first observation, which is the prompt."""
         ...
 
     def step(self, action: str) -> Step:
-        """Act."""
+        """Apply an action and return its result."""
         ...
 
     def score(self) -> dict[str, float]:
-        """Return the reward components of the whole episode, beside the rewards of its turns; `correct` is 0 or 1.
+        """Return the reward components of the whole episode, in addition to the rewards of its turns; `correct` is 0 or
+        1.
 
-        A name that begins with '#' is a count: it reaches the metrics and adds nothing to the reward.
+        A component whose name begins with '#' is a count, which appears in the metrics and adds nothing to the reward.
         """
         ...
 
     def close(self) -> None:
-        """Give back what the environment holds; may be called twice."""
+        """Release all resources of the environment; may be called twice."""
         ...
 
 
 COUNT = "#"
-"""What the names of components begin with that are counts."""
+"""The first character of the names of components that are counts."""
 
 
 def worth(components: Mapping[str, float]) -> float:
-    """Return the sum of the components that are neither `correct` nor counts."""
+    """Return the sum of all components except `correct` and counts."""
     return sum(value for name, value in components.items() if name != "correct" and not name.startswith(COUNT))
 
 
 def unwritable(text: str) -> str | None:
-    """Return the first half of a character (a lone surrogate) in a text: no tokenizer, file or screen takes it."""
+    """Return the first lone surrogate (half of a character) in a text, which no tokenizer, file or screen accepts; None
+    without one.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -119,10 +131,10 @@ def unwritable(text: str) -> str | None:
 
 @runtime_checkable
 class Judging(Protocol):
-    """An environment whose agents have scores of their own; `scores` is then called in place of `score`."""
+    """An environment whose agents have their own scores; `scores` is called instead of `score`."""
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return the reward components of each agent by its name; an agent that is not named has none."""
+        """Return the reward components of each agent by its name; an agent that is missing has none."""
         ...
 
 
@@ -130,17 +142,19 @@ class Judging(Protocol):
 class Patient(Protocol):
     """An environment that waits for something outside this process.
 
-    Where many are called at once, each receives its call before any is waited for, so that they wait together.
+    If many are called at once, each receives its call before any is waited for, so that they wait at the same time.
     """
 
     def begin_call(self, method: str, *arguments: object) -> None:
-        """Begin what `method`, 'reset' or 'step', is going to wait for; it is called next, with the same arguments."""
+        """Begin the call of `method`, 'reset' or 'step', without waiting; the method is called next, with the same
+        arguments.
+        """
         ...
 
 
 @runtime_checkable
 class Demonstrator(Protocol):
-    """An environment that can show an imperfect next action."""
+    """An environment that can demonstrate an imperfect next action."""
 
     def demonstrate(self, rng: random.Random) -> str:
         """Return an action for the present state, imperfect on purpose."""

@@ -1,4 +1,4 @@
-"""Pools of environments: many are called at once, and their failures are returned, never raised."""
+"""Pools of environments: many are called at once, and their failures are returned instead of raised."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from grouprl.processes.fork_guard import ending_forks
 from grouprl.rewards.contract import LONGEST_MESSAGE, Failure
 
 Call = tuple[int, tuple[object, ...]]
-"""Number of an episode, and what its environment's method is called with."""
+"""The number of an episode, and the arguments of its environment's method."""
 
 TIMED = ("step", "reset")
-"""Calls whose time is noted."""
+"""Calls whose duration is recorded."""
 WAITING = object()
-"""Stands for the answer of an environment that has received a call and whose answer is not yet waited for."""
+"""Placeholder for the answer of an environment that has received a call, before the answer is waited for."""
 LONGEST_TEXT = 1_000_000
-"""Characters of an observation; an environment that says more has failed."""
+"""Characters of the longest observation; an environment that returns a longer one has failed."""
 
 
 class PlayedTask(Protocol):
@@ -37,34 +37,37 @@ class PlayedTask(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name of the task in messages."""
 
     @property
     def needs_clock(self) -> bool:
         """Whether its environments may run code that never returns."""
 
     def environment(self) -> Any:
-        """Return a fresh environment; None where the task has none."""
+        """Return a fresh environment; None if the task has none."""
 
 
 class Stage(Protocol):
-    """Holds one environment per episode. Calls are sent to many at once, and each is answered when it is ready."""
+    """A pool that holds one environment per episode. Calls are sent to many at once, and each is answered when it is
+    ready.
+    """
 
     times: CallTimes
-    """How long `reset` and `step` take, by prompt."""
+    """Durations of `reset` and `step`, by prompt."""
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
-        """Call a method of some environments, none of which is still to answer; `receive` returns their answers.
+        """Call a method of some environments, none of which may have an unanswered call; `receive` returns their
+        answers.
 
-        'reset' makes the environment first; 'score' gives (whether by agent, components); 'demonstrate' is given what
-        its random numbers come from; 'close' forgets the environment.
+        'reset' makes the environment first; 'score' gives (whether by agent, components); 'demonstrate' gets the seed
+        of its random numbers; 'close' forgets the environment.
         """
         ...
 
     def receive(self, seconds: float | None = None) -> list[tuple[int, object]]:
-        """Return the answers that have come, by the number of their episode; waits at most `seconds` for the first.
+        """Return the answers that have arrived, by the number of their episode; wait at most `seconds` for the first.
 
-        None: as long as it takes. Empty where that time has passed, or nothing is to come.
+        None: wait as long as it takes. The result is empty if the time has passed, or no answer is expected.
         """
         ...
 
@@ -73,21 +76,21 @@ class Stage(Protocol):
         ...
 
     def clear(self) -> None:
-        """Close every environment that is left."""
+        """Close every remaining environment."""
         ...
 
     def close(self) -> None:
-        """Give everything back; may be called twice."""
+        """Release all resources; may be called twice."""
         ...
 
 
 class AnsweringStage(ABC):
-    """A stage that keeps answers until they are taken."""
+    """A pool that keeps answers until they are taken."""
 
     def __init__(self) -> None:
         self._answers: dict[int, object] = {}
         self.times = CallTimes()
-        """How long `reset` and `step` take, by prompt."""
+        """Durations of `reset` and `step`, by prompt."""
 
     @abstractmethod
     def send(self, method: str, calls: Sequence[Call]) -> None:
@@ -95,10 +98,10 @@ class AnsweringStage(ABC):
 
     @abstractmethod
     def _pump(self, seconds: float | None) -> None:
-        """Take over what has been answered; wait for one answer at most `seconds`, unless nothing is to come."""
+        """Take over answers that have arrived; wait for one at most `seconds`, unless none is expected."""
 
     def receive(self, seconds: float | None = None) -> list[tuple[int, object]]:
-        """Return the answers that have come, in the order of their episodes."""
+        """Return the answers that have arrived, in the order of their episodes."""
         with span("waiting for environments"):
             self._pump(0.0 if self._answers else seconds)
         found = sorted(self._answers.items())
@@ -106,7 +109,7 @@ class AnsweringStage(ABC):
         return found
 
     def call(self, method: str, calls: Sequence[Call]) -> list[object]:
-        """Return the answers to these calls; those of other episodes stay for `receive`."""
+        """Return the answers to these calls; answers of other episodes are kept for `receive`."""
         self.send(method, calls)
         with span("waiting for environments"):
             while any(number not in self._answers for number, _ in calls):
@@ -130,10 +133,10 @@ class Environments:
         return iter(list(self._held))
 
     def call(self, method: str, number: int, arguments: tuple[object, ...], *, early: bool = False) -> object:
-        """Call `method` of environment `number`; what it raises becomes a Failure.
+        """Call `method` of environment `number`; an exception becomes a Failure.
 
-        Of a coroutine an awaitable of the answer is returned, which raises nothing either. `early`: an environment
-        that is `Patient` only receives the call, and WAITING is returned.
+        For a coroutine, return an awaitable of the answer, which does not raise either. With `early`, a `Patient`
+        environment only receives the call, and WAITING is returned.
         """
         try:
             with ending_forks("the environment"):
@@ -181,10 +184,10 @@ class Environments:
 
 
 class HereStage(AnsweringStage):
-    """Environments in this process: the quickest, for those that always return.
+    """A pool in this process: the fastest one, for environments that always return.
 
-    Those that wait for something outside (coroutines, and those that are `Patient`) wait at the same time, each in the
-    event loop or in a thread of its own.
+    Environments that wait for something outside (coroutines and `Patient` ones) wait at the same time, in the event
+    loop or each in its own thread.
     """
 
     def __init__(self, make: Callable[[], object]) -> None:
@@ -192,12 +195,12 @@ class HereStage(AnsweringStage):
         self._held = Environments(make)
         self._prompt: dict[int, str] = {}
         self._waiting: dict[int, float] = {}
-        """Those whose answer is to come, and since when."""
+        """Episodes whose answers are expected, and the start of each wait."""
         self._late: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
-        """Call one after the other; an answer that has to be waited for comes later."""
-        late = self._late  # that of this play: what comes after `clear` is heard by nobody
+        """Call one environment after the other; answers that have to be waited for arrive later."""
+        late = self._late  # the queue of this play, so that answers that arrive after `clear` are dropped
         patient: list[Call] = []
         for number, arguments in calls:
             begun = time.perf_counter()
@@ -236,7 +239,7 @@ class HereStage(AnsweringStage):
             return
 
     def clear(self) -> None:
-        """Close what is left; answers that are still to come are not waited for."""
+        """Close the remaining environments without waiting for pending answers."""
         self._waiting.clear()
         self._answers.clear()
         self._prompt.clear()
@@ -244,7 +247,7 @@ class HereStage(AnsweringStage):
         self.call("close", [(number, ()) for number in self._held])
 
     def close(self) -> None:
-        """Close what is left."""
+        """Close the remaining environments."""
         self.clear()
 
 
@@ -253,18 +256,18 @@ def _hand_over(late: queue.SimpleQueue[tuple[int, object]], number: int, answer:
 
 
 def _handled(found: object) -> object | Failure:
-    """Return an environment's answer, unless it is larger than can be handled, or not a text."""
+    """Return an environment's answer, or a failure if its text is too long or cannot be written."""
     text = getattr(getattr(found, "observation", found), "text", "")
     if isinstance(text, str) and len(text) > LONGEST_TEXT:
         return Failure(f"an observation has {len(text)} characters; {LONGEST_TEXT} is the limit", "", "error")
     if isinstance(text, str) and (half := unwritable(text)) is not None:
-        what = f"an observation holds {half!r}, half of a character; a text can be written as UTF-8"
+        what = f"an observation holds {half!r}, half of a character; a text must be writable as UTF-8"
         return Failure(what, "", "error")
     return found
 
 
 def _scores(environment: Any) -> object:
-    """Return whether an environment scores each agent for itself, and the scores; awaitable where its method is."""
+    """Return whether an environment scores each agent separately, and the scores; awaitable if its method is."""
     by_agent = callable(getattr(environment, "scores", None))
     found = environment.scores() if by_agent else environment.score()
     if not inspect.isawaitable(found):

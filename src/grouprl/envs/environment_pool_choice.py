@@ -1,4 +1,4 @@
-"""The choice of the processes in which environments act: this one if they always return, else workers with a clock."""
+"""The choice of processes for environments: this process if they always return, otherwise workers with time limits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from grouprl.processes.parcel import CannotSend, refuse_system
 from grouprl.processes.usage import core_count
 
 MOST_WORKERS = 8
-"""So many at most where the number is left to `auto`,"""
+"""The largest number of workers if the number is `auto`."""
 MOST_WAITING = 64
-"""and so many where they wait instead of computing, while there is memory for them."""
+"""The largest number of workers if they wait instead of computing, as far as memory allows."""
 
 
 def open_stage(
@@ -27,16 +27,16 @@ def open_stage(
 ) -> tuple[Stage, str]:
     """Return the stage of a task's environments, and the reason why it is not in workers although it should be.
 
-    `workers`: how many processes; 0 for this one; "auto" for this one if the environment is of this package, else one
-    per core, `most` at most, and more while they wait.
+    `workers` is the number of processes; 0 means this process; "auto" means this process if the environment is part of
+    this package, otherwise one per core, at most `most`, and more while they wait.
 
     Raises:
-        CannotSend: a number of workers is given and the task cannot be sent to them.
+        CannotSend: a number of workers is set, and the task cannot be sent to them.
     """
     if workers not in (0, "auto") and getattr(task, "scores_groups", False):
         raise InputError(
             f"Environments act in workers, and rewards of the task '{task.name}' compare the episodes of a group",
-            "its environments act in one process, where a group is together",
+            "its environments must act in one process, which holds a whole group",
             "Leave environment.workers out, or set it to 0",
         )
     if workers == 0 or (workers == "auto" and harmless(task)):
@@ -49,12 +49,14 @@ def open_stage(
     except CannotSend as error:
         if workers != "auto":
             raise
-        said = f"{error} It acts in this process: environment.timeout does not hold and a hang stops the run."
+        said = f"{error} It acts in this process: environment.timeout has no effect, and a hang stops the run."
         return HereStage(task.environment), said
 
 
 def harmless(task: PlayedTask) -> bool:
-    """Return whether a task and its environment are this package's own and run no code of others, so that they end."""
+    """Return whether a task and its environment belong to this package and run no foreign code, so that calls always
+    return.
+    """
     if task.needs_clock:
         return False
     example = task.environment()

@@ -1,4 +1,4 @@
-"""An account of the episodes that were lost, by prompt, which says when they are too many."""
+"""An account of lost episodes by prompt, which ends the run when they are too many."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from grouprl.core.errors import RunError
 from grouprl.rewards.contract import Failure
 
 ENOUGH = 16
-"""More prompts than that lost, and more than came through, end the run; of one prompt, more lost episodes than that and
-none that came through, and the others are not tried."""
+"""The run ends when more prompts than this are lost, and more than succeeded. Of a single prompt, further episodes are
+not tried after more losses than this without a success.
+"""
 
 
 class EpisodeAccount:
-    """The episodes of a task `name` that were answered, and those that were lost, by prompt."""
+    """Counts of answered and lost episodes of the task `name`, by prompt."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._came: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """How many episodes of each prompt have answered each method."""
+        """By prompt: the number of episodes that answered each method."""
         self._lost: Counter[str] = Counter()
         self._vain: dict[str, str] = {}
-        """Prompts whose further episodes are not tried, and the method that none came through."""
+        """Prompts of which no further episodes are tried, and the method that every episode failed in."""
 
     def answered(self, prompt: str, method: str) -> None:
         """Count an answer."""
         self._came[prompt][method] += 1
 
     def lost(self, prompt: str, method: str, failure: Failure) -> None:
-        """Count an episode that was lost while `method` was called.
+        """Count an episode that was lost during a call of `method`.
 
         Raises:
-            RunError: most prompts lose theirs.
+            RunError: most prompts lose their episodes.
         """
         self._lost[prompt] += 1
         well = sum(counted[method] > 0 for name, counted in self._came.items() if name not in self._lost)
@@ -45,15 +46,17 @@ class EpisodeAccount:
             self._vain[prompt] = method
 
     def in_vain(self, prompt: str) -> Failure | None:
-        """Return why an episode need not be tried: too many of its prompt were lost, and none came through a method."""
+        """Return why an episode need not be tried: too many of its prompt were lost, and none survived a method. None
+        otherwise.
+        """
         method = self._vain.get(prompt)
         if method is None or self._came[prompt][method]:
             return None
-        what = f"not tried, after {self._lost[prompt]} episodes of its prompt of which none came through {method}()"
+        what = f"not tried, after {self._lost[prompt]} episodes of its prompt, of which none came through {method}()"
         return Failure(what, "", "error", lost=True)
 
     def clear(self) -> None:
-        """Count from nothing again."""
+        """Reset all counts to zero."""
         self._came.clear()
         self._lost.clear()
         self._vain.clear()

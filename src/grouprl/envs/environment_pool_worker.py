@@ -1,8 +1,8 @@
-"""The environments of a worker process, and the calls of them that its parent sends.
+"""The environments of a worker process, and the calls that its parent sends to them.
 
-Each is (its number, method, episode, arguments). Each reply is ["ready", whether calls wait at the same time], ["on",
-number] where several calls are under way and this one has the process now (0: none has), or ["answer", number, value,
-seconds that it took, seconds of processor time].
+A call is (number, method, episode, arguments). A reply is ["ready", whether calls wait at the same time]; or ["on",
+number], when several calls are under way and this one is running now (0: none is); or ["answer", number, value, seconds
+that it took, seconds of processor time].
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from grouprl.processes.parcel import unpack
 from grouprl.rewards.contract import Failure
 
 _Call = tuple[int, str, int, tuple[object, ...]]
-"""Its number, the method, the episode, and what the method is called with."""
+"""A call: its number, the method, the episode, and the arguments of the method."""
 RUNNING: contextvars.ContextVar[int] = contextvars.ContextVar("RUNNING", default=0)
-"""Number of the call for which code runs; tasks that an environment starts inherit it."""
+"""The number of the call whose code is running; tasks that an environment starts inherit it."""
 
 
 def prepare(given: tuple[JsonObject, float]) -> None:
-    """Import what a worker imports, for its copies."""
+    """Import everything that a worker imports, for its forks."""
     unpack(given[0]).environment()
 
 
 def serve(given: tuple[JsonObject, float], calls: Iterator[_Call], reply: Replies) -> None:
-    """Answer calls one after the other; environments that wait for something outside wait at the same time.
+    """Answer calls one after the other; calls of environments that wait for something outside wait at the same time.
 
-    Of the latter each call has the seconds that are given. The others are watched by the parent, which can end this
+    Each of the latter calls is limited to the given seconds. The others are watched by the parent, which can end this
     process.
     """
     parcel, seconds = given
@@ -68,7 +68,7 @@ def one_by_one(held: Environments, calls: Iterator[_Call], answer: Callable[...,
 
 
 class _Together:
-    """Calls that wait at the same time: coroutines in one event loop, `Patient` environments in threads."""
+    """A server whose calls wait at the same time: coroutines in one event loop, `Patient` environments in threads."""
 
     def __init__(
         self, held: Environments, mark: Callable[[int], None], answer: Callable[..., None], seconds: float
@@ -76,7 +76,7 @@ class _Together:
         self.held, self.mark, self.answer, self.seconds = held, mark, answer, seconds
 
     async def serve(self, calls: Iterator[_Call]) -> None:
-        """Begin each call when it comes; end when no more come."""
+        """Begin each call when it arrives; end when no more arrive."""
         loop, inbox = asyncio.get_running_loop(), asyncio.Queue[_Call | None]()
         loop.set_task_factory(self._marking)
 
@@ -93,7 +93,7 @@ class _Together:
             task.add_done_callback(partial(_forget, latest, episode))
 
     async def _in_turn(self, before: asyncio.Task[None] | None, *call: Any) -> None:
-        """Answer a call when the one before it of the same episode is answered: replayed calls come all at once."""
+        """Answer a call after the previous one of the same episode, because replayed calls arrive all at once."""
         if before is not None:
             await asyncio.wait([before])
         await self._answer(*call)
@@ -117,7 +117,7 @@ class _Together:
         return await found if inspect.isawaitable(found) else found
 
     def _marking(self, loop: asyncio.AbstractEventLoop, coroutine: object, **settings: Any) -> asyncio.Task[Any]:
-        """Make a task of a coroutine that says for which call it runs, each time that it goes on."""
+        """Make a task of a coroutine that reports, each time it resumes, the call for which it runs."""
 
         async def driven() -> object:
             return await _driven(coroutine, self.mark)
@@ -127,8 +127,7 @@ class _Together:
 
 @types.coroutine
 def _driven(coroutine: Any, mark: Callable[[int], None]) -> Any:
-    """Run a coroutine, saying before each piece of it which call it belongs to, and after it that none has the
-    process."""
+    """Run a coroutine, reporting its call before each step, and after it that no call is running."""
     value, error = None, None
     while True:
         number = RUNNING.get()
@@ -148,7 +147,7 @@ def _driven(coroutine: Any, mark: Callable[[int], None]) -> Any:
 
 
 async def _in_a_thread(work: Callable[[], object]) -> object:
-    """Return what `work` returns, from a thread of its own: as many as wait at a time."""
+    """Return the result of `work`, which runs in its own thread, so that any number can wait at a time."""
     loop, found = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def run() -> None:
@@ -160,7 +159,7 @@ async def _in_a_thread(work: Callable[[], object]) -> object:
 
 
 def _forget(latest: dict[int, asyncio.Task[None]], episode: int, ended: asyncio.Task[None]) -> None:
-    """Take a call that has ended off the list, unless a later one of its episode stands there."""
+    """Remove a call that has ended, unless a later call of its episode has taken its place."""
     if latest.get(episode) is ended:
         del latest[episode]
 

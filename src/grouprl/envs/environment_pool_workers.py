@@ -1,9 +1,9 @@
 """Environments in worker processes: a clock per call, memory limits, and a new worker for one that hangs or dies.
 
-An episode lives in the worker that had the fewest when it began. When a worker is lost, only the episode that was to
-blame has failed: the others are made anew and their calls are made again, each with the next call of its own, so
-nothing of them is lost. Whose call hangs is to blame. Where a process ends, the one whose call it was is brought back
-in a process of its own: if that ends too it was to blame, and if not it goes on there.
+An episode is placed in the worker that has the fewest episodes when it begins. When a worker is lost, only the episode
+that caused it fails: the others are made again and their calls repeated, each when its next call arrives, so nothing of
+them is lost. An episode whose call hangs is the cause. If a process ends, the episode whose call was running is
+restored in a process of its own: if that process ends too, the episode was the cause; otherwise it continues there.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, wait_for_sl
 from grouprl.rewards.contract import Failure
 
 SLOW_SECONDS = 0.05
-"""A call that takes so long no longer keeps others waiting behind it, where another worker can take them."""
+"""A call that takes this many seconds no longer keeps others waiting behind it, if another worker can take them."""
 LONGEST_REPLY = 16 << 20
-"""Bytes of an answer; a longer one is an error."""
+"""Bytes of the longest answer; a longer one is an error."""
 
 
 class WorkerStage(AnsweringStage):
-    """Environments of a task in `count` processes, usable wherever a stage is; `close` ends them.
+    """A pool of a task's environments in `count` processes, usable wherever a `Stage` is; `close` ends them.
 
-    `timeout` is the seconds that one call may take, `memory_gb` the memory of each process. While calls wait instead
-    of computing, up to `most` processes take those that stand behind them (None: no more than `count`). Answers do not
-    depend on the number of processes. They are started when they are first needed, all of them by `server` where one is
-    given; it is not closed with them.
+    `timeout` limits the seconds of one call, and `memory_gb` the memory of each process. While calls wait instead of
+    computing, up to `most` processes take the calls queued behind them (None: no more than `count`). Answers do not
+    depend on the number of processes. They are started when first needed, by `server` if it is given, which is not
+    closed with them.
 
     Raises:
         CannotSend: the task cannot be found or pickled for another process.
@@ -60,7 +60,7 @@ class WorkerStage(AnsweringStage):
     ) -> None:
         super().__init__()
         if count < 1:
-            raise InputError(f"Environments got {count} workers", "there is at least one")
+            raise InputError(f"environment.workers gives {count} workers", "at least one is needed")
         self.name, self.count, self.most, self.timeout = task.name, count, max(most or count, count), timeout
         try:
             given = (pack(task, "task"), timeout)
@@ -68,7 +68,7 @@ class WorkerStage(AnsweringStage):
         except CannotSend as error:
             raise CannotSend(
                 f"The task '{task.name}' cannot be sent to a worker process: {error.what.replace('The task', 'it')}",
-                "a worker imports the task, so its class must be found by module and name",
+                "a worker imports the task, so its class must be importable by module and name",
                 "Define it at the top of a module, or set environment.workers to 0",
             ) from error
         self._starter = WorkerStarter(spec, prepare, server)
@@ -82,14 +82,14 @@ class WorkerStage(AnsweringStage):
         self._account = EpisodeAccount(task.name)
         self._number, self._open, self._failed_starts = itertools.count(1), 0, 0
         self._looked = 0.0
-        """When all workers were looked after."""
+        """The time when all workers were last checked."""
         self._end = weakref.finalize(self, end, self._slots, self._starter)
 
     def send(self, method: str, calls: Sequence[Call]) -> None:
         """Begin calls of different episodes.
 
         Raises:
-            InputError: arguments that cannot be sent to a process.
+            InputError: arguments cannot be sent to a process.
         """
         for episode, given in calls:
             each = StageCall(episode, method, given)
@@ -108,12 +108,12 @@ class WorkerStage(AnsweringStage):
 
     @property
     def started(self) -> int:
-        """Worker processes that there are."""
+        """The number of worker processes that are running."""
         return len(self._slots)
 
     def clear(self) -> None:
-        """Close every environment that is left; what is still to be answered is not waited for."""
-        if self._open:  # a play was broken off: its workers may be busy for long
+        """Close every remaining environment without waiting for pending answers."""
+        if self._open:  # a play was aborted: its workers may be busy for a long time
             self.close()
         elif self._journal:
             self.call("close", [(episode, ()) for episode in self._journal])
@@ -121,7 +121,7 @@ class WorkerStage(AnsweringStage):
         self._account.clear()
 
     def close(self) -> None:
-        """End the processes; nothing is left of them afterwards. A later call starts new ones."""
+        """End all processes. A later call starts new ones."""
         end(self._slots, self._starter)
         for held in (self._home, self._apart, self._journal, self._prompt, self._dead, self._spoilt, self._answers):
             held.clear()
@@ -130,7 +130,7 @@ class WorkerStage(AnsweringStage):
     # ------------------------------------------------------------------------------------------------ calls
 
     def _ask(self, each: StageCall) -> None:
-        """Queue a call where its environment lives; one that lives nowhere is brought back first."""
+        """Queue a call at the worker of its environment; restore the environment first if no worker has it."""
         key = self._home.get(each.episode)
         if key is None:
             key = self._home[each.episode] = self._place(each.episode)
@@ -142,7 +142,7 @@ class WorkerStage(AnsweringStage):
         slot.queued.append(each)
 
     def _place(self, episode: int) -> Hashable:
-        """Return the worker for an episode: of its own for a suspect, else the one with the fewest."""
+        """Return the worker for an episode: a separate one for a suspect, otherwise the one with the fewest."""
         if episode in self._apart:
             return self._start(("apart", episode))
         shared = self._shared()
@@ -204,9 +204,9 @@ class WorkerStage(AnsweringStage):
             raise
 
     def _wait(self, longest: float) -> list[Slot]:
-        """Sleep until a worker has something to say, can take more, or must be given up; returns such workers.
+        """Wait until a worker has sent something, can accept more, or must be given up; return such workers.
 
-        All of them from time to time: a process may have ended whose children hold its pipes.
+        From time to time return all of them, because a process may have ended while its children hold its pipes.
         """
         spoke = wait_for_slots(self._slots.values(), longest)
         now = time.monotonic()
@@ -216,7 +216,7 @@ class WorkerStage(AnsweringStage):
         return [slot for slot in self._slots.values() if slot.process in spoke or now > slot.deadline]
 
     def _attend(self, slot: Slot) -> None:
-        """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
+        """Take a worker's replies; replace it if it has died, hangs or sends something invalid."""
         if (loss := slot.attend(lambda reply: self._take(slot, reply))) is not None:
             self._lose(slot, loss)
         elif self._slots.get(slot.key) is slot:
@@ -241,7 +241,7 @@ class WorkerStage(AnsweringStage):
         self._note(slot, each, answer)
 
     def _note(self, slot: Slot, each: StageCall, found: object) -> None:
-        """Keep an answer, and the call with it, to bring the environment back; a repeated call has to give the same."""
+        """Keep an answer with its call, to restore the environment; a repeated call must give the same answer."""
         if each.answered:
             if each.method != "close" and repr(found) != repr(each.known):
                 self._spoilt.setdefault(each.episode, unlike(each, found))
@@ -264,7 +264,7 @@ class WorkerStage(AnsweringStage):
         self._journal.setdefault(each.episode, []).append(each)
 
     def _leave(self, slot: Slot, episode: int) -> None:
-        """Let an episode live in this worker no more; one that was there for it alone ends."""
+        """Remove an episode from this worker; end the worker if it was separate for that episode."""
         self._home.pop(episode, None)
         slot.episodes.pop(episode, None)
         if slot.apart and self._slots.pop(slot.key, None) is slot:
@@ -279,7 +279,7 @@ class WorkerStage(AnsweringStage):
     # -------------------------------------------------------------------------------------- lost and moved
 
     def _lose(self, slot: Slot, loss: WorkerLoss) -> None:
-        """End a worker, find out who was to blame, and make the calls of the others again."""
+        """End a worker, find out which episode caused the loss, and repeat the calls of the others."""
         del self._slots[slot.key]
         slot.process.kill()
         said = {
@@ -289,7 +289,7 @@ class WorkerStage(AnsweringStage):
         what = said.get(loss.kind, f"did not return: the process of the environment {loss.what}")
         if not slot.ready:
             self._failed_starts += 1
-            self._starter.stop_copying()  # whatever it is: the next one is no copy
+            self._starter.stop_copying()  # whatever the reason: the next one is not a fork
             if self._failed_starts >= FAILED_STARTS:
                 why, printed = loss.at_start(what), slot.evidence()
                 raise RunError(f"No worker process for the task '{self.name}' could be started: {why}. {printed}")
@@ -297,9 +297,9 @@ class WorkerStage(AnsweringStage):
         for episode in slot.episodes:
             self._home.pop(episode, None)
         if slot.ready:
-            self._starter.prepare_copies()  # more may be lost, and suspects are brought back in workers of their own
+            self._starter.prepare_copies()  # more may be lost, and suspects are restored in workers of their own
             self._blame(slot, "timeout" if loss.kind == "late" else "error", what)
-        again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in no order of theirs
+        again = sorted(open_calls, key=lambda each: content_number(str(each.episode)))  # in an unrelated order
         for each in again:
             if each.answered:
                 continue
@@ -311,7 +311,7 @@ class WorkerStage(AnsweringStage):
             self._feed(other)
 
     def _blame(self, slot: Slot, status: Literal["error", "timeout"], what: str) -> None:
-        """Decide which episode a lost worker was lost by, or which one is to be tried apart from the others."""
+        """Decide which episode caused the loss of a worker, or which one is to be tried separately."""
         culprit = slot.culprit
         episode = next(reversed(slot.episodes), None) if culprit is None else culprit.episode
         if episode is None:
@@ -331,7 +331,7 @@ class WorkerStage(AnsweringStage):
         self._count_lost(culprit or StageCall(episode, "step", ()), failure)
 
     def _count_lost(self, each: StageCall, failure: Failure) -> None:
-        """Count a lost episode, and give up those that are not tried after it."""
+        """Count a lost episode, and give up the episodes that are no longer tried because of it."""
         self._account.lost(self._prompt.get(each.episode, ""), each.method, failure)
         for slot in self._slots.values():
             for other in [one for one in slot.queued if not one.answered]:
@@ -349,7 +349,7 @@ class WorkerStage(AnsweringStage):
         self._answer(each, None if each.method == "close" else failure)
 
     def _balance(self) -> None:
-        """Give calls that stand behind a slow one to workers that have nothing to do; start more where it waits."""
+        """Give calls queued behind a slow one to idle workers; start more workers if the slow call is waiting."""
         shared = self._shared()
         idle, left = deque(slot for slot in shared if slot.idle), 0
         for slot in shared:
@@ -362,7 +362,7 @@ class WorkerStage(AnsweringStage):
         self._grow(shared, left)
 
     def _move(self, episode: int, slot: Slot, other: Slot) -> None:
-        """Bring an episode that waits for its turn in `slot` back in `other`."""
+        """Restore an episode that is queued in `slot` in the worker `other`."""
         calls = slot.release(episode)
         self._home[episode] = other.key
         other.episodes[episode] = None
@@ -370,9 +370,9 @@ class WorkerStage(AnsweringStage):
         self._feed(other)
 
     def _grow(self, shared: Sequence[Slot], waiting: int) -> None:
-        """Start workers for so many episodes that wait behind others, as far as there may be more and memory for them.
+        """Start workers for the `waiting` episodes that are queued behind others, as far as limits and memory allow.
 
-        Copies are there at once; others import the task first, so one per core starts at a time.
+        Forks start at once; other workers import the task first, so only one per core starts at a time.
         """
         starting = sum(not each.ready for each in shared)
         wanted = min(waiting - starting, self.most - len(shared))
@@ -386,5 +386,5 @@ class WorkerStage(AnsweringStage):
             self._slots[self._start(self._free())].spare = True
 
     def _cost(self, episode: int) -> float:
-        """Seconds that it takes to bring an episode back."""
+        """Return the seconds that restoring an episode takes."""
         return sum(each.seconds for each in self._journal.get(episode, ()))

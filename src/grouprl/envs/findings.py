@@ -1,4 +1,4 @@
-"""What an examination of an environment finds."""
+"""Findings of an examination of an environment."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ ENVIRONMENT_RULE = declare(
     "environment_rule",
     "alarm",
     "An environment breaks a rule of its protocol.",
-    "Mend what the key names: docs/environments.md has the rules.",
+    "Fix the environment where the key points: docs/environments.md has the rules.",
 )
 ENVIRONMENT_ADVICE = declare(
     "check",
     "environment_advice",
     "warning",
-    "An environment works in a way that training will suffer from.",
-    "Look at what the key names: docs/environments.md has the rules.",
+    "An environment works in a way that will harm training.",
+    "Check the environment where the key points: docs/environments.md has the rules.",
 )
 LONGEST = 400
-"""Characters of what a finding says was seen."""
+"""Characters of the observed value that a finding shows."""
 
 
 @dataclass
 class EnvironmentFinding:
-    """One broken rule: what was seen first, the rule, the remedy, and in how many episodes it was seen."""
+    """One broken rule: the first occurrence, the rule, the remedy, and the number of episodes in which it was seen."""
 
     name: str
     serious: bool
@@ -39,13 +39,13 @@ class EnvironmentFinding:
     episodes: int = 1
 
     def finding(self) -> Finding:
-        """Return it as a finding about the rule's name."""
+        """Return the broken rule as a `Finding`, with the rule's name as its key."""
         code = ENVIRONMENT_RULE if self.serious else ENVIRONMENT_ADVICE
         return code(f"{self.what}: {self.rule}", self.remedy, key=self.name)
 
 
 class Findings:
-    """Findings by name; a rule that is broken again in another episode is counted, not repeated."""
+    """Findings by name; a rule broken again in another episode is counted and not repeated."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, EnvironmentFinding] = {}
@@ -53,11 +53,11 @@ class Findings:
         self._seen: set[tuple[str, str]] = set()
 
     def add(self, name: str, what: str, rule: str, remedy: str = "", *, turn: int | None = None) -> None:
-        """Note a broken rule, seen in the present episode."""
+        """Record a broken rule, seen in the present episode."""
         self._note(True, name, what, rule, remedy, turn)
 
     def advise(self, name: str, what: str, rule: str, remedy: str = "", *, turn: int | None = None) -> None:
-        """Note something that works but will be regretted."""
+        """Record something that works but will cause trouble later."""
         self._note(False, name, what, rule, remedy, turn)
 
     def _note(self, serious: bool, name: str, what: str, rule: str, remedy: str, turn: int | None) -> None:
@@ -72,7 +72,7 @@ class Findings:
 
 @dataclass
 class CheckedEpisode:
-    """An episode that was played: who chose, what was seen, done and given."""
+    """A played episode: the source of its actions, its observations, actions and results."""
 
     example: str
     seed: int
@@ -89,12 +89,12 @@ class CheckedEpisode:
 
     @property
     def total(self) -> float:
-        """All rewards."""
+        """The sum of all rewards."""
         return sum(step.reward for step in self.steps) + worth(self.score)
 
     @property
     def observations(self) -> list[Observation]:
-        """What was seen before each action, and after the last."""
+        """The observations before each action and after the last."""
         return [self.first, *(step.observation for step in self.steps)]
 
 
@@ -105,16 +105,16 @@ class EnvironmentReport:
     findings: tuple[EnvironmentFinding, ...]
     facts: JsonObject
     shown: CheckedEpisode | None
-    """One episode, demonstrated where the environment can."""
+    """One episode, demonstrated if the environment can."""
 
     @property
     def problems(self) -> tuple[EnvironmentFinding, ...]:
-        """What must be changed before training."""
+        """Findings that must be fixed before training."""
         return tuple(finding for finding in self.findings if finding.serious)
 
     @property
     def advice(self) -> tuple[EnvironmentFinding, ...]:
-        """What should be looked at."""
+        """Findings that should be checked."""
         return tuple(finding for finding in self.findings if not finding.serious)
 
     def data(self) -> JsonObject:

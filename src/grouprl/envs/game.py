@@ -1,4 +1,4 @@
-"""What the built-in environments share: single use, a limit of turns, demonstrations."""
+"""The common base of the built-in environments: single use, a limit of turns, demonstrations."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an action led to, before turns are counted."""
+    """The result of an action, before turns are counted."""
 
     text: str
-    """What the policy reads next."""
+    """The text that the policy reads next."""
     reward: float = 0.0
     ended: bool = False
     valid: bool = True
     info: Mapping[str, object] = field(default_factory=dict)
     rewards: Mapping[str, float] = field(default_factory=dict)
-    """Rewards to agents by name, beside `reward`, which is for who acted."""
+    """Rewards by agent name, in addition to `reward`, which belongs to the agent that acted."""
 
 
 class Game(ABC):
-    """An environment that says how an episode begins and what an action does; the turns are counted here.
+    """An environment whose subclasses define the beginning of an episode and the effect of an action; this class counts
+    the turns.
 
     The example's prompt is the first observation and its columns determine the first state, so the completions of a
-    group begin alike; the seed determines only the luck that follows.
+    group begin alike; the seed determines only later chance events.
     """
 
     def __init__(self, max_turns: int) -> None:
@@ -45,11 +46,11 @@ class Game(ABC):
 
     @abstractmethod
     def begin(self, columns: Columns, rng: random.Random) -> None:
-        """Set up the state that the example's columns describe; `rng` is the luck of the episode."""
+        """Set up the state that the example's columns describe; `rng` supplies the episode's random numbers."""
 
     @abstractmethod
     def act(self, action: str) -> Outcome:
-        """Change the state as the action says; an action that is not understood is an outcome too."""
+        """Change the state by the action; an action that is not understood also has an outcome."""
 
     @abstractmethod
     def demonstrate(self, rng: random.Random) -> str:
@@ -63,21 +64,21 @@ class Game(ABC):
     @property
     @abstractmethod
     def correct(self) -> bool:
-        """Whether the episode succeeded, as things stand."""
+        """Whether the episode has succeeded so far."""
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The legal actions; () where they cannot be listed."""
+        """The legal actions; () if they cannot be listed."""
         return ()
 
     @property
     def agent(self) -> str:
-        """Who acts next; '' where there is one agent."""
+        """The agent that acts next; '' if there is only one."""
         return ""
 
     @property
     def fresh(self) -> bool:
-        """Whether who acts next knows nothing of what it saw before."""
+        """Whether the next agent acts without anything that it saw before."""
         return False
 
     def reset(self, example: Example, seed: int) -> Observation:
@@ -95,12 +96,12 @@ class Game(ABC):
             raise InputError(
                 f"{type(self).__name__} was given the example '{example.id}', which has no column {error}",
                 "the columns describe where the episode begins",
-                "Take the examples of the task that belongs to it.",
+                "Use the examples of the task that belongs to this environment.",
             ) from error
         return self._observe(str(example.prompt))
 
     def step(self, action: str) -> Step:
-        """Act.
+        """Apply an action.
 
         Raises:
             InputError: before `reset` and after the end.
@@ -123,11 +124,11 @@ class Game(ABC):
         )
 
     def score(self) -> dict[str, float]:
-        """Return `correct`; all rewards are given at their turns."""
+        """Return `correct`; all rewards were given with their turns."""
         return {"correct": float(self.correct)}
 
     def close(self) -> None:
-        """End the episode; nothing else is held."""
+        """End the episode, which holds nothing else."""
         self._phase = "closed"
 
     def _observe(self, text: str) -> Observation:

@@ -1,4 +1,4 @@
-"""What environments return as plain JSON values and back, so that nothing of theirs is ever unpickled."""
+"""Conversion of environments' return values to plain JSON values and back, so that nothing from them is unpickled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.rewards.contract import Failure
 
 READ = ("seconds",)
-"""What of a step's `info` is read outside the environment."""
+"""The entries of a step's `info` that are read outside the environment."""
 
 
 KINDS: dict[str, type[Observation | ArrayObservation | Step]] = {
@@ -22,17 +22,18 @@ KINDS: dict[str, type[Observation | ArrayObservation | Step]] = {
 }
 KIND_OF = {kind: name for name, kind in KINDS.items()}
 NUMBERS = "biuf"
-"""Kinds of numpy types that are sent: truth values, whole and floating numbers."""
+"""The kinds of numpy types that are sent: booleans, integers and floating-point numbers."""
 
 
 class Strange:
-    """Stands for a value of a type that no environment should return; it is shown by that type's name."""
+    """A stand-in for a value of a type that no environment should return; it is shown by the type's name."""
 
 
 def to_plain(value: Any) -> object:
     """Return `value` as JSON values.
 
-    Of `info` only what is read is kept, and of what has no business here the name of its type.
+    Only the entries of `info` that are read are kept; a value of an unexpected type is replaced by the name of its
+    type.
     """
     if isinstance(value, Failure):
         return {"is": "failure", "values": [value.what, value.trace, value.status, value.by, value.lost]}
@@ -60,10 +61,10 @@ def to_plain(value: Any) -> object:
 
 
 def from_plain(plain: object) -> Any:
-    """Return what `to_plain` was given.
+    """Return the value that `to_plain` was given.
 
     Raises:
-        ValueError, TypeError, KeyError: it was not `to_plain` that wrote this.
+        ValueError, TypeError, KeyError: `to_plain` did not write this.
     """
     if not isinstance(plain, dict):
         return plain
@@ -85,8 +86,8 @@ def from_plain(plain: object) -> Any:
 
 
 def _array(value: object) -> object | None:
-    """Return an array of numbers as its type, shape and bytes, each number as it is; None for any other array."""
-    import numpy as np  # an environment that has arrays has loaded it
+    """Return an array of numbers as its type, shape and exact bytes; None for any other array."""
+    import numpy as np  # an environment that returns arrays has imported it
 
     array = np.asarray(value)
     if array.dtype.kind not in NUMBERS:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def total_reward(environment: Environment, example: Example, actions: Iterable[str], seed: int = 0) -> float:
     """Play the actions until they or the episode end, close the environment, and return the sum of all rewards.
 
-    That is the rewards of the turns and the components of `score` beside `correct` and counts.
+    The sum covers the rewards of the turns and the components of `score` except `correct` and counts.
     """
     try:
         awaited(environment.reset(example, seed))
@@ -51,5 +51,5 @@ def demonstrated_actions(
 
 
 def over(step: Step) -> bool:
-    """Whether the episode ended with this step, for whatever reason."""
+    """Return whether the episode ended with this step, for any reason."""
     return step.terminated or step.truncated

@@ -1,9 +1,10 @@
-"""Agent programs as environments: a program runs against an endpoint of ours, and the policy writes the completions.
+"""Agent programs as environments: a program sends requests to an endpoint of this package, and the policy writes the
+completions.
 
-A program is whatever speaks chat completions, responses or Anthropic's messages. Each of its requests is an
-observation; the policy's turn is the completion. A request whose messages begin with all that was said before, the
-last completion included, continues the same row, token for token; any other begins a row. Where a program has several
-agents, the request's `model` names the one that speaks.
+A program is any client of chat completions, responses or Anthropic's messages. Each of its requests is an observation;
+the policy's turn is the completion. A request whose messages begin with the whole conversation so far, including the
+last completion, continues the same row, token for token; any other begins a new row. If a program has several agents,
+the request's `model` names the one that sends it.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class PendingRequest:
 
 Event = PendingRequest | Finished | Crashed
 LAST_WORDS_SECONDS = 1.0
-"""A program that was stopped has so long to be heard of."""
+"""Seconds that a stopped program may take to report its end."""
 MOST_REFUSED = 1000
 
 
 class ProgramEnvironment:
-    """One run of a program. Raises where the program does not continue within `timeout` seconds."""
+    """One run of a program. Raises TimeoutError if the program does not continue within `timeout` seconds."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class ProgramEnvironment:
         self._pending = None
 
     def _wait(self) -> Observation | None:
-        """Return the next request as an observation; None where the program has ended."""
+        """Return the next request as an observation; None if the program has ended."""
         try:
             event = self._events.get(timeout=self._timeout)
         except queue.Empty:
@@ -172,7 +173,7 @@ class ProgramEnvironment:
         return self._conversations.observe(event.request)
 
     def _account(self, what: str) -> str:
-        """Return what happened, with how the program ended, what it said, and its last request that was refused."""
+        """Return `what` with the program's end, its output, and its last request that was refused."""
         end, told = self._end, what
         if isinstance(end, Crashed):
             told += f": {end.what}" + (f"; it printed: {end.printed}" if end.printed else "")
@@ -182,7 +183,7 @@ class ProgramEnvironment:
         return told if not last or last in told else f"{told}; its last request was refused: {last}"
 
     def _last_words(self) -> Crashed | Finished | None:
-        """Stop the program, and return how it ended, where it can be stopped."""
+        """Stop the program, and return how it ended, if it can be stopped."""
         if self._stop is None:
             return None
         self._stop()
@@ -196,16 +197,16 @@ class ProgramEnvironment:
 
 
 class Inbox(Protocol):
-    """Takes what happens to a program, from any thread."""
+    """A receiver of a program's events, from any thread."""
 
     def put(self, item: Event, /) -> None:
-        """Take an event."""
+        """Add an event."""
         ...
 
 
 @dataclass(frozen=True)
 class ProgramSession:
-    """Where the requests of an episode go, whom they may name, and which were refused."""
+    """The destination of an episode's requests, the agents that they may name, and the requests that were refused."""
 
     events: Inbox
     agents: tuple[str, ...]
@@ -213,7 +214,9 @@ class ProgramSession:
 
 
 class DemonstratedProgram(ProgramEnvironment):
-    """The same with an expert, which completes the waiting request: (messages, random generator, columns) -> text."""
+    """The same environment with an expert that completes the waiting request: (messages, random generator, columns) ->
+    text.
+    """
 
     def __init__(self, expert: Callable[..., str], *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -226,7 +229,7 @@ class DemonstratedProgram(ProgramEnvironment):
 
 
 class ProcessEndpoint:
-    """The endpoint of this process: requests go to the environment whose key they bear."""
+    """The endpoint of this process, which passes each request to the environment whose key it carries."""
 
     _here: ProcessEndpoint | None = None
     _lock = threading.Lock()
@@ -238,7 +241,7 @@ class ProcessEndpoint:
 
     @classmethod
     def here(cls) -> ProcessEndpoint:
-        """Return this process's endpoint; it is opened when it is first needed."""
+        """Return this process's endpoint, opened when first needed."""
         with cls._lock:
             if cls._here is None or cls._here.pid != os.getpid():
                 cls._here = ProcessEndpoint()
@@ -250,24 +253,26 @@ class ProcessEndpoint:
         return MODEL
 
     def others(self, key: str) -> tuple[str, ...]:
-        """The agents of the episode with this key."""
+        """Return the agents of the episode with this key."""
         return self.sessions[key].agents if key in self.sessions else ()
 
     def rows(self, key: str) -> list[JsonObject] | None:
-        """Return None: rows are the trainer's."""
+        """Return None, because the trainer holds the rows."""
         return None
 
     def refused(self, key: str, error: Refusal) -> None:
-        """Tell the episode with this key that one of its requests was refused."""
+        """Pass a refusal of one of its requests to the episode with this key."""
         if (session := self.sessions.get(key)) is not None and len(session.refused) < MOST_REFUSED:
             session.refused.append(error)
 
     async def count(self, request: ChatRequest, key: str) -> int:
-        """Refuse: the policy and its tokens are the trainer's."""
+        """Refuse to count tokens, because the policy and its tokenizer belong to the trainer."""
         raise Refusal("Tokens are not counted while the policy is trained", status=404)
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
-        """Let the policy answer. Raises Refusal for what cannot be trained, and for keys of episodes that are over."""
+        """Have the policy answer. Raises Refusal for requests that cannot be trained on, and for keys of episodes that
+        are over.
+        """
         session = self.sessions.get(key)
         if session is None:
             raise Refusal("No episode has this API key: a program's key ends with its episode", status=401)
@@ -275,23 +280,23 @@ class ProcessEndpoint:
             raise Refusal("n is 1 while the policy is trained: an episode is one path", "n")
         for name in ("logprobs", "return_token_ids"):
             if getattr(request, name):
-                raise Refusal(f"{name} are the trainer's while the policy is trained", name)
+                raise Refusal(f"{name} are set by the trainer while the policy is trained", name)
         if request.response_format is not None and (refused := not_held(request, "while the policy is trained")):
-            raise refused  # a required tool is not: some programs always require one, and bear it where none is called
+            raise refused  # a required tool is accepted: some programs always require one, and cope if none is called
         reply: Future[str] = Future()
         session.events.put(PendingRequest(request, reply))
-        text = await asyncio.shield(asyncio.wrap_future(reply))  # the trainer answers, whether the client waits or not
+        text = await asyncio.shield(asyncio.wrap_future(reply))  # answered whether or not the client still waits
         shown, stop = before_stop(text, request.stop)
         return Completion((Choice(shown, "stop", stop=stop),))
 
 
 def over() -> Refusal:
-    """Return the refusal of a request that comes too late."""
+    """Return the refusal of a request that arrives too late."""
     return Refusal("The episode is over", status=410)
 
 
 def before_stop(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
-    """Return the text up to the first of the stop texts, and which that is."""
+    """Return the text up to the first of the stop texts, and that stop text."""
     found = [(text.find(stop), stop) for stop in stops if stop in text]
     if not found:
         return text, None

@@ -1,4 +1,4 @@
-"""Programs of one's own, started for an episode: a function in a thread, or a command."""
+"""Programs started for an episode: a function in a thread, or a command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 MODEL = "policy"
-"""What programs call the model."""
+"""The model name that programs use."""
 LONGEST_COMPLAINT = 2000
 
 
@@ -30,26 +30,26 @@ class Finished:
 
     result: object
     printed: str = ""
-    """What it said last besides its result, where that is known."""
+    """The end of its output besides its result, if known."""
 
 
 @dataclass(frozen=True)
 class Crashed:
-    """The program has ended, with an error; or was given up while it went on."""
+    """The program has ended with an error, or was given up while it was still running."""
 
     what: str
     printed: str = ""
-    """What it said last, where that is known and no part of `what`."""
+    """The end of its output, if known and not part of `what`."""
 
 
 Ending = Finished | Crashed
 
 
 class Launch(Protocol):
-    """Starts a program."""
+    """A function that starts a program."""
 
     def __call__(self, example: Example, url: str, key: str, told: Callable[[Ending], None]) -> Callable[[], None]:
-        """Start the program for an example; `told` hears how it ends. Return what stops it."""
+        """Start the program for an example, and return a function that stops it; `told` receives its end."""
         ...
 
 
@@ -57,9 +57,9 @@ class Launch(Protocol):
 class FunctionLaunch:
     """A program that is a function, plain or async: `function(prompt, base_url=…, api_key=…, **columns) -> result`.
 
-    It gets what its signature names; `anthropic_base_url` is the same for Anthropic's clients, which add "/v1". It
-    runs in a thread, which cannot be stopped from outside: what it asks after the episode's end is refused, which ends
-    most programs.
+    It gets the arguments that its signature names; `anthropic_base_url` is the same for Anthropic's clients, which add
+    "/v1". It runs in a thread, which cannot be stopped from outside; its requests after the end of the episode are
+    refused, which ends most programs.
     """
 
     function: Callable[..., object]
@@ -86,10 +86,10 @@ class FunctionLaunch:
 
 @dataclass(frozen=True)
 class CommandLaunch:
-    """A program that is a command: `{prompt}` in it is the prompt, which is its standard input, too.
+    """A program that is a command; the prompt replaces `{prompt}` in it, and is also its standard input.
 
-    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL say where the model is, and the same three of ANTHROPIC. Its
-    result is what it prints; it has a process group of its own, which is killed at the end of the episode.
+    OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL describe the endpoint, as do the same three variables of ANTHROPIC.
+    Its result is its output; it has its own process group, which is killed at the end of the episode.
     """
 
     command: tuple[str, ...]
@@ -131,7 +131,7 @@ def _last(output: bytes) -> str:
 
 
 def accepted(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments that a function's signature names behind its first one, the prompt; all if it takes any."""
+    """Return the arguments that a function's signature names after its first one, the prompt; all if it takes any."""
     parameters = inspect.signature(function).parameters
     given = {name: value for name, value in given.items() if name != next(iter(parameters), None)}
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):

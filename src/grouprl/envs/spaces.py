@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as text: observations are written out, actions are read."""
+"""Gymnasium's spaces as text: observations are written out, and actions are read."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST_BOX = 100
-"""Numbers in an observation beyond which it is an image or the like."""
+"""The largest number of numbers in an observation that is written out; larger ones are images or the like."""
 LARGEST_ACTION = 16
-"""Numbers in an action above which it is not written out."""
+"""The largest number of numbers in an action that is written out."""
 
 
 def spell(space: Space, value: Any, decimals: int) -> str:
-    """Return an observation as text: numbers with spaces between, "name value" for the entries of a Dict."""
+    """Return an observation as text: numbers separated by spaces, "name value" for the entries of a Dict."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Tuple):
@@ -41,7 +41,7 @@ def signs(space: Space) -> str:
     """Return the characters that `spell` uses.
 
     Raises:
-        InputError: for a space that cannot be written out: of another kind, or too large.
+        InputError: the space cannot be written out, because it is of another kind or too large.
     """
     from gymnasium import spaces
 
@@ -59,13 +59,13 @@ def signs(space: Space) -> str:
         return "".join(sorted(space.character_set))
     raise InputError(
         f"The observations {space} cannot be written out",
-        f"they are Discrete, Text, a Box of at most {LARGEST_BOX} numbers, or a Tuple or Dict of these",
+        f"they must be Discrete, Text, a Box of at most {LARGEST_BOX} numbers, or a Tuple or Dict of these",
         "Use a wrapper that describes them, such as gymnasium.wrappers.TransformObservation.",
     )
 
 
 def countable(space: object) -> bool:
-    """Whether equal observations are to be expected: nothing in the space is a real number."""
+    """Return whether equal observations are likely: the space holds no real numbers."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Tuple):
@@ -79,7 +79,7 @@ def action_numbers(space: object) -> int:
     """Return how many numbers an action is written with.
 
     Raises:
-        InputError: for a space whose actions cannot be written as a few numbers.
+        InputError: the actions of the space cannot be written as a few numbers.
     """
     from gymnasium import spaces
 
@@ -93,32 +93,32 @@ def action_numbers(space: object) -> int:
             return count
     raise InputError(
         f"The actions {space} cannot be written",
-        f"they are Discrete, a Box, MultiDiscrete or MultiBinary of at most {LARGEST_ACTION} numbers, or a Tuple",
+        f"they must be Discrete, a Box, MultiDiscrete or MultiBinary of at most {LARGEST_ACTION} numbers, or a Tuple",
         "Use a wrapper that translates them, such as gymnasium.wrappers.TransformAction.",
     )
 
 
 @dataclass(frozen=True)
 class SpaceWording:
-    """How the actions of spaces are said: Discrete ones by `words`, in order; where there are none, by numbers."""
+    """The text form of the actions of spaces: `words` for Discrete ones, in order; without words, numbers."""
 
     words: tuple[str, ...]
     decimals: int = 2
 
     def legal(self, mask: Tensor | None) -> tuple[str, ...]:
-        """Return the words that a mask allows, all without a mask or where it allows none; () without words."""
+        """Return the words that a mask allows, all words without a mask or if it allows none; () without words."""
         allowed = () if mask is None else tuple(w for w, may in zip(self.words, mask, strict=True) if may)
         return allowed or self.words
 
     def read(self, space: Space, text: str, legal: Sequence[str]) -> Any:
-        """Return the action that a text stands for; None if it stands for none that is legal."""
+        """Return the action that a text means; None if it means no legal one."""
         if not self.words:
             return read_action(space, text.split())
         word = text.strip()
         return int(space.start) + self.words.index(word) if word in legal else None
 
     def any_action(self, space: Space, legal: Sequence[str], rng: random.Random) -> str:
-        """Return any legal action."""
+        """Return a random legal action."""
         if self.words:
             return rng.choice(legal)
         space.seed(rng.randrange(2**31))
@@ -135,19 +135,19 @@ def number_words(space: object) -> tuple[str, ...]:
 
 
 def read_action(space: Space, words: Sequence[str]) -> object:
-    """Return the action that numbers in words stand for; None if they stand for none of the space."""
+    """Return the action that numbers, given as words, mean; None if they mean none of the space."""
     value = _read(space, list(words)) if len(words) == action_numbers(space) else None
     return value if value is not None and space.contains(value) else None
 
 
 def spell_action(space: object, value: object, decimals: int) -> str:
-    """Return the text of an action, which `read_action` understands word by word."""
+    """Return the text of an action, which `read_action` reads word by word."""
     text = spell(space, value, decimals)
     return " ".join(f"{float(word):g}" for word in text.split())
 
 
 def _read(space: Space, words: list[str]) -> Any:
-    """Read a space's numbers off the front of `words`; None where one is not a number of its kind."""
+    """Read a space's numbers from the beginning of `words`; None if one is not a number of the right kind."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Tuple):
@@ -171,10 +171,10 @@ def _number(word: str, real: bool) -> float | int | None:
 
 
 def _whole(space: Space) -> bool:
-    """Whether a Box holds whole numbers."""
+    """Return whether a Box holds whole numbers."""
     return np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_
 
 
 def _decimal(number: float, decimals: int) -> str:
-    """Return a number without the minus of a zero."""
+    """Return a rounded number as text, without the minus sign of a zero."""
     return f"{round(number, decimals) + 0.0:.{decimals}f}"

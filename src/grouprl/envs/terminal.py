@@ -1,4 +1,4 @@
-"""A shell in a runtime: a task in words, files to work on, and tests that look at what is left in the end."""
+"""A shell in a runtime: a task in words, files to work on, and tests of the files that are left in the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 PROMPT = "\n$ "
-"""What stands before a command."""
+"""The text before a command."""
 DONE = ("done", "exit")
 SILENT = "(no output)"
 SYSTEM = (
@@ -30,18 +30,18 @@ SYSTEM = (
 FENCE = re.compile(r"```[a-z]*[ \t]*\n(.*?)(?:\n?```|\Z)", re.DOTALL)
 SHOWN = frozenset(string.printable) - frozenset("\r\x0b\x0c")
 BOTH = ("sh", "-c", 'exec 2>&1; exec bash --noprofile --norc -c "$1"', "sh")
-"""A shell's command with what it says of errors between what it prints, as on a screen."""
+"""Command line of a shell that mixes error output into its output, as on a screen."""
 
 
 class Shell(Game):
-    """A task that is worked on with shell commands, one a turn; the tests look at the folder when the episode is over.
+    """A task that is solved with shell commands, one per turn; the tests check the folder when the episode is over.
 
     Columns: `files` (path -> text, or {"content", "mode"}), `tests` (`grouprl.runtimes.checks`), and for demonstrations
-    `solution` (commands that solve it) and `slips` (commands that do not). An action is a command, alone or in a
-    fenced block; its observation is what it printed, cut in the middle where it is long, its exit status where that is
-    not 0, and a prompt sign. Every command begins in the folder. `done` ends the episode, as does the last turn. Then
-    all that the commands started has ended, the tests are run on what they left, and pay 1 if all pass. An empty action
-    is invalid. The state is what the folder holds and what was last printed.
+    `solution` (commands that solve it) and `slips` (commands that do not). An action is a command, alone or in a fenced
+    block; its observation is its output, cut in the middle if it is long, its exit status if that is not 0, and a
+    prompt sign. Every command begins in the folder. `done` ends the episode, as does the last turn. Then all processes
+    that the commands started are ended, the tests are run on the files that are left, and the reward is 1 if all pass.
+    An empty action is invalid. The state is the content of the folder and the last output.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Shell(Game):
 
         Args:
             make: returns a fresh runtime; one for the commands, further ones for tests.
-            max_turns: most commands, `done` included.
-            seconds: of a command.
-            shown: characters of what a command printed that are shown.
-            system: what a policy with a chat template is told first.
-            before: messages between that and the prompt, for such a policy alone: solved tasks.
+            max_turns: the largest number of commands, including `done`.
+            seconds: time limit of a command.
+            shown: characters of a command's output that are shown.
+            system: first message to a policy with a chat template.
+            before: messages between that and the prompt, for such a policy only: solved tasks.
             noise: chance that a demonstrated command is a slip.
             ascii_only: show other characters as '?'.
         """
@@ -77,14 +77,14 @@ class Shell(Game):
         self.printed, self.right = "", False
 
     def begin(self, columns: Columns, rng: random.Random) -> None:
-        """Put the files into a fresh runtime."""
+        """Copy the files into a fresh runtime."""
         self.columns = {"solution": (), "slips": (), **columns}
         self.checks = read_checks(columns["tests"])
         self.runtime = self.make()
         self.runtime.start(given_folder(columns["files"]))
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin; a policy with a chat template is told what to reply."""
+        """Begin the episode; a policy with a chat template is told how to reply."""
         first = super().reset(example, seed)
         user = {"role": "user", "content": first.text.removesuffix(PROMPT)}
         system = ({"role": "system", "content": self.system},) if self.system else ()
@@ -92,7 +92,7 @@ class Shell(Game):
 
     @property
     def state(self) -> str:
-        """A hash of what the folder holds and of what was last printed."""
+        """A hash of the content of the folder and of the last output."""
         if self.runtime is None or self._phase != "playing":
             return ""
         text = f"{folder_digest(self.runtime.snapshot())}\0{self.printed}"
@@ -104,7 +104,7 @@ class Shell(Game):
         return self.right
 
     def act(self, action: str) -> Outcome:
-        """Run a command, or end."""
+        """Run a command, or end the episode."""
         assert self.runtime is not None
         command = command_of(action)
         ended = command.lower().rstrip(".!") in DONE
@@ -114,7 +114,7 @@ class Shell(Game):
         return Outcome(text, float(self.right), ended=ended, valid=valid)
 
     def score(self) -> dict[str, float]:
-        """Return `correct`, and counts of commands and of those that failed."""
+        """Return `correct`, and the numbers of commands and of failed commands."""
         return {**super().score(), "#commands": float(self.commands), "#failed_commands": float(self.failed)}
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Shell(Game):
             self.runtime = None
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return the next command of the solution, or with a certain chance a slip."""
+        """Return the next command of the solution, or a slip with a certain chance."""
         if self.columns["slips"] and rng.random() < self.noise:
             return str(rng.choice(self.columns["slips"]))
         solution: Sequence[str] = self.columns["solution"]
@@ -139,7 +139,7 @@ class Shell(Game):
         return Observation(text, shown.state, messages=(message,))
 
     def _run(self, command: str) -> tuple[str, bool]:
-        """Return what a command is answered with, and whether it is one."""
+        """Return the answer to a command, and whether the action is a command."""
         assert self.runtime is not None
         if not command or "\0" in command:
             return f"(no command){PROMPT}", False
@@ -151,7 +151,7 @@ class Shell(Game):
         return f"{self.printed}{PROMPT}" if self.printed else PROMPT.lstrip("\n"), True
 
     def _judge(self) -> bool:
-        """Return whether all tests pass on what the commands left; nothing that they started is there any more."""
+        """Return whether all tests pass on the files that the commands left; everything that they started has ended."""
         assert self.runtime is not None
         folder = self.runtime.snapshot()
         self.runtime.stop()
@@ -160,14 +160,14 @@ class Shell(Game):
 
 
 def solved_task(words: str, commands: Sequence[str]) -> tuple[Message, ...]:
-    """Return a solved task as messages: the commands, none of which prints anything, and `done`."""
+    """Return a solved task as messages: its commands, none of which prints anything, and `done`."""
     replies = [Message(role="assistant", content=command) for command in (*commands, DONE[0])]
     users = [Message(role="user", content=text) for text in (words, *[SILENT] * len(commands))]
     return tuple(message for pair in zip(users, replies, strict=True) for message in pair)
 
 
 def shown_of(found: CommandOutcome, most: int, ascii_only: bool = False) -> str:
-    """Return what an agent is shown of a command: at most `most` characters that it printed, and how it ended."""
+    """Return the result of a command as an agent is shown it: at most `most` characters, and its exit."""
     printed = (found.stdout + found.stderr).replace("\r\n", "\n").rstrip("\n")
     text = "".join(char if _can_be_shown(char, ascii_only) else "?" for char in printed)
     notes = [f"[stopped: {found.stopped}]"] if found.stopped else []
@@ -181,7 +181,7 @@ def _can_be_shown(char: str, ascii_only: bool) -> bool:
 
 
 def command_of(action: str) -> str:
-    """Return the command that an action is: what the first fenced block holds, or all of it without a prompt sign."""
+    """Return the command in an action: the first fenced block, or the whole text without a prompt sign."""
     fenced = FENCE.search(action)
     text = fenced.group(1) if fenced else action
     return text.strip().removeprefix("$ ").strip("`").strip()
@@ -200,7 +200,9 @@ def given_folder(files: JsonMapping) -> dict[str, FolderEntry]:
 
 
 def cut_in_the_middle(text: str, most: int) -> str:
-    """Return a text of at most `most` characters and a note, its head and its tail, with what is missing counted."""
+    """Return a text of at most `most` characters and a note: its head and its tail, with the number of characters left
+    out.
+    """
     if len(text) <= most:
         return text
     head, tail = most - most // 3, most // 3

@@ -15,9 +15,10 @@ LONGEST_TEXT = 20_000
 def examine_observation(
     found: object, turn: int | None, findings: Findings, agents: Collection[str] = ("",), *, first: bool = False
 ) -> bool:
-    """Note what is wrong with an observation; return whether an episode can continue with it.
+    """Add findings on an observation; return whether an episode can continue with it.
 
-    `agents` are the names that may act; `first` says that it begins a context, so that it is a prompt.
+    `agents` are the names of the agents that may act; `first` means that the observation begins a context and is a
+    prompt.
     """
     whence = "reset()" if turn is None else "step()"
     if not isinstance(found, Observation):
@@ -26,7 +27,7 @@ def examine_observation(
         return False
     if not isinstance(found.text, str):
         rule = "an observation's text is a str"
-        findings.add("text type", f"The text is {_shown(found.text)}", rule, "Write it out in words.", turn=turn)
+        findings.add("text type", f"The text is {_shown(found.text)}", rule, "Write it out as text.", turn=turn)
         return False
     if (turn is None or first) and not found.text and not found.messages:
         whose = f" of agent {found.agent!r}" if found.agent else ""
@@ -34,7 +35,9 @@ def examine_observation(
         findings.add("empty prompt", what, "it is the prompt, which has at least a token", turn=turn)
     if (half := unwritable(found.text)) is not None:
         what = f"The text holds {half!r}, half of a character"
-        findings.add("text characters", what, "a text can be written as UTF-8", "Decode it as what it is.", turn=turn)
+        findings.add(
+            "text characters", what, "a text can be written as UTF-8", "Decode it with the right encoding.", turn=turn
+        )
         return False
     if len(found.text) > LONGEST_TEXT:
         rule = f"a model reads at most a few thousand tokens; {LONGEST_TEXT} characters are the limit"
@@ -54,7 +57,9 @@ def _known(agent: object, where: str, agents: Collection[str], turn: int | None,
         return True
     what = f"The agent {agent!r} is named in an {where}; known are {', '.join(map(repr, agents))}"
     rule = "every agent is one of the task's `agents`"
-    findings.add("unknown agent", what, rule, "Name it there (on the class of an env:… task), or '' alone.", turn=turn)
+    findings.add(
+        "unknown agent", what, rule, "Add it there (on the class of an env:… task), or use only ''.", turn=turn
+    )
     return False
 
 
@@ -77,7 +82,7 @@ def examine_step(
     agents: Collection[str] = ("",),
     begun: Collection[str] = (),
 ) -> bool:
-    """Note what is wrong with a step; return whether an episode can go on. `begun` are the agents with a context."""
+    """Add findings on a step; return whether an episode can continue. `begun` are the agents with a context."""
     if not isinstance(found, Step):
         rule = "step() gives a grouprl.envs.Step"
         findings.add("step type", f"step() gave {_shown(found)}", rule, "Step(observation, reward, …).", turn=turn)
@@ -91,7 +96,9 @@ def examine_step(
         findings.add("info type", f"info is {_shown(found.info)}", "info is a mapping", turn=turn)
     if found.terminated and found.truncated:
         rule = "an episode reaches its end or is cut off; the value of what would follow is 0 only at an end"
-        findings.add("two ends", "terminated and truncated are both True", rule, "Let the end go before.", turn=turn)
+        findings.add(
+            "two ends", "terminated and truncated are both True", rule, "At an end, set truncated to False.", turn=turn
+        )
     if legal and found.valid != (action in legal):
         said = "valid" if found.valid else "invalid"
         what = f"Action {action!r} was called {said}, with legal {_shown(legal)}"
@@ -117,7 +124,7 @@ def _examine_rewards(found: object, turn: int, findings: Findings, agents: Colle
 
 
 def examine_scores(found: object, findings: Findings, agents: Collection[str]) -> bool:
-    """Note what is wrong with the scores of the agents; return whether they can be used."""
+    """Add findings on the scores of the agents; return whether they can be used."""
     if not isinstance(found, dict):
         findings.add("scores type", f"scores() gave {_shown(found)}", "it gives a dict of agent to dict of floats")
         return False
@@ -127,13 +134,15 @@ def examine_scores(found: object, findings: Findings, agents: Collection[str]) -
 
 
 def examine_score(found: object, findings: Findings) -> bool:
-    """Note what is wrong with the score of an episode; return whether it can be used."""
+    """Add findings on the score of an episode; return whether it can be used."""
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         findings.add("score type", f"score() gave {_shown(found)}", "it gives a dict of str to float", "{} at least.")
         return False
     fine = all(is_number(value, "score", f"Score '{name}'", None, findings) for name, value in found.items())
     if fine and found.get("correct", 0) not in (0, 1):
-        findings.add("correct", f"correct is {found['correct']!r}", "it is 0 or 1", "Put shades into the reward.")
+        findings.add(
+            "correct", f"correct is {found['correct']!r}", "it is 0 or 1", "Put partial success into the reward."
+        )
     if "correct" not in found:
         rule = "evaluation counts the episodes whose score says correct: 1"
         findings.advise("no correct", f"score() gave {_shown(found)}", rule, "Return {'correct': …} with it.")
@@ -141,7 +150,7 @@ def examine_score(found: object, findings: Findings) -> bool:
 
 
 def is_number(value: object, name: str, what: str, turn: int | None, findings: Findings) -> bool:
-    """Note what is wrong with a reward; return whether it is a finite number."""
+    """Add findings on a reward; return whether it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         rule, remedy = "it is a float", "float(…)."
         if not isinstance(value, bool) and hasattr(value, "__float__"):

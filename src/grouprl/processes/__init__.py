@@ -1,1 +1,1 @@
-"""Child processes: started bare, limited, spoken to in frames, and ended with their parent, whatever they run."""
+"""Child processes: started with a bare interpreter, limited, sent framed messages, and ended with their parent."""

@@ -1,7 +1,8 @@
-"""A child of this process: a bare Python that calls one function, ended with its own children and with this process.
+"""A child process: a bare Python interpreter that calls one function and ends, with its own children, when its parent
+does.
 
-The child imports the module of the function and what that imports, nothing else: not the main script, and torch only
-where that module needs it.
+The child imports the module of the function and what that imports, nothing else: not the main script, and torch only if
+that module needs it.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ FileOrFlag: TypeAlias = int | IO[bytes]
 
 
 def search_path() -> list[str]:
-    """Return where this process finds modules, with its folder in place of "", for a child to find the same."""
+    """Return this process's search path for modules, with its working folder in place of "", so that a child finds the
+    same ones.
+    """
     here = os.getcwd()
     path = [here if entry == "" else entry for entry in sys.path]
     return path if here in path else [*path, here]
 
 
 def bare_command(main: Callable[..., object], *words: object) -> list[str]:
-    """Return the words that start a Python which calls the module's function `main` with `words` as texts."""
+    """Return the command line of a Python that calls the module's function `main` with `words` as texts."""
     return [sys.executable, "-u", "-c", call_of(main, f"sys.path[:] = {search_path()!r}"), *map(str, words)]
 
 
 def call_of(main: Callable[..., object], place: str) -> str:
-    """Return the program that calls `main` with its arguments; `place` is what makes its module be found."""
+    """Return a Python program that calls `main` with its arguments; `place` is code that makes it importable."""
     module, name = main.__module__, main.__name__
     return f"import sys; {place}; sys.argv[0] = {module!r}; from {module} import {name}; {name}(*sys.argv[1:])"
 
@@ -39,8 +42,8 @@ def call_of(main: Callable[..., object], place: str) -> str:
 class ChildProcess(subprocess.Popen[bytes]):
     """A process that calls `main(lifeline, *words)` in a session of its own.
 
-    `main` gives the first word, the number of an open file, to `die_with`: then the kernel ends the process and its
-    children with this one. `files` are open files that it keeps.
+    `main` passes its first argument, a file descriptor, to `die_with`, so that the kernel ends the process and its
+    children when this process ends. `files` are open files that the child inherits.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class ChildProcess(subprocess.Popen[bytes]):
         errors: FileOrFlag = subprocess.STDOUT,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it. Raises OSError where it cannot be started."""
+        """Start the process. Raises OSError if it cannot be started."""
         lifeline, self._lifeline = os.pipe()
         try:
             super().__init__(
@@ -80,7 +83,7 @@ class ChildProcess(subprocess.Popen[bytes]):
 
 
 class LoggedProcess(ChildProcess):
-    """A child whose output goes to a file, the end of which is shown when it fails."""
+    """A child whose output goes to a file; the end of that file is shown when the child fails."""
 
     def __init__(
         self,
@@ -89,48 +92,48 @@ class LoggedProcess(ChildProcess):
         files: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it. Raises OSError where it cannot be started."""
+        """Start the process. Raises OSError if it cannot be started."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it is read as long as there is the process
         super().__init__(main, *words, files=files, output=self._log, environment=environment)
 
     def last_output(self, most: int) -> str:
-        """Return the end of what the process wrote, `most` bytes at most."""
+        """Return the end of the process's output, at most `most` bytes."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), most, max(0, size - most)).decode(errors="replace").strip()
 
 
 class Child(Protocol):
-    """A process that leads a session, as `subprocess.Popen` has it."""
+    """A process that leads a session, with the interface of `subprocess.Popen` that workers need."""
 
     pid: int
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, None while it is not known to have ended."""
+        """Its exit code; None until it is known to have ended."""
         ...
 
     def poll(self) -> int | None:
-        """Return its exit code, None while it runs."""
+        """Return the exit code; None while the process runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code once it has ended. Raises subprocess.TimeoutExpired."""
+        """Return the exit code once the process has ended. Raises subprocess.TimeoutExpired."""
         ...
 
     def end(self) -> None:
-        """Kill it and its children at once, and wait for it."""
+        """Kill the process and its children at once, and wait for it."""
         ...
 
 
 def end_group(child: Child) -> None:
-    """Kill a process that leads a session, and its children, at once, and wait for it."""
+    """Kill a session leader and its children at once, and wait for it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
 def how_it_ended(code: int) -> str:
-    """Return in words what the exit code of a process says."""
+    """Describe the end of a process from its exit code."""
     if code >= 0:
         return f"ended by itself with exit code {code}"
     name = next((each.name for each in signal.Signals if each == -code), str(-code))

@@ -1,4 +1,4 @@
-"""The ranks that this process leads, or is one of, without loading what ranks exchange tensors with."""
+"""The ranks that this process leads or belongs to, known without importing the library that exchanges their tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Led(Protocol):
-    """Several processes that train one model; `grouprl.policy.sharded.ranks.Ranks` are."""
+    """Several processes that train one model, such as `grouprl.policy.sharded.ranks.Ranks`."""
 
     @property
     def count(self) -> int:
@@ -15,13 +15,13 @@ class Led(Protocol):
 
 
 LEARNER = "GROUPRL_LEARNER"
-"""The variable that tells a process that a cluster has placed it as a learner: the address of that cluster."""
+"""The environment variable of a learner that a cluster started: the address of the cluster."""
 LEADING: list[Led] = []
-"""The ranks (`grouprl.policy.sharded.ranks.Ranks`) that this process leads, while it does."""
+"""The ranks (`grouprl.policy.sharded.ranks.Ranks`) that this process leads at present; empty if it leads none."""
 
 
 def current_ranks() -> Led | None:
-    """Return the ranks that this process leads (`grouprl.policy.sharded.ranks.Ranks`); None where it is alone."""
+    """Return the ranks that this process leads (`grouprl.policy.sharded.ranks.Ranks`); None if it works alone."""
     return LEADING[-1] if LEADING else None
 
 
@@ -32,7 +32,7 @@ def ranks_requested() -> int:
 
 
 def ranks_here() -> int:
-    """Return how many of them run on this machine."""
+    """Return the number of this run's processes on this machine."""
     given = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(given) if given.isdecimal() else ranks_requested()
 
@@ -48,5 +48,5 @@ def launched() -> bool:
 
 
 def placed_by() -> str:
-    """Return the address of the cluster that has placed this process as a learner; empty where none has."""
+    """Return the address of the cluster that started this process as a learner; "" if none did."""
     return os.environ.get(LEARNER, "")

@@ -1,4 +1,4 @@
-"""Code of others that forks: a child of this process that returns from it would go on with the run, a second time."""
+"""Protection against user code that forks: a forked child that returned from it would run the rest again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def ending_forks(what: str, call: str = "it") -> Iterator[None]:
-    """End a process that was forked within and comes back; `what` forked it, in `call`, says a line."""
+    """End any process that is forked within the block and leaves it; a line on stderr names `what` forked it, and in
+    which `call`.
+    """
     own = os.getpid()
     try:
         yield

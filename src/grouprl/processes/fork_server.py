@@ -1,4 +1,4 @@
-"""Workers that start within milliseconds: copies of a process that has imported what they serve once."""
+"""Workers that start within milliseconds, as forks of a process that has already imported what they need."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from grouprl.processes.frames import framed
 from grouprl.processes.worker_process import DEFAULTS, START_SECONDS, WorkerProcess, WorkerSpec
 
 ANSWER_SECONDS = 10.0
-"""Seconds that a server which is ready may take to begin a worker."""
+"""Seconds that a ready server may take to start a worker."""
 REPORT_SECONDS = 1.0
-"""Seconds that the exit code of a worker that has ended may take to come."""
+"""Seconds to wait for the exit code of a worker that has ended."""
 KILLED = -9
 
 
 @functools.cache
 def supported() -> bool:
-    """Return whether this system can tell of the end of a process that is not a child."""
+    """Return whether this system can report the end of a process that is not a child."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
@@ -36,13 +36,12 @@ def supported() -> bool:
 
 
 class ForkServer:
-    """The process that is copied. It is begun at once, and of use once `state` is 'ready'.
-
-    Where it may not be copied (`grouprl.processes.fork_server_main` says when) `state` becomes 'useless'.
+    """The process that workers are forked from. It starts at once and can be used once `state` is 'ready'. If it may
+    not be forked (see `grouprl.processes.fork_server_main`), `state` becomes 'useless'.
     """
 
     def __init__(self, spec: WorkerSpec, prepare: Callable[..., object], seconds: float) -> None:
-        """Begin it. It calls `prepare`, for which it has `seconds`, with what workers of `spec` are given."""
+        """Start the process, which calls `prepare` with the setup of `spec` and may take `seconds` for it."""
         self._deadline = time.monotonic() + seconds
         self._control, control = socket.socketpair()
         with control:
@@ -81,10 +80,10 @@ class ForkServer:
         self._control.settimeout(ANSWER_SECONDS)
 
     def begin(self, files: Sequence[int]) -> tuple[Child, io.FileIO]:
-        """Begin a worker with its ends of `files`: requests and replies; returns it and what it prints.
+        """Start a worker with its ends of the pipes `files` (requests, replies); return the worker and its output.
 
         Raises:
-            OSError: it cannot be begun.
+            OSError: it cannot be started.
         """
         lifeline, ours = os.pipe()
         output, printed = os.pipe()
@@ -93,7 +92,7 @@ class ForkServer:
             socket.send_fds(self._control, [READY], [lifeline, *files, printed, code])
             answer = self._control.recv(NUMBER.size)
             if len(answer) != NUMBER.size:
-                raise OSError("The process that begins workers has ended")
+                raise OSError("The process that starts workers has ended")
             process = int(NUMBER.unpack(answer)[0])
             if process < 0:
                 raise OSError(-process, os.strerror(-process))
@@ -107,7 +106,7 @@ class ForkServer:
                 os.close(each)
 
     def close(self) -> None:
-        """End it; may be called twice. Workers that it has begun live on, but nobody learns how they end."""
+        """End the server; may be called twice. Its workers keep running, but their exit codes are lost."""
         if self._state != "useless":
             self._state = "useless"
             self._control.close()
@@ -115,10 +114,9 @@ class ForkServer:
 
 
 class WorkerStarter:
-    """Starts workers: as copies where there is a process to copy, else each as a Python of its own.
+    """Starts workers: as forks of a server if one is ready, otherwise each as a new Python interpreter.
 
-    The process to copy is `server` where one is given; it is not closed with this. Else an own one is begun by
-    `prepare_copies`.
+    A `server` that is passed in is not closed with this object. Without one, `prepare_copies` starts one.
     """
 
     def __init__(self, spec: WorkerSpec, prepare: Callable[..., object], server: ForkServer | None = None) -> None:
@@ -126,14 +124,14 @@ class WorkerStarter:
         self.own: ForkServer | None = None
 
     def prepare_copies(self) -> str:
-        """Have further workers begun as copies; return whether they can be: 'importing', 'ready' or 'useless'."""
+        """Start a fork server if needed, and return its state: 'importing', 'ready' or 'useless'."""
         if self._given is None and self.own is None and supported():
             self.own = ForkServer(self.spec, self._prepare, START_SECONDS)
         server = self._given or self.own
         return "useless" if server is None else server.state
 
     def start(self) -> WorkerProcess:
-        """Start a worker. Raises OSError where it cannot be started."""
+        """Start a worker. Raises OSError if it cannot be started."""
         server = self._given or self.own
         if server is not None and server.state == "ready":
             try:
@@ -143,36 +141,37 @@ class WorkerStarter:
         return WorkerProcess(self.spec)
 
     def stop_copying(self) -> None:
-        """Make no more copies of the own process, as something is wrong with them."""
+        """Stop forking from this object's own server, because a worker forked from it failed."""
         if self.own is not None:
             self.own.close()
 
     def close(self) -> None:
-        """End the own process; may be called twice. A later `prepare_copies` begins another."""
+        """End this object's own server; may be called twice. A later `prepare_copies` starts another."""
         self.stop_copying()
         self.own = None
 
 
 class ForkedChild:
-    """A worker that another process has begun: a child in all but name."""
+    """A worker started by the fork server: it is handled like a child, although the system does not count it as one."""
 
     def __init__(self, pid: int, codes: int, lifeline: int) -> None:
-        """Watch process `pid`, whose exit code will come from the file `codes`, and which ends with `lifeline`.
+        """Watch process `pid`; its exit code will arrive through the file `codes`, and it ends when `lifeline` is
+        closed.
 
         Raises:
-            OSError: it has ended and been forgotten.
+            OSError: the process has already ended.
         """
         self.pid, self._codes, self._lifeline, self._end = pid, codes, lifeline, os.pidfd_open(pid)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code, None while it runs."""
+        """Return the exit code; None while the process runs."""
         if self.returncode is None and _speaks(self._end, 0.0):
             self._note_end()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code once there is one. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        """Return the exit code once it has arrived. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         if self.returncode is None:
             if not _speaks(self._end, math.inf if timeout is None else timeout):
                 raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
@@ -181,7 +180,7 @@ class ForkedChild:
         return self.returncode
 
     def end(self) -> None:
-        """Kill the process and its children at once; called once."""
+        """Kill the process and its children at once; must be called only once."""
         end_group(self)
         os.close(self._lifeline)
 
@@ -193,7 +192,7 @@ class ForkedChild:
 
 
 def _speaks(file: int, seconds: float) -> bool:
-    """Return whether there is something to read within `seconds`."""
+    """Return whether there is something to read from `file` within `seconds`."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     return bool(poll.poll(None if seconds == math.inf else 1000 * seconds))

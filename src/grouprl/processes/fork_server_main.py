@@ -1,9 +1,9 @@
-"""The main function of the process that makes workers as copies of itself.
+"""The main function of the fork server, which starts workers as forks of itself.
 
-Its first frame names a function that imports what the workers serve: `prepare`. It says `READY` once it may be copied:
-it has one thread, and importing has opened no file and started no process that the copies would share. Else it ends.
-Then each message is a byte with the files of a worker to begin: lifeline, requests, replies, output, and where its exit
-code is to be written.
+Its first frame names a function that imports what the workers serve: `prepare`. It sends `READY` once it is safe to
+fork: it has a single thread, and importing has opened no file and started no process that the forks would share.
+Otherwise it ends. Each later message is a byte with the files of a worker to start: lifeline, requests, replies,
+output, and the file for its exit code.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from grouprl.processes.worker_main import work
 
 READY = b"r"
 NUMBER = struct.Struct(">q")
-"""A process that was begun, the exit code of one that has ended, or minus the error that kept one from beginning."""
+"""Format of a number sent to the parent: the process id of a new worker, an exit code, or minus the errno of a failed
+start.
+"""
 FILES = 5
 
 
 def main(lifeline: str, control: str) -> None:
-    """Import what is served, then begin workers until the parent closes its side."""
+    """Import what the workers need, then start workers until the parent closes its side."""
     own = int(lifeline), int(control)
     die_with(own[0])
     for each in own:
@@ -45,7 +47,9 @@ def main(lifeline: str, control: str) -> None:
 
 
 def _prepared(told: bytes) -> bool:
-    """Import what a worker will, and return whether copies of this process share nothing that they could spoil."""
+    """Import what workers need, and return whether this process is safe to fork: no thread, file or process would be
+    shared.
+    """
     before = _open_files()
     prepare, given = pickle.loads(told)
     prepare(given)
@@ -53,10 +57,10 @@ def _prepared(told: bytes) -> bool:
 
 
 def _open_files() -> set[tuple[str, str]]:
-    """Return the files that are open, by their number and what they are."""
+    """Return the open files: the number of each and what it refers to."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # that of the listing is closed by now
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is already closed
             found.add((name, os.readlink(f"/proc/self/fd/{name}")))
     return found
 
@@ -70,15 +74,15 @@ def _children() -> bool:
 
 
 class _Copying:
-    """Begins workers, and reports how each has ended."""
+    """Starts workers, and reports how each of them ended."""
 
     def __init__(self, lifeline: int, control: int) -> None:
         self.control, self.lifeline = socket.socket(fileno=control), lifeline
         self.held: dict[int, tuple[int, int]] = {}
-        """Process and file of its exit code, by the file that tells of its end."""
+        """By the file that signals a worker's end: its process id, and the file for its exit code."""
 
     def serve(self) -> list[int] | None:
-        """Serve until the parent closes its side; in a worker that was begun, return its files."""
+        """Serve until the parent closes its side. In a newly forked worker, return the worker's files."""
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         while True:
@@ -117,7 +121,7 @@ class _Copying:
             return None
 
     def _mine(self, files: list[int]) -> list[int]:
-        """Become a worker: in a session of its own, with nothing of the server or of other workers."""
+        """Become a worker: in a session of its own, with none of the files of the server or of other workers."""
         os.setsid()
         for end, (_, code) in self.held.items():
             os.close(end)
@@ -138,10 +142,10 @@ class _Copying:
 
 
 def _become(lifeline: int, requests: int, replies: int, output: int) -> None:
-    """Be a worker from here on."""
+    """Run as a worker from here on."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    if "numpy" in sys.modules:  # else all copies would draw the same numbers where an environment ignores its seed
+    if "numpy" in sys.modules:  # otherwise all forks would draw the same numbers if an environment ignores its seed
         sys.modules["numpy"].random.seed()
     work(lifeline, requests, replies)

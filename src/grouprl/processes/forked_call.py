@@ -1,4 +1,4 @@
-"""Calls in forks of one process that has imported the functions, and nothing else of this one."""
+"""Calls in forks of a process that has imported only the functions to be called."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from grouprl.processes.worker_process import START_SECONDS, WorkerSpec
 
 MEMORY = 2 << 30
 HASH_SEED = {"PYTHONHASHSEED": "0"}
-"""Whatever this process has: sets of texts have the same order in every run."""
+"""A fixed hash seed, whatever this process uses, so that sets of texts have the same order in every run."""
 FORKING = SingleWorker(WorkerSpec(serve, None, MEMORY, variables=HASH_SEED), "verifiers")
 
 
 def outcome(call: ForkedCall) -> list[object]:
-    """Return the outcome of a call, as `grouprl.processes.forked_call_main.answer` says.
+    """Return the outcome of a call in the form of `grouprl.processes.forked_call_main.answer`.
 
-    A process that was ended from outside is started anew once.
+    A process that was killed from outside is started again once.
 
     Raises:
-        RunError: this machine has no process for the call.
+        RunError: no process could be started for the call.
     """
     frame, why = pickle.dumps(call), ""
     for _ in range(2):

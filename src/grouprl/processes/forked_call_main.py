@@ -27,31 +27,35 @@ from grouprl.processes.frames import Replies, reply_line, write_all
 
 LONGEST_VALUE = 1 << 19
 KEPT = 32
-"""Functions that are kept, those of the latest calls: what a dataset holds is not small."""
+"""Number of functions kept in memory, the most recently called ones, because a dataset that one of them holds may be
+large.
+"""
 FORBIDDEN = ("os.", "subprocess.", "socket.", "shutil.", "ctypes.", "pty.", "tempfile.", "webbrowser.", "sqlite3.")
 READING = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.listxattr", "os.getxattr")
 FORBIDDEN_EXIT = 97
 SPENT = 0.95
-"""Share of its processor time from which on a call has used it up: the kernel's two clocks differ a little."""
+"""Share of its limit at which a call counts as having used up its processor time: the kernel's two clocks differ
+slightly.
+"""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 @dataclass(frozen=True)
 class ForkedCall:
-    """A call of `target`, "module:function"; with a `recipe`, of what that returns for it."""
+    """A call of `target`, "module:function"; with a `recipe`, a call of the function that `target` returns for it."""
 
     target: str
     arguments: tuple[object, ...]
-    """They are pickled; the value is JSON."""
+    """The arguments, which are pickled; the result must be JSON."""
     limits: tuple[float, float, int]
-    """Seconds of processor time, seconds on the wall, and bytes of memory."""
+    """Seconds of processor time, seconds of wall-clock time, and bytes of memory."""
     runs_text: bool = False
-    """Whether it may run text as a program."""
+    """Whether the call may run text as a program."""
     recipe: tuple[object, ...] | None = None
 
 
 def serve(given: None, calls: Iterator[ForkedCall], reply: Replies) -> None:
-    """Say that the process has started, and answer each call with its outcome."""
+    """Report that the process has started, then answer each call with its outcome."""
     sys.dont_write_bytecode = True
     reply("ready")
     known: dict[str, Callable[..., object]] = {}
@@ -69,7 +73,7 @@ def serve(given: None, calls: Iterator[ForkedCall], reply: Replies) -> None:
 
 
 def _find(target: str, recipe: tuple[object, ...] | None) -> Callable[..., object]:
-    """Return the function "module:name", or what it returns for the recipe; what it imports is shared by all calls.
+    """Return the function "module:name", or the function that it returns for the recipe; all calls share its imports.
 
     A module's `warm_up` is called, so that what it caches need not be computed again in every fork.
     """
@@ -83,7 +87,9 @@ def _find(target: str, recipe: tuple[object, ...] | None) -> Callable[..., objec
 
 
 def answer(function: Callable[..., object], call: ForkedCall) -> list[object]:
-    """Return ["value", v], ["raised", what], ["overdue", "cpu" or "wall"] or ["died", why] of one call."""
+    """Return the outcome of one call: ["value", v], ["raised", error], ["overdue", "cpu" or "wall"] or ["died",
+    reason].
+    """
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
@@ -95,7 +101,7 @@ def answer(function: Callable[..., object], call: ForkedCall) -> list[object]:
     if not in_time:
         os.kill(child, signal.SIGKILL)
     _, status, used = os.wait4(child, 0)
-    if not in_time:  # a machine that is crowded did not give the call its time: nobody knows what it would have said
+    if not in_time:  # a crowded machine did not give the call its processor time, so its outcome is unknown
         return ["overdue", "cpu" if used.ru_utime + used.ru_stime > SPENT * call.limits[0] else "wall"]
     return _outcome(found, status)
 
@@ -114,7 +120,7 @@ def _outcome(found: bytes, status: int) -> list[object]:
 
 
 def _compute(function: Callable[..., object], call: ForkedCall, sink: int) -> None:
-    """Compute in the forked process, write the outcome, and end."""
+    """Compute the call in the forked process, write the outcome, and exit."""
     cpu, _, memory = call.limits
     try:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -133,7 +139,7 @@ def _compute(function: Callable[..., object], call: ForkedCall, sink: int) -> No
 
 
 def _guard(runs_text: bool) -> Callable[..., None]:
-    """Return a hook that ends the process on what a verifier must not do."""
+    """Return an audit hook that ends the process when it does something a verifier must not do."""
 
     def hook(event: str, values: tuple[Any, ...]) -> None:
         if event == "open":

@@ -1,7 +1,7 @@
 """Messages between a process and its child: frames of pickles to the child, lines of JSON back.
 
-A frame is eight bytes of length and a pickle. A child may run code that nobody has tested, so its parent never
-unpickles what comes from it: that is JSON, one list on a line.
+A frame is eight bytes of length and a pickle. A child may run untested code, so its parent never unpickles anything
+from it: each reply is a JSON list on one line.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from collections.abc import Iterator
 from typing import Any
 
 LENGTH = struct.Struct(">Q")
-"""The length that begins a frame."""
+"""The length at the start of a frame."""
 PIECE = 1 << 20
 
 
 class BadReply(Exception):
-    """A child sent something that is not a reply."""
+    """Error: a child sent something that is not a reply."""
 
 
 def framed(payload: bytes) -> bytes:
-    """Return the frame that holds `payload`."""
+    """Return `payload` as a frame."""
     return LENGTH.pack(len(payload)) + payload
 
 
 def frames(source: int) -> Iterator[Any]:
-    """Yield what the parent sends, until it closes its side."""
+    """Yield the messages of the parent until it closes its side."""
     while head := read_exactly(source, LENGTH.size):
         yield pickle.loads(read_exactly(source, LENGTH.unpack(head)[0]))
 
 
 def read_exactly(source: int, count: int) -> bytes:
-    """Return `count` bytes; none where the other side closes before."""
+    """Return exactly `count` bytes; b"" if the other side closes first."""
     found = bytearray()
     while len(found) < count:
         piece = os.read(source, min(count - len(found), PIECE))
@@ -53,15 +53,15 @@ def write_all(target: int, content: bytes) -> None:
 
 
 def reply_line(values: object) -> bytes:
-    """Return the line that states `values`."""
+    """Return `values` as a line."""
     return json.dumps(values).encode() + b"\n"
 
 
 def parse_reply(line: bytes | bytearray) -> list[Any]:
-    """Return the values that a line states.
+    """Return the values in a line.
 
     Raises:
-        BadReply: the line is not a JSON list with something in it.
+        BadReply: the line is not a non-empty JSON list.
     """
     try:
         found = json.loads(line)
@@ -73,13 +73,13 @@ def parse_reply(line: bytes | bytearray) -> list[Any]:
 
 
 class Replies:
-    """The child's side of its replies, usable from several threads."""
+    """The child's channel for replies, usable from several threads."""
 
     def __init__(self, target: int) -> None:
         self._target, self._owner, self._lock = target, os.getpid(), allocate_lock()
 
     def __call__(self, *values: object) -> None:
-        """Send a reply. A process that user code forked, and that came back from there, ends instead."""
+        """Send a reply. If the calling process was forked by user code and returned from it, end it instead."""
         if os.getpid() != self._owner:
             os._exit(0)
         line = reply_line(values)

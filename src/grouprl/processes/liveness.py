@@ -1,4 +1,6 @@
-"""Watching whether a peer still answers: a process that only waits for a message never learns that the peer is gone."""
+"""Watching whether a peer still answers: a process that only waits for a message would never notice that the peer is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,17 @@ from collections.abc import Callable
 from grouprl.core.errors import RunError
 
 BEAT = 1.0
-"""Seconds that a connection may take."""
+"""Seconds that a connection attempt may take."""
 RUN_FAILED = 3
 """The exit code of a run that failed."""
 
 
 class PeerWatch:
-    """Watches in a thread whether `address` answers, from construction to `close`.
+    """A thread that checks whether `address` answers, from construction to `close`.
 
-    After `patience` seconds without an answer `gone` is `words`. `ended` ends this process `grace` seconds later if it
-    has not ended by itself: it may wait for what never comes. `reached` returns whether the address answers.
+    After `patience` seconds without an answer, `gone` becomes `words`. `ended` ends this process `grace` seconds later
+    if it has not ended by itself, because it may be waiting for a message that never comes. `reached` returns whether
+    the address answers.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class PeerWatch:
             raise RunError(self.gone)
 
     def close(self) -> None:
-        """Watch no longer; may be called twice."""
+        """Stop watching; may be called twice."""
         self._closed.set()
 
     def _watch(self) -> None:
@@ -66,7 +69,7 @@ class PeerWatch:
 
 
 def answers(address: str) -> bool:
-    """Return whether host:port takes a connection."""
+    """Return whether host:port accepts a connection."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT).close()

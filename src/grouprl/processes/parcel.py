@@ -1,4 +1,6 @@
-"""Sending functions and objects to another process: what was imported by its import path, never by its code."""
+"""Sending functions and objects to another process: imported ones are named by their import path, and their code is not
+sent.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,27 @@ MAIN = "__main__"
 
 
 class CannotSend(InputError):
-    """An object cannot be sent, as another process could not find it again."""
+    """Error: an object cannot be sent, because another process could not find it."""
 
 
 def refuse_system() -> None:
-    """Refuse systems whose processes cannot be ended with their children.
+    """Check that processes of this system can be ended together with their children.
 
     Raises:
-        CannotSend: this is one.
+        CannotSend: they cannot.
     """
     if os.name != "posix":
-        raise CannotSend("This system has no process groups", "workers need them to be stopped with their children")
+        raise CannotSend("This system has no process groups", "workers need them so that their children are stopped")
 
 
 def pack(sent: object, what: str) -> JsonObject:
-    """Return plain data from which `unpack` builds an object again in another process; `what` names it in messages.
+    """Return plain data from which `unpack` rebuilds an object in another process; `what` names it in messages.
 
-    What was imported for a configuration travels as its import path, and modules imported from a file also as their
-    text, so that the other process has the same code even if the file has changed since. The rest is pickled.
+    Imported objects are sent as their import path, and modules imported from a file also as their text, so that the
+    other process has the same code even if the file has changed since. The rest is pickled.
 
     Raises:
-        CannotSend: if a part of it is a local function, a lambda, belongs to the main script, or holds what cannot be
-            pickled.
+        CannotSend: if part of it is a local function or a lambda, belongs to the main script, or cannot be pickled.
     """
     buffer = io.BytesIO()
     pickler = _Pickler(buffer, what)
@@ -56,10 +57,10 @@ def pack(sent: object, what: str) -> JsonObject:
 
 
 def unpack(parcel: JsonObject) -> Any:
-    """Return the object that `pack` packed.
+    """Return the object that `pack` was given.
 
     Raises:
-        Exception: whatever its modules raise while being imported.
+        Exception: any error of its modules while they are imported.
     """
     for name, (path, text) in parcel["sources"].items():
         module_from_source(name, Source(path, text))
@@ -72,7 +73,9 @@ def _name(sent: object) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes imported objects as their import path and notes the modules of files that are needed."""
+    """A pickler that writes imported objects as their import path, and notes the modules imported from files that they
+    need.
+    """
 
     def __init__(self, buffer: io.BytesIO, what: str) -> None:
         super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
@@ -87,7 +90,7 @@ class _Pickler(pickle.Pickler):
         if module == MAIN:
             raise CannotSend(
                 f"The {self.what} uses '{getattr(obj, '__qualname__', type(obj).__qualname__)}' of the main script",
-                "a worker process cannot import the script that is being run",
+                "a worker process cannot import the main script",
                 f"Put the {self.what} into a module of its own.",
             )
         return (origin.module, origin.name) if origin else None

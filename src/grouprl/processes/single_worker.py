@@ -1,4 +1,4 @@
-"""One worker for one caller at a time: started when it is first needed, replaced where it does not answer."""
+"""One worker, which serves one caller at a time: started when first needed, and replaced if it does not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouprl.processes.worker_slot import WorkerLoss
 
 
 class SingleWorker:
-    """A worker that says ["ready"], then answers each call with one reply; `name` says in messages for what it is.
+    """A worker that sends ["ready"], then answers each call with one reply; `name` states its purpose in messages.
 
     Callers in several threads take turns. A fork of this process has a worker of its own.
     """
@@ -27,7 +27,7 @@ class SingleWorker:
         _ALL.add(self)
 
     def ask(self, payload: bytes, seconds: float, beginning: Sequence[object] = ()) -> list[Any] | WorkerLoss:
-        """Send a call and return the reply that begins so; or why the worker was ended, without one.
+        """Send a call and return the reply that starts with `beginning`; without one, return why the worker was ended.
 
         Raises:
             RunError: no worker can be started.
@@ -37,7 +37,7 @@ class SingleWorker:
                 worker = self._started()
                 worker.send(payload)
                 found = _answer(worker, seconds, beginning)
-            except BaseException:  # an interrupt: the reply that is under way belongs to nobody
+            except BaseException:  # an interrupt: no caller is left for the reply that is under way
                 _end(self._held)
                 raise
             if isinstance(found, WorkerLoss):
@@ -50,7 +50,7 @@ class SingleWorker:
             _end(self._held)
 
     def forget(self) -> None:
-        """Leave the worker to the parent of this fork, in which somebody may have held the lock."""
+        """Leave the worker to the parent of this fork, where another thread may have held the lock."""
         self._lock = threading.Lock()
         self._held.clear()
 

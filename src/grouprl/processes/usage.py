@@ -1,20 +1,20 @@
-"""Processors and memory: those that a process uses, and those that are left for more processes."""
+"""Processors and memory: how much a process uses, and how much is left for more processes."""
 
 from __future__ import annotations
 
 import os
 
 SPARE_MEMORY = 1 << 30
-"""Bytes of memory that further workers leave free, beside that of four of their kind."""
+"""Bytes of memory that must stay free when workers are added, apart from the memory of four more workers."""
 
 
 def core_count() -> int:
-    """Return the processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor_seconds(pid: int) -> float | None:
-    """Return the seconds of processor time that a process has used; None where the system does not tell."""
+    """Return the seconds of processor time that a process has used; None if the system does not report them."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -24,9 +24,8 @@ def processor_seconds(pid: int) -> float | None:
 
 
 def memory_for_another(pid: int, coming: int = 0) -> bool:
-    """Return whether the machine has free memory for several more processes like `pid`; True where it does not tell.
-
-    `coming` are those that were started just now.
+    """Return whether the machine has free memory for several more processes like `pid`; True if this is unknown.
+    `coming` is the number of processes that have just been started.
     """
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:

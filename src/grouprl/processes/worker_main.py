@@ -1,4 +1,4 @@
-"""The main function of a worker: it takes its limits upon itself, learns what to serve, and serves."""
+"""The main function of a worker: it sets its own limits, receives its function, and serves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from grouprl.processes.limits import die_with, limit_resources, show_stacks
 
 
 def main(lifeline: str, requests: str, replies: str, module: str) -> None:
-    """Serve until the parent closes the requests; lists of processes show in which `module` what serves is."""
+    """Serve until the parent closes the requests; `module` only makes lists of processes readable."""
     work(int(lifeline), int(requests), int(replies))
 
 
 def work(lifeline: int, requests: int, replies: int) -> None:
-    """Be a worker from here on. What it serves its first frame says: see `WorkerSpec`."""
+    """Serve as a worker from here on; the first frame holds the function that serves (see `WorkerSpec`)."""
     die_with(lifeline)
     show_stacks()
     for own in (lifeline, requests, replies):
@@ -25,5 +25,5 @@ def work(lifeline: int, requests: int, replies: int) -> None:
     path, memory, told = next(calls)
     sys.path[:] = path
     limit_resources(memory)
-    serve, given = pickle.loads(told)  # imports what serves, behind the limits
+    serve, given = pickle.loads(told)  # imports the serving function, with the limits in force
     serve(given, calls, Replies(replies))

@@ -1,4 +1,4 @@
-"""A worker process as its parent sees it: pipes that never block, its last output, and how it is ended."""
+"""The parent's view of a worker process: pipes that never block, its last output, and its end."""
 
 from __future__ import annotations
 
@@ -20,42 +20,44 @@ from grouprl.processes.child_process import Child, ChildProcess, how_it_ended, s
 from grouprl.processes.frames import PIECE, BadReply, Replies, framed, parse_reply
 
 MAX_OUTPUT = 4000
-"""Bytes of a worker's last output that are kept."""
+"""Bytes kept of a worker's last output."""
 LONGEST_REPLY = 1 << 20
-"""Bytes of a line unless set otherwise; a longer one is not a reply."""
+"""Maximum number of bytes in a line, unless set otherwise; a longer line is not a reply."""
 START_SECONDS = 120.0
-"""Seconds that a worker may take to import what it serves."""
+"""Seconds that a worker may take to import its function."""
 STACK_SECONDS = 0.5
-"""Seconds that a worker which hangs may take to print its stack."""
+"""Seconds that a hanging worker may take to print its stack."""
 FAREWELL_SECONDS = 0.5
 """Seconds that an idle worker may take to end by itself."""
 LONGEST_WAIT = 0.1
-"""Seconds until a worker is noticed that died without closing its pipes: a child of it holds them."""
+"""Seconds until a worker is noticed that died without closing its pipes, because a child of it holds them."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 DEFAULTS: Mapping[str, str] = dict.fromkeys(ONE_THREAD, "1") | {"PYTHONHASHSEED": "0"}
-"""Variables of a worker's environment that this process does not set itself."""
+"""Environment variables that a worker gets if this process does not set them."""
 
 Serve = Callable[[Any, Iterator[Any], Replies], None]
-"""Answers the calls that come: it gets what it was given, the calls, and how to reply."""
+"""A function that answers calls: its arguments are the worker's setup, the calls, and a function that replies."""
 Begin = Callable[[Sequence[int]], tuple[Child, io.FileIO]]
-"""Begins a worker with its ends of the pipes for requests and replies; returns it and what it prints."""
+"""A function that starts a worker with its ends of the pipes (requests, replies), and returns the worker and its
+output.
+"""
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """The function and the limits of workers of one kind."""
+    """The function and the limits of one kind of worker."""
 
     serve: Serve
-    """A function of a module, which the worker imports."""
+    """A module-level function, which the worker imports."""
     given: object
-    """The first argument of the function, as plain data: see `pack`."""
+    """The first argument of the function, as plain data (see `pack`)."""
     memory: int
-    """Bytes of a worker's own memory."""
+    """Bytes of private memory that a worker may use."""
     longest_reply: int = LONGEST_REPLY
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of their environment that come before those of this process."""
+    """Environment variables that override those of this process."""
     path: Sequence[str] = field(default_factory=search_path)
-    """Their folders of modules: those of this process when the specification was made."""
+    """The worker's search path for modules: that of this process when the specification was made."""
 
     @cached_property
     def hello(self) -> bytes:
@@ -63,11 +65,13 @@ class WorkerSpec:
         return self.hello_to(self.serve)
 
     def hello_to(self, function: Callable[..., object]) -> bytes:
-        """Return the message that has a process call `function` with what is given: that is read behind the limits."""
+        """Return a message that makes a process call `function` with the setup, which is unpickled with the limits in
+        force.
+        """
         return pickle.dumps((list(self.path), self.memory, pickle.dumps((function, self.given))))
 
     def begin(self, files: Sequence[int]) -> tuple[Child, io.FileIO]:
-        """Begin a worker as a Python of its own. Raises OSError where it cannot be started."""
+        """Start a worker as a new Python interpreter. Raises OSError if it cannot be started."""
         environment = {**DEFAULTS, **os.environ, **self.variables}
         pipe, words = subprocess.PIPE, (*files, self.serve.__module__)
         child = ChildProcess(worker_main.main, *words, files=files, output=pipe, environment=environment)
@@ -79,7 +83,7 @@ class WorkerProcess:
     """A started worker, in a session of its own, so that its children can be ended with it."""
 
     def __init__(self, spec: WorkerSpec, begin: Begin | None = None) -> None:
-        """Start it; `begin` does so in another way than `spec` does. Raises OSError where it cannot be started."""
+        """Start the worker, by `begin` if given, otherwise by `spec`. Raises OSError if it cannot be started."""
         self.longest_reply = spec.longest_reply
         request, requests = os.pipe()
         replies, reply = os.pipe()
@@ -100,21 +104,21 @@ class WorkerProcess:
         self.send(spec.hello)
 
     def send(self, payload: bytes) -> None:
-        """Send a pickled message; what the pipe does not take at once waits for `flush`."""
+        """Send a pickled message; bytes that the pipe does not accept at once wait for `flush`."""
         self._unsent += framed(payload)
         self.flush()
 
     def flush(self) -> None:
-        """Send on what waits, as far as the pipe takes it."""
-        with contextlib.suppress(BrokenPipeError):  # a worker that has ended is noticed by `ended`
+        """Send waiting bytes, as many as the pipe accepts."""
+        with contextlib.suppress(BrokenPipeError):  # `ended` notices a worker that has ended
             while self._unsent and (count := self.requests.write(self._unsent)):
                 del self._unsent[:count]
 
     def hear(self) -> Iterator[list[Any]]:
-        """Send on what waits, keep what the worker printed, and yield the replies that have come.
+        """Send waiting bytes, keep the worker's output, and yield the replies that have arrived.
 
         Raises:
-            BadReply: what came is no JSON list, or has no end; the good ones before it have been yielded.
+            BadReply: a line is not a JSON list, or too long; the replies before it have been yielded.
         """
         self.flush()
         self.read_output()
@@ -125,14 +129,14 @@ class WorkerProcess:
             raise BadReply(f"a line of more than {self.longest_reply} bytes")
 
     def next_reply(self, seconds: float, beginning: Sequence[object] = ()) -> list[Any] | None:
-        """Return the next reply that begins so; None where the worker has ended, or `seconds` are over.
+        """Return the next reply that starts with `beginning`; None if the worker has ended or `seconds` have passed.
 
         Raises:
-            BadReply: something else came.
+            BadReply: a different message arrived.
         """
         deadline = time.monotonic() + seconds
         while True:
-            ended = self.ended()  # asked first: what it wrote before it ended is still read
+            ended = self.ended()  # checked before reading, so that replies written before the end are still read
             for reply in self.hear():
                 if reply[: len(beginning)] == list(beginning):
                     return reply
@@ -142,30 +146,30 @@ class WorkerProcess:
             wait_for_any([self], min(left, LONGEST_WAIT))
 
     def read_output(self) -> None:
-        """Keep the end of what the worker printed since the last time."""
+        """Read the worker's new output, and keep its end."""
         self.printed = (self.printed + _available(self.output))[-MAX_OUTPUT:]
 
     def last_output(self) -> str:
-        """Return what the worker printed last."""
+        """Return the end of the worker's output."""
         return self.printed.decode(errors="replace").strip()
 
     def waits(self) -> Iterator[tuple[io.FileIO, int]]:
-        """Yield the files to be polled, each with the event that is waited for."""
+        """Yield the files to be polled, each with the event to wait for."""
         yield self.replies, select.POLLIN
         yield self.output, select.POLLIN
         if self._unsent:
             yield self.requests, select.POLLOUT
 
     def ended(self) -> bool:
-        """Return whether the process has ended; what it wrote before may still have to be read."""
+        """Return whether the process has ended; earlier replies may still have to be read."""
         return self.child.poll() is not None
 
     def how_it_ended(self) -> str:
-        """Return in words how the ended process ended."""
+        """Describe how the process ended."""
         return how_it_ended(self.child.wait())
 
     def say_where(self) -> None:
-        """Let a worker that hangs print its stack, and read that."""
+        """Have a hanging worker print its stack, and read it."""
         self.read_output()
         before = self.printed
         with contextlib.suppress(ProcessLookupError):
@@ -182,20 +186,19 @@ class WorkerProcess:
             ours.close()
 
     def hang_up(self) -> None:
-        """Send nothing more: an idle process ends by itself, so that what it registered for its exit runs."""
+        """Close the worker's input: an idle worker then ends by itself, so that its exit handlers run."""
         self.requests.close()
 
     def dismiss(self) -> None:
-        """Wait a moment for a process that was hung up on, then `kill` what is left."""
+        """Wait briefly for a worker whose input was closed, then kill it if it is still running."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.child.wait(FAREWELL_SECONDS)
         self.kill()
 
 
 def wait_for_any(workers: Iterable[WorkerProcess], seconds: float) -> list[WorkerProcess]:
-    """Return the workers that say something, or can take more of what was sent, as soon as there is one.
-
-    Waits at most `seconds`.
+    """Return the workers that have sent something or can accept more bytes, as soon as there is one; wait at most
+    `seconds`.
     """
     poll, owners = select.poll(), dict[int, WorkerProcess]()
     for worker in workers:
@@ -206,7 +209,7 @@ def wait_for_any(workers: Iterable[WorkerProcess], seconds: float) -> list[Worke
 
 
 def end_workers(workers: Iterable[tuple[WorkerProcess, bool]]) -> None:
-    """End workers: those that are idle by themselves, all at the same time, the others at once."""
+    """End workers, all at the same time: idle ones end by themselves, the others are killed at once."""
     given = list(workers)
     for worker, idle in given:
         if idle:

@@ -1,4 +1,4 @@
-"""A worker of a pool: heard, timed, and given up where it hangs, ends or talks nonsense."""
+"""A worker of a pool: read from, timed, and given up if it hangs, ends or sends something invalid."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from grouprl.processes.frames import BadReply
 from grouprl.processes.worker_process import LONGEST_WAIT, START_SECONDS, WorkerProcess, wait_for_any
 
 FAILED_STARTS = 3
-"""So many workers in a row that cannot start end the run."""
+"""Number of workers in a row that may fail to start before the run ends."""
 
 
 @dataclass(frozen=True)
 class WorkerLoss:
-    """The reason why a worker is given up: it `ended`, is `late`, or what it sent is `wrong`."""
+    """The reason why a worker is given up: it has `ended`, is `late`, or sent something `wrong`."""
 
     kind: Literal["ended", "late", "wrong"]
     what: str = ""
-    """The end of the process in words, or the start of the reply."""
+    """How the process ended, or the start of the wrong reply."""
 
     def at_start(self, what: str) -> str:
-        """Return why a worker did not start: `what`, as users say it, unless it was late."""
+        """Return a sentence on why a worker did not start, from its description `what`; a late worker gets its own
+        sentence.
+        """
         return what if self.kind != "late" else f"it was not ready after {START_SECONDS:g} s"
 
 
@@ -33,20 +35,19 @@ def _start_deadline() -> float:
 
 @dataclass(eq=False)
 class WorkerSlot:
-    """A worker of a pool."""
+    """A worker of a pool, with its deadline."""
 
     process: WorkerProcess
     deadline: float = field(default_factory=_start_deadline, kw_only=True)
-    """When it is given up."""
+    """The time at which it is given up."""
     ready: bool = field(default=False, kw_only=True)
-    """Whether it has imported what it serves."""
+    """Whether it has imported its function."""
 
     def attend(self, take: Callable[[list[Any]], None]) -> WorkerLoss | None:
-        """Have what the worker has said taken; return why it is to be given up, None where it is not.
-
-        `take` raises BadReply on a reply that is none.
+        """Pass the worker's replies to `take`; return why it is to be given up, or None if it is not. `take` raises
+        BadReply on an invalid reply.
         """
-        ended = self.process.ended()  # asked first: what it wrote before it ended is still read
+        ended = self.process.ended()  # checked before reading, so that replies written before the end are still read
         try:
             for reply in self.process.hear():
                 take(reply)
@@ -60,13 +61,13 @@ class WorkerSlot:
         return None
 
     def evidence(self) -> str:
-        """Return what the worker printed last, under a heading; "" where it printed nothing."""
+        """Return the end of the worker's output under a heading; "" if it printed nothing."""
         printed = self.process.last_output()
         return f"last output of the process:\n{printed}" if printed else ""
 
 
 def wait_for_slots(slots: Iterable[WorkerSlot], longest: float = LONGEST_WAIT) -> list[WorkerProcess]:
-    """Return the workers that have something to say, or take more, or whose time is up; waits at most `longest`."""
+    """Return the workers that have sent something, can accept more, or are overdue; wait at most `longest`."""
     given = list(slots)
     left = min(slot.deadline for slot in given) - time.monotonic()
     return wait_for_any([slot.process for slot in given], min(left, longest))

@@ -1,1 +1,1 @@
-"""The run folder: records, checkpoints, locks."""
+"""The run folder: records, checkpoints and locks."""

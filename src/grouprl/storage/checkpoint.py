@@ -1,4 +1,4 @@
-"""Checkpoints: all state of a run, with checksums, written whole or not at all."""
+"""Checkpoints: the complete state of a run, with checksums, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from grouprl.storage.tensors import load_state, load_weights, save_state
 
 MANIFEST = "manifest.json"
 SHARED = ("data.pt", "state.json")
-"""What every checkpoint has."""
+"""Files that every checkpoint has."""
 WHOLE = ("policy.safetensors", "optimizer.pt")
-"""Weights and optimiser of one process; those of several lie in a folder of their parts instead."""
+"""Files with the weights and the optimiser state of one process; several processes write a folder of parts instead."""
 FILES = (*WHOLE, *SHARED)
 PARTS, METADATA = "shards", ".metadata"
-"""Folder of the parts, and the file in it that says what they are parts of."""
+"""The folder of the parts, and the file in it that describes them."""
 PREFIX = {"warmup": "warmup", "pretraining": "pretraining", "train": "step"}
-"""Names of the checkpoints of each phase; later phases come later."""
+"""Prefixes of the names of checkpoints, by phase, in the order of the phases."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint on disk; `state` is plain data."""
+    """A complete checkpoint on disk; `state` is plain data."""
 
     path: Path
     state: JsonObject
     data: State
-    """What curricula, buffers and pretraining remember."""
+    """The state of curricula, buffers and pretraining."""
 
     @property
     def parts(self) -> Path | None:
-        """The folder where several processes left their parts of weights and optimiser; None: one had them whole."""
+        """The folder in which several processes saved their parts of weights and optimiser state; None if one process
+        saved them whole.
+        """
         folder = self.path / PARTS
         return folder if folder.is_dir() else None
 
@@ -55,7 +57,9 @@ class Checkpoint:
 
     @cached_property
     def optimizer(self) -> State:
-        """The optimiser's state; parts hold no settings of groups, which are the configuration's."""
+        """The optimiser's state. A state saved in parts has no settings of parameter groups, which come from the
+        configuration.
+        """
         if self.parts is None:
             return load_state(self.path / WHOLE[1])
         from grouprl.storage.shards import read_memory
@@ -74,10 +78,9 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint after `step` steps of `phase` ('warmup', 'prelude', 'train'); return its folder.
 
-    `write_parameters` writes weights and optimiser into the folder that it is given: `whole_parameters`, or the parts
-    of several processes into `PARTS` there.
-    `beside`: files of the run folder that the checkpoint depends on, each with how many of its bytes
-    count (None: all).
+    `write_parameters` writes weights and optimiser state into the folder that it is given: see `whole_parameters`;
+    several processes write their parts into `PARTS` there. `beside` holds the files of the run folder that the
+    checkpoint depends on, each with the number of bytes that count (None: all).
     """
     path = run.checkpoints / f"{PREFIX[phase]}-{step:06d}"
     with replacing(path) as folder:
@@ -92,7 +95,7 @@ def save_checkpoint(
 
 
 def whole_parameters(weights: Mapping[str, Tensor], optimizer: Mapping[str, object]) -> Callable[[Path], None]:
-    """Return what writes the weights and the optimiser of one process."""
+    """Return a function that writes the weights and the optimiser state of one process into a folder."""
 
     def write(folder: Path) -> None:
         save_file(dict(weights), folder / WHOLE[0])
@@ -102,9 +105,9 @@ def whole_parameters(weights: Mapping[str, Tensor], optimizer: Mapping[str, obje
 
 
 def prune(run: RunFolder, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints, and the renewed references that none of the remaining ones needs.
+    """Remove all but the newest `keep` checkpoints, and the renewed references that no remaining checkpoint needs.
 
-    A checkpoint with missing or cut-off files does not count as a kept one.
+    Checkpoints with missing or truncated files do not count towards `keep`.
     """
     whole = 0
     for path in _folders(run):
@@ -121,21 +124,22 @@ def prune(run: RunFolder, keep: int) -> None:
 def newest(run: RunFolder, *, alone: bool = False, log: bool = True) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest whole checkpoint (None if there is none) and a sentence for each damaged one skipped.
 
-    `alone`: without regard to other files of the run that continuing from it would need; `log`: with regard to the log.
+    `alone` ignores the other files of the run that are needed to continue from the checkpoint; `log` includes its log.
     """
     complaints: list[str] = []
     for path in _folders(run):
         damage = inspect(path, alone=alone, log=log)
         if damage is None:
             return _read(path), complaints
-        complaints.append(f"checkpoint {path.name} is damaged ({damage}); going back to the one before")
+        complaints.append(f"checkpoint {path.name} is damaged ({damage}); falling back to the previous one")
     return None, complaints
 
 
 def inspect(path: Path, *, alone: bool = False, log: bool = True) -> str | None:
-    """Say what is wrong with the checkpoint at `path` and (unless `alone`) with the files of the run it needs, or None.
+    """Return what is wrong with the checkpoint at `path` and, unless `alone`, with the files of the run that it needs;
+    None if nothing is.
 
-    A file of the run may have grown since; it is checked up to its length at that time.
+    A file of the run may have grown since then; it is checked up to its length at that time.
     """
     seals = _manifest(path)
     if seals is None:
@@ -151,7 +155,7 @@ def inspect(path: Path, *, alone: bool = False, log: bool = True) -> str | None:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read the checkpoint at `path`, alone; RunError when it is damaged, or holds anything but data."""
+    """Read the checkpoint at `path` on its own; raises RunError if it is damaged or holds anything but data."""
     damage = inspect(path, alone=True)
     if damage is not None:
         raise RunError(f"checkpoint {path} is damaged: {damage}")
@@ -166,24 +170,24 @@ def _read(path: Path) -> Checkpoint:
         raise RunError(f"{path / 'state.json'} is not JSON: {error}") from error
     found = Checkpoint(path, state, data)
     if found.parts is None:
-        found.weights, found.optimizer  # noqa: B018  what is damaged is found now
+        found.weights, found.optimizer  # noqa: B018  the access finds damage now
     return found
 
 
 def _inside(folder: Path) -> set[str]:
-    """Names of the files of a checkpoint, those of its parts with their folder."""
+    """Return the names of the files of a checkpoint, including its parts with their folder."""
     found = (each for each in folder.rglob("*") if each.is_file() and each.name != MANIFEST)
     return {each.relative_to(folder).as_posix() for each in found}
 
 
 def _seal(path: Path, size: int | None = None) -> dict[str, object]:
-    """A file's seal: the checksum of its first `size` bytes (None: all), and how many those are."""
+    """Return a file's seal: the checksum of its first `size` bytes (None: all), and their number."""
     size = path.stat().st_size if size is None else size
     return {"sha256": digest(path, size), "bytes": size}
 
 
 def _manifest(path: Path) -> dict[str, JsonObject] | None:
-    """The seals in the manifest of a checkpoint; None if it is not what `save_checkpoint` writes."""
+    """Return the seals in the manifest of a checkpoint; None if it was not written by `save_checkpoint`."""
     try:
         seals = json.loads((path / MANIFEST).read_bytes())
         right = _complete_names(set(seals["files"])) and all(
@@ -196,14 +200,16 @@ def _manifest(path: Path) -> dict[str, JsonObject] | None:
 
 
 def _complete_names(names: set[str]) -> bool:
-    """Whether these are the files of a checkpoint, of one process or of several."""
+    """Return whether these are the files of a checkpoint, of one process or of several."""
     parts = {name for name in names if name.startswith(f"{PARTS}/")}
     own = names - parts
     return own == {*SHARED, *WHOLE} if not parts else own == {*SHARED} and f"{PARTS}/{METADATA}" in parts
 
 
 def _broken(path: Path, seal: JsonMapping, *, grown: bool) -> str | None:
-    """What is wrong with a file, by its seal; `grown`: it may have become longer."""
+    """Return what is wrong with a file according to its seal, None if nothing is; a file that has `grown` may be
+    longer.
+    """
     if not path.is_file():
         return f"{path.name} is missing"
     size = path.stat().st_size
@@ -214,7 +220,7 @@ def _broken(path: Path, seal: JsonMapping, *, grown: bool) -> str | None:
 
 
 def _complete(path: Path) -> bool:
-    """Whether every file of a checkpoint has its length: quick to check, unlike its content."""
+    """Return whether every file of a checkpoint has its recorded length, a check that reads no content."""
     seals = _manifest(path)
     if seals is None:
         return False
@@ -223,9 +229,9 @@ def _complete(path: Path) -> bool:
 
 
 def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tensor]:
-    """Trainable parameters of checkpoint `step` of a run (None: the newest whole one).
+    """Return the trainable parameters of checkpoint `step` of a run (None: the newest complete one).
 
-    Raises InputError naming the checkpoints there are.
+    Raises InputError naming the available checkpoints.
     """
     run = RunFolder.open(run_path)
     if step is None:
@@ -242,7 +248,7 @@ def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tens
 
 
 def _folders(run: RunFolder) -> list[Path]:
-    """Checkpoint folders, newest first."""
+    """Return the checkpoint folders, newest first."""
     return [path for phase in reversed(PREFIX.values()) for _, path in sorted(_of_phase(run, phase), reverse=True)]
 
 

@@ -1,4 +1,4 @@
-"""One process at a time works on a run folder."""
+"""The lock that allows only one process at a time to work on a run folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 class FolderLock:
     """The lock of a run folder, held from construction to `release`.
 
-    It belongs to the process, not to the file: when a process dies, however it dies, its lock is gone.
+    It belongs to the process, not to the file, so it vanishes with the process, however that ends.
 
     Raises:
         InputError: another process holds it; the message names it.
@@ -29,7 +29,7 @@ class FolderLock:
 
     def __init__(self, run: RunFolder) -> None:
         self.works = True
-        """False on a file system without locks: two runs on one folder would not be noticed there."""
+        """False on a file system without locks, where two runs on one folder would not be noticed."""
         self._handle = _open(run.lock)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +60,7 @@ _HELD: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 
 
 def _let_go() -> None:
-    """In a forked child: close the inherited descriptors, so that a child that outlives its parent holds nothing."""
+    """Close the inherited descriptors in a forked child, so that a child that outlives its parent holds no lock."""
     for lock in list(_HELD):
         lock.release()
 
@@ -88,5 +88,5 @@ def _in_use(run: RunFolder) -> InputError:
     return InputError(
         f"the run folder {run.path} is in use by {who}",
         "one process at a time works on a run",
-        "Let it end or stop it, or choose another folder with --folder",
+        "Wait until it ends, stop it, or choose another folder with --folder",
     )

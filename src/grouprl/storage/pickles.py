@@ -1,4 +1,4 @@
-"""Messages about a file that would run code if it were read: never how to read it all the same."""
+"""Messages about files that would run code if they were read; they never advise reading such a file unprotected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ADVICE = ("weights_only", "add_safe_globals", "safe_globals", "torch.load")
 
 
 def refusal(error: Exception) -> str:
-    """Return in one line why a file was refused; libraries' advice to read it without protection is left out."""
+    """Return in one line why a file was refused, without a library's advice to read it unprotected."""
     text = str(error)
     if (found := GLOBAL.search(text)) is not None:
         return f"it names {found[1]}, which is not data: reading it could run code, so it is refused"

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and the folder of a run."""
+"""Files that are either complete or absent, and the folder of a run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; when the block succeeds it replaces `path` at once, else it is removed.
+    """Yield a temporary path next to `path`; if the block succeeds, it replaces `path` atomically, otherwise it is
+    removed.
 
-    Works for files and folders. Raises RunError, in words, for a full disk or a folder that cannot be written to.
+    Works for files and folders. Raises RunError with an explanation if the disk is full or the folder cannot be written
+    to.
     """
     temporary = _beside(path, "part")
     with in_words(path):
         try:
-            path.parent.mkdir(exist_ok=True)  # somebody may have tidied up in a running run's folder
+            path.parent.mkdir(exist_ok=True)  # the user may have removed files from the folder of a running run
             _remove(temporary)
             yield temporary
             _open_to_readers(temporary)
@@ -45,7 +47,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def in_words(path: Path) -> Iterator[None]:
-    """Turn an error of the system on writing `path` into a RunError that says what is safe."""
+    """Turn an error of the system while writing `path` into a RunError that states which data are safe."""
     try:
         yield
     except OSError as error:
@@ -56,7 +58,9 @@ def in_words(path: Path) -> Iterator[None]:
 
 
 def settle(folder: Path) -> None:
-    """Finish what a killed process left in `folder`: a replacement that had begun is undone, halves are removed."""
+    """Clean up after a killed process in `folder`: undo a replacement that was not finished, and remove incomplete
+    files.
+    """
     for old in folder.glob(".*.old"):
         path = folder / old.name[1:-4]
         if not path.exists():
@@ -72,12 +76,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write JSON atomically; NaN is refused."""
+    """Write JSON atomically; raises ValueError for NaN."""
     write_text(path, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 class RunFolder:
-    """The folder of one run and the places of its files."""
+    """The folder of one run, and the paths of its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,10 +103,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """Make a new run folder; InputError if something is there already or it cannot be made, RunError if the disk
-        is full.
+        """Create a new run folder; raises InputError if the path exists or cannot be created, RunError if the disk is
+        full.
 
-        A folder left by a process killed before its run had begun (before config.yaml was written) is used again.
+        A folder left by a process that was killed before its run began (before config.yaml was written) is used again.
         """
         run = cls(path)
         if path.exists() and not run._unbegun():
@@ -126,7 +130,7 @@ class RunFolder:
         return run
 
     def _unbegun(self) -> bool:
-        """Whether the folder holds nothing but what a run makes before its config.yaml."""
+        """Return whether the folder holds only files that a run makes before its config.yaml."""
         if not self.path.is_dir():
             return False
         made = {self.rollouts, self.checkpoints, self.lock, self.facts, self.code, self.data}
@@ -135,7 +139,7 @@ class RunFolder:
         return not inside and set(self.path.iterdir()) <= made | halves
 
     def discard(self) -> None:
-        """Remove a folder in which nothing has been recorded, and `runs` around it where it is empty then."""
+        """Remove a folder in which nothing has been recorded, and the `runs` folder around it if that is then empty."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.path.parent.name == "runs":
             with suppress(OSError):
@@ -143,7 +147,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Open an existing run folder; InputError if it is not one."""
+        """Open an existing run folder; raises InputError if it is not one."""
         run = cls(path)
         if not path.exists():
             raise InputError(f"there is no run {path}", "a run is named by its folder", runs_meant(path))
@@ -158,16 +162,16 @@ class RunFolder:
             file.write(line)
 
     def read_metrics(self) -> list[dict[str, object]]:
-        """All whole lines of metrics.jsonl that are records; damaged ones are left out, as nothing depends on a log."""
+        """Return all complete records in metrics.jsonl; damaged lines are skipped, as nothing depends on the log."""
         if not self.metrics.is_file():
             return []
         *lines, _ = self.metrics.read_bytes().split(b"\n")
         return [record for line in lines if (record := _record(line)) is not None]
 
     def mend_metrics(self, size: int, steps: int) -> int:
-        """Write metrics.jsonl anew with the records that are whole in its first `size` bytes, up to a training step.
+        """Rewrite metrics.jsonl with the complete records of its first `size` bytes, up to a training step.
 
-        Returns how many lines are left out.
+        Return the number of lines left out.
         """
         lines = self.metrics.read_bytes()[:size].split(b"\n") if self.metrics.is_file() else []
         found = [(line, _record(line) or {}) for line in lines]
@@ -182,11 +186,13 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def rewind(self, metrics_size: int, step: int) -> None:
-        """Forget what was recorded after a checkpoint: metrics beyond `metrics_size` bytes, rollouts beyond `step`."""
+        """Remove everything recorded after a checkpoint: metrics beyond `metrics_size` bytes, and rollouts beyond
+        `step`.
+        """
         have = self.metrics.stat().st_size if self.metrics.exists() else 0
         if have < metrics_size:
             raise RunError(
-                f"{self.metrics} has {have} bytes, the checkpoint was taken at {metrics_size}: it was cut off"
+                f"{self.metrics} has {have} bytes, but the checkpoint was taken at {metrics_size}: it was cut off"
             )
         with in_words(self.path):
             if self.metrics.exists():
@@ -198,16 +204,16 @@ class RunFolder:
                     path.unlink()
 
     def reference_of(self, renewed: int | None) -> Path:
-        """Where the weights of the reference lie: the first one's, or those of the policy at step `renewed`."""
+        """Return the path of the reference's weights: the initial ones, or those of the policy at step `renewed`."""
         return self.reference if renewed is None else self.path / f"reference-{renewed:06d}.safetensors"
 
     def rollout_file(self, step: int) -> Path:
-        """Where the rollouts of `step` (counted from 1) lie."""
+        """Return the path of the rollouts of `step` (counted from 1)."""
         return self.rollouts / f"step-{step:06d}.parquet"
 
 
 def _record(line: bytes) -> JsonObject | None:
-    """Return what a line of metrics.jsonl says; None where it is damaged."""
+    """Return the record in a line of metrics.jsonl; None if the line is damaged."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -222,7 +228,7 @@ def _is_number(value: object) -> bool:
 
 
 def digest(path: Path, size: int | None = None) -> str:
-    """SHA-256 of a file, or of its first `size` bytes, in hexadecimal."""
+    """Return the SHA-256 of a file, or of its first `size` bytes, in hexadecimal."""
     found, left = hashlib.sha256(), path.stat().st_size if size is None else size
     with path.open("rb") as file:
         while left > 0 and (block := file.read(min(left, 1 << 20))):
@@ -232,10 +238,12 @@ def digest(path: Path, size: int | None = None) -> str:
 
 
 def cannot_be_made(path: Path) -> str:
-    """Return why a run folder cannot be made there, "" where it can: by an empty one beside it, for a moment."""
+    """Return why no run folder can be created at `path`, "" if it can; the check briefly creates an empty folder next
+    to it.
+    """
     try:
         there = next(each for each in (path, *path.absolute().parents) if each.exists())
-    except OSError as error:  # its name is too long, or goes in a circle
+    except OSError as error:  # its name is too long, or its links form a circle
         return error.strerror or str(error)
     if not there.is_dir():
         return f"{there} is no folder"
@@ -243,7 +251,7 @@ def cannot_be_made(path: Path) -> str:
         return f"nothing may be written to {there}"
     if there == path:
         return ""
-    try:  # of /proc and its like only a trial tells, even for root
+    try:  # for /proc and similar folders only an attempt can tell, even for root
         os.rmdir(tempfile.mkdtemp(prefix=".grouprl-", dir=there))
     except OSError as error:
         return f"nothing can be made in {there}: {error.strerror or error}"
@@ -251,7 +259,7 @@ def cannot_be_made(path: Path) -> str:
 
 
 def runs_meant(path: Path) -> str:
-    """Return a remedy: runs next to `path` that may have been meant."""
+    """Return a remedy that lists the runs next to `path` that may have been meant."""
     try:
         there = [each.name for each in path.parent.iterdir() if (each / "config.yaml").is_file()]
     except OSError:
@@ -260,7 +268,7 @@ def runs_meant(path: Path) -> str:
 
 
 def free_folder(path: Path) -> Path:
-    """Return `path`, or `path-2`, `path-3` … the first that does not exist."""
+    """Return `path` if nothing has that name, otherwise the first of `path-2`, `path-3` … that is free."""
     candidate, n = path, 1
     while candidate.exists():
         n += 1
@@ -291,7 +299,7 @@ def _beside(path: Path, what: str) -> Path:
 
 
 def _put(temporary: Path, path: Path) -> None:
-    """Move `temporary` to `path`; a folder that is there already stays beside it until the new one is in its place."""
+    """Move `temporary` to `path`; an existing folder is kept next to it until the new one is in place."""
     old = _beside(path, "old")
     _remove(old)
     if path.is_dir():
@@ -314,7 +322,9 @@ def _remove(path: Path) -> None:
 
 
 def _open_to_readers(path: Path) -> None:
-    """Give files the permissions that the user's umask allows: some libraries write them for their owner alone."""
+    """Give files the permissions that the user's umask allows, because some libraries make them readable by their owner
+    only.
+    """
     mask = os.umask(0)
     os.umask(mask)
     for entry in [path] if path.is_file() else [path, *path.rglob("*")]:

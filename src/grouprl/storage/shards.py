@@ -1,7 +1,7 @@
-"""Weights and optimiser state that lie in parts on several processes, in files: `torch.distributed.checkpoint`.
+"""Files for weights and optimiser state that several processes hold in parts, through `torch.distributed.checkpoint`.
 
-Each process writes its own parts; which numbers of which tensor they are is in the metadata, so that any other number
-of processes, or one alone, can read them.
+Each process writes its own parts, and metadata record the place of each part in its tensor, so that any number of
+processes can read them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from grouprl.core.errors import RunError
 
 WEIGHTS, MEMORY = "weights/", "optimizer/"
-"""How the names of parameters, and of what the optimiser remembers (number of the parameter/name), begin."""
+"""Prefixes of the names of parameters, and of the optimiser's state ("number of the parameter/name")."""
 DAMAGED = (CheckpointException, RuntimeError, OSError, ValueError, KeyError, EOFError, pickle.UnpicklingError)
 
 
 def write_parts(state: Mapping[str, Tensor], folder: Path, group: object) -> None:
-    """Write this process's parts of distributed tensors, and what all have alike once; all of `group` call it.
+    """Write this process's parts of distributed tensors, and shared values once; every process of `group` must call it.
 
     Raises:
         OSError: a file of any of the processes could not be written.
@@ -40,7 +40,8 @@ def write_parts(state: Mapping[str, Tensor], folder: Path, group: object) -> Non
 
 
 def read_parts(state: dict[str, Tensor], folder: Path, group: object) -> None:
-    """Fill the tensors of `state` in place, distributed ones with this process's parts; all of `group` call it.
+    """Fill the tensors of `state` in place, distributed ones with this process's parts; every process of `group` must
+    call it.
 
     Raises:
         RunError: the files do not hold them.
@@ -52,7 +53,7 @@ def read_parts(state: dict[str, Tensor], folder: Path, group: object) -> None:
 
 
 def names_and_shapes(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Return shape and type of every tensor by name.
+    """Return the shape and type of every tensor, by name.
 
     Raises:
         RunError: there is no metadata.
@@ -69,7 +70,7 @@ def names_and_shapes(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dty
 
 
 def read_whole(folder: Path, beginning: str) -> dict[str, Tensor]:
-    """Return whole tensors by what follows `beginning` in their names, read by this process alone.
+    """Return whole tensors, read by this process alone, by the rest of their names after `beginning`.
 
     Raises:
         RunError: the files do not hold them.
@@ -84,7 +85,7 @@ def read_whole(folder: Path, beginning: str) -> dict[str, Tensor]:
 
 
 def read_memory(folder: Path) -> dict[int, dict[str, Tensor]]:
-    """Return what the optimiser remembers of each parameter, whole, by the parameter's number."""
+    """Return the optimiser's state of each parameter, whole, by the parameter's number."""
     found: dict[int, dict[str, Tensor]] = {}
     for name, tensor in read_whole(folder, MEMORY).items():
         number, _, what = name.partition("/")
@@ -93,7 +94,7 @@ def read_memory(folder: Path) -> dict[int, dict[str, Tensor]]:
 
 
 def _as_os_error(error: CheckpointException) -> OSError:
-    """Return what the first process that failed met; the number tells a full disk from a missing right."""
+    """Return the error of the first process that failed; its number tells a full disk from a missing permission."""
     for rank, (met, _) in sorted(error.failures.items()):
         if isinstance(met, OSError):
             return OSError(met.errno, f"{os.strerror(met.errno or errno.EIO)} (rank {rank})")

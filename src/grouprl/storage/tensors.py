@@ -1,4 +1,4 @@
-"""Tensors in files: weights as safetensors, state as what torch loads without running code."""
+"""Tensors in files: weights as safetensors, state in torch's format, read without running code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.storage.pickles import refusal
 
 
 def save_state(state: Mapping[str, object], path: Path) -> None:
-    """Write plain containers and tensors. Raises OSError when the disk is full or the file cannot be written."""
+    """Write plain containers and tensors. Raises OSError if the disk is full or the file cannot be written."""
     with path.open("wb") as file:
         sink = _Sink(file)
         try:
@@ -28,7 +28,9 @@ def save_state(state: Mapping[str, object], path: Path) -> None:
 
 
 def load_state(path: Path) -> dict[str, object]:
-    """Read what `save_state` wrote. Anything but plain containers and tensors is refused, never run: RunError."""
+    """Read a file written by `save_state`; raises RunError if it holds anything but plain containers and tensors, and
+    runs no code.
+    """
     try:
         found = torch.load(path, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, AttributeError, OSError) as error:
@@ -39,7 +41,7 @@ def load_state(path: Path) -> dict[str, object]:
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file; RunError when it is not one."""
+    """Read a safetensors file; raises RunError if it is not one."""
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
@@ -47,7 +49,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 class _Sink:
-    """A binary file that remembers why it could not be written: torch does not pass that on."""
+    """A binary file that remembers why it could not be written, which torch does not pass on."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

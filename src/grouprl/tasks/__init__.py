@@ -1,4 +1,4 @@
-"""Tasks: prompts by number, rewards, demonstrations; built-in ones and adapters."""
+"""Tasks: numbered prompts, rewards and demonstrations; built-in tasks and adapters."""
 
 from grouprl.records.examples import Example, Message, Split
 from grouprl.tasks.adapters.alfworld import AlfWorld

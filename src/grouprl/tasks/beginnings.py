@@ -1,4 +1,4 @@
-"""How episodes of code that is not this package's begin: asked in a process of its own, which may hang or end."""
+"""First observations of episodes that run foreign code, computed in a separate process, which may hang or end."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ MEMORY = int(MEMORY_GB * 2**30)
 
 
 class NoTask:
-    """What the process that is copied has imported: this package's part of a worker and no task."""
+    """A stand-in for a task in the fork server, which imports this package's part of a worker and no task."""
 
     def environment(self) -> None:
-        """Make none."""
+        """Return None, because there is no environment."""
 
 
 class Beginnings:
-    """The first observations of a task, as texts. One that hangs longer than `seconds`, raises or ends its process is
-    ''."""
+    """The first observations of a task, as texts. An observation is '' if its environment hangs for longer than
+    `seconds`, raises, or ends its process.
+    """
 
     _known: ClassVar[dict[int, Beginnings | None]] = {}
     _server: ClassVar[tuple[int, ForkServer] | None] = None
     _lock = threading.RLock()
 
     def __init__(self, task: Task, seconds: float) -> None:
-        """Prepare the process of a task, which is started when it is needed.
+        """Prepare the process of a task, which is started when needed.
 
         Raises:
             CannotSend: the task cannot be found or pickled for another process.
@@ -52,7 +53,7 @@ class Beginnings:
 
     @classmethod
     def of(cls, task: Task, seconds: float) -> Beginnings | None:
-        """Return those of a task, the same every time; None where it cannot be sent to another process."""
+        """Return the object for a task, always the same one; None if the task cannot be sent to another process."""
         with cls._lock:
             if id(task) not in cls._known:
                 try:
@@ -69,7 +70,7 @@ class Beginnings:
 
     @classmethod
     def _copied(cls) -> ForkServer | None:
-        """Return the process whose copies the processes of all tasks are; it is started once."""
+        """Return the fork server for the processes of all tasks, started once."""
         if not supported():
             return None
         if cls._server is None or cls._server[0] != os.getpid() or cls._server[1].state == "useless":
@@ -83,7 +84,7 @@ class Beginnings:
         return server
 
     def text(self, example: Example) -> str:
-        """Return how the episode of an example begins; one that hung or ended its process is not asked again."""
+        """Return the first observation of an example; an example that hung or ended its process is not tried again."""
         with self._lock:
             if example.id in self._silent:
                 return ""
@@ -94,7 +95,7 @@ class Beginnings:
                     self._silent.add(example.id)
                 text = getattr(found, "text", "")
                 return text if isinstance(text, str) else ""
-            except RunError:  # too many are lost; a run that plays them says so
+            except RunError:  # too many are lost; a run that plays them reports it
                 return ""
             finally:
                 self._stage.clear()

@@ -1,4 +1,4 @@
-"""Tasks that are acted out in an environment."""
+"""Tasks whose episodes are played in an environment."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import Task, check_request, split_of, without_folder
 
 PATIENCE = 10.0
-"""Seconds that an environment that is not this package's has to say how a prompt begins."""
+"""Seconds that a foreign environment may take to return the first observation of a prompt."""
 METHODS = ("reset", "step", "score", "close")
 
 
 @dataclass(frozen=True)
 class EpisodeReward:
-    """The sum of the rewards of an episode whose actions are given, one per line; chance falls as seed 0 says."""
+    """The sum of the rewards of an episode whose actions are given, one per line; its chance events have seed 0."""
 
     task: Task
 
@@ -42,20 +42,20 @@ class EpisodeReward:
         """Play the actions in a fresh environment."""
         example = Example("played", "", columns)
         total = total_reward(self.task.environment(), example, completion.splitlines())
-        return round(total, 9)  # shares that add up to 1 do so up to rounding
+        return round(total, 9)  # shares that should add up to 1 do so only up to rounding
 
 
 class EnvironmentTask(GeneratedTask):
-    """A generated task whose prompts are beginnings of episodes.
+    """A generated task whose prompts are the beginnings of episodes.
 
     A subclass writes `generate` (the first observation, and the columns that its environment begins from), `solve`,
-    `environment` and `max_turns`. As text, an episode is its actions, one per line: that is what `demonstration` and
-    `solution` return and what `reward` scores.
+    `environment` and `max_turns`. As text, an episode is its actions, one per line: this is the form that
+    `demonstration` and `solution` return and `reward` scores.
     """
 
     @property
     def reward(self) -> Reward:
-        """The sum of the rewards that the actions, one per line, lead to."""
+        """The sum of the rewards for the actions, one per line."""
         return EpisodeReward(self)
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
@@ -63,12 +63,12 @@ class EnvironmentTask(GeneratedTask):
         return "\n".join(demonstrated_actions(self.environment, example, rng, self.max_turns) or ())
 
     def hints(self, example: Example) -> tuple[str, ...]:
-        """Return nothing: what helps depends on the turn."""
+        """Return nothing: a helpful hint would depend on the turn."""
         return ()
 
 
 class _SharedLuck:
-    """An environment that begins with the prompt's seed, whatever seed it is given."""
+    """An environment that uses the prompt's seed for its chance events, whatever seed it is given."""
 
     def __init__(self, inner: Environment) -> None:
         self._inner = inner
@@ -83,7 +83,7 @@ class _SharedLuck:
 
 
 class _SharedLuckShown(_SharedLuck):
-    """The same for one that demonstrates."""
+    """The same wrapper for an environment that can demonstrate."""
 
     def __init__(self, inner: Demonstrator) -> None:
         super().__init__(inner)  # type: ignore[arg-type]
@@ -111,10 +111,10 @@ class SeededTask(OptionTask):
         return Example(bare.id, self.first_text(bare), bare.columns)
 
     def first_text(self, example: Example) -> str:
-        """Return the first observation, for people; of code that may fail or hang, '' where it does.
+        """Return the first observation for a reader; '' if foreign code fails or hangs.
 
-        Its episodes then fail when they are played, where that is counted, and does not stop a run. `PATIENCE` is how
-        long it has. It is called in a process of its own, which it may end, if the task can be sent to one.
+        Its episodes then fail when they are played, which is counted and does not stop a run. It may take `PATIENCE`
+        seconds, and is called in a separate process, which it may end, if the task can be sent to one.
         """
         if not self.needs_clock:
             return self._begin(example)
@@ -146,7 +146,7 @@ class SeededTask(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """The sum of the rewards that the actions, one per line, lead to."""
+        """The sum of the rewards for the actions, one per line."""
         return EpisodeReward(self)
 
     def demonstration(self, example: Example, seed: int) -> str | None:
@@ -156,7 +156,7 @@ class SeededTask(OptionTask):
         return None if actions is None else "\n".join(actions)
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return none: nothing is known of what is right."""
+        """Return nothing, because no right actions are known."""
         return ()
 
 
@@ -164,17 +164,17 @@ class SeededTask(OptionTask):
 class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
     """Act in your own environment, a class with reset, step, score and close.
 
-    It is written env:pkg.module:Class or env:path/to/file.py:Class. Example number i has a seed of its own in the
-    column `seed`. With `own_luck` every completion gets a seed of its own for what happens after the beginning;
-    without, the completions of a prompt begin with the prompt's seed, so that they begin alike.
+    It is written env:pkg.module:Class or env:path/to/file.py:Class. Example number i has its own seed in the column
+    `seed`. With `own_luck` every completion gets its own seed for chance events after the beginning; without it, all
+    completions of a prompt use the prompt's seed, so that they begin alike.
     """
 
     path: str = Field(description="import path of the class, or of a function that returns an environment")
     config: JsonObject = Field(default_factory=dict, description="arguments that it is called with")
-    turns: int = Field(16, ge=1, description="most turns of an episode")
+    turns: int = Field(16, ge=1, description="the largest number of turns of an episode")
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
-    characters: str = Field("", description="the characters that texts and actions are made of, where known")
-    own_luck: bool = Field(False, description="whether every completion of a prompt has a seed of its own")
+    characters: str = Field("", description="the characters that texts and actions are made of, if known")
+    own_luck: bool = Field(False, description="whether every completion of a prompt has its own seed")
 
     _make: Callable[..., Environment] = PrivateAttr()
     _spaces: Spaces | None = PrivateAttr()
@@ -187,15 +187,17 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         """
         make = import_object(self.path, "custom environment")
         if not callable(make):
-            raise InputError(f"'{self.path}' is not an environment", "it is a class or a function that returns one")
+            raise InputError(
+                f"'{self.path}' is not an environment", "it must be a class, or a function that returns one"
+            )
         self._make = cast("Callable[..., Environment]", make)
         try:
             with self._named("cannot be made", "its constructor raises nothing"), alarm(MAKING):
                 environment = self._build()
         except TooLong:
-            rule = f"its constructor returns within {MAKING:g} seconds, for every episode makes one"
+            rule = f"its constructor must return within {MAKING:g} seconds, because every episode makes one"
             raise InputError(
-                f"The environment '{self.path}' is not made in time", rule, "Load what is large once, with the module"
+                f"The environment '{self.path}' is not made in time", rule, "Load large data once, with the module"
             ) from None
         if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
             raise InputError(f"'{self.path}' lacks {', '.join(missing)}", f"an environment has {', '.join(METHODS)}")
@@ -234,26 +236,26 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Those that the class names as `agents`, where it does."""
+        """The class attribute `agents`, if the class has one."""
         return tuple(getattr(self._make, "agents", ("",)))
 
     @property
     def spaces(self) -> Spaces | None:
-        """Those that the class names as `spaces`, where it acts by arrays."""
+        """The class attribute `spaces`, if the environment acts on arrays."""
         return self._spaces
 
     @property
     def max_new_tokens(self) -> int:
-        """As the option `tokens` says; where it acts by arrays, the most actions of a turn."""
+        """The option `tokens`; for an environment of arrays, the largest number of actions per turn."""
         return self.tokens if self._spaces is None else self._spaces.chain
 
     def first_text(self, example: Example) -> str:
-        """Return the first observation, for people; of one that shows arrays its seed."""
+        """Return the first observation for a reader; for an environment of arrays, its seed."""
         return super().first_text(example) if self._spaces is None else f"seed {example.columns['seed']}"
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the class is not this package's."""
+        """Whether the class is from outside this package."""
         return not str(getattr(self._make, "__module__", "")).startswith("grouprl.")
 
     def environment(self) -> Any:

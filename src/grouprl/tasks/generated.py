@@ -1,4 +1,4 @@
-"""Tasks that make their prompts up: typed options, difficulty levels, content-disjoint splits."""
+"""Tasks that generate their prompts: typed options, difficulty levels, splits with disjoint contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_SAMPLES = 5000
 
 
 def too_few(task: str, split: Split) -> InputError:
-    """Return the error of a task whose splits cannot be told apart."""
+    """Return the error for a task with too few different prompts to separate its splits."""
     return InputError(
         f"Task '{task}' found no prompt for the split '{split}' in {MAX_SAMPLES} samples",
         "one prompt in ten is held out, so there must be a few dozen different ones",
@@ -32,9 +32,9 @@ def too_few(task: str, split: Split) -> InputError:
 class GeneratedTask(OptionTask):
     """An endless task whose options are the fields of the class.
 
-    A prompt is sampled again until the hash of its content says that it belongs to the requested split. So the held-out
-    prompts are disjoint from the training prompts by content, for every seed. A subclass writes `generate`,
-    `demonstrate`, `solve` and `reward`, and lists in `levels` the sizes that `level` 1, 2, … stands for.
+    Prompts are sampled until the hash of the content assigns one to the requested split, so for every seed the contents
+    of held-out and training prompts are disjoint. A subclass writes `generate`, `demonstrate`, `solve` and `reward`,
+    and lists in `levels` the option values of `level` 1, 2, ….
     """
 
     levels: ClassVar[tuple[Mapping[str, object], ...]] = ()
@@ -52,10 +52,10 @@ class GeneratedTask(OptionTask):
 
     @abstractmethod
     def solve(self, example: Example) -> str:
-        """Return a correct completion in the form that the best demonstrations have."""
+        """Return a correct completion in the form of the best demonstrations."""
 
     def content(self, prompt: str) -> str:
-        """Return what decides the split: the prompt, or what it shares with equivalent prompts."""
+        """Return the content that decides the split: the prompt, or the part that equivalent prompts share."""
         return prompt
 
     @model_validator(mode="before")
@@ -117,26 +117,26 @@ class GeneratedTask(OptionTask):
 
     @property
     def verdicts(self) -> tuple[str, str]:
-        """The digits 1 and 0, or the letters that stand for them."""
+        """The digits 1 and 0, or the letters that replace them."""
         return self._number(1), self._number(0)
 
     @property
     def thought_end(self) -> str:
-        """The bar; in an alphabet without one, the sign that ends prompts."""
+        """The bar; in an alphabet without a bar, the sign that ends prompts."""
         return next((sign for sign in "|>=" if sign in self.alphabet), "|")
 
     @property
     def ellipsis(self) -> str:
-        """Nothing."""
+        """The empty text."""
         return ""
 
     @property
     def plan_end(self) -> str:
-        """The same sign that ends a thought."""
+        """The sign that also ends a thought."""
         return self.thought_end
 
     def _number(self, value: int) -> str:
-        """Return a number in digits; in the first signs of the alphabet where it has no digits."""
+        """Return a number in digits, or in the first signs of an alphabet without digits."""
         letters = "0" not in self.alphabet and len(self.alphabet) >= 10
         signs = self.alphabet[:10] if letters else "0123456789"
         return "".join(signs[int(digit)] for digit in str(value))
@@ -151,7 +151,7 @@ class GeneratedTask(OptionTask):
         return (*examples, KnownExample("", example.columns, False))
 
     def options(self) -> JsonObject:
-        """Return every option with its value; the level is in the sizes that it sets."""
+        """Return every option with its value; the level is included through the options that it sets."""
         return {name: value for name, value in super().options().items() if name != "level"}
 
     def _level_number(self) -> int:

@@ -1,4 +1,4 @@
-"""Tasks whose options are typed fields, with errors in words."""
+"""Tasks whose options are typed fields, with readable errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OptionTask(Task, BaseModel):
 
 
 class BoundedTurns:
-    """What tasks share whose options `turns` and `tokens` bound an episode and each of its turns."""
+    """The base of tasks whose options `turns` and `tokens` limit an episode and each of its turns."""
 
     if TYPE_CHECKING:
         turns: int
@@ -47,29 +47,29 @@ class BoundedTurns:
 
     @property
     def max_turns(self) -> int:
-        """As the option `turns` says."""
+        """The option `turns`."""
         return self.turns
 
     @property
     def max_new_tokens(self) -> int:
-        """As the option `tokens` says."""
+        """The option `tokens`."""
         return self.tokens
 
 
 class KnownCharacters:
-    """What tasks share whose option `characters` says what texts and actions are made of."""
+    """The base of tasks whose option `characters` lists the characters of texts and actions."""
 
     if TYPE_CHECKING:
         characters: str
 
     @property
     def alphabet(self) -> str:
-        """As the option `characters` says."""
+        """The option `characters`."""
         return self.characters
 
 
 def typed_signs(without: str) -> str:
-    """Return what can be typed and the newline, but for some signs."""
+    """Return the characters that can be typed and the newline, except those in `without`."""
     return "".join(char for char in string.printable if char not in without)
 
 
@@ -77,7 +77,7 @@ def check_option_names(task: str, options: dict[str, object], known: list[str]) 
     """Check that a task has all these options.
 
     Raises:
-        InputError: naming the first that it does not have, and the nearest it has.
+        InputError: an option is unknown; the message names it and the nearest known one.
     """
     for option in options:
         if option not in known:

@@ -1,4 +1,4 @@
-"""From a name (or mapping, or import path) to a task."""
+"""Loading a task from a name, a mapping or an import path."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TaskClass = TypeVar("TaskClass", bound=type[Task])
 @dataclass(frozen=True)
 class _Entry:
     task: type[Task]
-    argument: str | None  # the option that the text after "name:" goes to
+    argument: str | None  # the option that receives the text after "name:"
 
 
 @dataclass(frozen=True)
 class TaskDescription:
-    """What `grouprl tasks` shows of a task; the example is empty for adapters, which need something to adapt."""
+    """The description of a task for `grouprl tasks`; the example is empty for adapters, which need an argument."""
 
     name: str
     description: str
@@ -40,7 +40,7 @@ class TaskDescription:
 _REGISTRY: dict[str, _Entry] = {}
 DATA_FILES = (".jsonl", ".json", ".parquet", ".csv")
 LIBRARIES = ("verifiers:", "textworld:")
-"""Libraries of environments whose names may stand behind "env:", too."""
+"""Libraries of environments whose names may also follow "env:"."""
 
 
 def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskClass], TaskClass]:
@@ -54,7 +54,7 @@ def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskCl
         InputError: if the name is taken by another class, or is not a plain word.
     """
     if not name.isidentifier():
-        raise InputError(f"The task name '{name}' cannot be registered", "a name is letters, digits and '_'")
+        raise InputError(f"The task name '{name}' cannot be registered", "a name consists of letters, digits and '_'")
 
     def register(task: TaskClass) -> TaskClass:
         taken = _REGISTRY.get(name)
@@ -73,7 +73,7 @@ def task_names() -> list[str]:
 
 
 def task_class(name: str) -> type[Task]:
-    """Return the class registered as `name`. Raises InputError for an unknown name, with the nearest known ones."""
+    """Return the class registered as `name`. Raises InputError for an unknown name, listing the nearest known ones."""
     if name not in _REGISTRY:
         raise InputError(f"There is no task '{name}'", remedy=f"{suggest(name, _REGISTRY)} Your own: pkg.module:Class.")
     return _REGISTRY[name].task
@@ -85,7 +85,7 @@ def load_task(spec: str | Mapping[str, object], seed: int = 0) -> Task:
     Args:
         spec: a name ("addition"), an adapter with its argument ("jsonl:data.jsonl"), an import path of a task class
             ("pkg.module:Class", "path/to/file.py:Class"), or a mapping with one of these as "name" and options.
-        seed: which stream of prompts is sampled, for tasks that sample. A "seed" among the options takes precedence.
+        seed: selects the stream of prompts, for tasks that sample. A "seed" among the options takes precedence.
 
     Raises:
         InputError: on unknown names and options (with the nearest known ones) and on values that break a rule.
@@ -99,7 +99,7 @@ def load_task(spec: str | Mapping[str, object], seed: int = 0) -> Task:
     if entry is None:
         if colon and text.endswith(DATA_FILES):
             remedy = f"JSON lines are jsonl:{text}; Parquet, CSV and JSON are hf:{text}"
-            raise InputError(f"There is no task '{head}'", "a file of data is named after a task that reads it", remedy)
+            raise InputError(f"There is no task '{head}'", "a data file is named after the task that reads it", remedy)
         if colon:
             return _build_own(name, options, seed)
         own = own_is_named(name, "Class")
@@ -126,7 +126,7 @@ def _name_and_options(spec: str | Mapping[str, object]) -> tuple[str, dict[str, 
         return spec, {}
     if not isinstance(spec, Mapping) or not all(isinstance(key, str) for key in spec):
         raise InputError(
-            f"The task is given as {shortened(spec)}", "it is a name, or a mapping with 'name' and options"
+            f"The task is given as {shortened(spec)}", "it must be a name, or a mapping with 'name' and options"
         )
     options = dict(spec)
     name = options.pop("name", None)
@@ -145,7 +145,7 @@ def _import_task(path: str) -> type[Task]:
 
 
 def _build_own(path: str, options: dict[str, object], seed: int) -> Task:
-    """Return a task of the user's own class, made in time."""
+    """Return a task of the user's own class, constructed within a time limit."""
     task = _import_task(path)
     try:
         with alarm(MAKING):
@@ -153,12 +153,12 @@ def _build_own(path: str, options: dict[str, object], seed: int) -> Task:
     except GrouprlError:
         raise
     except (Exception, SystemExit) as error:
-        rule = "its constructor raises nothing, and it has all members of grouprl.tasks.Task"
+        rule = "its constructor must not raise, and it must have all members of grouprl.tasks.Task"
         raise InputError(f"The task '{path}' cannot be made: {raised(error)}", rule) from error
     except TooLong:
-        rule = f"its constructor returns within {MAKING:g} seconds"
+        rule = f"its constructor must return within {MAKING:g} seconds"
         raise InputError(
-            f"The task '{path}' is not made in time", rule, "Read what is large when it is asked for"
+            f"The task '{path}' is not made in time", rule, "Read large data when it is first needed"
         ) from None
 
 
@@ -189,7 +189,7 @@ def _describe(name: str, entry: _Entry) -> TaskDescription:
 
 
 def _demonstrated(task: GeneratedTask, example: Example) -> str:
-    """Return a demonstration; where it needs a package that is not installed, what to install."""
+    """Return a demonstration; if it needs a package that is not installed, say what to install."""
     try:
         return task.demonstration(example, seed=0)
     except MissingExtra as error:

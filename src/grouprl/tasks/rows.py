@@ -1,4 +1,4 @@
-"""Tasks whose prompts are rows of a table: prompts, columns for the reward, a held-out part."""
+"""Tasks whose prompts are rows of a table: prompts, columns for the reward, and a held-out part."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from grouprl.tasks.task import check_request, with_system, without_folder
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
-"""Characters of a prompt, as many as an environment may say at once."""
+"""Characters of the longest prompt, as many as an environment's observation may have."""
 
 
 class RowTask(OptionTask):
-    """Prompts from a table. A subclass says how the rows are read.
+    """Prompts from a table, which a subclass reads.
 
-    The reward receives every column of a row that it names. Held out is a table of its own, or those `eval_fraction`
-    of the different prompts whose hash is lowest; equal prompts are always on the same side.
+    The reward receives every column of a row that it names. The held-out prompts are a separate table, or the share
+    `eval_fraction` of the different prompts with the lowest hashes; equal prompts are always in the same split.
     """
 
     prompt: str = Field("prompt", description="the column with the prompt: text, or a list of chat messages")
@@ -91,14 +91,14 @@ class RowTask(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """The reward that the options name."""
+        """The reward named by the options."""
         return self._reward
 
     def check_columns(self, reward: Reward) -> None:
         """Check that every row has the columns that a reward needs.
 
         Raises:
-            InputError: naming the first that has not.
+            InputError: a row lacks one; the message names the first.
         """
         needed = _needed_columns(reward)
         for table in self.tables():
@@ -120,7 +120,7 @@ class RowTask(OptionTask):
         return Example(f"{without_folder(table.name)}:{table.numbers[position]}", prompt, row)
 
     def label(self, split: Split, index: int) -> str:
-        """Return what messages call prompt `index` of a split: "line 3 of data.jsonl"."""
+        """Return the name of prompt `index` of a split in messages: "line 3 of data.jsonl"."""
         return self._tables[split].label(self._positions[split][index])
 
     def size(self, split: Split) -> int:
@@ -184,7 +184,7 @@ class RowTask(OptionTask):
         return self._shown(row[self.prompt], label)
 
     def _shown(self, prompt: object, label: str) -> str | tuple[Message, ...]:
-        """Return a prompt of the table as it is shown, with the system message."""
+        """Return a prompt of the table in the form in which it is shown, with the system message."""
         if isinstance(prompt, str) and len(prompt) > LONGEST:
             raise InputError(
                 f"The prompt in {label} has {len(prompt):,} characters",
@@ -225,13 +225,13 @@ def _messages(prompt: Sequence[object], system: str | None, label: str) -> tuple
         return tuple(messages)
     if messages[0]["role"] == "system":
         raise InputError(
-            f"The prompt in {label} brings a system message, and the option 'system' is set", "there is one of them"
+            f"The prompt in {label} brings a system message, and the option 'system' is set", "only one is possible"
         )
     return (Message(role="system", content=system), *messages)
 
 
 def _message(given: object, label: str) -> Message:
-    """Return a message of a row; nothing that it says is left out."""
+    """Return a row's chat message, without dropping any part of it."""
     said = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
     calls, text = said.get("tool_calls", ()), said.get("content", "" if said.get("tool_calls") else None)
     if said.get("role") not in ROLES or not isinstance(text, str) or not _are_calls(calls):
@@ -257,7 +257,7 @@ def _are_calls(calls: object) -> bool:
 
 
 def _needed_columns(reward: Reward) -> list[tuple[str, Reward]]:
-    """Return the columns that a reward needs, each with the function that does."""
+    """Return the columns that a reward needs, each with the function that needs it."""
     return [(name, function) for function in plain_rewards(reward) for name in inspect_reward(function).required]
 
 
@@ -271,7 +271,9 @@ def _check_columns(
 
 
 def lowest(prompts: Sequence[str], fraction: float) -> list[str]:
-    """Return those different prompts whose content hash is lowest: a share of them, at least one if that is not 0."""
+    """Return the prompts with the lowest content hashes: a share of the different ones, at least one unless the share
+    is 0.
+    """
     different = sorted(set(prompts), key=content_number)
     return different[: max(round(fraction * len(different)), 1 if fraction > 0 else 0)]
 

@@ -1,4 +1,4 @@
-"""What tasks for a shell in a runtime have in common: their options, and an episode of them."""
+"""The common parts of tasks for a shell in a runtime: their options and their episodes."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class ShellOptions(BoundedTurns, OptionTask):
 
     @property
     def alphabet(self) -> str:
-        """What can be typed, and the newline."""
+        """The characters that can be typed, and the newline."""
         return typed_signs("\r\x0b\x0c")
 
     @property
     def needs_clock(self) -> bool:
-        """Whether commands run elsewhere: then episodes wait in workers, side by side."""
+        """Whether commands run in another place: episodes then wait in workers, at the same time."""
         return self.runtime != "sandbox"
 
     def episode(self, *, ascii_only: bool = True) -> Shell | ShellTools:

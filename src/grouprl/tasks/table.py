@@ -10,7 +10,7 @@ from grouprl.core.json_types import JsonMapping
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, with the number by which messages call each: `unit` and `numbers` give "line 3 of data.jsonl"."""
+    """Rows, each with the number that messages use for it: `unit` and `numbers` give "line 3 of data.jsonl"."""
 
     name: str
     rows: Sequence[JsonMapping]
@@ -18,5 +18,5 @@ class Table:
     unit: str
 
     def label(self, position: int) -> str:
-        """Return what messages call the row at a position."""
+        """Return the name of the row at a position in messages."""
         return f"{self.unit} {self.numbers[position]} of {self.name}"

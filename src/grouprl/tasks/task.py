@@ -1,4 +1,4 @@
-"""What a task is: prompts by number, a reward, and (for a warm-up) imperfect demonstrations."""
+"""The interface of tasks: numbered prompts, a reward, and (for a warm-up) imperfect demonstrations."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.table import Table
 
 IN_FOLDERS = re.compile(r"^(\w+:)?/(?:[^\n]*/)?(?=[^\n/]+$)")
-"""The folders of an absolute path, and of one behind the name of a task."""
+"""The folders of an absolute path, also of a path after the name of a task."""
 
 
 class Task(ABC):
-    """Prompts with a reward. Subclasses give at least `example`, `size` and `reward`; the rest has defaults.
+    """Prompts with a reward. Subclasses provide at least `example`, `size` and `reward`; the rest has defaults.
 
-    A class attribute suffices where a property is shown here (`name = "mine"`).
+    A class attribute can replace any property shown here (`name = "mine"`).
     """
 
     registered_as: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
-        """The name in messages and prompt ids: the registered one, or else the class's in small letters."""
+        """The name in messages and prompt ids: the registered one, otherwise the class's in lower case."""
         return self.registered_as or type(self).__name__.lower()
 
     @property
@@ -46,7 +46,7 @@ class Task(ABC):
 
     @property
     def alphabet(self) -> str:
-        """The characters that prompts and completions are made of; "" when unknown."""
+        """The characters of prompts and completions; "" if unknown."""
         return ""
 
     @property
@@ -77,22 +77,22 @@ class Task(ABC):
 
     @property
     def max_turns(self) -> int:
-        """Most turns of an episode; 1 for single-turn tasks."""
+        """The largest number of turns of an episode; 1 for single-turn tasks."""
         return 1
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """Texts that end a completion, or a turn, as an end token does; they stay in it."""
+        """Texts that end a completion, or a turn, like an end token; they remain part of it."""
         return ()
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The names that observations give to who acts, in a fixed order; the episode's reward is its first agent's."""
+        """The names of the agents in observations, in a fixed order; the episode's reward is the first agent's."""
         return ("",)
 
     @property
     def spaces(self) -> Spaces | None:
-        """What environments show and are acted on with, for policies over arrays; None: text."""
+        """The spaces of observations and actions, for policies over arrays; None: text."""
         return None
 
     def environment(self) -> Any:
@@ -104,27 +104,27 @@ class Task(ABC):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether an environment may never return: where it runs code that is not this package's own."""
+        """Whether an environment may never return, because it runs code from outside this package."""
         return False
 
     def final_answer(self, example: Example, text: str) -> str | None:
-        """Return the final answer of a completion, for comparing completions with each other; None where there is none.
+        """Return the final answer of a completion, for comparing completions with each other; None if there is none.
 
-        The content of the last \\boxed{}, `<answer>` or `####`, else the last line, without spaces around it.
+        The content of the last \\boxed{}, `<answer>` or `####`, otherwise the last line, without surrounding spaces.
         """
         return final_answer(text)
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms of answering that `form_of` tells, plainest first: ("direct", "short", "code", "long")."""
+        """The forms of answers that `form_of` distinguishes, plainest first: ("direct", "short", "code", "long")."""
         return ()
 
     def form_of(self, example: Example, text: str) -> str | None:
-        """Return which of the `forms` a text has; None where it has none."""
+        """Return the form of a text, one of `forms`; None if it has none of them."""
         return None
 
     def hints(self, example: Example) -> tuple[str, ...]:
-        """Return hints, each saying more than the one before; () if the task has none.
+        """Return hints, each more detailed than the one before; () if the task has none.
 
         By default the first quarter, half and three quarters of the correct completion.
         """
@@ -135,11 +135,11 @@ class Task(ABC):
         return tuple(dict.fromkeys(right[:cut] for cut in cuts if cut < len(right)))
 
     def with_hint(self, example: Example, hint: str) -> str | tuple[Message, ...]:
-        """Return the example's prompt with a hint: a paragraph of its own unless a task says it better."""
+        """Return the example's prompt with a hint: as a separate paragraph, unless a task has its own form."""
         return with_paragraph(example.prompt, f"Hint: {hint}")
 
     def with_examples(self, example: Example, examples: Sequence[tuple[str, str]]) -> str | tuple[Message, ...]:
-        """Return the example's prompt behind solved examples, pairs of (prompt, completion)."""
+        """Return the example's prompt after solved examples, pairs of (prompt, completion)."""
         solved = "\n\n".join(f"{prompt}\n{completion}" for prompt, completion in examples)
         prompt = example.prompt
         if isinstance(prompt, str):
@@ -148,7 +148,7 @@ class Task(ABC):
         return (*before, Message(role=last["role"], content=f"Solved examples:\n\n{solved}\n\n{last['content']}"))
 
     def with_budget(self, example: Example, tokens: int) -> str | tuple[Message, ...]:
-        """Return the example's prompt with a request for about so many tokens."""
+        """Return the example's prompt with a request for about this many tokens."""
         return with_paragraph(example.prompt, f"Answer the question within {tokens} tokens.")
 
     def with_verdict(self, example: Example, completion: str) -> str | tuple[Message, ...]:
@@ -158,36 +158,36 @@ class Task(ABC):
 
     @property
     def verdicts(self) -> tuple[str, str]:
-        """The completions to `with_verdict` for a right and for a wrong solution; each begins with another token."""
+        """The completions to `with_verdict` for a right and for a wrong solution; their first tokens differ."""
         return ("Yes", "No")
 
     @property
     def thought_end(self) -> str:
-        """What a completion writes where its thought ends and its answer begins."""
+        """The text with which a completion ends its thought and begins its answer."""
         return "</think>"
 
     @property
     def ellipsis(self) -> str:
-        """What stands before `thought_end` where a thought is cut short."""
+        """The text before `thought_end` if a thought is cut short."""
         return "..."
 
     @property
     def plan_end(self) -> str:
-        """What a completion writes where its plan ends."""
+        """The text with which a completion ends its plan."""
         return "</plan>"
 
     def variants(self, example: Example) -> tuple[Example, ...]:
-        """Return the example in other words, itself first (`columns` fit each variant's completion)."""
+        """Return the example in different wordings, the original first (`columns` fit each variant's completion)."""
         return (example,)
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return known-right and known-wrong completions, to check the reward with before a run."""
+        """Return completions that are known to be right or wrong, to test the reward before a run."""
         return ()
 
     def fingerprint(self) -> str:
-        """Return a hash of the task's name and options, so that a resumed run can refuse another task.
+        """Return a hash of the task's name and options, so that a resumed run can refuse a different task.
 
-        Where files lie does not count, only what they are called.
+        The folders of files do not count, only their names.
         """
         return digest({"task": self.name, "options": _without_folders(self.options())})
 
@@ -196,7 +196,7 @@ class Task(ABC):
         return {}
 
     def tables(self) -> Sequence[Table]:
-        """Return the rows that were read from data; a resumed run that refuses other data says which differ."""
+        """Return the rows read from data; a resumed run that refuses different data reports which of them differ."""
         return ()
 
 
@@ -209,12 +209,12 @@ def _without_folders(value: object) -> object:
 
 
 def without_folder(path: str) -> str:
-    """Return an absolute path without its folders: names, ids and seeds do not depend on where files lie."""
+    """Return an absolute path without its folders, so that names, ids and seeds do not depend on the place of files."""
     return path.rstrip(os.sep).rpartition(os.sep)[2] if os.path.isabs(path) else path  # a path for each row is slow
 
 
 def final_answer(text: str) -> str | None:
-    """Return the content of the last \\boxed{}, `<answer>` or `####`, else the last line; None for an empty text."""
+    """Return the content of the last \\boxed{}, `<answer>` or `####`, or the last line; None for an empty text."""
     for pattern in (r"\\boxed\{([^{}]*)\}", r"<answer>(.*?)</answer>", r"####\s*(.+)"):
         found = re.findall(pattern, text, flags=re.DOTALL if "answer" in pattern else 0)
         if found:
@@ -224,7 +224,7 @@ def final_answer(text: str) -> str | None:
 
 
 def with_paragraph(prompt: str | tuple[Message, ...], paragraph: str) -> str | tuple[Message, ...]:
-    """Return a prompt with a paragraph added: to the last message, or after a plain text."""
+    """Return a prompt with a paragraph added to its last message, or after a plain text."""
     if isinstance(prompt, str):
         return f"{prompt}\n{paragraph}\n"
     *before, last = prompt
@@ -232,7 +232,7 @@ def with_paragraph(prompt: str | tuple[Message, ...], paragraph: str) -> str | t
 
 
 def split_of(content: str) -> Split:
-    """Return the split that a content belongs to, whatever the seed: one in ten is held out."""
+    """Return the split of a content, which does not depend on the seed: one in ten is held out."""
     return "eval" if content_number(content) % 10 == 0 else "train"
 
 

@@ -1,4 +1,4 @@
-"""Gymnasium environments as they are: arrays in, numbers or arrays out."""
+"""Gymnasium environments without text: observations are arrays, actions are numbers or arrays."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class ControlEnvironment:
     """An episode of a Gymnasium environment whose observations are arrays; those of a Box are flattened.
 
-    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
-    so that the samples of a group begin alike. A mask of legal actions is read from `info["action_mask"]`, or from
-    the entry `action_mask` of the observation.
+    The example's column `seed` determines how the episode begins, and the seed of `reset` determines what happens by
+    chance afterwards, so that the samples of a group begin alike. A mask of legal actions is read from
+    `info["action_mask"]`, or from the entry `action_mask` of the observation.
     """
 
     def __init__(self, make: Callable[[], object], *, success: float | None = None) -> None:
@@ -30,7 +30,7 @@ class ControlEnvironment:
 
         Args:
             make: returns the Gymnasium environment.
-            success: total reward from which an episode is correct; None: rewards are graded.
+            success: the lowest total reward of a correct episode; None: rewards are graded.
         """
         self._make, self._success = make, success
         self._env: gymnasium.Env = None
@@ -50,7 +50,7 @@ class ControlEnvironment:
         return self._shown(found, info)
 
     def step(self, action: object) -> Step:
-        """Act. Raises InputError before `reset` and after the end."""
+        """Apply an action. Raises InputError before `reset` and after the end."""
         if not self._playing:
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
         found, reward, terminated, truncated, info = self._env.step(self._fitted(action))
@@ -60,7 +60,7 @@ class ControlEnvironment:
         return Step(self._shown(found, info), float(reward), bool(terminated), late)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
-        """Return `correct`, whether the total reward is a success; nothing where no number says so."""
+        """Return `correct`, whether the total reward is a success; empty if no threshold is set."""
         return {} if self._success is None else {"correct": float(self._total >= self._success)}
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class ControlEnvironment:
         return ArrayObservation(values, info.get(MASK) if mask is None else mask)
 
     def _fitted(self, action: object) -> object:
-        """Return an action as the environment's: of its type and shape, counted from where it begins to count."""
+        """Return an action in the environment's type, shape and counting."""
         space = self._env.action_space
         fitted = np.asarray(action).astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
         return fitted if space.shape else int(fitted)

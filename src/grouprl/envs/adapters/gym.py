@@ -1,4 +1,4 @@
-"""Gymnasium environments as text: observations are written out, actions are words."""
+"""Gymnasium environments as text: observations are written out, and actions are words."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class GymEnvironment:
     """An episode of a Gymnasium environment.
 
-    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards,
-    so that completions of a group begin alike. An observation is the environment's, written out, and '>'. An action is
-    one of the words or, where there are none, numbers with spaces between. What is no action, or what the environment
-    masks out (`info["action_mask"]`), is invalid: it costs a turn, is not given to the environment, and is answered
-    with '!' before the observation.
+    The example's column `seed` determines how the episode begins, and the seed of `reset` determines what happens by
+    chance afterwards, so that completions of a group begin alike. An observation is the environment's, written out,
+    followed by '>'. An action is one of the words or, without words, numbers separated by spaces. Any other text, and
+    an action that the environment masks out (`info["action_mask"]`), is invalid: it costs a turn, is not passed to the
+    environment, and is answered with '!' before the observation.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class GymEnvironment:
 
         Args:
             make: returns the Gymnasium environment.
-            words: the word of each Discrete action, in order; () where actions are numbers.
+            words: the word of each Discrete action, in order; () if actions are numbers.
             max_turns: actions after which the episode is cut off.
             instructions: text before the first observation.
             decimals: decimals of the numbers of a Box.
-            success: total reward from which an episode is correct; None: any above 0.
+            success: the lowest total reward of a correct episode; None: any above 0.
             invalid: reward of an invalid action.
         """
         self._make, self._wording, self._max_turns = make, SpaceWording(tuple(words), decimals), max_turns
@@ -71,7 +71,7 @@ class GymEnvironment:
         return self._observe(found, info, self._instructions)
 
     def step(self, action: str) -> Step:
-        """Act. Raises InputError before `reset` and after the end."""
+        """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
@@ -100,7 +100,7 @@ class GymEnvironment:
         self._env, self._phase = None, "closed"
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return any action: it shows how actions are spelt, no more."""
+        """Return a random action, which shows only how actions are spelt."""
         return self._wording.any_action(self._env.action_space, self._legal, rng)
 
     def _observe(self, found: object, info: JsonMapping, before: str = "") -> Observation:

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as ours, and its observations as their values."""
+"""Conversion of Gymnasium's spaces to this package's spaces, and of its observations to their values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import gymnasium
 
 MASK = "action_mask"
-"""Where Gymnasium's environments say which actions are legal: in `info`, or beside the observation."""
+"""The key under which Gymnasium's environments give the mask of legal actions, in `info` or in the observation."""
 
 
 def spaces_of(name: str, env: gymnasium.Env) -> Spaces:
     """Return the spaces of a Gymnasium environment.
 
     Raises:
-        InputError: one whose values are not arrays of numbers.
+        InputError: the values of a space are not arrays of numbers.
     """
     action = _leaf(f"The actions of '{name}'", env.action_space)
     if isinstance(action, Image):
@@ -33,10 +33,10 @@ def spaces_of(name: str, env: gymnasium.Env) -> Spaces:
 def observation_space(name: str, space: gymnasium.Space) -> Space:
     """Return a Gymnasium observation space; entries of Dict and Tuple get names, `outer.inner` where they nest.
 
-    One that is alone, or alone beside the mask of actions, needs no name.
+    A single entry, apart from the mask of actions, needs no name.
 
     Raises:
-        InputError: one whose values are not arrays of numbers.
+        InputError: the values of a space are not arrays of numbers.
     """
     what = f"The observations of '{name}'"
     leaves = {key: _leaf(what, inner) for key, inner in _leaves(space) if key != MASK}
@@ -44,7 +44,7 @@ def observation_space(name: str, space: gymnasium.Space) -> Space:
 
 
 def arrays_of(space: gymnasium.Space, value: object) -> tuple[object, object]:
-    """Return a Gymnasium observation as values of `observation_space`, and the mask beside it (None: there is none)."""
+    """Return a Gymnasium observation as values of `observation_space`, and the mask in it (None if it has none)."""
     found = {key: _shifted(inner, part) for key, inner, part in _parts(space, value)}
     mask = found.pop(MASK, None)
     return (next(iter(found.values())) if len(found) == 1 else found), mask
@@ -94,7 +94,9 @@ def _leaf(what: str, space: gymnasium.Space) -> ArraySpace:
 
 
 def _shifted(space: gymnasium.Space, value: object) -> np.ndarray:
-    """Return a value of a Gymnasium space as one of ours: counted from 0, flat unless it is a picture."""
+    """Return a value of a Gymnasium space as a value of this package's space: counted from 0, and flat unless it is a
+    picture.
+    """
     array = np.asarray(value)
     if hasattr(space, "start"):
         return array.reshape(-1 if space.shape else ()) - np.reshape(space.start, -1 if space.shape else ())

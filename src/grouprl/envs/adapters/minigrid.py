@@ -1,4 +1,4 @@
-"""MiniGrid's views in words: what an agent sees, how far off."""
+"""MiniGrid's views as text: the things that an agent sees, and their distances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DIRECTIONS = ("east", "south", "west", "north")
 STATES = ("open", "closed", "locked")
 PLAIN = ("empty", "floor", "unseen", "wall", "agent")
-"""What is not named as a thing: walls are told by their distance."""
+"""Objects that are not listed as things; walls are described by their distance."""
 COLOURED = ("door", "key", "ball", "box")
 
 
@@ -51,13 +51,13 @@ def describe(env: gymnasium.Env, found: JsonMapping) -> str:
 
 
 def state_key(env: gymnasium.Env) -> str:
-    """Return the key of the whole state: the grid, where the agent stands and looks, what it carries."""
+    """Return the key of the whole state: the grid, the agent's position and direction, and what it carries."""
     carried = env.unwrapped.carrying
     return str(env.unwrapped.hash()) + ("" if carried is None else f" {carried.color} {carried.type}")
 
 
 def is_minigrid(env: gymnasium.Env) -> bool:
-    """Whether an environment is MiniGrid's and shows its own Dict observation."""
+    """Return whether an environment is MiniGrid's and shows its own Dict observation."""
     from gymnasium import spaces
 
     space = env.observation_space
@@ -66,7 +66,7 @@ def is_minigrid(env: gymnasium.Env) -> bool:
 
 
 def _free(cells: Iterable[np.ndarray]) -> int:
-    """Return how many squares can be walked before something stands in the way."""
+    """Return the number of squares that the agent can walk before something blocks it."""
     count = 0
     for cell in cells:
         name, state = _name(cell), int(cell[2])

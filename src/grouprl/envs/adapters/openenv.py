@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 LARGEST_MESSAGE = 16 << 20
-"""Bytes of an observation."""
+"""Bytes of the largest observation."""
 CLOSING = 1.0
-"""Seconds that a server is given to close a session itself."""
+"""Seconds that a server may take to close a session itself."""
 REFUSED = "VALIDATION_ERROR"
 """The server's code for an action that it cannot read."""
 FULL = "CAPACITY_REACHED"
-"""The server's code where it has no room for another session."""
+"""The server's code for having no room for another session."""
 
 
 @dataclass(frozen=True)
 class OpenEnvWording:
-    """How observations are shown and actions are read."""
+    """How observations are written and actions are read."""
 
     shown: str | None = None
-    """The field of an observation that is shown; None: its only one, or all of them as JSON."""
+    """The field of an observation that is shown; None: its only field, or all fields as JSON."""
     field: str | None = None
-    """The field of an action that the policy's text is; None: the text is the whole action, as JSON."""
+    """The field of an action that holds the policy's text; None: the text is the whole action, as JSON."""
     kind: str = "string"
-    """JSON type of that field."""
+    """The JSON type of that field."""
 
     def observation(self, data: JsonMapping) -> str:
         """Return the text of an observation. Raises InputError if it lacks the field to be shown."""
@@ -48,7 +48,7 @@ class OpenEnvWording:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     def action(self, text: str) -> JsonObject | None:
-        """Return the action that a text stands for; None if it stands for none."""
+        """Return the action that a text means; None if it means none."""
         if self.field is not None and self.kind == "string":
             return {self.field: text}
         try:
@@ -61,10 +61,10 @@ class OpenEnvWording:
 
 
 class OpenEnvEnvironment:
-    """An episode in a session of an OpenEnv server; beginning and luck are the example's seed.
+    """An episode in a session of an OpenEnv server; the example's seed determines its beginning and its chance events.
 
-    An action that the server cannot read is invalid: it costs a turn and is answered with '!'. Anything else that the
-    server complains of is a failure. Servers say only that an episode is done, which counts as its end.
+    An action that the server cannot read is invalid: it costs a turn and is answered with '!'. Any other error of the
+    server is a failure. Servers report only that an episode is done, which counts as its end.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class OpenEnvEnvironment:
         """Prepare an episode.
 
         Args:
-            url: where the server is, http:// or https://.
+            url: the address of the server, http:// or https://.
             wording: how observations are shown and actions read.
             max_turns: actions after which the episode is cut off.
             instructions: text before the first observation.
             options: further data of the server's reset.
-            success: total reward from which an episode is correct; None: any above 0.
+            success: the lowest total reward of a correct episode; None: any above 0.
             invalid: reward of an action that cannot be read.
             timeout: seconds that the server may take to answer.
         """
@@ -99,11 +99,11 @@ class OpenEnvEnvironment:
         self._phase, self._total = "new", 0.0
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Open a session and begin.
+        """Open a session and begin the episode.
 
         Raises:
             InputError: if the object was used before, the example has no seed, or the server cannot be reached.
-            RuntimeError: what the server complains of.
+            RuntimeError: if the server reports an error.
         """
         if self._phase != "new":
             raise InputError("reset() was called twice", "an object is one episode: reset, step until the end, close")
@@ -111,11 +111,11 @@ class OpenEnvEnvironment:
             raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         self._socket, self._phase = self._opened(), "playing"
         data = self._exchange({"type": "reset", "data": {**self._options, "seed": int(example.columns["seed"])}})
-        assert data is not None  # only an action is not understood
+        assert data is not None  # only an action may be misunderstood
         return Observation(self._instructions + self._wording.observation(data["observation"]))
 
     def step(self, action: str) -> Step:
-        """Act. Raises InputError when no episode is under way, RuntimeError for what the server complains of."""
+        """Send an action. Raises InputError if no episode is under way, RuntimeError if the server reports an error."""
         if self._phase != "playing":
             raise InputError(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
@@ -142,7 +142,7 @@ class OpenEnvEnvironment:
         if self._socket is not None:
             from websockets.exceptions import ConnectionClosed
 
-            with contextlib.suppress(ConnectionClosed, TimeoutError):  # the server hangs up, at once or soon
+            with contextlib.suppress(ConnectionClosed, TimeoutError):  # the server closes it, at once or soon
                 self._socket.send(json.dumps({"type": "close"}))
                 self._socket.recv(CLOSING)
         self._held.close()
@@ -161,7 +161,7 @@ class OpenEnvEnvironment:
             raise InputError(f"The OpenEnv server {self._url} cannot be reached: {error}") from error
 
     def _exchange(self, message: JsonMapping) -> JsonObject | None:
-        """Return the server's answer; None where it cannot read an action."""
+        """Return the server's answer; None if it cannot read an action."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -186,7 +186,7 @@ class OpenEnvEnvironment:
 
 
 def action_fields(url: str, timeout: float) -> dict[str, str]:
-    """Return the fields of a server's actions with their JSON types, `metadata` left out.
+    """Return the fields of a server's actions with their JSON types, without `metadata`.
 
     Raises:
         InputError: if the server cannot be reached or has no schema.

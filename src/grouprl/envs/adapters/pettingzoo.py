@@ -1,4 +1,4 @@
-"""PettingZoo's environments as text, turn-based and parallel: every agent has a context of its own."""
+"""PettingZoo's environments as text, turn-based or parallel: every agent has its own context."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MASK = "action_mask"
 
 
 class PettingZooEnvironment:
-    """An episode of a turn-based PettingZoo environment; parallel ones are turned into such first.
+    """An episode of a turn-based PettingZoo environment; parallel ones are converted first.
 
-    The example's column `seed` determines how the episode begins, the seed of `reset` what chance does afterwards. A
-    reward that arrives at an agent's next turn, or at its end, is that of its latest action. Observations and actions
-    are written as Gymnasium's are (`grouprl.envs.adapters.gym`); actions are numbers. Agents that are out are passed
-    over, and those of `others` choose any legal action.
+    The example's column `seed` determines how the episode begins, and the seed of `reset` determines what happens by
+    chance afterwards. A reward that arrives at an agent's next turn, or at its end, belongs to its latest action.
+    Observations and actions are written as Gymnasium's are (`grouprl.envs.adapters.gym`); actions are numbers. Agents
+    that have finished are skipped, and those of `others` choose any legal action.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PettingZooEnvironment:
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
         self._totals = dict.fromkeys(self._env.possible_agents, 0.0)
-        self._luck = random.Random(int(example.columns["seed"]))  # who opens is the same for all completions
+        self._luck = random.Random(int(example.columns["seed"]))  # the same agent begins in all completions
         self._totals.update(self._pass_on()[0])
         self._luck = random.Random(seed)
         if not self._env.agents or self._env.agent_selection in self._others:
@@ -72,7 +72,7 @@ class PettingZooEnvironment:
         return self._seen(self._text)
 
     def step(self, action: str) -> Step:
-        """Act. Raises InputError before `reset` and after the end."""
+        """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
@@ -113,7 +113,7 @@ class PettingZooEnvironment:
         self._env, self._phase = None, "closed"
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return any action: it shows how actions are spelt, no more."""
+        """Return a random action, which shows only how actions are spelt."""
         return self._any(rng)
 
     def _any(self, rng: random.Random | None = None) -> str:
@@ -124,9 +124,9 @@ class PettingZooEnvironment:
         return SpaceWording(number_words(self._env.action_space(agent)), self._decimals)
 
     def _pass_on(self) -> tuple[dict[str, float], bool]:
-        """Go to the next agent that can act; return what agents earned on the way, and whether one reached its end.
+        """Go to the next agent that can act; return the rewards on the way, and whether an agent reached its end.
 
-        An agent that is out must step once more, with None. Those of `others` act on the way.
+        An agent that has finished must step once more, with None. Agents of `others` act on the way.
         """
         rewards: dict[str, float] = {}
         terminated = False
@@ -147,7 +147,7 @@ class PettingZooEnvironment:
         return rewards, terminated
 
     def _take(self, agent: str, found: object, info: JsonMapping) -> None:
-        """Write an observation out."""
+        """Write an agent's observation out, and keep its legal actions."""
         space, mask = shown_space(self._env.observation_space(agent)), info.get(MASK)
         if isinstance(found, dict) and MASK in found:
             mask = found[MASK]
@@ -168,7 +168,9 @@ class PettingZooEnvironment:
 
 
 def shown_space(space: object) -> Space:
-    """Return what an agent sees of an observation: a Dict without its mask of actions, bare if one is left."""
+    """Return the part of an observation space that an agent sees: a Dict without its mask of actions; a single entry
+    without its name.
+    """
     from gymnasium.spaces import Dict
 
     if not isinstance(space, Dict) or MASK not in space.spaces:

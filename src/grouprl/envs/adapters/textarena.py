@@ -1,4 +1,4 @@
-"""TextArena's games for one player or several, each player an agent with a context of its own."""
+"""TextArena's games for one or more players; each player is an agent with its own context."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 BRACKETED = re.compile(r"\[[^\[\]\n]{1,40}\]")
-"""How TextArena's games write actions."""
+"""The form in which TextArena's games write actions."""
 LUCK = threading.Lock()
-"""Held while Python's global generator, which the games use, is one episode's."""
+"""The lock held while Python's global generator, which the games use, has the state of one episode."""
 
 
 class TextArenaEnvironment:
     """An episode of a TextArena game. Player i is the agent 'i'; a single player is the agent ''.
 
-    The game begins with the example's seed, so that completions of a group begin alike. A player is shown what is new
-    to it since its last turn, without its own words. Rewards come at the end only, in `scores`: `outcome` for each
-    player as the game gives it, 0 for a game that was cut off. The games draw from Python's global generator; each
-    episode has a state of it to itself.
+    The game begins with the example's seed, so that completions of a group begin alike. A player is shown everything
+    new since its last turn, without its own words. Rewards come at the end only, in `scores`: `outcome` for each player
+    as the game gives it, 0 for a game that was cut off. The games draw from Python's global generator, of which each
+    episode keeps its own state.
     """
 
     def __init__(
@@ -47,12 +47,13 @@ class TextArenaEnvironment:
 
         Args:
             make: returns the game, as `textarena.make` does; its wrappers of observations are left out.
-            players: how many play.
-            max_turns: turns, those of all players together, after which the game is cut off.
+            players: the number of players.
+            max_turns: turns, of all players together, after which the game is cut off.
             prompt: text in place of the game's own explanation.
-            actions: what demonstrations choose from; (): what stands in brackets in the latest observation.
-            boards: whether who acts, on which board, is the key of the state; without, there is none.
-            success: outcome from which a player is correct; None: any above 0.
+            actions: the actions that demonstrations choose from; (): those in brackets in the latest
+                observation.
+            boards: whether states have a key, made of the acting player and the board.
+            success: the lowest outcome of a correct player; None: any above 0.
         """
         self._make, self.players, self._prompt, self._actions = make, players, prompt, tuple(actions)
         self._boards, self._board, self._success = boards, "", success
@@ -74,7 +75,7 @@ class TextArenaEnvironment:
         return self._observe()
 
     def step(self, action: str) -> Step:
-        """Act. Raises InputError before `reset` and after the end."""
+        """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
             raise self._misuse(f"step({action!r}) was called when no game was under way")
         state = self._game.state
@@ -94,7 +95,7 @@ class TextArenaEnvironment:
         return Step(self._observe(), terminated=bool(done), truncated=late, valid=valid)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return for each player its `outcome`, and `correct` where that is a success."""
+        """Return for each player its `outcome`, and `correct`, whether that is a success."""
         outcomes = {self._name(player): self._outcomes.get(player, 0.0) for player in range(self.players)}
         least = self._success
         return {
@@ -107,11 +108,11 @@ class TextArenaEnvironment:
         return self.scores()[self._name(0)]
 
     def close(self) -> None:
-        """End the episode; nothing else is held."""
+        """End the episode, which holds nothing else."""
         self._phase = "closed"
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return any action that is given or stands in brackets: it shows how actions are spelt, no more."""
+        """Return a random action that is configured or in brackets, which shows only how actions are spelt."""
         return rng.choice(self._actions or BRACKETED.findall(self._seen) or ["[0]"])
 
     def _name(self, player: int) -> str:
@@ -128,7 +129,7 @@ class TextArenaEnvironment:
             if kind == ObservationType.PROMPT and self._prompt is not None:
                 text = self._prompt
             own = kind == ObservationType.PLAYER_ACTION and sender == player
-            if not own and isinstance(text, str):  # some games mix up what is who and what in echoes of actions
+            if not own and isinstance(text, str):  # some games confuse the sender and the text in echoes of actions
                 lines.append(text if sender < 0 else f"Player {sender}: {text}")
         self._seen = "\n".join(line for line in lines if line) + "\n"
         errors = getattr(self._game.state, "error_count", 0)
@@ -137,7 +138,7 @@ class TextArenaEnvironment:
 
     @contextmanager
     def _own_luck(self) -> Iterator[None]:
-        """Let the game draw from its own state of the global generator."""
+        """Let the game draw from its own state of the global generator within the block."""
         with LUCK:
             others = random.getstate()
             random.setstate(self._luck)
@@ -152,7 +153,7 @@ class TextArenaEnvironment:
 
 
 def _numbers(rewards: Mapping[int | str, float]) -> dict[int, float]:
-    """Return rewards by player. Raises RuntimeError for what is not a number: some games put the reason there."""
+    """Return rewards by player. Raises RuntimeError if one is not a number, as in games that put the reason there."""
     for player, reward in rewards.items():
         if not isinstance(reward, (int, float)):
             raise RuntimeError(f"the game gave player {player} the reward {reward!r}, not a number")
@@ -160,7 +161,7 @@ def _numbers(rewards: Mapping[int | str, float]) -> dict[int, float]:
 
 
 def unwrapped(game: object) -> tuple[textarena.Env, list[Callable[[str], str]]]:
-    """Return a game without its wrappers, and what those of actions do, outermost first."""
+    """Return a game without its wrappers, and the functions of its action wrappers, outermost first."""
     from textarena.core import ActionWrapper, Wrapper
 
     changes: list[Callable[[str], str]] = []
@@ -172,7 +173,9 @@ def unwrapped(game: object) -> tuple[textarena.Env, list[Callable[[str], str]]]:
 
 
 def players_of(make: Callable[[], object], most: int) -> int | None:
-    """Return the fewest players with whom a game begins, at most `most`; None if it begins with none of them."""
+    """Return the smallest number of players, up to `most`, with which a game begins; None if it begins with none of
+    them.
+    """
     for count in range(1, most + 1):
         before = random.getstate()
         game, _ = unwrapped(make())

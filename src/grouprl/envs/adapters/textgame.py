@@ -1,4 +1,4 @@
-"""Text games: an episode of anything that TextWorld can start, ALFWorld's games among them."""
+"""Text games: an episode of any game that TextWorld can start, including ALFWorld's."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Choices = Literal["none", "listed", "numbered"]
 """Whether the admissible commands are shown, and whether an action is one of them or its number."""
 PROMPT = ">"
 STATUS = re.compile(r"\n>[^\n]*\Z")
-"""The line in which an interpreter of stories waits for input, with the status bar behind it."""
+"""The line in which an interpreter of stories waits for input, with the status bar after it."""
 BLANKS = re.compile(r"\n\s*\n\s*")
 FILES = frozenset({"save", "restore", "script", "noscript", "unscript", "transcrip"})
-"""Words, of which games read nine letters, at which they write files or read those of other episodes."""
+"""Commands that write files or read those of other episodes; games read nine letters of a word."""
 SLIP = 0.3
-"""How often a demonstration does something else that is admissible."""
+"""The chance that a demonstration does something else that is admissible."""
 
 
 class TextGame:
     """An episode of a text game.
 
-    What the game says, its objective first, is followed by the admissible commands, where they are shown, and '>'. An
-    action is a command or, where they are numbered, its number. A command that is not admissible is invalid: it costs a
-    turn, and the game says why. Each point of the game's score is 1 / (its most points), and reaching its goal is
-    `correct`.
+    An observation is the text of the game, its objective first, then the admissible commands, if they are shown, and
+    '>'. An action is a command or, if commands are numbered, its number. A command that is not admissible is invalid:
+    it costs a turn, and the game says why. Each point earns 1 / (maximum score of the game), and reaching the game's
+    goal is `correct`.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class TextGame:
         """Prepare an episode.
 
         Args:
-            start: returns the TextWorld environment of an example, game loaded, not yet reset.
+            start: returns the TextWorld environment of an example, with its game loaded, not yet reset.
             max_turns: actions after which the episode is cut off.
             choices: whether the admissible commands are shown.
             invalid: reward of a command that is not admissible.
             listed: whether the game knows its admissible commands.
         """
         if choices != "none" and not listed:
-            raise InputError("choices are to be shown of a game that does not list its commands")
+            raise InputError("choices are requested of a game that does not list its commands")
         self._start, self._max_turns, self._choices = start, max_turns, choices
         self._invalid, self._listed = invalid, listed
         self._env: textworld.Environment = None
@@ -74,7 +74,7 @@ class TextGame:
         return self._observe(self._env.reset(), first=True)
 
     def step(self, action: str) -> Step:
-        """Act. Raises InputError before `reset` and after the end."""
+        """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
             raise self._misuse(f"step({action!r}) was called when no game was under way")
         self._turns += 1
@@ -100,7 +100,7 @@ class TextGame:
         self._env, self._phase = None, "closed"
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return the next command of the game's own plan, or now and then another admissible one."""
+        """Return the next command of the game's own plan, or with a certain chance another admissible one."""
         commands = self._admissible or ("look",)
         command = rng.choice(commands) if rng.random() < SLIP or not self._plan else self._plan[0]
         if self._choices != "numbered":
@@ -108,8 +108,10 @@ class TextGame:
         return str(commands.index(command) if command in commands else rng.randrange(len(commands)))
 
     def _command(self, action: str) -> str | None:
-        """Return the command that an action is; None for a number that none has, and for what a game has files for."""
-        # the interpreter takes what stands behind a backslash for orders to itself, and waits on for a command
+        """Return the command that an action means; None for a number without a command, and for commands that use
+        files.
+        """
+        # the interpreter takes text after a backslash as orders to itself, and keeps waiting for a command
         said = " ".join("".join(c if c.isprintable() and c != "\\" else " " for c in action).split())
         if self._choices != "numbered":
             orders = FILES & {word[:9] for word in re.findall("[a-z]+", said.lower())}
@@ -148,17 +150,17 @@ class TextGame:
 
 
 def cleaned(text: str) -> str:
-    """Return what a game says without the line in which it waits for input, and with single empty lines."""
+    """Return a game's text without the line in which it waits for input, and without repeated empty lines."""
     return BLANKS.sub("\n\n", STATUS.sub("", text.rstrip(" "))).strip()
 
 
 def _opening(state: textworld.GameState) -> str:
-    """Return what is shown at the beginning: objective and room where they are known, else all that the game says."""
+    """Return the first text shown: objective and room if they are known, otherwise everything that the game says."""
     parts = [state.get("objective"), state.get("description")]
     return "\n\n".join(cleaned(part) for part in parts if part) if all(parts) else cleaned(state.get("feedback") or "")
 
 
 def requested_facts(names: Sequence[str] = ()) -> dict[str, bool]:
-    """Return the facts to request from TextWorld (`textworld.EnvInfos`), those of `names` included."""
+    """Return the facts to request from TextWorld (`textworld.EnvInfos`), including `names`."""
     facts = ("admissible_commands", "score", "max_score", "won", "lost", "objective", "description", "facts")
     return dict.fromkeys((*facts, *names), True)

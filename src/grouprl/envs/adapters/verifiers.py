@@ -1,8 +1,8 @@
-"""Environments of `verifiers`: their own rollout loop runs, and the policy completes its requests.
+"""Environments of `verifiers`: their own rollout loop runs, and the policy completes their requests.
 
-Nothing of a rollout is imitated here. The library's environment is given an OpenAI client whose endpoint is this
-process's, each request of it is an observation, and what it scores in the end is the episode's reward. So tokens are
-never encoded twice (`grouprl.envs.conversation`), and whatever an environment does between requests is its own code.
+No part of a rollout is imitated here. The library's environment gets an OpenAI client for the endpoint of this process;
+each of its requests is an observation, and its final score is the reward of the episode. So tokens are never encoded
+twice (`grouprl.envs.conversation`), and everything an environment does between requests is its own code.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 CLOSING_SECONDS = 5.0
-"""An environment that is closed in the middle of an episode has so long to clean up."""
+"""Seconds that an environment closed in the middle of an episode may take to clean up."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """How a rollout of `verifiers` ended."""
+    """The outcome of a rollout of `verifiers`."""
 
     parts: Mapping[str, float]
     """Components of the reward, `correct`, and counts."""
     truncated: bool = False
-    """Whether a limit of the environment's own cut it off."""
+    """Whether one of the environment's own limits cut it off."""
     valid: bool = True
-    """Whether the library could make something of the last completion."""
+    """Whether the library could use the last completion."""
     state: object = field(default=None, compare=False)
-    """The library's state of the rollout, where a group of them is scored together."""
+    """The library's state of the rollout, kept if groups are scored together."""
 
 
 class VerifiersRollouts(Protocol):
     """An environment of `verifiers` that is loaded in this process."""
 
     async def play(self, row: Mapping[str, object], url: str, key: str) -> Played:
-        """Run a rollout of a row against the endpoint at `url`, and score it. Raises what goes wrong in it."""
+        """Run a rollout of a row against the endpoint at `url`, and score it. Raises any error that occurs in it."""
         ...
 
     def keep(self, name: tuple[str, int], state: object) -> None:
-        """Keep the state of the rollout (prompt, seed) until its group is scored, where rewards compare a group."""
+        """Keep the state of the rollout (prompt, seed) until its group is scored, if rewards compare groups."""
         ...
 
 
@@ -69,7 +69,7 @@ class _Failed:
 
 
 class _Inbox:
-    """Events for an episode, from any thread."""
+    """Events for an episode, which any thread may add."""
 
     def __init__(self) -> None:
         self.loop, self.events = asyncio.get_running_loop(), asyncio.Queue[Any]()
@@ -83,8 +83,8 @@ class _Inbox:
 class VerifiersEnvironment:
     """One rollout of an environment of `verifiers`, run by its own code.
 
-    The example's column `row` is the row of its data set. An episode that is cut off before the environment ended it
-    is not scored: it has earned nothing.
+    The example's column `row` is the row of its data set. An episode that is cut off before the environment ends it is
+    not scored and earns nothing.
     """
 
     def __init__(self, load: Callable[[], VerifiersRollouts], *, timeout: float) -> None:
@@ -134,7 +134,7 @@ class VerifiersEnvironment:
         if self._pending is None:
             raise InputError(f"step({action!r}) was called when no request was waiting")
         for variable, value in contextvars.copy_context().items():
-            self._context.run(variable.set, value)  # the rollout goes on for this call: a worker notes which one it is
+            self._context.run(variable.set, value)  # the rollout continues for this call, which a worker records
         self._conversations.complete(action)
         self._pending.reply.set_result(action)
         self._pending = None
@@ -145,7 +145,7 @@ class VerifiersEnvironment:
         return Step(Observation(""), terminated=not late, truncated=late, valid=found.valid)
 
     def score(self) -> dict[str, float]:
-        """Return what the rubric says, its weighted functions by name, those without weight as counts."""
+        """Return the rubric's scores: weighted functions by name, functions without weight as counts."""
         return dict(self._parts)
 
     async def close(self) -> None:
@@ -166,7 +166,7 @@ class VerifiersEnvironment:
             self._inbox.put(_Failed(raised(error)[:LONGEST_COMPLAINT]))
 
     async def _next(self, game: VerifiersRollouts) -> Observation | Played:
-        """Return the next request as an observation, or how the rollout ended."""
+        """Return the next request as an observation, or the outcome of the rollout."""
         try:
             event = await asyncio.wait_for(self._inbox.events.get(), self._timeout)
         except asyncio.TimeoutError:
@@ -188,7 +188,9 @@ class VerifiersEnvironment:
 
 
 class DemonstratedVerifiers(VerifiersEnvironment):
-    """The same with an expert, which completes the waiting request: (messages, random generator, columns) -> text."""
+    """The same environment with an expert that completes the waiting request: (messages, random generator, columns) ->
+    text.
+    """
 
     def __init__(self, expert: Callable[..., str], load: Callable[[], VerifiersRollouts], *, timeout: float) -> None:
         super().__init__(load, timeout=timeout)

@@ -23,21 +23,23 @@ if TYPE_CHECKING:
     from verifiers.clients import OpenAIChatCompletionsClient
 
 KEPT_STATES = 65_536
-"""So many rollouts may wait for the others of their group."""
+"""The number of rollouts that may wait for the others of their group."""
 PASS = 0.5
-"""Reward from which the library counts a rollout as passed, where an environment says nothing else."""
+"""The lowest reward of a passed rollout, by the library's rule, unless an environment sets another."""
 COUNT = "#"
 BLUNDERS = ("EmptyModelResponseError", "InvalidModelResponseError", "ToolError")
-"""Errors by which the library ends a rollout for what the policy wrote."""
+"""Errors by which the library ends a rollout because of the policy's output."""
 RESERVED = ("reward", "correct")
 _complaints: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("complaints", default=None)
 
 
 class _Heard(logging.Handler):
-    """Hears which functions of a rubric raised: the library logs that, and goes on with a reward of 0."""
+    """A log handler that records which functions of a rubric raised; the library only logs that and continues with a
+    reward of 0.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note an error that is logged while a rollout is scored."""
+        """Record an error that is logged while a rollout is scored."""
         found = _complaints.get()
         if found is not None:
             found.append(record.getMessage())
@@ -47,7 +49,9 @@ class ClassicRollouts:
     """An environment that `verifiers.load_environment` returned."""
 
     def __init__(self, env: vf.Environment, success: float | None = None) -> None:
-        """Take an environment; `success` is the reward from which a rollout is correct (None: its own threshold)."""
+        """Wrap an environment; `success` is the lowest reward of a correct rollout (None: the environment's own
+        threshold).
+        """
         self.env = env
         self.success = float(getattr(env, "pass_threshold", PASS)) if success is None else success
         self.grouped = bool(env.rubric.has_group_rewards)
@@ -58,19 +62,19 @@ class ClassicRollouts:
 
     @property
     def turns(self) -> int | None:
-        """The most requests of a rollout; None where the environment has no such limit."""
+        """The largest number of requests of a rollout; None if the environment has no limit."""
         most = int(getattr(self.env, "max_turns", -1))
         return most if most > 0 else None
 
     def rows(self) -> tuple[list[JsonObject], list[JsonObject] | None]:
-        """Return the rows to train on, and those to evaluate on, None where it has none of its own."""
+        """Return the rows to train on, and the rows to evaluate on; None if the environment has none of its own."""
         train, held_out = self.env.build_dataset(), self.env.build_eval_dataset()
         return list(train or ()), None if held_out is None else list(held_out)
 
     async def play(self, row: Mapping[str, object], url: str, key: str) -> Played:
         """Run a rollout against the endpoint at `url`, and score it, unless its group is scored together.
 
-        One that the library ends for what the policy wrote, such as an empty completion, has earned nothing.
+        A rollout that the library ends because of the policy's output, such as an empty completion, earns nothing.
 
         Raises:
             RuntimeError: if the environment, or a function of its rubric, fails.
@@ -113,7 +117,7 @@ class ClassicRollouts:
         return [found.get(name) for name in names]
 
     def _parts(self, state: vf.State) -> dict[str, float]:
-        """Return the weighted scores by function where they add up to the reward, else the reward as `outcome`."""
+        """Return the weighted scores by function if they add up to the reward, otherwise the reward as `outcome`."""
         reward, metrics = float(state["reward"]), {k: float(v) for k, v in (state["metrics"] or {}).items()}
         weights = dict(_weights(self.env.rubric))
         parts = {_named(name): weight * metrics[name] for name, weight in weights.items() if weight and name in metrics}
@@ -123,7 +127,7 @@ class ClassicRollouts:
         return {**parts, **counts, "correct": float(reward >= self.success)}
 
     def _client(self, url: str, key: str) -> OpenAIChatCompletionsClient:
-        """Return what the environment asks the policy with."""
+        """Return the client through which the environment queries the policy."""
         import httpx
         from openai import AsyncOpenAI
         from verifiers.clients import OpenAIChatCompletionsClient
@@ -138,7 +142,7 @@ class ClassicRollouts:
 
 
 def check_rubric(env: vf.Environment, name: str) -> None:
-    """Raise InputError where an environment has nothing that scores."""
+    """Check that an environment has something that scores; raises InputError if it has nothing."""
     if not [weight for _, weight in _weights(env.rubric) if weight]:
         raise InputError(
             f"The rubric of the environment '{name}' has no function with a weight",
@@ -148,7 +152,7 @@ def check_rubric(env: vf.Environment, name: str) -> None:
 
 
 def hear() -> None:
-    """Listen to the library's loggers, once per process; its progress is not printed."""
+    """Listen to the library's loggers, once per process, and do not print its progress."""
     logger = logging.getLogger("verifiers")
     if not any(isinstance(handler, _Heard) for handler in logger.handlers):
         logger.addHandler(_Heard(logging.ERROR))
@@ -182,7 +186,7 @@ def _named(name: str) -> str:
 
 
 def _chain(error: BaseException) -> str:
-    """Return an error with what caused it."""
+    """Return the messages of an error and of its causes."""
     said: list[str] = []
     current: BaseException | None = error
     while current is not None and len(said) < 4:

@@ -1,4 +1,4 @@
-"""Environments of `verifiers` by name: installed packages, imported once per process."""
+"""Loading environments of `verifiers` by name, from installed packages, once per process."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Loaded = ClassicRollouts | V1Rollouts
 OLDEST = (0, 1, 14)
 PYTHON = (3, 11)
 HUBS = ("datasets", "huggingface_hub", "requests", "httpx", "httpcore", "urllib3", "aiohttp", "fsspec")
-"""Packages whose errors mean that something could not be fetched."""
+"""Packages whose errors mean that something could not be downloaded."""
 LONGEST = 400
-"""Characters of the library's own words."""
+"""The number of characters shown of the library's messages."""
 KEYS = ("MissingKeyError", "OpenAIError", "AnthropicError")
 _loaded: dict[str, Loaded] = {}
 _lock = threading.Lock()
@@ -39,9 +39,9 @@ def loaded(name: str, args: Mapping[str, object], settings: Mapping[str, object]
 
     Args:
         name: as the library spells it, "owner/name" or "name"; its module is name with "_" for "-".
-        args: what `load_environment` is called with; from 0.4, options of the taskset.
+        args: the arguments of `load_environment`; from 0.4, options of the taskset.
         settings: from 0.4, further settings of the environment.
-        success: reward from which an episode is correct; None: what the environment says.
+        success: the lowest reward of a correct episode; None: the environment's own threshold.
 
     Raises:
         MissingExtra: `verifiers` is not installed.
@@ -59,7 +59,7 @@ def version() -> str:
 
     Raises:
         MissingExtra: it is not installed.
-        InputError: it is too old, or this Python is.
+        InputError: it or this Python is too old.
     """
     try:
         found = importlib.metadata.version("verifiers")
@@ -128,7 +128,7 @@ def _exports_taskset(module: ModuleType) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Keep the handlers of signals, which the library replaces, and hide the bars of its data sets."""
+    """Keep the signal handlers, which the library would replace, and hide the progress bars of its data sets."""
     main = threading.current_thread() is threading.main_thread()
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)} if main else {}
     try:
@@ -153,10 +153,10 @@ def _without_bars() -> Iterator[None]:
 
 
 def _module(name: str) -> ModuleType:
-    """Import the module of an environment. Raises InputError where there is none, or its import fails."""
+    """Import the module of an environment. Raises InputError if there is none, or its import fails."""
     path = name.rpartition("/")[2].partition("@")[0].replace("-", "_")
     if not path.isidentifier():
-        raise InputError(f"'{name}' is no name of an environment", 'it is "name" or "owner/name"')
+        raise InputError(f"'{name}' is not the name of an environment", 'it is "name" or "owner/name"')
     own = f"verifiers.v1.tasksets.{path}"
     for each in (path, own):
         try:
@@ -168,7 +168,7 @@ def _module(name: str) -> ModuleType:
             return importlib.import_module(each)
         except (Exception, SystemExit) as error:
             what = f"The environment '{name}' cannot be imported: {raised(error)}"
-            raise InputError(what, remedy="Install what it needs beside it.") from error
+            raise InputError(what, remedy="Install the packages that it needs.") from error
     installed = sorted({*_installed(), *_importable(path)})
     near = suggest(name, installed) if installed else "No package that needs verifiers is installed."
     hub = f"prime env install owner/{name.rpartition('/')[2]}"
@@ -180,14 +180,14 @@ def _module(name: str) -> ModuleType:
 
 
 def _installed() -> Iterator[str]:
-    """Names of installed packages that need `verifiers`."""
+    """Yield the names of installed packages that need `verifiers`."""
     for package in importlib.metadata.distributions():
         if any(re.match(r"verifiers\b", need) for need in package.requires or ()):
             yield package.metadata["Name"].lower()
 
 
 def _importable(path: str) -> Iterator[str]:
-    """Names of modules like `path` that can be imported and define load_environment."""
+    """Yield the names of importable modules like `path` that define load_environment."""
     names = [each.name for each in pkgutil.iter_modules()]
     for name in difflib.get_close_matches(path, names, n=8, cutoff=0.7):
         found = importlib.util.find_spec(name)
@@ -197,7 +197,7 @@ def _importable(path: str) -> Iterator[str]:
 
 
 class _in_words:
-    """Says why an environment cannot be loaded."""
+    """A context that turns errors of loading an environment into an InputError that explains them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -224,13 +224,13 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _kind(error: BaseException) -> tuple[str, str] | None:
-    """Return the rule and the remedy for errors that say what is missing, not what is wrong."""
+    """Return the rule and the remedy of an error that means that something is missing; None for any other error."""
     names = {each.__name__ for each in type(error).__mro__}
     if names & set(KEYS):
-        rule = "it asks a model of its own, a judge for instance, and has no API key for it"
+        rule = "it uses a model of its own, such as a judge, and has no API key for it"
         return rule, "Set the variable it names, or choose another judge in task.args."
     roots = {each.__module__.partition(".")[0] for each in type(error).__mro__}
     if roots & set(HUBS) or isinstance(error, ConnectionError):
         rule = "its data set, or another file, is fetched from a hub that cannot be reached or does not have it"
-        return rule, "Fetch it once where there is a connection (HF_HOME says where it lies), or set other task.args."
+        return rule, "Fetch it once while there is a connection (HF_HOME names the folder), or set other task.args."
     return None

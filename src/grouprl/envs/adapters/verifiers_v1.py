@@ -19,9 +19,11 @@ from grouprl.envs.adapters.verifiers_classic import COUNT, PASS, RESERVED
 from grouprl.envs.program_launch import MODEL
 
 HARNESS = "grouprl_direct"
-"""Name of the harness that asks the model from this process; the library's own start a program for each episode."""
+"""Name of the harness that queries the model from this process; the library's own harnesses start a program for each
+episode.
+"""
 MOST_TASKS = 10_000
-"""Of a taskset that never ends."""
+"""Number of tasks taken from a taskset that never ends."""
 
 
 class V1Rollouts:
@@ -30,16 +32,16 @@ class V1Rollouts:
     grouped, turns = False, None
 
     def __init__(self, name: str, args: Mapping[str, object], settings: JsonMapping, success: float | None) -> None:
-        """Load it.
+        """Load the environment.
 
         Args:
             name: the taskset.
             args: options of the taskset.
             settings: further settings of the environment; its agent's harness is `HARNESS` unless they say otherwise.
-            success: reward from which an episode is correct; None: 0.5.
+            success: the lowest reward of a correct episode; None: 0.5.
 
         Raises:
-            InputError: if several agents act in it.
+            InputError: if it has several agents.
         """
         from verifiers.v1.configs.cli.eval import EvalConfig
         from verifiers.v1.utils.loaders import load_environment
@@ -57,7 +59,7 @@ class V1Rollouts:
         self._serving: asyncio.Task[None] | None = None
 
     def rows(self) -> tuple[list[JsonObject], None]:
-        """Return a row for each task: its number, what it shows, and its other data."""
+        """Return a row for each task: its number, its prompt, and its other data."""
         return [{**_shown(task.data), "example_id": number} for number, task in self.tasks.items()], None
 
     async def play(self, row: JsonMapping, url: str, key: str) -> Played:
@@ -93,7 +95,7 @@ class V1Rollouts:
         return {**parts, **counts, "correct": float(trace.reward >= self.success)}
 
     async def _open(self) -> None:
-        """Begin to serve what the episodes of this process share."""
+        """Start the resources that the episodes of this process share."""
         if self._serving is None:
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._serving, self._ready = asyncio.create_task(self._serve(ready)), ready
@@ -110,7 +112,7 @@ class V1Rollouts:
 
 
 def define_harness() -> None:
-    """Make the harness `HARNESS` known, under whose name the library imports a module."""
+    """Register the harness `HARNESS` under the name by which the library imports a module."""
     if HARNESS in sys.modules:
         return
     from openai import AsyncOpenAI
@@ -119,7 +121,7 @@ def define_harness() -> None:
     from verifiers.v1.runtimes import ProgramResult
 
     class Direct(Harness[HarnessConfig]):  # type: ignore[misc,type-arg,unused-ignore]
-        """One request for each prompt, without tools, from this process."""
+        """A harness that sends one request for each prompt, without tools, from this process."""
 
         APPENDS_SYSTEM_PROMPT = SUPPORTS_RESUME = True
         EXECUTES_CODE = NEEDS_CONTAINER = False
@@ -157,13 +159,13 @@ async def _client(kind: Any, url: str, key: str) -> AsyncIterator[Any]:
 
 
 def single_agent(env: object, name: str) -> None:
-    """Raise InputError where several agents act in an environment."""
+    """Check that an environment has a single agent; raises InputError otherwise."""
     seats = list(getattr(env, "_agent_specs", {"agent": None}))
     if len(seats) > 1:
         raise InputError(
             f"The environment '{name}' has the agents {', '.join(seats)}",
-            "an environment of verifiers has one agent here",
-            "Train it as a program of your own (program:…), whose requests name their agent.",
+            "an environment of verifiers must have one agent here",
+            "Train it as your own program (program:…), whose requests name their agents.",
         )
 
 

@@ -1,4 +1,4 @@
-"""WebShop's text environment: search a catalogue, choose options, buy what was asked for."""
+"""WebShop's text environment: search a catalogue, choose options, and buy the requested product."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ SEARCH = "search["
 
 
 class WebShopEnvironment:
-    """An episode of WebShop: an action is `search[words]` or `click[what stands on the page]`.
+    """An episode of WebShop: an action is `search[words]` or `click[label on the page]`.
 
-    The example's column `goal` says what is to be bought. What buying earns, from 0 to 1, is the reward; all of it is
-    `correct`. An action that the page does not offer is invalid: it costs a turn and the reward `invalid`.
+    The example's column `goal` describes the product to buy. The reward is WebShop's score of the purchase, from 0 to
+    1; a score of 1 is `correct`. An action that the page does not offer is invalid: it costs a turn and the reward
+    `invalid`.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class WebShopEnvironment:
         Args:
             make: returns a `WebAgentTextEnv` whose sessions have this prefix.
             max_turns: actions after which the episode is cut off.
-            shown: whether what can be clicked is listed.
+            shown: whether the clickable labels are listed.
             invalid: reward of an action that the page does not offer.
         """
         self._make, self._max_turns, self._shown, self._invalid = make, max_turns, shown, invalid
@@ -52,7 +53,7 @@ class WebShopEnvironment:
         return self._observe(self._env.reset(session=int(example.columns["goal"]))[0])
 
     def step(self, action: str) -> Step:
-        """Act. Raises InputError before `reset` and after the end."""
+        """Apply an action. Raises InputError before `reset` and after the end."""
         if self._phase != "playing":
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
         self._turns += 1
@@ -67,7 +68,7 @@ class WebShopEnvironment:
         return Step(self._observe(text), earned, terminated=bool(done), truncated=late, valid=valid)
 
     def score(self) -> dict[str, float]:
-        """Return `correct`: whether all of what was asked for was bought."""
+        """Return `correct`: whether the purchase fulfils the whole request."""
         return {"correct": float(self._reward >= 1.0)}
 
     def close(self) -> None:
@@ -78,7 +79,7 @@ class WebShopEnvironment:
         self._env, self._phase = None, "closed"
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return any action that the page offers: it shows how actions are spelt, no more."""
+        """Return a random action that the page offers, which shows only how actions are spelt."""
         words = str(self._env.instruction_text).split()
         if self._searchable:
             return f"{SEARCH}{' '.join(rng.sample(words, min(3, len(words))))}]"

@@ -1,4 +1,4 @@
-"""Games that are made here: every one a class of its own, played by the built-in tasks."""
+"""The games of this package, each in its own class, played by the built-in tasks."""
 
 from grouprl.envs.builtin.adventure import Adventure
 from grouprl.envs.builtin.calculator import Calculator

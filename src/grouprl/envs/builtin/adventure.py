@@ -1,4 +1,4 @@
-"""A text adventure: find a thing, bring it to a room."""
+"""A text adventure: find a thing and bring it to a room."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from grouprl.records.examples import Columns
 
 OPPOSITE = {"n": "s", "e": "w", "s": "n", "w": "e"}
 FOUND, DELIVERED = 0.25, 0.75
-"""Rewards of taking the wanted thing for the first time and of laying it down where it belongs."""
+"""Rewards for taking the wanted thing for the first time, and for dropping it in its target room."""
 
 
 class Adventure(Game):
-    """Rooms that one sees only from inside; the wanted thing lies in one of them and belongs into another.
+    """A house of rooms, each visible only from inside; the wanted thing is in one of them and must be brought to
+    another.
 
     Columns: `doors` (room -> direction -> room), `things` (thing -> room), `start`, `wanted` and `target`. An
-    observation is the room, its exits, what lies there and '>': "cave ne cup>". Actions are the directions n, e, s, w,
-    "take cup" and "drop cup"; one carries one thing at a time. Anything else, and what is not possible here, is
-    invalid and answered with '!' before the observation. The state is the room, what one carries and where the
-    wanted thing lies.
+    observation is the room, its exits, the things in it and '>': "cave ne cup>". Actions are the directions n, e, s, w,
+    "take cup" and "drop cup"; the agent carries at most one thing. Anything else, and any action that is not possible
+    here, is invalid and answered with '!' before the observation. The state is the room, the thing carried and the room
+    of the wanted thing.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
-        """Prepare an episode of at most `max_turns` actions; `noise` is the chance of a demonstration's random one."""
+        """Prepare an episode of at most `max_turns` actions; a demonstrated action is random with chance `noise`."""
         super().__init__(max_turns)
         self.noise = noise
         self.doors: Mapping[str, Mapping[str, str]] = {}
@@ -40,27 +41,27 @@ class Adventure(Game):
 
     @property
     def state(self) -> str:
-        """Room, what one carries, where the wanted thing lies."""
+        """The room, the thing carried, and the room of the wanted thing."""
         return f"{self.room}+{self.carried}:{self.things.get(self.wanted, '')}"
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The exits, and what can be taken or laid down."""
+        """The exits, and the things that can be taken or dropped."""
         if self.carried:
             return (*self.doors[self.room], f"drop {self.carried}")
         return (*self.doors[self.room], *(f"take {thing}" for thing in self._here()))
 
     @property
     def correct(self) -> bool:
-        """Whether the wanted thing lies where it belongs."""
+        """Whether the wanted thing is in its target room."""
         return self.things.get(self.wanted) == self.target
 
     def look(self) -> str:
-        """Return what one sees."""
+        """Return the present observation."""
         return " ".join([self.room, "".join(self.doors[self.room]), *self._here()]) + ">"
 
     def act(self, action: str) -> Outcome:
-        """Go, take or lay down."""
+        """Go, take or drop."""
         if action not in self.legal:
             return Outcome(f"!{self.look()}", valid=False)
         reward = 0.0
@@ -74,7 +75,7 @@ class Adventure(Game):
         return Outcome(self.look(), reward, self.correct)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Act as one who knows the map, or with a certain chance anyhow."""
+        """Return the best action, or with a certain chance any legal one."""
         return rng.choice(self.legal) if rng.random() < self.noise else self.best()
 
     def best(self) -> str:
@@ -87,7 +88,7 @@ class Adventure(Game):
         return f"drop {self.wanted}" if self.carried else f"take {self.wanted}"
 
     def way(self, start: str, goal: str) -> str:
-        """Return the directions of a shortest way from one room to another; "" where there is none."""
+        """Return the directions of a shortest way from one room to another; "" if there is none."""
         paths, waiting = {start: ""}, deque([start])
         while waiting and goal not in paths:
             here = waiting.popleft()

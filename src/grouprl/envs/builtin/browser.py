@@ -1,4 +1,4 @@
-"""Small pages in a real browser: what is on them is told in lines, and done with by numbers."""
+"""Small pages in a real browser: each page is described in lines, and actions name elements by number."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ KEYS = {"left": "ArrowLeft", "right": "ArrowRight", "up": "ArrowUp", "down": "Ar
 MOST_PRESSES = 50
 LONGEST_TYPED = 200
 MILLISECONDS = 60_000
-"""How long a single action may take before the browser counts as lost."""
+"""Milliseconds that a single action may take before the browser counts as lost."""
 POSSIBLE = {"type": ("field",), "select": ("list",), "press": ("slider", "field", "list")}
-"""What can be done with what, beside clicking, which can be done with anything."""
+"""The kinds of element that each action applies to; any element can be clicked."""
 PROMPT = "\n> "
 SYSTEM = (
     'You use a web page. Each reply is one action and nothing else: click N, type N "text", select N "option", '
@@ -73,17 +73,19 @@ LOOK = """
 class Browser(Game):
     """A job on one page, in a fresh context of a headless Chromium.
 
-    Columns: `page` (its name), `given` (what it shows), `expected` (what its state must be in the end), and for
-    demonstrations `solution` and `slips` (actions). An observation lists what is on the page in lines, things that can
-    be acted on with numbers; `click 3`, `type 2 "text"`, `select 4 "x"` and `press 5 right 3` act on them, `done` ends
-    the episode, as does a page that has been sent. What cannot be read, names no such thing or is not possible is
-    invalid and answered with a '!' and why. The page's state is read from outside in the end, and pays 1 where it is
-    what was expected: nothing that is typed becomes a script, a link or a part of the page, and the page has no way to
-    anywhere. The state key is what is shown.
+    Columns: `page` (its name), `given` (what it shows), `expected` (the state that it must have in the end), and for
+    demonstrations `solution` and `slips` (actions). An observation lists the content of the page in lines, and numbers
+    the elements that can be acted on; `click 3`, `type 2 "text"`, `select 4 "x"` and `press 5 right 3` act on them,
+    `done` ends the episode, as does submitting the page. An action that cannot be read, names no such element or is not
+    possible is invalid and answered with '!' and the reason. In the end the page's state is read from outside, and
+    earns 1 if it is as expected: typed text never becomes a script, a link or a part of the page, and the page cannot
+    reach anything else. The state key is the text shown.
     """
 
     def __init__(self, max_turns: int, *, executable: str = "", system: str = SYSTEM, noise: float = 0.3) -> None:
-        """Prepare an episode of at most `max_turns` actions; `executable` is the browser's program, '' the system's."""
+        """Prepare an episode of at most `max_turns` actions; `executable` is the path of the browser, '' for the
+        system's.
+        """
         super().__init__(max_turns)
         self.executable, self.system, self.noise = executable, system, noise
         self.columns: JsonMapping = {}
@@ -104,7 +106,7 @@ class Browser(Game):
         self._look()
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin: the job, and what is on the page."""
+        """Begin the episode; the first observation is the job and the content of the page."""
         super().reset(example, seed)
         text = f"{str(example.prompt).removesuffix(PROMPT)}\n{self.seen}"
         system = ({"role": "system", "content": self.system},) if self.system else ()
@@ -112,16 +114,16 @@ class Browser(Game):
 
     @property
     def state(self) -> str:
-        """What is shown."""
+        """The text shown."""
         return self.seen
 
     @property
     def correct(self) -> bool:
-        """Whether the page's state was what was expected; known when the episode is over."""
+        """Whether the page's state is as expected; known when the episode is over."""
         return self.right
 
     def act(self, action: str) -> Outcome:
-        """Act on the page."""
+        """Apply an action to the page."""
         complaint = "" if action == "done" else self._do(action)
         self._look()
         with lost_if_it_fails("told its state"):
@@ -140,10 +142,10 @@ class Browser(Game):
                 with lost_if_it_fails("closed a page"):
                     page.context.close()
             except BrowserLost:
-                return  # its episode is over; the next one starts a new browser
+                return  # the episode is over anyway; the next one starts a new browser
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return the next action of the solution, or with a certain chance a slip."""
+        """Return the next action of the solution, or a slip with a certain chance."""
         if self.columns["slips"] and rng.random() < self.noise:
             return str(rng.choice(self.columns["slips"]))
         solution = self.columns["solution"]
@@ -161,7 +163,7 @@ class Browser(Game):
         self.seen, self._kinds = str(found[0]), list(found[1])
 
     def _do(self, action: str) -> str:
-        """Carry an action out; return why that cannot be, '' if it could."""
+        """Carry out an action; return why it is impossible, '' if it was done."""
         read = ACTION.fullmatch(action)
         if read is None:
             return "not an action"
@@ -180,7 +182,7 @@ class Browser(Game):
 
 
 def _act_on(thing: Locator, kind: str, rest: str) -> str:
-    """Act on an element; return why that cannot be."""
+    """Act on an element; return why that is impossible, '' if it was done."""
     if kind == "click":
         thing.click()
     elif kind == "type":
@@ -206,7 +208,7 @@ def _press(thing: Locator, key: str, times: str) -> str:
 def page_source(name: str, given: JsonMapping) -> str:
     """Return the source of a page that shows `given`.
 
-    Only its own scripts run: they carry a number that is made up anew each time.
+    Only its own scripts run: they carry a random number that is different each time.
 
     Raises:
         InputError: there is no such page.
@@ -223,7 +225,7 @@ def page_source(name: str, given: JsonMapping) -> str:
 
 @cache
 def page_names() -> tuple[str, ...]:
-    """Return the names of the pages that there are."""
+    """Return the names of the available pages."""
     return tuple(sorted(path.stem for path in PAGES.glob("*.html")))
 
 
@@ -233,7 +235,7 @@ def _part(name: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Return what stands in quotes, or the text where it is not quoted."""
+    """Return the text inside quotes, or the whole text if it is not quoted."""
     try:
         found = json.loads(text) if text.startswith('"') else text
     except ValueError:

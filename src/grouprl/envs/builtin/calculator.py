@@ -1,4 +1,4 @@
-"""Arithmetic with a calculator at hand."""
+"""Arithmetic with a calculator as a tool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compute(first: int, sign: str, second: int) -> int:
 
 
 def running_totals(terms: Sequence[int], signs: Sequence[str]) -> list[int]:
-    """Return the result after every operation, worked off from the left; the terms are one more than the signs."""
+    """Return the result after every operation, computed from left to right; there is one more term than signs."""
     totals = [terms[0]]
     for sign, term in zip(signs, terms[1:], strict=True):
         totals.append(compute(totals[-1], sign, term))
@@ -27,13 +27,13 @@ def running_totals(terms: Sequence[int], signs: Sequence[str]) -> list[int]:
 
 
 class Calculator(Game):
-    """An expression such as "23*47+5=" and a tool that does one operation per call.
+    """An expression such as "23*47+5=" and a tool that performs one operation per call.
 
-    Columns: `terms` ("23", "47", "5") and `signs` ("*", "+"), worked off from the left. "c23*47;" calls the tool, the
-    next observation is its result and '>'; "a1086" answers and ends the episode, with reward 1 if it is right. A call
-    whose result is the next of the running totals earns `call_reward`.
-    Anything else is a malformed call: invalid, answered with '!', counted in `info["malformed"]`; good calls are
-    counted in `info["calls"]`. The state is the results so far.
+    Columns: `terms` ("23", "47", "5") and `signs` ("*", "+"), computed from left to right. "c23*47;" calls the tool,
+    and the next observation is its result and '>'; "a1086" answers and ends the episode, with reward 1 if it is right.
+    A call whose result is the next of the running totals earns `call_reward`. Anything else is a malformed call:
+    invalid, answered with '!', counted in `info["malformed"]`; good calls are counted in `info["calls"]`. The state is
+    the results so far.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3, call_reward: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class Calculator(Game):
         Args:
             max_turns: calls and answers allowed.
             noise: chance of a slip in a demonstrated turn.
-            call_reward: what a call earns that leads on.
+            call_reward: reward of a call that makes progress.
         """
         super().__init__(max_turns)
         self.noise, self.call_reward = noise, call_reward
@@ -82,7 +82,7 @@ class Calculator(Game):
         return self._outcome(f"{self.results[-1]}>", self.call_reward * is_on_path)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Do the next operation with the tool or, when all are done, answer; with a certain chance slip."""
+        """Return the call for the next operation or, when all are done, the answer; with a certain chance, a slip."""
         done = len(self.results)
         slip = rng.choice(["guess", "letter", "digit"]) if rng.random() < self.noise else ""
         if done >= len(self.signs):
@@ -99,5 +99,5 @@ class Calculator(Game):
 
 
 def _slipped(number: int, rng: random.Random) -> int:
-    """Return the number with its last digit replaced by any."""
+    """Return the number with its last digit replaced by a random one."""
     return number - number % 10 + rng.randrange(10)

@@ -1,4 +1,4 @@
-"""The one browser of a process: a headless Chromium without a network, driven by playwright."""
+"""The single browser of a process: a headless Chromium without a network, driven by playwright."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "headless_shell")
 FLAGS = (
-    "--no-sandbox",  # where root starts it, Chromium has no sandbox of its own
+    "--no-sandbox",  # Chromium has no sandbox of its own when root starts it
     "--disable-gpu",
     "--no-first-run",
     "--disable-background-networking",
@@ -33,7 +33,9 @@ _held = threading.local()
 
 
 class BrowserLost(RunError):
-    """The browser crashed or does not answer: the episode has failed, the next one begins with a new browser."""
+    """Error: the browser crashed or does not answer. The episode has failed, and the next one begins with a new
+    browser.
+    """
 
 
 def check_chromium(executable: str = "") -> str:
@@ -41,7 +43,7 @@ def check_chromium(executable: str = "") -> str:
 
     Raises:
         MissingExtra: playwright is not installed.
-        InputError: there is no Chromium on this machine, or not where `executable` says.
+        InputError: there is no Chromium on this machine, or none at `executable`.
     """
     try:
         import playwright.sync_api  # noqa: F401
@@ -59,7 +61,7 @@ def check_chromium(executable: str = "") -> str:
 
 @contextmanager
 def lost_if_it_fails(what: str) -> Iterator[None]:
-    """Let what the driver raises be `BrowserLost`, and end the browser, so that the next episode has a new one."""
+    """Turn errors of the driver into `BrowserLost`, and end the browser, so that the next episode has a new one."""
     from playwright.sync_api import Error
 
     try:
@@ -70,7 +72,7 @@ def lost_if_it_fails(what: str) -> Iterator[None]:
 
 
 def browser(executable: str = "") -> Browser:
-    """Return the browser of this thread of this process, started where there is none, or it is gone."""
+    """Return the browser of this thread, started if there is none or it is gone."""
     running = getattr(_held, "browser", None)
     if running is not None and running.is_connected() and _held.executable == executable:
         return running
@@ -102,7 +104,7 @@ def close_browser() -> None:
 
 
 def fresh_page(executable: str = "") -> Page:
-    """Return an empty page in a context of its own, which reaches nothing: no network, no files, no other pages.
+    """Return an empty page in its own context, without access to a network, files or other pages.
 
     Raises:
         BrowserLost: the browser does not answer.

@@ -1,4 +1,4 @@
-"""A diagnosis: what is not known must be asked for."""
+"""A diagnosis for which missing findings must be asked for."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from grouprl.records.examples import Columns
 from grouprl.rewards.by_task.shapley import information_gain, shapley
 
 FINDINGS, SLOW = "abcdef", "def"
-"""What can be found out, and which of it takes a test in the laboratory."""
+"""All findings, and those that take a laboratory test."""
 SIGNS = "-+"
 SECONDS = {False: 1.0, True: 10.0}
-"""How long a turn takes, without and with a test."""
+"""Seconds that a turn takes, without and with a test."""
 ASK, ANSWER = re.compile(rf"\?([{FINDINGS}])"), re.compile(r"=([1-4])")
 
 
 def diagnosis(first: str, second: str) -> str:
-    """Return "1" to "4", as the signs of two findings say."""
+    """Return the diagnosis, "1" to "4", for the signs of two findings."""
     return str(1 + 2 * SIGNS.index(first) + SIGNS.index(second))
 
 
 class Diagnose(Game):
-    """A complaint on which two findings decide, of which some are told and the others can be asked for (ProMed).
+    """A complaint whose diagnosis depends on two findings; some findings are given, and the others can be asked for
+    (ProMed).
 
     Columns: `matters` (the two findings, in order), `told` and `findings` (finding -> sign). "?b" asks and is answered
-    with "+>" or "->", "=3" gives the diagnosis and ends the episode with 1 if it is right. Anything else is invalid and
-    answered with "!>". The state is what is known.
+    with "+>" or "->"; "=3" gives the diagnosis and ends the episode, with reward 1 if it is right. Anything else is
+    invalid and answered with "!>". The state is the known findings.
 
-    A question earns what it reveals anew: the Shapley value of a finding in the chance of the right diagnosis; what
-    does not matter is worth nothing. `info["seconds"]` says how long a turn takes, ten for a test in the laboratory.
+    A question earns the Shapley value of its finding in the chance of the right diagnosis, if the finding is new; a
+    finding that does not matter earns nothing. `info["seconds"]` is the duration of a turn: ten for a laboratory test.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
@@ -45,19 +46,19 @@ class Diagnose(Game):
         self.said = ""
 
     def begin(self, columns: Columns, rng: random.Random) -> None:
-        """Hear what is told."""
+        """Read the given findings."""
         self.matters, self.findings, self.known = columns["matters"], columns["findings"], dict(columns["told"])
         hidden = [finding for finding in self.findings if finding not in self.known]
         told = frozenset(self.known)
         self.weights = shapley(lambda asked: self.chance(told | asked), hidden)
 
     def chance(self, known: Collection[str]) -> float:
-        """Return the probability of the right diagnosis to one who knows these findings and guesses the others."""
+        """Return the probability of the right diagnosis for an agent that knows these findings and guesses the rest."""
         return 0.5 ** sum(finding not in known for finding in self.matters)
 
     @property
     def state(self) -> str:
-        """What is known, "a+d-"; "?" where nothing is."""
+        """The known findings, such as "a+d-"; "?" if none is known."""
         return "".join(f"{finding}{self.known[finding]}" for finding in sorted(self.known)) or "?"
 
     @property
@@ -85,7 +86,7 @@ class Diagnose(Game):
         return Outcome(f"{self.known[finding]}>", gained, info={"seconds": SECONDS[finding in SLOW]})
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Ask for what matters and answer; with a certain chance ask for anything, or answer anything."""
+        """Ask for a finding that matters, or answer; with a certain chance ask for any finding, or give any answer."""
         missing = [finding for finding in self.matters if finding not in self.known]
         if rng.random() < self.noise:
             return rng.choice([f"?{rng.choice(FINDINGS)}", f"={rng.randint(1, 4)}"])

@@ -1,4 +1,4 @@
-"""A long answer that has to stand in for its source text."""
+"""A long answer that must be able to replace its source text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SHORTEST, LONGEST = 0.2, 0.8
 
 
 class Faithful(Game):
-    """A text, "bako lives miru,nim eats corn", and a question about it, answered at length and in a word.
+    """A text, "bako lives miru,nim eats corn", and a question about it, with a long and a one-word answer.
 
-    Columns: `context`, `asked` ("nim eats") and `answer`. The writer's prompt is "context:nim eats>", its answer
-    "2|nim eats corn|corn": a thought, a long answer and a short one. The reader, the same policy in a context of its
-    own, sees the long answer in place of the text, "nim eats corn:nim eats>", and answers in the same form.
+    Columns: `context`, `asked` ("nim eats") and `answer`. The writer's prompt is "context:nim eats>", its answer "2|nim
+    eats corn|corn": a thought, a long answer and a short one. The reader, the same policy in its own context, sees the
+    long answer in place of the text, "nim eats corn:nim eats>", and answers in the same form.
 
-    The writer is rewarded as in CANOE (Si et al. 2025, released code), 1 each: the short answer is right; the reader's
-    short answer is right, 0 where there is no long one; the form; a long answer of more than 0.2 and less than 0.8 of
-    the text's characters. The reader earns nothing. States are the prompts.
+    The writer is rewarded as in CANOE (Si et al. 2025, released code), with 1 for each of these: a right short answer;
+    a right short answer of the reader (0 without a long answer); the right form; a long answer of more than 0.2 and
+    less than 0.8 of the text's characters. The reader earns nothing. States are the prompts.
     """
 
     def __init__(self, noise: float = 0.3) -> None:
@@ -44,7 +44,7 @@ class Faithful(Game):
 
     @property
     def fresh(self) -> bool:
-        """Whether the reader begins: it knows the long answer alone."""
+        """Whether the reader begins, which knows only the long answer."""
         return self.said is not None
 
     @property
@@ -81,7 +81,7 @@ class Faithful(Game):
         return self.scores()[WRITER]
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Look up what is asked and say it at length and in a word; now and then with a slip."""
+        """Look up the answer and give it in the long and the short form, with a slip now and then."""
         facts = (self.said[2] if self.said else self.context).split(",")
         place = next((i for i, fact in enumerate(facts) if fact.startswith(self.asked)), 0)
         slip = rng.choice(("fact", "empty", "whole", "word")) if rng.random() < self.noise else ""

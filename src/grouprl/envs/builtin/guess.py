@@ -1,4 +1,4 @@
-"""Guess a hidden number."""
+"""A game of guessing a hidden number."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from grouprl.records.examples import Columns
 
 
 class Guess(Game):
-    """A number hides between two others; every guess is answered with '<', '>' or '='.
+    """A number is hidden within a range; every guess is answered with '<', '>' or '='.
 
-    Columns: `low`, `high` (both may hide the number) and `hidden`. The state is what remains possible, "23-38"; an
-    action that is no number of it is invalid, costs a turn and is answered with '!'.
+    Columns: `low`, `high` (both included) and `hidden`. The state is the remaining range, "23-38"; an action that is
+    not a number in it is invalid, costs a turn and is answered with '!'.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
@@ -20,7 +20,7 @@ class Guess(Game):
 
         Args:
             max_turns: guesses allowed.
-            noise: chance that a demonstration guesses any number instead of the middle one left.
+            noise: chance that a demonstration guesses any number instead of the middle of the remaining range.
         """
         super().__init__(max_turns)
         self.noise = noise
@@ -35,7 +35,7 @@ class Guess(Game):
 
     @property
     def state(self) -> str:
-        """What remains possible."""
+        """The remaining range."""
         return f"{self.low}-{self.high}"
 
     @property
@@ -64,5 +64,5 @@ class Guess(Game):
         return Outcome(">")
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Guess the middle of what remains, or with a certain chance any number, even one that is ruled out."""
+        """Guess the middle of the remaining range, or with a certain chance any number, even one that is ruled out."""
         return str(rng.randint(*self._all) if rng.random() < self.noise else (self.low + self.high) // 2)

@@ -1,4 +1,4 @@
-"""A simulated screen: what to do is told, where to touch is read off."""
+"""A simulated screen: a task is given, and the places to tap are read from the widgets' boxes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TYPE = re.compile(r"type ([a-z]{1,8})")
 
 
 def read_action(action: str) -> GuiAction | None:
-    """Return what an action says: "tap 25", "type bob" or "scroll"; None where it says nothing.
+    """Return the parsed action: "tap 25", "type bob" or "scroll"; None if it is none of these.
 
-    A tap may begin with a thought, the widget that is meant as it is shown: "h2456 tap 25".
+    A tap may begin with a thought, the intended widget as it is shown: "h2456 tap 25".
     """
     if found := TAP.fullmatch(action):
         return GuiAction("tap", point=(int(found[1]), int(found[2])))
@@ -31,13 +31,13 @@ class Screen(Game):
     """Widgets with their boxes on pages of ten by ten cells, and goals to be reached in order.
 
     Columns: `pages` (lists of [label, x1, y1, x2, y2], edges included) and `goals` (labels to tap, "=bob" to type).
-    "tap 25" touches column 2, row 5; "type bob" writes; "scroll" shows the next page, after the last the first. What
-    reaches the next goal is answered with "ok>", a scroll with the page, anything else with "no>"; what cannot be read
-    is invalid and answered with "!>". The state is the page and the goals reached.
+    "tap 25" touches column 2, row 5; "type bob" writes; "scroll" shows the next page, and the first after the last. An
+    action that reaches the next goal is answered with "ok>", a scroll with the page, any other with "no>"; an action
+    that cannot be read is invalid and answered with "!>". The state is the page and the goals reached.
 
-    `reward` says what is rewarded: "goal" 1 when all goals are reached; the names of
-    `grouprl.rewards.by_task.gui.GUI_REWARDS` score every action against the one that leads on, averaged over those
-    needed, and then the first that does not lead on ends the episode.
+    `reward` selects the reward. "goal" pays 1 when all goals are reached. A name of
+    `grouprl.rewards.by_task.gui.GUI_REWARDS` scores every action against the right one, averaged over the number
+    needed, and the first wrong action ends the episode.
     """
 
     def __init__(self, max_turns: int, reward: str = "goal", noise: float = 0.3) -> None:
@@ -55,7 +55,7 @@ class Screen(Game):
 
     @property
     def state(self) -> str:
-        """The page and how many goals are reached."""
+        """The page and the number of goals reached."""
         return f"{self.page}:{self.reached}"
 
     @property
@@ -64,7 +64,7 @@ class Screen(Game):
         return self.reached == len(self.goals)
 
     def target(self) -> GuiTarget:
-        """Return the action that leads on from here."""
+        """Return the right action from here."""
         goal = self.goals[self.reached]
         if goal.startswith("="):
             return GuiTarget("type", text=goal[1:])
@@ -72,7 +72,7 @@ class Screen(Game):
         return GuiTarget("scroll") if box is None else GuiTarget("tap", box=box)
 
     def act(self, action: str) -> Outcome:
-        """Touch, write or scroll."""
+        """Tap, write or scroll."""
         done, target = read_action(action), self.target()
         right = done is not None and hits(done, target)
         reward = 0.0 if self.reward == "goal" else gui_reward(self.reward, done, target) / self.needed
@@ -85,14 +85,14 @@ class Screen(Game):
         return Outcome(self._answer(done, right), reward, ended, valid=done is not None)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Do what leads on: look the widget up and touch its first corner. With a certain chance slip."""
+        """Return the right action, tapping a widget in its first corner; with a certain chance, a slip."""
         if rng.random() < self.noise:
             return rng.choice([f"tap {rng.randrange(10)}{rng.randrange(10)}", self._any(rng)])
         target = self.target()
         return self._thought(target.box) + self._spell(target)
 
     def way(self) -> list[str]:
-        """Return the actions that reach all goals from the beginning, touching each box in its first corner."""
+        """Return the actions that reach all goals from the beginning, tapping each box in its first corner."""
         probe, actions = Screen(self.max_turns), []
         probe.pages, probe.goals = self.pages, self.goals
         while not probe.correct:
@@ -101,7 +101,7 @@ class Screen(Game):
         return actions
 
     def show(self) -> str:
-        """Return the page as it is shown: labels and boxes."""
+        """Return the text of the page: labels and boxes."""
         return " ".join(f"{label}{x1}{y1}{x2}{y2}" for label, x1, y1, x2, y2 in self.pages[self.page])
 
     def _answer(self, done: GuiAction | None, right: bool) -> str:
@@ -112,13 +112,13 @@ class Screen(Game):
         return "ok>" if right else "no>"
 
     def _any(self, rng: random.Random) -> str:
-        """Return an action that has to do with the page, as it is demonstrated."""
+        """Return a random action on this page, in the form of demonstrations."""
         label, *box = rng.choice(self.pages[self.page])
         target = rng.choice([GuiTarget("tap", box=tuple(box)), GuiTarget("scroll"), GuiTarget("type", text=label)])
         return self._thought(target.box) + self._spell(target)
 
     def _thought(self, box: tuple[int, ...] | None) -> str:
-        """Return the widget of the page that has a box, as it is shown, and a space; "" for no box."""
+        """Return the widget with this box as it is shown, and a space; "" for no box."""
         found = (label for label, *each in self.pages[self.page] if tuple(each) == box)
         return "".join(f"{label}{''.join(map(str, box or ()))} " for label in found)
 

@@ -14,10 +14,12 @@ from grouprl.rewards.gates import product
 
 MOVES = {"u": (-1, 0), "d": (1, 0), "l": (0, -1), "r": (0, 1)}
 MADE = re.compile(r"([^>!@&]*)(!?[@&]\d\d>)")
-"""A move and what is seen after it, as both stand in the text of an episode."""
+"""A move and the text shown after it, as they appear in the text of an episode."""
 Cell = tuple[int, int]
 CRASH, PENALTY, STICKY = -1.0, 0.5, 2
-"""What running into a wall costs, the gate after turning back, and the moves for which it holds, itself included."""
+"""The reward for running into a wall, the factor after turning back, and the number of moves for which it holds,
+including the first.
+"""
 
 
 def spell(cell: Cell) -> str:
@@ -28,23 +30,23 @@ def spell(cell: Cell) -> str:
 class Keys(Game):
     """Fetch the key, then reach the door: the only reward comes at the end of a long way.
 
-    Columns: `size`, and the cells "row column" of `start`, `key`, `door` and the `walls`. An observation is the cell
-    that one stands on and '>', after '@' without the key ("@02>") and after '&' with it ("&02>"). Moves are u, d, l
-    and r; one that leads into a wall, and anything else, is invalid, leaves everything as it is, and is answered with
-    '!' before the observation. The state is the observation without its sign.
+    Columns: `size`, and the cells "row column" of `start`, `key`, `door` and the `walls`. An observation is the agent's
+    cell and '>', after '@' without the key ("@02>") and after '&' with it ("&02>"). Moves are u, d, l and r; a move
+    into a wall, and anything else, is invalid, changes nothing, and is answered with '!' before the observation. The
+    state is the observation without its sign.
 
-    `reward` "door" pays 1 at the door. "carl" pays as CaRL does (Jaeger et al. 2025, arXiv 2504.17838): the progress
-    along the way, times gates, where a hard failure ends the episode. Progress is the part of the way behind one,
-    counted where it grows; stepping back without need to where one came from halves what the next move earns; running
-    into a wall ends the episode with -1.
+    `reward` "door" pays 1 at the door. "carl" pays as CaRL does (Jaeger et al. 2025, arXiv 2504.17838): progress along
+    the way, multiplied by gates, and a hard failure ends the episode. Progress is the share of the way completed, and
+    only increases count; stepping back needlessly to the previous cell halves the reward of the next move; running into
+    a wall ends the episode with -1.
 
     "expert" follows an expert as UI-S1 does (Lu et al. 2025, arXiv 2509.11543): a move on a shortest way pays its share
-    of the way; another one is invalid, and the expert's is made in its place, so that the episode goes on from where
-    the expert would be. Only an episode in which nothing was put right is correct.
+    of the way; any other is invalid and replaced by the expert's, so that the episode continues from the expert's cell.
+    Only an episode without a replaced move is correct.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3, reward: str = "door") -> None:
-        """Prepare an episode of at most `max_turns` moves; `noise` is the chance of a demonstration's random move."""
+        """Prepare an episode of at most `max_turns` moves; a demonstrated move is random with chance `noise`."""
         super().__init__(max_turns)
         self.noise, self.reward = noise, reward
         self.before: Cell | None = None
@@ -65,17 +67,17 @@ class Keys(Game):
 
     @property
     def state(self) -> str:
-        """Where one stands, and whether one has the key."""
+        """The agent's cell, and whether it has the key."""
         return ("&" if self.holding else "@") + spell(self.at)
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The moves that lead into no wall."""
+        """The moves that do not lead into a wall."""
         return tuple(move for move in MOVES if self._free(self._beyond(self.at, move)))
 
     @property
     def correct(self) -> bool:
-        """Whether one stands at the door with the key, and came there without an expert's moves."""
+        """Whether the agent is at the door with the key, without any move of the expert."""
         return self._arrived and not self.patched
 
     @property
@@ -83,7 +85,7 @@ class Keys(Game):
         return self.holding and self.at == self.door
 
     def act(self, action: str) -> Outcome:
-        """Move."""
+        """Make a move."""
         if self.reward == "expert":
             return self._follow(action)
         if action not in self.legal:
@@ -95,11 +97,11 @@ class Keys(Game):
         return Outcome(f"{self.state}>", reward=reward, ended=self.correct)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Move along a shortest way, or with a certain chance anywhere."""
+        """Return a move along a shortest way, or with a certain chance any move."""
         return rng.choice(self.legal) if rng.random() < self.noise else self.way()[0]
 
     def is_on_path(self, action: str) -> bool:
-        """Whether an action is the next move of a shortest way."""
+        """Return whether an action is the next move of a shortest way."""
         if action not in self.legal:
             return False
         probe = copy.copy(self)
@@ -107,14 +109,14 @@ class Keys(Game):
         return len(probe.way()) < len(self.way())
 
     def way(self) -> str:
-        """Return the moves of a shortest way to the key and on to the door; "" where there is none."""
+        """Return the moves of a shortest way to the key and then to the door; "" if there is none."""
         if self.holding:
             return self._path(self.at, self.door)
         first, then = self._path(self.at, self.key), self._path(self.key, self.door)
         return first + then if (first or self.at == self.key) and then else ""
 
     def _follow(self, action: str) -> Outcome:
-        """Make the move if it leads on, else the expert's."""
+        """Make the move if it is on a shortest way, otherwise the expert's."""
         matched = self.is_on_path(action)
         self.patched += not matched
         self._move(action if matched else self.way()[0])
@@ -149,10 +151,10 @@ class Keys(Game):
 
 
 def critique(completion: str, **columns: object) -> dict[str, list[str]]:
-    """Name the moves of an episode that lead on, and those that do not: feedback for Text2Grad.
+    """List the good and the bad moves of an episode, as feedback for Text2Grad.
 
-    `completion` is what was said and seen after the prompt, "r@01>d!@01>"; a part that is named is a move with what was
-    seen after it. One that leads on from a cell is good wherever it occurs, so no two parts contradict each other.
+    `completion` is the text after the prompt, "r@01>d!@01>"; a listed part is a move with the observation after it. A
+    move that is good from a cell is good wherever it occurs, so no two parts contradict each other.
     """
     made: Sequence[tuple[str, str]] = MADE.findall(completion)
     grid = Keys(len(made) + 1)

@@ -1,4 +1,4 @@
-"""Self-play on sums: a proposer writes a problem for a given number, a solver tries it."""
+"""Self-play on sums: a proposer writes a problem for a given number, and a solver attempts it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Pay = Literal["failure", "middle"]
 
 
 def value(problem: str) -> int:
-    """Return what a problem such as "12+7-5" comes to."""
+    """Return the result of a problem such as "12+7-5"."""
     return sum(int(term) for term in re.findall(r"[+-]?\d+", problem))
 
 
 def proposer_pay(rate: float, pay: Pay) -> float:
-    """Return what a valid problem earns that the solver gets right at `rate`: 1 - p, or 4p(1 - p)."""
+    """Return the proposer's reward for a valid problem that the solver gets right at `rate`: 1 - p, or 4p(1 - p)."""
     return 1 - rate if pay == "failure" else 4 * rate * (1 - rate)
 
 
 def around(number: int, below: int, rng: random.Random) -> str:
-    """Return a sum or a difference of `number` and another one below `below`; it is not negative."""
+    """Return a non-negative sum or difference of `number` and another number below `below`."""
     other = rng.randint(1, below - 1)
     if rng.random() < 0.5:
         return f"{number}+{other}" if rng.random() < 0.5 else f"{other}+{number}"
@@ -34,7 +34,7 @@ def around(number: int, below: int, rng: random.Random) -> str:
 
 
 def coming_to(number: int, below: int, rng: random.Random) -> str:
-    """Return a sum or a difference of two numbers below `below` that comes to `number`, which is so, too."""
+    """Return a sum or difference of two numbers below `below` whose result is `number`, itself below `below`."""
     most = below - 1 - number
     if most < 1 or (number > 1 and rng.random() < 0.5):
         first = rng.randint(1, number - 1)
@@ -44,14 +44,15 @@ def coming_to(number: int, below: int, rng: random.Random) -> str:
 
 
 class Propose(Game):
-    """The proposer sees an answer, "12?", and writes a problem that comes to it, "7+5"; the solver, who sees nothing
-    but "7+5=", tries it `attempts` times, each afresh.
+    """The proposer sees an answer, "12?", and writes a problem with that result, "7+5"; the solver, which sees only
+    "7+5=", attempts it `attempts` times, each in a new context.
 
-    Columns: `answer`, or `problem`, which the solver then tries once and nobody proposes. A problem has two to four
-    numbers below `below`, comes to the answer and does not hold it; if `free`, it holds the number shown and comes to
-    anything from 0 on. What is none ends the episode and earns the proposer `invalid`; a valid one earns 1 - p
-    ("failure") or 4p(1 - p) ("middle"), p the share of right attempts. An attempt earns 1 if it is right. One that is
-    held out for evaluation earns nothing and is not tried. States are the number shown, and the problem.
+    Columns: `answer`, or `problem`, which the solver then attempts once without a proposer. A problem has two to four
+    numbers below `below`, has the answer as its result and does not contain it; if `free`, it contains the number shown
+    and has any result from 0 on. Anything else ends the episode and earns the proposer `invalid`; a valid one earns 1 -
+    p ("failure") or 4p(1 - p) ("middle"), where p is the share of right attempts. An attempt earns 1 if it is right. A
+    problem that is held out for evaluation earns nothing and is not attempted. The states are the number shown and the
+    problem.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Propose(Game):
         below: int = 100,
         held_out: Callable[[str], bool] = lambda problem: False,
     ) -> None:
-        """Prepare an episode; `noise` is the chance that a demonstrated answer is one off."""
+        """Prepare an episode; `noise` is the chance that a demonstrated answer is off by one."""
         super().__init__(max_turns=attempts + 1)
         self.attempts, self.pay, self.invalid, self.noise, self.free = attempts, pay, invalid, noise, free
         self.below, self.held_out = below, held_out
@@ -86,12 +87,12 @@ class Propose(Game):
 
     @property
     def fresh(self) -> bool:
-        """Whether an attempt begins: each knows the problem alone."""
+        """Whether an attempt begins: each attempt knows only the problem."""
         return bool(self.problem)
 
     @property
     def state(self) -> str:
-        """The problem, or the answer that one is wanted for."""
+        """The problem, or the answer for which a problem is wanted."""
         return f"{self.problem}=" if self.problem else f"{self.shown}?"
 
     @property
@@ -100,7 +101,7 @@ class Propose(Game):
         return 2 * sum(self.right) > self.attempts
 
     def valid(self, problem: str) -> bool:
-        """Tell whether `problem` is one that may be set for the number shown."""
+        """Return whether `problem` may be set for the number shown."""
         if not PROBLEM.fullmatch(problem):
             return False
         terms = re.findall(r"\d+", problem)
@@ -110,7 +111,7 @@ class Propose(Game):
         return holds and value(problem) >= 0 if self.free else value(problem) == self.shown and not holds
 
     def act(self, action: str) -> Outcome:
-        """Propose, or try."""
+        """Propose a problem, or attempt one."""
         if not self.problem:
             if not self.valid(action):
                 return Outcome("", self.invalid, ended=True, valid=False)
@@ -125,11 +126,11 @@ class Propose(Game):
         return Outcome(f"{self.problem}=", float(self.right[-1]), ended=ended, valid=action.isdigit(), rewards=pay)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return whether most attempts were right, and whether there was a problem."""
+        """Return whether most attempts were right, and whether the problem was valid."""
         return {SOLVER: {"correct": float(self.correct)}, PROPOSER: {"correct": float(bool(self.problem))}}
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Propose a sum or a difference of two numbers; answer, with a certain chance one off."""
+        """Propose a sum or a difference of two numbers, or answer; with a certain chance the answer is off by one."""
         if self.problem:
             return str(max(0, value(self.problem) + (rng.choice((-1, 1)) if rng.random() < self.noise else 0)))
         write = around if self.free else coming_to

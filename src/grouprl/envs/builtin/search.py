@@ -18,7 +18,7 @@ class Corpus:
         """Index the documents.
 
         Raises:
-            MissingExtra: without the package bm25s.
+            MissingExtra: the package bm25s is not installed.
         """
         try:
             import bm25s
@@ -30,22 +30,24 @@ class Corpus:
         self._known = {word for document in documents for word in document.split()}
 
     def best(self, query: str) -> int | None:
-        """Return the number of the document that fits the query best, the first of equals; None if no word fits."""
+        """Return the number of the document that fits the query best, the first of several equal ones; None if no word
+        fits.
+        """
         words = [word for word in query.split() if word in self._known]
         return int(self._index.get_scores(words).argmax()) if words else None
 
 
 @cache
 def corpus_of(documents: tuple[str, ...]) -> Corpus:
-    """Return the index of documents, made once in a process."""
+    """Return the index of documents, made once per process."""
     return Corpus(documents)
 
 
 class Search(Game):
     """A question such as "bako lives?", a search tool and an answer.
 
-    Columns: `answer`, `path` (the queries that lead to it, () where none is needed). "s bako lives" searches and is
-    answered with the document that fits best and '>', with "none>" where no word fits; "a miru" answers and ends the
+    Columns: `answer`, `path` (the queries that lead to it, () if none is needed). "s bako lives" searches and is
+    answered with the document that fits best and '>', or with "none>" if no word fits; "a miru" answers and ends the
     episode. Anything else is invalid and answered with "!>". The state is the documents read.
 
     `reward` is one of `grouprl.rewards.by_task.search.SEARCH_REWARDS`.
@@ -61,7 +63,7 @@ class Search(Game):
         self.searches = self.malformed = 0
 
     def begin(self, columns: Columns, rng: random.Random) -> None:
-        """Note what is asked."""
+        """Set up the question."""
         self.answer, self.path = columns["answer"], tuple(columns["path"])
 
     @property
@@ -97,7 +99,7 @@ class Search(Game):
         return {**super().score(), "#density": sum(each in needed for each in self.read) / max(1, len(self.read))}
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Search for what is needed and answer; with a certain chance search needlessly, badly, or answer too early."""
+        """Search for what is needed, or answer; with a certain chance search needlessly, badly, or answer too early."""
         following = [query for query in self.path if corpus_of(self.documents).best(query) not in self.read]
         if rng.random() < self.noise:
             word = rng.choice(rng.choice(self.documents).split())

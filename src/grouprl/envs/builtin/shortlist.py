@@ -1,4 +1,4 @@
-"""A list of recommendations, made item by item."""
+"""A list of recommendations, built item by item."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from grouprl.envs.game import Game, Outcome
 from grouprl.records.examples import Columns
 
 THINGS = "abcdefghijkl"
-"""What can be recommended."""
+"""Things that can be recommended."""
 
 
 class Shortlist(Game):
-    """Somebody's taste is known from before: name things that they like and have not seen, one a turn.
+    """A user with a known taste: recommend things that they like and have not seen, one per turn.
 
-    Columns: `liked` and `seen`. A thing that is liked, was not seen and not named before is a hit and earns its share
-    of 1; the list ends when its places are filled. Nobody says what was a hit: the answer is '>', after '!' where an
-    action is no thing, was seen or was named before, which takes a place all the same. The state is what was named.
+    Columns: `liked` and `seen`. A thing that is liked, and was neither seen nor named before, is a hit and earns its
+    share of 1; the list ends when its places are filled. Hits are not announced: the answer is '>', preceded by '!' if
+    the action is not a thing, was seen or was named before; such an action takes a place, too. The state is the things
+    named.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
@@ -27,7 +28,7 @@ class Shortlist(Game):
         self.hits = 0
 
     def begin(self, columns: Columns, rng: random.Random) -> None:
-        """Hear who asks."""
+        """Set up the user."""
         self.liked, self.seen = columns["liked"], columns["seen"]
 
     @property
@@ -47,7 +48,7 @@ class Shortlist(Game):
 
     @property
     def wanted(self) -> list[str]:
-        """What would be a hit."""
+        """The things that would be hits."""
         return [thing for thing in self.legal if thing in self.liked]
 
     def act(self, action: str) -> Outcome:
@@ -59,5 +60,5 @@ class Shortlist(Game):
         return Outcome(">" if valid else "!>", hit / self.max_turns, full, valid)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Name something that is wanted, or with a certain chance anything."""
+        """Return a wanted thing, or with a certain chance any thing."""
         return rng.choice(THINGS if rng.random() < self.noise else self.wanted)

@@ -1,4 +1,4 @@
-"""A referential game: one agent says which thing is meant, another points at it."""
+"""A referential game: one agent describes a thing, and another identifies it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ COLOURS, SHAPES = "rgby", "1234"
 SIGNS = "abcdefgh"
 MESSAGES = tuple(map("".join, product(SIGNS, SIGNS)))
 NOTHING = "??"
-"""What the listener hears where the speaker said nothing that can be heard."""
+"""The message that the listener hears if the speaker's text is not a valid message."""
 
 
 def agreed(thing: str) -> str:
-    """Return the message that demonstrations agree on: a sign for the colour, a..d, and one for the shape, e..h."""
+    """Return the message that demonstrations use for a thing: a sign for its colour, a..d, and its shape, e..h."""
     return SIGNS[COLOURS.index(thing[0])] + SIGNS[4 + SHAPES.index(thing[1])]
 
 
 class Signals(Game):
-    """The speaker sees things and which is meant, "r3: g1 r3 b2>", and says two signs, "cg"; the listener hears them
-    and sees the things in another order, "cg: b2 r3 g1>", and names one.
+    """The speaker sees things and the target among them, "r3: g1 r3 b2>", and says two signs, "cg"; the listener hears
+    these, sees the things in another order, "cg: b2 r3 g1>", and names one.
 
     Columns: `things`, `shown` (the same in the listener's order), `meant`. Each has its own context. A right choice
-    gives both 1. What is no message is heard as "??"; what is none of the things ends the game. States are what an
-    agent sees, in no order.
+    gives both 1. Text that is not a message is heard as "??"; a choice that is not one of the things ends the game. The
+    state is what an agent sees, regardless of order.
     """
 
     def __init__(self, noise: float = 0.5) -> None:
@@ -49,7 +49,7 @@ class Signals(Game):
 
     @property
     def state(self) -> str:
-        """What is meant or heard, and the things in order."""
+        """The target or the message, and the things in sorted order."""
         return f"{self.message or self.meant}:{' '.join(sorted(self.things))}"
 
     @property
@@ -59,7 +59,7 @@ class Signals(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the listener named what was meant."""
+        """Whether the listener named the target."""
         return self.choice == self.meant
 
     def act(self, action: str) -> Outcome:
@@ -72,7 +72,7 @@ class Signals(Game):
         return Outcome("", float(self.correct), ended=True, valid=valid, rewards={SPEAKER: float(self.correct)})
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Speak and choose as agreed, with random signs and choices now and then."""
+        """Return the agreed message or choice, or a random one now and then."""
         if not self.message:
             return "".join(rng.choice(SIGNS) if rng.random() < self.noise else sign for sign in agreed(self.meant))
         fitting = max(self.shown, key=lambda thing: sum(map(str.__eq__, agreed(thing), self.message)))

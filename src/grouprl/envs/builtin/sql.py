@@ -1,4 +1,4 @@
-"""Questions about a table, answered by a query that is really run."""
+"""Questions about a table, answered by a query that is actually run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from grouprl.records.examples import Columns
 from grouprl.rewards.by_task.sql import PARTIAL, QueryError, run_query, sql_components, sql_reward
 
 REASONS = {"column": "no such column", "table": "no such table", "refused": "not authorized", "error": ""}
-"""What a failed query is answered with, and what SQLite says then."""
+"""The answer to each kind of failed query, and SQLite's message for it."""
 
 
 class Sql(Game):
     """A question such as "pet(age,fat): top fat, age over 3>" and a database; an action is a query.
 
-    Columns: `table`, `columns` (name -> values), `gold` (a right query) and `wrong` (what a demonstration may slip
-    into). A query that runs ends the episode; one that fails is invalid, answered with the reason and '>', and another
-    may be tried. The state is the queries that failed. `partial` pays the components of Reasoning-SQL, else only
-    whether the rows are right.
+    Columns: `table`, `columns` (name -> values), `gold` (a right query) and `wrong` (queries for a demonstration's
+    slips). A query that runs ends the episode; one that fails is invalid and answered with the reason and '>', and
+    another may be tried. The state is the failed queries. With `partial`, the reward has the components of
+    Reasoning-SQL; otherwise it is 1 for the right rows.
     """
 
     def __init__(self, max_turns: int, partial: bool = False, noise: float = 0.3) -> None:
@@ -38,12 +38,12 @@ class Sql(Game):
 
     @property
     def state(self) -> str:
-        """The queries that failed, "-" before the first."""
+        """The failed queries, "-" before the first."""
         return ";".join(self.failed) or "-"
 
     @property
     def correct(self) -> bool:
-        """Whether the last query gives the right rows."""
+        """Whether the last query returns the right rows."""
         return bool(self.query) and sql_components(self.query, self.gold, self.tables)["execution"] == 1
 
     def act(self, action: str) -> Outcome:
@@ -57,16 +57,16 @@ class Sql(Game):
         return Outcome("ok", ended=True)
 
     def score(self) -> dict[str, float]:
-        """Return what the last query is worth, by component."""
+        """Return the reward of the last query, by component."""
         components = sql_components(self.query, self.gold, self.tables) if self.query else dict.fromkeys(PARTIAL, 0.0)
         weights = PARTIAL if self.partial else {"execution": 1.0}
         return {"correct": components["execution"], **sql_reward(components, weights)}
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Write the right query, or with a certain chance one with a slip."""
+        """Return the right query, or with a certain chance a wrong one."""
         return rng.choice(self.wrong) if rng.random() < self.noise else self.gold
 
 
 def _reason(message: str) -> str:
-    """Return the kind of an error in a word: what SQLite says at length is of no use to a small model."""
+    """Return the kind of an error as one word, because SQLite's long message is of no use to a small model."""
     return next(word for word, said in REASONS.items() if said in message)

@@ -1,4 +1,4 @@
-"""A planner that says what to do next on a screen, and an actor that does it without knowing why."""
+"""A planner that chooses the next step on a screen, and an actor that carries it out without knowing the goals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from grouprl.rewards.by_task.gui import GuiTarget, ui_r1
 PLANNER, ACTOR = "planner", "actor"
 SUBGOAL = re.compile(r"(tap) ([a-z])|(type) ([a-z]{1,8})|(scroll)")
 THOUGHT = re.compile(r"[a-z]\d\d (?=tap )")
-"""The widget that is meant, as it is shown: may stand before a touch."""
+"""The intended widget as it is shown, which may precede a tap."""
 PARTS = 3
-"""What an action can get right: its format, its kind, its place or text."""
+"""The parts of an action that can be right: its format, its kind, and its place or text."""
 
 
 def read_subgoal(text: str) -> tuple[str, str] | None:
-    """Return kind and argument of "tap h", "type bob" or "scroll"; None where it is none of these."""
+    """Return the kind and argument of "tap h", "type bob" or "scroll"; None if the text is none of these."""
     found = SUBGOAL.fullmatch(text)
     if found is None:
         return None
@@ -28,15 +28,16 @@ def read_subgoal(text: str) -> tuple[str, str] | None:
 
 
 class Subgoals(Game):
-    """The planner sees a page of widgets and what is wanted, "c25 h47:h>", and writes a sub-goal, "tap h"; the actor
-    sees the page and the sub-goal, "c25 h47|tap h>", and acts, "tap 47", or "h47 tap 47" with the widget before it.
+    """The planner sees a page of widgets and the goals, "c25 h47:h>", and writes a sub-goal, "tap h"; the actor sees
+    the page and the sub-goal, "c25 h47|tap h>", and acts, "tap 47", or "h47 tap 47" with the widget before the action.
 
-    Columns: `pages` (lists of [label, x, y]), `goals` (labels to tap, "=bob" to type), `done`, how many steps of the
-    way lie behind, and `whole`. Else an episode is a single step: each of `attempts` attempts at the same sub-goal, in
-    contexts of their own, earns the actor a third for its format, its kind and its place or text, against what leads
-    on from here. The planner earns `format`, 1 for a sub-goal that can be read; `execution`, what its actor earns on
-    average; and, with `judge` "kind", `judge`, 1 for the right kind of sub-goal, as somebody would see who cannot read
-    the widgets. Where the episode is `whole`, the two go on until all goals are reached, with one attempt at each.
+    Columns: `pages` (lists of [label, x, y]), `goals` (labels to tap, "=bob" to type), `done` (the number of steps
+    already taken) and `whole`. Unless it is `whole`, an episode is a single step: in each of `attempts` attempts at the
+    same sub-goal, each in its own context, the actor earns a third for a right format, a right kind, and a right place
+    or text, compared with the right action. The planner earns `format`, 1 for a sub-goal that can be read; `execution`,
+    the actor's average reward; and, with `judge` "kind", `judge`, 1 for the right kind of sub-goal, as a judge that
+    cannot read the widgets would see it. In a `whole` episode the two continue until all goals are reached, with one
+    attempt at each.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Subgoals(Game):
         self.told: dict[str, list[float]] = {"format": [], "execution": []}
 
     def begin(self, columns: Columns, rng: random.Random) -> None:
-        """Go the steps of the way that lie behind."""
+        """Take the steps that are already done."""
         pages = [[[label, x, y, x, y] for label, x, y in page] for page in columns["pages"]]
         self.screen.begin({"pages": pages, "goals": columns["goals"]}, rng)
         self.whole = bool(columns["whole"])
@@ -69,25 +70,25 @@ class Subgoals(Game):
 
     @property
     def fresh(self) -> bool:
-        """Both begin anew at each step, and the actor at each attempt."""
+        """True: both agents begin a new context at each step, and the actor at each attempt."""
         return self.turns > 0
 
     @property
     def state(self) -> str:
-        """Page and goals reached, for the actor the sub-goal besides."""
+        """The page and the goals reached; for the actor also the sub-goal."""
         return self.screen.state + ("" if self.subgoal is None else f"|{self.subgoal}")
 
     @property
     def correct(self) -> bool:
-        """Whether all goals are reached; of a single step, whether most attempts led on."""
+        """Whether all goals are reached; in a single step, whether most attempts were right."""
         return self.screen.correct if self.whole else 2 * sum(x == 1 for x in self.earned) > self.attempts
 
     def show(self) -> str:
-        """Return the page: labels and places."""
+        """Return the text of the page: labels and places."""
         return " ".join(f"{label}{x}{y}" for label, x, y, *_ in self.screen.pages[self.screen.page])
 
     def planner_prompt(self) -> str:
-        """Return what the planner is shown: the page, and the goals that are left."""
+        """Return the planner's prompt: the page, and the remaining goals."""
         return f"{self.show()}:{','.join(self.screen.goals[self.screen.reached :])}>"
 
     def act(self, action: str) -> Outcome:
@@ -95,12 +96,12 @@ class Subgoals(Game):
         return self._plan(action) if self.subgoal is None else self._try(action)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return the outcome, and the parts of the planner's reward, means over its sub-goals."""
+        """Return the outcome, and the components of the planner's reward, averaged over its sub-goals."""
         told = {name: sum(values) / max(1, len(self.told["format"])) for name, values in self.told.items()}
         return {PLANNER: {"correct": float(self.correct), **told}, ACTOR: {"correct": float(self.correct)}}
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Name what leads on, or do what was named; with a certain chance slip."""
+        """Return the right sub-goal, or the action for the sub-goal; with a certain chance, a slip."""
         slips = rng.random() < self.noise
         if self.subgoal is None:
             return self._other(rng) if slips else self._right()
@@ -110,7 +111,7 @@ class Subgoals(Game):
         return right[0] if right and not slips else rng.choice(touches)
 
     def _plan(self, action: str) -> Outcome:
-        """Hear a sub-goal; one that cannot be read ends the episode."""
+        """Take a sub-goal; one that cannot be read ends the episode."""
         read = read_subgoal(action)
         self.told["format"].append(float(read is not None))
         if read is None:
@@ -121,7 +122,7 @@ class Subgoals(Game):
         return Outcome(f"{self.show()}|{action}>")
 
     def _try(self, action: str) -> Outcome:
-        """Score an attempt; of a whole episode, act it out."""
+        """Score an attempt; in a whole episode, also carry it out."""
         action = THOUGHT.sub("", action)
         done = read_action(action)
         self.earned.append(ui_r1(done, self.target) / PARTS)
@@ -137,13 +138,13 @@ class Subgoals(Game):
         return Outcome(seen, self.earned[-1], ended=last, valid=done is not None)
 
     def _right(self) -> str:
-        """The sub-goal that leads on."""
+        """Return the right sub-goal."""
         if self.target.kind == "type":
             return f"type {self.target.text}"
         goal = self.screen.goals[self.screen.reached]
         return "scroll" if self.target.box is None else f"tap {goal}"
 
     def _other(self, rng: random.Random) -> str:
-        """Some sub-goal of this page."""
+        """Return a random sub-goal on this page."""
         label = rng.choice(self.screen.pages[self.screen.page])[0]
         return rng.choice([f"tap {label}", "scroll", f"type {rng.choice(['bob', 'eve', 'tom'])}"])

@@ -1,4 +1,4 @@
-"""A planner that calls workers: each call is a context of its own."""
+"""A planner that calls workers: each call has its own context."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ RESULT = re.compile(r"\d{1,4}")
 
 
 def total(expression: str) -> int:
-    """Return the sum that an expression such as "31+45" stands for."""
+    """Return the value of a sum such as "31+45"."""
     return sum(map(int, expression.split("+")))
 
 
 class Team(Game):
     """The planner has a sum of many numbers, "7+5+8=", and workers that add two.
 
-    Column: `terms`. "w7+5" calls a worker, who knows nothing but "7+5=" and writes the result, which the planner is
-    shown as "12>"; "a20" answers. A worker that writes no number is heard as "?>"; what else the planner writes is
-    invalid and answered with "!>". The planner earns 1 for the right answer; a worker 1 for the right result of its
-    call or, if `shared`, whatever the planner earns. States are the planner's results so far, the worker's call.
+    Column: `terms`. "w7+5" calls a worker, which sees only "7+5=" and writes the result, which the planner is shown as
+    "12>"; "a20" answers. If a worker does not write a number, the planner is shown "?>"; anything else that the planner
+    writes is invalid and answered with "!>". The planner earns 1 for the right answer; a worker earns 1 for the right
+    result of its call or, if `shared`, whatever the planner earns. The state is the planner's results so far, or the
+    worker's call.
     """
 
     def __init__(self, max_turns: int, shared: bool = False, noise: float = 0.3) -> None:
-        """Prepare an episode of at most `max_turns` turns of all; `noise` is the chance of a demonstration's slip."""
+        """Prepare an episode of at most `max_turns` turns of all agents together; `noise` is the chance of a
+        demonstration's slip.
+        """
         super().__init__(max_turns)
         self.shared, self.noise = shared, noise
         self.terms: list[int] = []
@@ -47,7 +50,7 @@ class Team(Game):
 
     @property
     def fresh(self) -> bool:
-        """Whether a worker begins: each knows its own call alone."""
+        """Whether a worker begins: each worker knows only its own call."""
         return bool(self.call)
 
     @property
@@ -61,7 +64,7 @@ class Team(Game):
         return self.answer == str(sum(self.terms))
 
     def act(self, action: str) -> Outcome:
-        """Call, work or answer."""
+        """Call a worker, compute a call, or answer."""
         if self.call:
             return self._work(action)
         if found := CALL.fullmatch(action):
@@ -73,12 +76,12 @@ class Team(Game):
         return Outcome("!>", valid=False)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return the outcome, and for workers that share it their part."""
+        """Return the outcome, and the workers' rewards if they share it."""
         outcome = {"correct": float(self.correct)}
         return {PLANNER: outcome, WORKER: {**outcome, "outcome": float(self.correct)} if self.shared else outcome}
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Add the next number with a worker's help; as a worker, add. With a certain chance slip."""
+        """Add the next number with a worker's help; as a worker, add. With a certain chance make a slip."""
         slip = rng.randint(1, 9) if rng.random() < self.noise else 0
         if self.call:
             return str(total(self.call) + slip)

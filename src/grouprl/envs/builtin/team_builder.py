@@ -1,4 +1,4 @@
-"""Building a team: which roles work, and who hears whom."""
+"""Building a team: choosing its roles, and the role that each member listens to."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ PRICE, NEED = 0.1, 0.2
 
 
 class Host(Game):
-    """A host builds a team for a job, role by role, and lets it work.
+    """A host that builds a team for a job, role by role, and then lets it work.
 
-    Columns: `chain`, the roles that the job takes, each hearing the one before it, and `roles`, how many there are to
-    choose from. The prompt is the job, "b>d>a:". "d" adds a role that hears nobody, "db" one that hears b, who must be
-    there; "-d" takes one away, "." lets the team work. The observation is the team, "b.db:" (each member with whom it
-    hears). The job is done if every role of the chain is there and hears the one before: 1 at the end. Adding costs
-    0.1; what brings the chain further earns 0.2 and taking it back costs them. What else is said is invalid.
+    Columns: `chain`, the roles that the job needs, each listening to the one before it, and `roles`, the number of
+    roles to choose from. The prompt is the job, "b>d>a:". "d" adds a role that listens to nobody, "db" one that listens
+    to b, which must be a member; "-d" removes a role, "." lets the team work. The observation is the team, "b.db:"
+    (each member with the one it listens to). The job is done, with 1 at the end, if the team has every role of the
+    chain, listening to the one before. Adding costs 0.1; a step along the chain earns 0.2, and undoing it costs the
+    same. Anything else is invalid.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
-        """Prepare an episode; `noise` is the chance that a demonstration does anything legal."""
+        """Prepare an episode; `noise` is the chance that a demonstrated action is any legal one."""
         super().__init__(max_turns)
         self.noise = noise
         self.chain, self.roles = "", ""
@@ -37,7 +38,7 @@ class Host(Game):
 
     @property
     def met(self) -> int:
-        """How many roles of the chain are there and hear the one before."""
+        """The number of roles of the chain that are in the team and listen to the one before."""
         pairs = zip(self.chain, ["", *self.chain], strict=False)
         return sum(role in self.hears and (before == "" or before in self.hears[role]) for role, before in pairs)
 
@@ -48,18 +49,18 @@ class Host(Game):
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Every action that means something now; of edges those to one member."""
+        """Every action that is possible now; of those that add a listening role, only those with one of the members."""
         free = [role for role in self.roles if role not in self.hears]
         edges = [role + other for role in free for other in self.hears]
         return (EXIT, *free, *edges, *(f"-{role}" for role in self.hears))
 
     @property
     def correct(self) -> bool:
-        """Whether a team that does the job was let work."""
+        """Whether a team that can do the job was let work."""
         return self.worked and self.met == len(self.chain)
 
     def act(self, action: str) -> Outcome:
-        """Add, take away, or let work."""
+        """Add or remove a role, or let the team work."""
         before = self.met
         if action == EXIT:
             self.worked = True
@@ -70,7 +71,9 @@ class Host(Game):
         return Outcome(self._seen(), NEED * (self.met - before) - cost)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Add the next role of the chain, with its edge; work when all are there. With a certain chance do anything."""
+        """Add the next role of the chain, with the one it listens to, and let the team work when it is complete. With a
+        certain chance do anything legal.
+        """
         if rng.random() < self.noise:
             return rng.choice(self.legal)
         for role, before in zip(self.chain, ["", *self.chain], strict=False):
@@ -81,7 +84,7 @@ class Host(Game):
         return EXIT
 
     def _change(self, action: str) -> bool:
-        """Change the team; False where the action means nothing now."""
+        """Change the team; return False if the action is not possible now."""
         if action.startswith("-"):
             gone = action[1:]
             if gone not in self.hears:

@@ -13,7 +13,7 @@ LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4
 
 
 def winner(board: str) -> str:
-    """Return who has three in a row; "" if nobody has."""
+    """Return the sign with three in a row; "" if there is none."""
     return next((board[a] for a, b, c in LINES if board[a] != FREE and board[a] == board[b] == board[c]), "")
 
 
@@ -29,7 +29,7 @@ def free_cells(board: str) -> list[int]:
 
 @cache
 def value(board: str, sign: str) -> int:
-    """Return what the player of `sign`, whose turn it is, gets if both play perfectly: 1 won, 0 drawn, -1 lost."""
+    """Return the value for the player of `sign`, whose turn it is, under perfect play: 1 won, 0 drawn, -1 lost."""
     if winner(board):
         return -1
     other = THEIRS if sign == MINE else MINE
@@ -37,7 +37,7 @@ def value(board: str, sign: str) -> int:
 
 
 def best_cells(board: str, sign: str) -> list[int]:
-    """Return the cells that are best for the player of `sign`, whose turn it is."""
+    """Return the best cells for the player of `sign`, whose turn it is."""
     other = THEIRS if sign == MINE else MINE
     worth = {cell: -value(place(board, cell, sign), other) for cell in free_cells(board)}
     return [cell for cell in worth if worth[cell] == max(worth.values())]
@@ -47,8 +47,8 @@ class TicTacToe(Game):
     """Three in a row against an opponent that plays well with chance `skill` and at random otherwise.
 
     Column: `board`, nine signs row by row, 'x' the policy's, 'o' the opponent's, '.' free. Actions are the cells 0..8.
-    An observation is the board and '>'. The turn's reward is 1 for a win and 0.5 for a draw. A cell that is taken, and
-    anything else, is invalid, costs a turn and is answered with '!' before the board. The state is the board.
+    An observation is the board and '>'. The turn's reward is 1 for a win and 0.5 for a draw. Any other action, such as
+    a taken cell, is invalid, costs a turn and is answered with '!' before the board. The state is the board.
     """
 
     def __init__(self, max_turns: int = 6, skill: float = 0.25, noise: float = 0.3) -> None:
@@ -56,7 +56,7 @@ class TicTacToe(Game):
 
         Args:
             max_turns: actions allowed, invalid ones included.
-            skill: chance that a move of the opponent is a best one.
+            skill: chance that a move of the opponent is optimal.
             noise: chance that a demonstration's move is random.
         """
         super().__init__(max_turns)
@@ -88,7 +88,7 @@ class TicTacToe(Game):
         return bool(winner(self.board)) or FREE not in self.board
 
     def act(self, action: str) -> Outcome:
-        """Take a cell; the opponent answers."""
+        """Take a cell and let the opponent answer."""
         if action not in self.legal:
             return Outcome(f"!{self.board}>", valid=False)
         self.board = place(self.board, int(action), MINE)
@@ -97,7 +97,7 @@ class TicTacToe(Game):
         return Outcome(f"{self.board}>", self._reward(), self._over)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Take one of the best cells, or with a certain chance any."""
+        """Return one of the best cells, or with a certain chance any cell."""
         good = rng.random() >= self.noise
         return str(rng.choice(best_cells(self.board, MINE) if good else free_cells(self.board)))
 

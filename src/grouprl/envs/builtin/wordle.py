@@ -1,4 +1,4 @@
-"""A hidden word, guessed with hints letter by letter."""
+"""A hidden word, guessed with a hint for each letter."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ def marks(guess: str, hidden: str) -> str:
 
 
 class Wordle(Game):
-    """One of a few words is hidden; a first guess and its hint are shown, "37:bad-+~>", and more can be made.
+    """One of a few words is hidden; a first guess and its hint are shown, "37:bad-+~>", and more guesses follow.
 
-    Columns: `words`, `hidden`, `first`. Finding the word earns the guesses allowed less those that failed, nothing else
-    does: LMRL-Gym's -1 for every guess that fails (Abdulhai et al. 2023), plus a constant. What is none of the words is
-    invalid and answered with "!>". The state is what the hints leave possible.
+    Columns: `words`, `hidden`, `first`. Finding the word earns the number of guesses allowed minus those that failed,
+    and nothing else earns a reward: this is LMRL-Gym's -1 for every failed guess (Abdulhai et al. 2023), plus a
+    constant. Text that is none of the words is invalid and answered with "!>". The state is the words still possible.
     """
 
     def __init__(self, max_turns: int, noise: float = 0.3) -> None:
-        """Prepare an episode of at most `max_turns` guesses; `noise` is the chance of a thoughtless demonstration."""
+        """Prepare an episode of at most `max_turns` guesses; `noise` is the chance that a demonstration guesses any
+        word.
+        """
         super().__init__(max_turns)
         self.noise = noise
         self.words: list[str] = []
@@ -40,18 +42,18 @@ class Wordle(Game):
         self.found = False
 
     def begin(self, columns: Columns, rng: random.Random) -> None:
-        """Hide a word, and leave out what the first guess rules out."""
+        """Hide a word, and remove the words that the first guess rules out."""
         self.words, self.hidden = list(columns["words"]), columns["hidden"]
         self.possible = self._agreeing(self.words, columns["first"])
 
     @property
     def state(self) -> str:
-        """The words that the hints allow."""
+        """The words that the hints leave possible."""
         return " ".join(self.possible)
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """The words."""
+        """All words."""
         return tuple(self.words)
 
     @property
@@ -68,9 +70,9 @@ class Wordle(Game):
         return Outcome(f"{marks(action, self.hidden)}>", float(self.found * left), ended=self.found)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Guess a word that the hints allow, or with a certain chance any."""
+        """Return a word that the hints leave possible, or with a certain chance any word."""
         return rng.choice(self.words if rng.random() < self.noise else self.possible)
 
     def _agreeing(self, words: list[str], guess: str) -> list[str]:
-        """Return the words that the hint for a guess allows."""
+        """Return the words that fit the hint for a guess."""
         return [word for word in words if marks(guess, word) == marks(guess, self.hidden)]

@@ -1,1 +1,1 @@
-"""Tasks of the user's own and of other libraries: files, programs, tools, environments."""
+"""Tasks from the user's files, programs, tools and environments, and from other libraries."""

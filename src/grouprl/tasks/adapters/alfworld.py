@@ -35,10 +35,10 @@ GAME = "game.tw-pddl"
 
 @register_task("alfworld")
 class AlfWorld(TextGameTask):
-    """Do household chores in ALFWorld's text games; its data must be there (alfworld-download).
+    """Do household chores in ALFWorld's text games; its data must be installed (alfworld-download).
 
-    Prompts are the games of its split `train`, held-out ones those of `valid_seen` or `valid_unseen`. An episode
-    earns 1 where the chore is done.
+    Prompts are the games of its split `train`, held-out ones those of `valid_seen` or `valid_unseen`. An episode earns
+    1 if the chore is done.
     """
 
     data: str | None = Field(None, description="folder of its data; none: $ALFWORLD_DATA, or else ~/.cache/alfworld")
@@ -55,7 +55,7 @@ class AlfWorld(TextGameTask):
 
         Raises:
             MissingExtra: if alfworld is not installed.
-            InputError: if its data is not there, or has no game of these kinds.
+            InputError: if its data is missing, or has no game of these kinds.
         """
         textworld("The task 'alfworld'", "alfworld")
         _wrapper()
@@ -71,9 +71,9 @@ class AlfWorld(TextGameTask):
         if not files:
             raise InputError(
                 f"There are no games of ALFWorld's split '{split}' in '{root}'",
-                f"they lie in json_2.1.1/{split}/CHORE/TRIAL/{GAME}, with traj_data.json beside each",
-                "Fetch them where there is a connection with alfworld-download (it comes with the package), and say "
-                "where they are with task.data or ALFWORLD_DATA.",
+                f"they belong in json_2.1.1/{split}/CHORE/TRIAL/{GAME}, with traj_data.json beside each",
+                "While there is a connection, fetch them with alfworld-download (it comes with the package), and name "
+                "their folder in task.data or ALFWORLD_DATA.",
             )
         kept = tuple(file.resolve() for file in files if _kind(file) in self.kinds and _solvable(file))
         if not kept:
@@ -86,16 +86,16 @@ class AlfWorld(TextGameTask):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the task."""
         return "alfworld"
 
     @property
     def description(self) -> str:
-        """How many games there are."""
+        """A sentence with the number of games."""
         return f"ALFWorld's chores in text, {len(self._games['train'])} games to train on."
 
     def options(self) -> JsonObject:
-        """Return every option but where the data lies, and how many games there are."""
+        """Return every option except the folder of the data, and the number of games."""
         kept = {name: value for name, value in super().options().items() if name != "data"}
         return {**kept, "games": [len(self._games[split]) for split in ("train", "eval")]}
 
@@ -109,14 +109,14 @@ class AlfWorld(TextGameTask):
         return len(self._games[split])
 
     def start(self, file: Path) -> GameSession:
-        """Return the environment of a game, its things called by readable names."""
+        """Return the environment of a game, in which things have readable names."""
         library = textworld("The task 'alfworld'", "alfworld")
         facts = library.EnvInfos(**requested_facts(("policy_commands",) if self.plans else ()))
         return library.start(str(file), facts, wrappers=[_wrapper()])
 
 
 def _wrapper() -> type[AlfredDemangler]:
-    """Return what gives things readable names. Raises MissingExtra."""
+    """Return the wrapper that gives things readable names. Raises MissingExtra."""
     try:
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     except ImportError as error:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class Control(SeededTask):
     """Act in a Gymnasium environment by numbers and arrays: control:CartPole-v1, control:Pendulum-v1.
 
-    A prompt is a seed for how an episode begins; what chance does afterwards differs between its samples. It is for
-    policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). An
-    episode is correct if its total reward reaches `success`. Without that it is the environment's reward threshold,
-    unless episodes are shorter than those that it is meant for; where there is none, rewards are graded.
+    A prompt is a seed for the beginning of an episode; later chance events differ between its samples. The task is for
+    policies such as `model: mlp`; a language model acts in the same environments as text (gym:CartPole-v1). An episode
+    is correct if its total reward reaches `success`, by default the environment's reward threshold, unless episodes are
+    shorter than those that the threshold is meant for. Without a threshold, rewards are graded.
     """
 
     id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
@@ -40,11 +40,11 @@ class Control(SeededTask):
     _threshold: float | None = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
-        """Make the environment once and look at its spaces.
+        """Make the environment once and check its spaces.
 
         Raises:
             MissingExtra: if gymnasium is not installed.
-            InputError: if there is no such environment, it has no end, or its spaces are not of arrays of numbers.
+            InputError: if there is no such environment, it has no end, or its values are not arrays of numbers.
         """
         env = self._make()
         spec = env.spec
@@ -65,26 +65,26 @@ class Control(SeededTask):
 
     @property
     def spaces(self) -> Spaces:
-        """As the environment says."""
+        """The spaces of the environment."""
         return self._spaces
 
     @property
     def max_turns(self) -> int:
-        """As the option says, or the environment."""
+        """The option, or the environment's own limit."""
         return self._limit
 
     @property
     def max_new_tokens(self) -> int:
-        """One: a turn is one action."""
+        """1, because a turn is one action."""
         return 1
 
     def first_text(self, example: Example) -> str:
-        """Return how the episode begins, for people."""
+        """Return the beginning of the episode as text for a reader."""
         return f"{self.id}, seed {example.columns['seed']}"
 
     @property
     def needs_clock(self) -> bool:
-        """True: the environment is Gymnasium's, or who knows whose."""
+        """True: the environment comes from Gymnasium or from elsewhere."""
         return True
 
     def environment(self) -> ControlEnvironment:

@@ -31,18 +31,18 @@ WORDS = {
 right, forward, pick up, drop, toggle, end; …"""
 MOST_TURNS = 100
 NUMBER_SIGNS = 8
-"""Characters of a number in an action, and the space behind it."""
+"""Characters of a number in an action, including the space after it."""
 
 
 @register_task("gym", argument="id")
 class Gym(SeededTask):
     """Act in a Gymnasium environment: gym:FrozenLake-v1, gym:minigrid:MiniGrid-Empty-5x5-v0.
 
-    A prompt is a seed for how an episode begins; what chance does afterwards differs between its completions. An
-    observation is the environment's, written out, and '>' (MiniGrid's views are described); a Discrete action is a
-    word, any other one numbers with spaces between. The episode is correct if its total
-    reward reaches the environment's reward threshold, or is above 0 where it has none. A demonstration shows random
-    actions: how they are spelt.
+    A prompt is a seed for the beginning of an episode; later chance events differ between its completions. An
+    observation is the environment's, written out, followed by '>' (MiniGrid's views are described); a Discrete action
+    is a word, any other action is numbers separated by spaces. The episode is correct if its total reward reaches the
+    environment's reward threshold, or is above 0 if there is none. Demonstrations are random actions, which show only
+    how actions are spelt.
     """
 
     id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
@@ -55,7 +55,7 @@ class Gym(SeededTask):
     turns: int | None = Field(
         None, ge=1, description=f"most turns; none: the environment's own limit, at most {MOST_TURNS}"
     )
-    success: float | None = Field(None, description="total reward from which an episode is correct")
+    success: float | None = Field(None, description="the lowest total reward of a correct episode")
 
     invalid: float = Field(-1.0, description="reward of an action that is not understood; the environment sees none")
 
@@ -66,7 +66,7 @@ class Gym(SeededTask):
     _signs: str | None = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
-        """Make the environment once and look at its spaces.
+        """Make the environment once and check its spaces.
 
         Raises:
             MissingExtra: if gymnasium is not installed.
@@ -108,22 +108,24 @@ class Gym(SeededTask):
 
     @property
     def description(self) -> str:
-        """Where the episodes come from."""
+        """A sentence with the environment and its actions."""
         return f"Gymnasium's {self.id}, actions {', '.join(self._words) or f'of {self._numbers} number(s)'}."
 
     @property
     def max_turns(self) -> int:
-        """The most turns of an episode."""
+        """The largest number of turns of an episode."""
         return self._limit
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest word, its end, and one more; room for the numbers of an action that has no words."""
+        """The length of the longest word, its end, and one spare token; without words, room for the numbers of an
+        action.
+        """
         return max(map(len, self._words), default=self._numbers * NUMBER_SIGNS) + 2
 
     @property
     def alphabet(self) -> str:
-        """The characters of instructions, observations and actions; "" where views are described in words."""
+        """The characters of instructions, observations and actions; "" if views are described in words."""
         if self._signs is None:
             return ""
         actions = "".join(self._words) or "0123456789.-+e "
@@ -131,7 +133,7 @@ class Gym(SeededTask):
 
     @property
     def needs_clock(self) -> bool:
-        """True: the environment is Gymnasium's, or who knows whose."""
+        """True: the environment comes from Gymnasium or from elsewhere."""
         return True
 
     def environment(self) -> GymEnvironment:
@@ -148,7 +150,7 @@ class Gym(SeededTask):
 
 
 def made(name: str, config: dict[str, object], who: str) -> gymnasium.Env:
-    """Return a Gymnasium environment; `who` names the user in messages.
+    """Return a Gymnasium environment; `who` names the task in messages.
 
     Raises:
         MissingExtra: gymnasium is not installed.

@@ -35,7 +35,7 @@ class HuggingFace(RowTask):
 
     @property
     def description(self) -> str:
-        """Where the prompts come from."""
+        """A sentence that names the data set."""
         return f"Prompts from the Hugging Face dataset {self.dataset}."
 
     def read(self) -> tuple[Table, Table | None]:
@@ -55,7 +55,7 @@ def _load(name: str, config: str | None) -> Mapping[str, Sequence[JsonObject]]:
 
     Raises:
         InputError: if it cannot be loaded, with the library's reason.
-        MissingExtra: without the package datasets.
+        MissingExtra: the package datasets is not installed.
     """
     try:
         import datasets
@@ -82,7 +82,7 @@ def _load(name: str, config: str | None) -> Mapping[str, Sequence[JsonObject]]:
 
 
 def _is_path(path: Path) -> bool:
-    """Whether the system could have a file of this name at all."""
+    """Return whether the system could have a file of this name."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -93,10 +93,10 @@ def _is_path(path: Path) -> bool:
 
 
 def _as_text(path: Path) -> Mapping[str, Sequence[JsonObject]]:
-    """Options for a CSV file whose columns stay as they are written: 007 does not become 7, nor NA nothing.
+    """Return options for a CSV file whose columns are read as written: 007 does not become 7, and NA is not dropped.
 
     Raises:
-        InputError: if two columns have one name.
+        InputError: if two columns have the same name.
     """
     import datasets
 

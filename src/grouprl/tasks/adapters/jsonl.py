@@ -18,7 +18,7 @@ from grouprl.tasks.table import Table
 from grouprl.tasks.task import without_folder
 
 LONGEST_LINE = 64 * 2**20
-"""Bytes of a line; a prompt has a 64th of that at most."""
+"""Bytes of a line; a prompt may have at most a 64th of that."""
 OTHER_BYTES = (
     (b"\x1f\x8b", "compressed by gzip", "Unpack it with gunzip"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "Unpack it with unzstd"),
@@ -27,12 +27,12 @@ OTHER_BYTES = (
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8"),
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8"),
 )
-"""First bytes of files that are no JSON lines, what these files are, and the remedy."""
+"""First bytes of files that are not JSON lines, the kinds of these files, and the remedies."""
 
 
 @register_task("jsonl", argument="path")
 class Jsonl(RowTask):
-    """Your own prompts: a file with one JSON object a line, a prompt column, and columns for the reward."""
+    """Your own prompts: a file with one JSON object per line, a prompt column, and columns for the reward."""
 
     path: str = Field(description="the file")
     eval_path: str | None = Field(None, alias="eval", description="a file of held-out prompts")
@@ -44,7 +44,7 @@ class Jsonl(RowTask):
 
     @property
     def description(self) -> str:
-        """Where the prompts come from."""
+        """A sentence that names the file."""
         return f"Prompts from the file {self.path}."
 
     def read(self) -> tuple[Table, Table | None]:
@@ -56,8 +56,8 @@ def _read_lines(path: str) -> Table:
     """Return the objects of a JSON-lines file; blank lines are skipped.
 
     Raises:
-        InputError: if there is no such file, or naming the line that is not a JSON object in UTF-8, or one that would
-            be read otherwise than it is written (a key twice, NaN, numbers beyond any float, halves of characters).
+        InputError: if there is no such file, or a line is not a JSON object in UTF-8 or would not be read as it is
+            written (a repeated key, NaN, numbers beyond any float, halves of characters); the message names the line.
     """
     rows, numbers = [], []
     for number, line in enumerate(_lines(path), start=1):
@@ -77,7 +77,7 @@ def _read_lines(path: str) -> Table:
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file, one at a time, so that a file takes no more memory than its rows."""
+    """Yield the lines of a file one at a time, so that reading needs no more memory than the rows."""
     try:
         _refuse_pipe(path)
         with Path(path).open("rb") as file:
@@ -86,7 +86,7 @@ def _lines(path: str) -> Iterator[bytes]:
                 if len(line) > LONGEST_LINE:
                     raise InputError(
                         f"A line of {path} is longer than {LONGEST_LINE // 2**20} MiB",
-                        "each line is one JSON object, that of a prompt and its columns",
+                        "each line is one JSON object, with a prompt and its columns",
                         "A file that is one JSON list has to be written with a line for each of its objects",
                     )
                 yield from line.splitlines()
@@ -101,22 +101,22 @@ def _lines(path: str) -> Iterator[bytes]:
 
 
 def _refuse_pipe(path: str) -> None:
-    """A pipe is waited for without end where nobody writes, and a run that is resumed reads its data again."""
+    """Raise InputError for a pipe: without a writer reading would wait forever, and a resumed run reads again."""
     if stat.S_ISFIFO(Path(path).stat().st_mode):
         raise InputError(
-            f"{path} is a pipe", "prompts lie in a file, which is read more than once", "Write them to one"
+            f"{path} is a pipe", "prompts must be in a file, which is read more than once", "Write them to one"
         )
 
 
 def _refuse_other_bytes(path: str, first: bytes) -> None:
-    """Name what a file is that is no text in UTF-8 from its first byte on."""
+    """Raise InputError for a file that is not UTF-8 text from its first byte on, naming its kind."""
     for start, what, remedy in OTHER_BYTES:
         if first.startswith(start):
             raise InputError(f"{shortened(path)} is {what}", "prompts are lines of text in UTF-8", remedy)
 
 
 def _reason(error: Exception) -> str:
-    """Return what is wrong with a line, in words."""
+    """Return what is wrong with a line."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeEncodeError):
@@ -128,10 +128,10 @@ def _reason(error: Exception) -> str:
 
 
 def _parse(text: str) -> object:
-    """Read JSON strictly. Raises ValueError for anything that Python would read and other programs would not."""
+    """Parse JSON strictly. Raises ValueError for text that Python would accept and other programs would not."""
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float)
     if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()  # fails on half a character, which no file could be written with
+        json.dumps(value, ensure_ascii=False).encode()  # fails on half a character, which cannot be written to any file
     return value
 
 

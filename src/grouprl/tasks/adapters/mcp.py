@@ -22,7 +22,7 @@ class McpTask(ToolTask):
 
     path: str = Field(description="a URL (streamable HTTP), or a command line that is run and spoken to by stdio")
     names: tuple[str, ...] | None = Field(None, description="which of the server's tools; none: all")
-    fresh: bool = Field(False, description="whether every episode has a server of its own, for those that remember")
+    fresh: bool = Field(False, description="whether every episode has its own server, for servers that keep a state")
     seconds: float = Field(10.0, gt=0, description="how long a call may take")
 
     _server: McpServer = PrivateAttr()
@@ -46,7 +46,7 @@ class McpTask(ToolTask):
 
     @property
     def name(self) -> str:
-        """Where the server is, after "mcp:"."""
+        """The server's address or command, after "mcp:"."""
         return f"mcp:{self.path}"
 
     def environment(self) -> ToolEnvironment:

@@ -15,23 +15,24 @@ from grouprl.tasks.registry import register_task
 class OpenEnv(BoundedTurns, KnownCharacters, SeededTask):
     """Act in the environment of an OpenEnv server: openenv:http://127.0.0.1:8000.
 
-    A prompt is a seed, which the server's reset is given; the completions of a group share it. The server must take as
-    many sessions at a time as there are episodes in a step.
+    A prompt is a seed that is passed to the server's reset; the completions of a group share it. The server must accept
+    as many sessions at a time as there are episodes in a step.
     """
 
-    url: str = Field(pattern=r"https?://", description="where the server is")
+    url: str = Field(pattern=r"https?://", description="the address of the server")
     show: str | None = Field(None, description="the field of observations that is shown; none: the only one, or JSON")
     field: str | None = Field(
-        None, description="the field of actions that the text is; none: the only one, or else actions are JSON objects"
+        None,
+        description="the field of actions that holds the text; none: the only one, otherwise actions are JSON objects",
     )
     reset_data: dict[str, object] = Field(default_factory=dict, description="further data of the server's reset")
     instructions: str = Field("", description="text before the first observation")
     turns: int = Field(16, ge=1, description="most turns of an episode")
     tokens: int = Field(64, ge=1, description="token budget of one turn, its end included")
-    success: float | None = Field(None, description="total reward from which an episode is correct; none: above 0")
+    success: float | None = Field(None, description="the lowest total reward of a correct episode; none: any above 0")
     invalid: float = Field(0.0, description="reward of an action that cannot be read")
     timeout: float = Field(30.0, gt=0, description="seconds that the server may take to answer")
-    characters: str = Field("", description="the characters that texts and actions are made of, where known")
+    characters: str = Field("", description="the characters that texts and actions are made of, if known")
 
     _wording: OpenEnvWording = PrivateAttr()
 
@@ -39,7 +40,7 @@ class OpenEnv(BoundedTurns, KnownCharacters, SeededTask):
         """Ask the server for the fields of its actions.
 
         Raises:
-            InputError: if it cannot be reached, or its actions have no such field.
+            InputError: if the server cannot be reached, or its actions have no such field.
         """
         fields = action_fields(self.url, self.timeout)
         if self.field is not None and self.field not in fields:
@@ -49,12 +50,12 @@ class OpenEnv(BoundedTurns, KnownCharacters, SeededTask):
 
     @property
     def name(self) -> str:
-        """Where the server is, after "openenv:"."""
+        """The server's address, after "openenv:"."""
         return f"openenv:{self.url}"
 
     @property
     def description(self) -> str:
-        """Which server, and how actions are written."""
+        """A sentence with the server and the form of actions."""
         how = "JSON objects" if self._wording.field is None else f"the field '{self._wording.field}'"
         return f"The OpenEnv server {self.url}, actions are {how}."
 

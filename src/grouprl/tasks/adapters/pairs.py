@@ -1,4 +1,4 @@
-"""Preferences: prompts with a chosen and a rejected completion, which are groups of two with a known winner."""
+"""Preferences: prompts with a chosen and a rejected completion, which form groups of two with a known winner."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def preferred(completion: str, *, chosen: object, **columns: object) -> float:
 
 @register_task("pairs", argument="path")
 class Pairs(Jsonl):
-    """Pairs with a known winner: a file with one JSON object a line, columns prompt, chosen and rejected.
+    """Pairs with a known winner: a file with one JSON object per line, columns prompt, chosen and rejected.
 
     Nothing is sampled: both completions of a prompt are its group, the chosen one with reward 1, the rejected one with
-    reward 0, and the policy scores them itself (`batch.group_size` is 2). An evaluation compares which of the two the
-    policy finds likelier.
+    reward 0, and the policy scores them itself (`batch.group_size` is 2). An evaluation reports how often the policy
+    finds the chosen one likelier.
     """
 
     chosen: str = Field("chosen", description="the column with the better completion: text, or one assistant message")
@@ -54,7 +54,7 @@ class Pairs(Jsonl):
 
     @property
     def description(self) -> str:
-        """Where the pairs come from."""
+        """A sentence that names the file."""
         return f"Pairs of the file {self.path}."
 
     def solution(self, example: Example) -> str | None:
@@ -82,7 +82,7 @@ class Pairs(Jsonl):
 
 
 def completion_text(given: object) -> str | None:
-    """Return the text of a completion; None where it has none."""
+    """Return the text of a completion; None if it has none."""
     if isinstance(given, str):
         return given or None
     if isinstance(given, (list, tuple)) and len(given) == 1 and isinstance(given[0], Mapping):

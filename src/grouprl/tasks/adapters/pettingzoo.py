@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAKERS = ("env", "parallel_env")
 MOVED = {"mpe": "mpe2", "magent": "magent2"}
-"""Rooms of pettingzoo whose games are in packages of their own now."""
+"""Parts of pettingzoo whose games are now in separate packages."""
 ROOMS = ("atari", "butterfly", "classic", "sisl", *MOVED)
 
 
@@ -32,16 +32,17 @@ ROOMS = ("atari", "butterfly", "classic", "sisl", *MOVED)
 class PettingZoo(SeededTask):
     """Act as every agent of a PettingZoo environment: pettingzoo:classic.tictactoe_v3.
 
-    A prompt is a seed for how an episode begins. One policy is all agents, each with a context of its own.
-    Observations and actions are numbers with spaces between. Demonstrations are random actions: how they are spelt.
+    A prompt is a seed for the beginning of an episode. One policy plays all agents, each with its own context.
+    Observations and actions are numbers separated by spaces. Demonstrations are random actions, which show only how
+    actions are spelt.
     """
 
-    id: str = Field(min_length=1, description="a module of pettingzoo's, or any other that has env or parallel_env")
+    id: str = Field(min_length=1, description="a module of pettingzoo, or any other that has env or parallel_env")
     config: JsonObject = Field(default_factory=dict, description="arguments of its env or parallel_env")
     instructions: str = Field("", description="text before the first observation of each agent")
     decimals: int = Field(2, ge=0, le=6, description="decimals of the numbers of a Box observation")
-    turns: int = Field(100, ge=1, description="most turns, those of all agents together")
-    success: float | None = Field(None, description="an agent's total reward from which it is correct; none: above 0")
+    turns: int = Field(100, ge=1, description="the largest number of turns of all agents together")
+    success: float | None = Field(None, description="the lowest total reward of a correct agent; none: any above 0")
     invalid: float = Field(-1.0, description="reward of an action that is not understood; the environment sees none")
     random: tuple[str, ...] = Field((), description="agents that choose any legal action and are not trained")
 
@@ -50,7 +51,7 @@ class PettingZoo(SeededTask):
     _longest: int = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
-        """Make the environment once and look at its spaces.
+        """Make the environment once and check its spaces.
 
         Raises:
             MissingExtra: if pettingzoo, or what this environment needs, is not installed.
@@ -62,7 +63,7 @@ class PettingZoo(SeededTask):
             raise InputError(f"'{self.id}' has no agent '{wrong}'", remedy=suggest(wrong, env.possible_agents))
         self._agents = tuple(agent for agent in env.possible_agents if agent not in self.random)
         if not self._agents:
-            raise InputError(f"All agents of '{self.id}' choose at random", "one at least is the policy's")
+            raise InputError(f"All agents of '{self.id}' choose at random", "the policy must play at least one")
         self._signs, self._longest = "", 0
         for agent in self._agents:
             space, words = env.action_space(agent), number_words(env.action_space(agent))
@@ -90,13 +91,13 @@ class PettingZoo(SeededTask):
             ) from error
         if hasattr(made, "agent_iter"):
             return made
-        with warnings.catch_warnings():  # nobody looks at the games
+        with warnings.catch_warnings():  # the games are not displayed
             warnings.filterwarnings("ignore", message=".*render_mode", category=UserWarning)
             return parallel_to_aec(made)
 
     def _module(self) -> object:
         try:
-            with warnings.catch_warnings():  # modules are pettingzoo's older way to say which environment
+            with warnings.catch_warnings():  # naming a module is pettingzoo's older way to select an environment
                 warnings.simplefilter("ignore", DeprecationWarning)
                 return importlib.import_module(f"pettingzoo.{self.id}")
         except ImportError as error:
@@ -111,12 +112,12 @@ class PettingZoo(SeededTask):
             elsewhere = package not in ROOMS and importlib.util.find_spec(package) is None
             raise InputError(
                 f"There is no environment '{self.id}'",
-                "it is a module of pettingzoo's, such as classic.tictactoe_v3, or one that can be imported",
+                "it is a module of pettingzoo, such as classic.tictactoe_v3, or one that can be imported",
                 f"pip install {package} where that package has it." if elsewhere else str(error),
             ) from error
 
     def _lacking(self, error: ImportError) -> InputError | MissingExtra:
-        """Return what to install for a game that pettingzoo has only with another package, or no longer has."""
+        """Return the error for a game that pettingzoo has only with another package, or no longer has."""
         room, _, game = self.id.partition(".")
         if room in MOVED:
             other = MOVED[room]
@@ -135,7 +136,7 @@ class PettingZoo(SeededTask):
 
     @property
     def description(self) -> str:
-        """Which environment, and who acts."""
+        """A sentence with the environment and its agents."""
         return f"PettingZoo's {self.id}, agents {', '.join(self._agents)}."
 
     @property
@@ -145,12 +146,12 @@ class PettingZoo(SeededTask):
 
     @property
     def max_turns(self) -> int:
-        """As the option says."""
+        """The option `turns`."""
         return self.turns
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest action, its end, and one more."""
+        """The length of the longest action, its end, and one spare token."""
         return self._longest + 2
 
     @property
@@ -160,7 +161,7 @@ class PettingZoo(SeededTask):
 
     @property
     def needs_clock(self) -> bool:
-        """True: the environment is PettingZoo's, or who knows whose."""
+        """True: the environment comes from PettingZoo or from elsewhere."""
         return True
 
     def environment(self) -> PettingZooEnvironment:

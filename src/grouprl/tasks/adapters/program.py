@@ -1,4 +1,4 @@
-"""Agent programs that are trained as they are."""
+"""Agent programs that are trained without changes to them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     """
 
     path: str = Field(description="file.py:function or pkg.module:function; anything else is a command line")
-    examples: str | JsonObject = Field(description="the task whose prompts it gets")
+    examples: str | JsonObject = Field(description="the task that supplies its prompts")
     reward_path: str | None = Field(
         None, alias="reward", description="path of reward(result, **columns); none: the reward of the prompts' task"
     )
     expert: str | None = Field(
         None, description="path of expert(messages, rng, **columns), which completes requests for demonstrations"
     )
-    turns: int = Field(16, ge=1, description="most requests of an episode")
+    turns: int = Field(16, ge=1, description="the largest number of requests of an episode")
     tokens: int = Field(256, ge=1, description="token budget of one completion, its end included")
     timeout: float = Field(30.0, gt=0, description="seconds within which the program sends another request or ends")
     on_crash: Literal["fail", "zero"] = Field(
@@ -52,7 +52,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     names: tuple[str, ...] = Field(
         (), alias="agents", description="names of its agents; a request names one as its `model`"
     )
-    characters: str = Field("", description="the characters that requests and completions are made of, where known")
+    characters: str = Field("", description="the characters that requests and completions are made of, if known")
     seed: int = Field(0, description="which stream of prompts is sampled, for tasks that sample")
 
     _inner: Task = PrivateAttr()
@@ -64,8 +64,8 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
         """Load the prompts' task, the program, and its reward.
 
         Raises:
-            MissingExtra: if what the endpoint is made of is not installed.
-            InputError: if something cannot be imported, or the prompts are acted out in an environment themselves.
+            MissingExtra: if a package that the endpoint needs is not installed.
+            InputError: if something cannot be imported, or the task of the prompts has an environment itself.
         """
         try:
             import starlette  # noqa: F401
@@ -75,13 +75,13 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
         if len(set(self.names)) < len(self.names) or set(self.names) & {"", MODEL, *RESERVED}:
             raise InputError(
                 f"The agents of '{self.path}' are {', '.join(map(repr, self.names))}",
-                f"each has a name of its own, and none is called {', '.join(map(repr, (MODEL, *RESERVED)))}",
+                f"names must differ, and none may be {', '.join(map(repr, (MODEL, *RESERVED)))}",
             )
         self._inner = load_task(self.examples, self.seed)
         if self._inner.environment() is not None:
             raise InputError(
                 f"The prompts of '{self.path}' come from '{self._inner.name}', which has an environment",
-                "the program is the environment here; prompts come from single-turn tasks",
+                "the program is the environment here; its prompts must come from a single-turn task",
             )
         self._launch = _launch(self.path)
         self._score_result = self._inner.reward if self.reward_path is None else _imported(self.reward_path, "reward")
@@ -94,12 +94,12 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
 
     @property
     def description(self) -> str:
-        """Which program is given which prompts."""
+        """A sentence with the program and the task of its prompts."""
         return f"The program {self.path} on the prompts of {self._inner.name}."
 
     @property
     def reward(self) -> Reward:
-        """The reward of what the program returns or prints."""
+        """The reward of the program's result."""
         return self._score_result
 
     def example(self, split: Split, index: int) -> Example:
@@ -115,21 +115,21 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
         return super().options() | {"examples_fingerprint": self._inner.fingerprint()}
 
     def tables(self) -> Sequence[Table]:
-        """Return the other task's."""
+        """Return the tables of the other task."""
         return self._inner.tables()
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return those of the other task, where its reward is used."""
+        """Return the reward examples of the other task, if its reward is used."""
         return () if self.reward_path is not None else self._inner.reward_examples()
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """As the option says."""
+        """The option `names`."""
         return self.names or ("",)
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the reward or the expert may never return; the program itself has a clock of its own."""
+        """Whether the reward or the expert may never return; the program itself has its own time limit."""
         return self._expert is not None or not harmless(self._score_result)
 
     def environment(self) -> ProgramEnvironment:
@@ -141,7 +141,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
         return DemonstratedProgram(self._expert, self._launch, self._components, **settings)
 
     def _components(self, result: Any, columns: Columns) -> dict[str, dict[str, float]]:
-        """Return the reward of a result as components of each agent. Raises RuntimeError where the reward fails."""
+        """Return the reward of a result as components of each agent. Raises RuntimeError if the reward fails."""
         given = str(result) if self.reward_path is None else result
         verdict = verdicts_of(self._score_result, [given], [columns], ["the program's result"])[0]
         if verdict.status == "not_applicable":

@@ -1,4 +1,4 @@
-"""Adapter to the reasoning-gym library: its generators, its scorers, its curricula."""
+"""Adapter to the reasoning-gym library: its generators, scorers and curricula."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of, with_system
 
-# The stream is cut into blocks of BLOCK entries, each with a seed of its own; prompt i searches the candidates from
+# The stream is cut into blocks of BLOCK entries, each with its own seed; prompt i searches the candidates from
 # i * STRIDE on for one of its split.
 STRIDE = 50
 MAX_SAMPLES = 1000
 PROBED = 2
-"""Entries on which a scorer is tried when a dataset is loaded."""
+"""Entries on which a scorer is tested when a dataset is loaded."""
 
 
 @register_task("reasoning_gym", argument="dataset")
@@ -46,7 +46,7 @@ class ReasoningGym(OptionTask):
 
     def model_post_init(self, context: object) -> None:
         """Find the dataset and check its configuration by sampling from it."""
-        dataset_maker(self.dataset, self.level, self.config)(self._seed_of(0))  # its complaints of the configuration
+        dataset_maker(self.dataset, self.level, self.config)(self._seed_of(0))  # its errors about the configuration
         self._score = LibraryScore((self.dataset, self.level, self.config, self._seed_of(0)))
         try:
             entries = [self._block(0)[place] for place in range(PROBED)]
@@ -55,7 +55,7 @@ class ReasoningGym(OptionTask):
         if found := problems(self.dataset, self._score, entries):
             raise InputError(
                 f"reasoning-gym's '{self.dataset}' cannot be trained on: {'; '.join(found[:3])}",
-                "a scorer accepts the library's own answers and gives 0 to empty, junk or copied ones",
+                "a scorer must accept the library's own answers and give 0 to empty, junk or copied ones",
                 "Choose another dataset, or another level or config.",
             )
 
@@ -66,12 +66,12 @@ class ReasoningGym(OptionTask):
 
     @property
     def description(self) -> str:
-        """Where the prompts come from."""
+        """A sentence that names the dataset."""
         return f"The dataset '{self.dataset}' of the reasoning-gym library, with its own scorer."
 
     @property
     def reward(self) -> Reward:
-        """The library's scorer, 0..1, on the text of the answer tag."""
+        """The library's scorer, 0..1, applied to the text of the answer tag."""
         return self._score
 
     def _block(self, block: int) -> Entries:

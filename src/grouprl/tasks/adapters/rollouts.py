@@ -1,4 +1,4 @@
-"""Rollouts of a run as data: what one policy sampled, with its rewards, for another one to learn from."""
+"""Rollouts of a run as data: samples of one policy with their rewards, from which another policy learns."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COLUMNS = (
     *("step", "group", "prompt_id", "prompt", "completion", "prompt_ids", "completion_ids", "behavior_logp"),
     *("reward", "components", "correct", "truncated", "status", "turns"),
 )
-"""What is read of a rollout file."""
+"""The columns that are read from a rollout file."""
 
 
 def nothing_to_say(completion: str, **columns: object) -> float:
-    """Refuse: what a stored completion is worth is stored with it."""
+    """Refuse to score: the reward of a stored completion is stored with it."""
     raise InputError("a completion that is not stored is to be scored", "stored rollouts have their rewards with them")
 
 
@@ -34,9 +34,9 @@ def nothing_to_say(completion: str, **columns: object) -> float:
 class Rollouts(OptionTask):
     """Stored rollouts: rollouts:RUN, the folder of a run, or one of its rollout files.
 
-    Nothing is sampled: the rows of a group are those stored, token by token with the log-probs they were sampled with
-    and their rewards, and the policy scores them anew. Take a model of the same tokenizer. A share of the prompts is
-    held out; an evaluation takes the reward of the completion that the policy finds likeliest.
+    Nothing is sampled: the rows of a group are the stored ones, token by token, with the log-probs of their sampling
+    and their rewards, and the policy computes its own log-probs of them. The model must have the same tokenizer. A
+    share of the prompts is held out; an evaluation uses the reward of the completion that the policy finds likeliest.
     """
 
     path: str = Field(description="the run folder, its folder rollouts, or a file in it")
@@ -49,7 +49,8 @@ class Rollouts(OptionTask):
         """Read the files.
 
         Raises:
-            InputError: no rollouts there, files of another kind, or episodes, whose rows are more than a completion.
+            InputError: there are no rollouts, the files are of another kind, or the rows are episodes of more than one
+                completion.
         """
         groups = _read(Path(self.path))
         prompts = sorted({group[0]["prompt_id"] for group in groups}, key=content_number)
@@ -68,12 +69,12 @@ class Rollouts(OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """None to be called: rewards are stored."""
+        """A function that refuses to be called, because rewards are stored."""
         return nothing_to_say
 
     @property
     def max_new_tokens(self) -> int:
-        """The longest stored completion."""
+        """The length of the longest stored completion."""
         return max(len(row["completion_ids"]) for rows in self._groups.values() for group in rows for row in group)
 
     def example(self, split: Split, index: int) -> Example:

@@ -1,4 +1,4 @@
-"""Jobs for a shell that lie in folders: a prompt, the files to begin with, and tests."""
+"""Jobs for a shell in folders: each has a prompt, initial files, and tests."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ from grouprl.tools.shell import ShellTools
 HEAD = "task.yaml"
 KEYS = {"prompt", "tests", "solution", "split"}
 LARGEST = 1 << 20
-"""Bytes of a file to begin with."""
+"""Bytes of the largest initial file."""
 
 
 @register_task("task_folders", argument="path")
 class TaskFolders(ShellOptions):
-    """Do your own jobs in a shell, a folder each: task_folders:jobs.
+    """Do your own jobs in a shell, with one folder per job: task_folders:jobs.
 
-    A folder holds `task.yaml` with `prompt`, `tests` (`docs/terminal.md`), if you like a `solution` (commands) and a
-    `split` (train or eval; eval for one in ten by default), and beside it `files`: what an episode begins with.
+    A folder holds `task.yaml` with `prompt`, `tests` (`docs/terminal.md`), optionally a `solution` (commands) and a
+    `split` (train or eval; eval for one in ten by default), and next to it a folder `files` with the initial files of
+    an episode.
     """
 
     path: str = Field(description="the folder that holds the folders of the jobs")
-    turns: int = Field(12, ge=1, description="most turns; 'done' is one, too")
+    turns: int = Field(12, ge=1, description="the largest number of turns; 'done' counts as one")
     tokens: int = Field(256, ge=1, description="token budget of a command, its end included")
-    shown: int = Field(2000, ge=40, description="characters of what a command printed that are shown")
+    shown: int = Field(2000, ge=40, description="characters of a command's output that are shown")
 
     _jobs: dict[Split, list[Example]] = PrivateAttr()
 
@@ -47,7 +48,7 @@ class TaskFolders(ShellOptions):
         """Read the folders.
 
         Raises:
-            InputError: there are none, or one of them is not as it should be.
+            InputError: there are none, or one of them is invalid.
         """
         heads = sorted(Path(self.path).glob(f"*/{HEAD}"))
         if not heads:
@@ -64,7 +65,7 @@ class TaskFolders(ShellOptions):
 
     @property
     def description(self) -> str:
-        """How many jobs there are."""
+        """A sentence with the number of jobs."""
         return f"{sum(map(len, self._jobs.values()))} jobs for a shell in {self.path}."
 
     @property
@@ -83,21 +84,21 @@ class TaskFolders(ShellOptions):
         return len(self._jobs[split])
 
     def solution(self, example: Example) -> str | None:
-        """Return the commands of `solution`, one per line, and 'done'; None where there is none."""
+        """Return the commands of `solution`, one per line, and 'done'; None if there is no solution."""
         commands = self.written(example.columns["solution"])
         return "\n".join([*commands, "done"][: self.turns]) if commands else None
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return that the first job is not done for nothing."""
+        """Return an example in which doing nothing does not solve the first job."""
         first = next(example for jobs in self._jobs.values() for example in jobs)
         return (KnownExample("done", first.columns, False),)
 
     def environment(self) -> Shell | ShellTools:
-        """Return a fresh episode; texts are shown in any script."""
+        """Return a fresh episode, which shows text in any script."""
         return self.episode(ascii_only=False)
 
     def options(self) -> JsonObject:
-        """Return every option, and what the folders hold."""
+        """Return every option, and a hash of the folders' contents."""
         held = [[example.id, example.prompt, example.columns] for jobs in self._jobs.values() for example in jobs]
         return super().options() | {"path": without_folder(self.path), "held": digest(held)}
 
@@ -140,6 +141,6 @@ def _files(folder: Path, where: str) -> JsonObject:
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"A file of {where} is no text: {path.name}", "files are UTF-8") from error
+            raise InputError(f"A file of {where} is not text: {path.name}", "files must be UTF-8") from error
         found[str(path.relative_to(folder))] = {"content": text, "mode": f"{path.stat().st_mode & 0o777:03o}"}
     return found

@@ -23,22 +23,24 @@ MOST_PLAYERS = 6
 class TextArena(BoundedTurns, SeededTask):
     """Play a TextArena game alone or against yourself: textarena:TicTacToe-v0.
 
-    A prompt is the seed of a game. Several players are the agents '0', '1', … of one policy, each with a context of its
-    own; rewards come at the end of the game. Demonstrations are random choices among what a game shows in brackets:
-    they show how actions are spelt.
+    A prompt is the seed of a game. Several players are the agents '0', '1', … of one policy, each with its own context;
+    rewards come at the end of the game. Demonstrations are random choices among the texts that a game shows in
+    brackets, which show only how actions are spelt.
     """
 
     id: str = Field(min_length=1, description="what textarena.make takes; its wrappers of observations are left out")
     config: JsonObject = Field(default_factory=dict, description="further arguments of textarena.make")
-    players: int | None = Field(None, ge=1, le=MOST_PLAYERS, description="how many play; none: the fewest possible")
-    turns: int = Field(40, ge=1, description="most turns of a game, those of all players together")
+    players: int | None = Field(
+        None, ge=1, le=MOST_PLAYERS, description="the number of players; none: the smallest possible"
+    )
+    turns: int = Field(40, ge=1, description="the largest number of turns of a game, of all players together")
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
     prompt: str | None = Field(None, description="text in place of the game's own explanation")
-    actions: tuple[str, ...] = Field((), description="what demonstrations choose from; none: what stands in brackets")
-    success: float | None = Field(None, description="outcome from which a player is correct; none: above 0")
-    boards: bool = Field(
-        False, description="whether the board that a game shows, with who acts, is the key of the state"
+    actions: tuple[str, ...] = Field(
+        (), description="the actions that demonstrations choose from; none: the texts in brackets"
     )
+    success: float | None = Field(None, description="the lowest outcome of a correct player; none: any above 0")
+    boards: bool = Field(False, description="whether the acting player and the board form the key of the state")
 
     _players: int = PrivateAttr()
 
@@ -75,7 +77,7 @@ class TextArena(BoundedTurns, SeededTask):
             raise InputError(f"TextArena refuses '{self.id}' with {self.config}", str(error)) from error
         except (ImportError, SyntaxError, OSError) as error:
             raise InputError(f"TextArena's '{self.id}' does not run here: {error}") from error
-        except LookupError as error:  # of nltk, with a page of advice
+        except LookupError as error:  # an error of nltk, with a page of advice
             lacking = next((line.strip() for line in str(error).splitlines() if "not found" in line), str(error))
             raise InputError(
                 f"TextArena's '{self.id}' lacks its words: {lacking}", remedy="Fetch them with nltk.download."
@@ -88,7 +90,7 @@ class TextArena(BoundedTurns, SeededTask):
 
     @property
     def description(self) -> str:
-        """Which game, and how many play."""
+        """A sentence with the game and the number of players."""
         return f"TextArena's {self.id}, {self._players} player(s)."
 
     @property
@@ -98,7 +100,7 @@ class TextArena(BoundedTurns, SeededTask):
 
     @property
     def needs_clock(self) -> bool:
-        """True: the game is TextArena's."""
+        """True: the game is not part of this package."""
         return True
 
     def environment(self) -> TextArenaEnvironment:

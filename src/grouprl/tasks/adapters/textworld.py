@@ -35,18 +35,18 @@ FOLDER = "~/.cache/grouprl/textworld"
 
 
 class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
-    """What tasks of text games share: games as prompts, the limits of an episode.
+    """The base of tasks with text games: games as prompts, and the limits of an episode.
 
-    A subclass has the games of each split (`file`), and says how one is started (`start`).
+    A subclass provides the games of each split (`file`), and starts one (`start`).
     """
 
     choices: Choices = Field(
         "listed", description="whether admissible commands are shown; numbered: an action is a number"
     )
     invalid: float = Field(0.0, description="reward of a command that is not admissible")
-    turns: int = Field(50, ge=1, description="most actions of an episode")
+    turns: int = Field(50, ge=1, description="the largest number of actions of an episode")
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
-    characters: str = Field("", description="the characters that texts and actions are made of, where known")
+    characters: str = Field("", description="the characters that texts and actions are made of, if known")
 
     def file(self, split: Split, index: int) -> Path:
         """Return the file of a game."""
@@ -58,11 +58,11 @@ class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
 
     @property
     def reward(self) -> Reward:
-        """The sum of the rewards that the actions, one per line, lead to."""
+        """The sum of the rewards for the actions, one per line."""
         return EpisodeReward(self)
 
     def example(self, split: Split, index: int) -> Example:
-        """Return game `index` of a split; its prompt is what it begins with.
+        """Return game `index` of a split; its prompt is the first text of the game.
 
         Raises:
             InputError: on an unknown split or an index beyond the size.
@@ -74,12 +74,12 @@ class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
         return Example(bare.id, _first_text(self.environment(), bare), columns)
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return none: nothing is known of what is right."""
+        """Return nothing, because no right actions are known."""
         return ()
 
     @property
     def needs_clock(self) -> bool:
-        """True: the interpreter of the games is not this package's."""
+        """True: the interpreter of the games is not part of this package."""
         return True
 
     @property
@@ -107,26 +107,26 @@ def _first_text(game: TextGame, example: Example) -> str:
 class TextWorld(TextGameTask):
     """Play text games that TextWorld generates, textworld:generated, or a game file or a folder of them.
 
-    Games to train on and held-out ones are made from different seeds. TextWorld's challenges go by their names:
-    textworld:coin_collector. A game's score is the reward, winning it is correct.
+    Games to train on and held-out ones are made from different seeds. TextWorld's challenges are used by name:
+    textworld:coin_collector. The reward is the game's score, and a won game is correct.
     """
 
-    game: str = Field(GENERATED, min_length=1, description="generated, a challenge of TextWorld's, a file or a folder")
+    game: str = Field(GENERATED, min_length=1, description="generated, a challenge of TextWorld, a file or a folder")
     rooms: int = Field(1, ge=1, description="rooms of a generated game")
     objects: int = Field(4, ge=1, description="objects of a generated game")
     quest_length: int = Field(2, ge=1, description="commands that a quest of a generated game takes")
     quests: int = Field(1, ge=1, description="quests of a generated game that do not build on each other")
     settings: JsonObject = Field(default_factory=dict, description="settings of a challenge, such as {level: 5}")
-    games: int = Field(32, ge=1, description="different games to train on, made when they are first needed")
-    held_out: int = Field(8, ge=1, description="different games to evaluate on")
-    folder: str = Field(FOLDER, description="where games that were made are kept")
+    games: int = Field(32, ge=1, description="number of different games to train on, made when first needed")
+    held_out: int = Field(8, ge=1, description="number of different games to evaluate on")
+    folder: str = Field(FOLDER, description="the folder in which generated games are kept")
     seed: int = Field(0, description="which stream of games is sampled")
 
     _files: dict[str, tuple[Path, ...]] = PrivateAttr(default_factory=dict)
     _listed: bool = PrivateAttr(True)
 
     def model_post_init(self, context: object) -> None:
-        """Find the games, or see that they can be made.
+        """Find the games, or check that they can be made.
 
         Raises:
             MissingExtra: if textworld is not installed.
@@ -146,16 +146,16 @@ class TextWorld(TextGameTask):
         if self.choices == "numbered" and not self._listed:
             raise InputError(
                 f"The commands of '{self.game}' cannot be numbered",
-                "its admissible commands are not known: a game of TextWorld's has a .json beside it",
+                "its admissible commands are not known: only a game of TextWorld with a .json next to it lists them",
                 "Take choices: none.",
             )
 
     def options(self) -> JsonObject:
-        """Return every option but where games that were made are kept."""
+        """Return every option except the folder of generated games."""
         return {name: value for name, value in super().options().items() if name != "folder"}
 
     def file(self, split: Split, index: int) -> Path:
-        """Return the file of a game, made if it is not there yet."""
+        """Return the file of a game, made if it does not exist yet."""
         if self._files:
             return self._files[split][index]
         sizes = {"rooms": self.rooms, "objects": self.objects, "quest_length": self.quest_length, "quests": self.quests}
@@ -171,7 +171,7 @@ class TextWorld(TextGameTask):
 
     @property
     def description(self) -> str:
-        """Which games."""
+        """A sentence that describes the games."""
         made = f"{self.rooms} room(s), {self.objects} object(s), quests of {self.quest_length}"
         return f"TextWorld's game {self.game}." if self.game != GENERATED else f"Games of TextWorld's: {made}."
 
@@ -189,7 +189,9 @@ class TextWorld(TextGameTask):
 
 
 def _split(files: tuple[Path, ...]) -> dict[str, tuple[Path, ...]]:
-    """Return games to train on and to evaluate on: one in ten is held out, at least one; a single game is both."""
+    """Return the games to train on and to evaluate on: one in ten is held out, at least one; a single game is used for
+    both.
+    """
     if len(files) == 1:
         return {"train": files, "eval": files}
     order = sorted(files, key=lambda file: content_number(file.name))

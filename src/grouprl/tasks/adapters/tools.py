@@ -1,4 +1,4 @@
-"""Tasks with tools: your own functions beside any prompts, and Python in the sandbox for a tiny model."""
+"""Tasks with tools: the user's functions with the prompts of any task, and Python in the sandbox for a tiny model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Expert = Callable[..., str]
 
 @register_task("tools", argument="path")
 class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
-    """Complete the prompts of another task with tools at hand, your own Python functions.
+    """Complete the prompts of another task with your own Python functions as tools.
 
     It is written tools:file.py:function,another or tools:pkg.module:function, and `of` names the task whose prompts
     are used and whose reward scores the final answer. A tool is a function with types and a docstring.
@@ -44,11 +44,11 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
         description="how calls are written: auto (as the model's chat template has them), the name of a syntax "
         "(`docs/chat_templates.md`), your own as file.py:name, or compact for tiny models",
     )
-    calls: int = Field(64, ge=1, description="most calls of one turn; those beyond are not made")
-    turns: int = Field(8, ge=1, description="most turns of an episode, the answer's included")
+    calls: int = Field(64, ge=1, description="the largest number of calls per turn; further ones are not made")
+    turns: int = Field(8, ge=1, description="the largest number of turns of an episode, including the answer's")
     tokens: int = Field(256, ge=1, description="token budget of one turn, its end included")
     traces: bool = Field(False, description="whether the model is shown the traceback of a tool that raised")
-    characters: str = Field("", description="the characters that texts and actions are made of, where known")
+    characters: str = Field("", description="the characters that texts and actions are made of, if known")
     expert: str | None = Field(
         None, description="your function that writes demonstrations: file.py:function(prompt, results, rng, **columns)"
     )
@@ -88,7 +88,7 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
 
     @property
     def description(self) -> str:
-        """The task of the prompts, and the tools."""
+        """A sentence with the task of the prompts and the tools."""
         return f"The prompts of {self._inner.name} with the tools {', '.join(self._toolbox.tools)}."
 
     @property
@@ -105,7 +105,7 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
         return self._inner.size(split)
 
     def solution(self, example: Example) -> str | None:
-        """Return the other task's correct answer, given without a tool."""
+        """Return the other task's correct answer, given without a tool call."""
         right = self._inner.solution(example)
         return None if right is None else self._form.answer(right)
 
@@ -125,14 +125,15 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
         return super().options() | {"of_fingerprint": self._inner.fingerprint()}
 
     def tables(self) -> Sequence[Table]:
-        """Return the other task's."""
+        """Return the tables of the other task."""
         return self._inner.tables()
 
 
 class ShownTools(ToolEnvironment):
     """Tools with an expert that demonstrates them: `expert(prompt, results, rng, **columns)` writes the next turn.
 
-    `prompt` and columns are the prompt's, `results` what the calls so far came to (`grouprl.tools.Result`).
+    `prompt` and the columns are those of the example; `results` holds the results of the calls so far
+    (`grouprl.tools.Result`).
     """
 
     def __init__(self, expert: Expert, toolbox: Toolbox, reward: Reward, **settings: Any) -> None:
@@ -142,15 +143,15 @@ class ShownTools(ToolEnvironment):
         self._prompt: Prompt = ""
 
     def reset(self, example: Example, seed: int) -> Observation:
-        """Begin; see `ToolEnvironment.reset`."""
+        """Begin the episode; see `ToolEnvironment.reset`."""
         self._prompt = example.prompt
         return super().reset(example, seed)
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Return what the expert writes.
+        """Return the expert's next turn.
 
         Raises:
-            InputError: if that is not a text.
+            InputError: if it is not a text.
         """
         given = {name: value for name, value in self.columns.items() if name not in ("prompt", "results", "rng")}
         said = self._expert(self._prompt, tuple(self.results), rng, **given)
@@ -160,7 +161,7 @@ class ShownTools(ToolEnvironment):
 
 
 def shown_by(expert: Expert | None, toolbox: Toolbox, reward: Reward, **settings: Any) -> ToolEnvironment:
-    """Return an episode with tools, which can demonstrate where there is an expert."""
+    """Return an episode with tools, which can demonstrate if there is an expert."""
     if expert is None:
         return ToolEnvironment(toolbox, reward, **settings)
     return ShownTools(expert, toolbox, reward, **settings)
@@ -178,7 +179,7 @@ class PythonEpisode(ToolEnvironment):
         self.noise = noise
 
     def demonstrate(self, rng: random.Random) -> str:
-        """Let Python compute, then answer with what it said; with a certain chance guess, garble or miscopy."""
+        """Have Python compute the value, then answer with it; with a certain chance guess, garble or miscopy."""
         slip = rng.choice(["guess", "open", "digit"]) if rng.random() < self.noise else ""
         found = next((result.text for result in reversed(self.results) if result.status == "ok"), None)
         if found is not None:
@@ -193,8 +194,8 @@ class PythonEpisode(ToolEnvironment):
 class PythonToolTask(EnvironmentTask):
     """Compute an expression by letting Python do it, in the sandbox.
 
-    The prompt is "23*47+5?". "p(23*47+5)" runs it, which is answered with "1086>", or "!>" if that failed; "=1086"
-    gives the answer.
+    The prompt is "23*47+5?". "p(23*47+5)" runs it and is answered with "1086>", or "!>" if that failed; "=1086" gives
+    the answer.
     """
 
     levels = tuple(
@@ -204,10 +205,10 @@ class PythonToolTask(EnvironmentTask):
 
     digits: int = Field(2, ge=1, le=3, description="digits of the numbers, at most")
     operations: int = Field(2, ge=1, le=4, description="a multiplication and, after it, additions and subtractions")
-    turns: int = Field(3, ge=2, description="most turns: a call, the answer, and what is spare")
+    turns: int = Field(3, ge=2, description="the largest number of turns: a call, the answer, and spare ones")
     noise: float = Field(0.4, ge=0, le=1, description="chance that a demonstrated action is a poor one")
     sandbox: SandboxSettings = Field(
-        SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest level that will do"
+        SandboxSettings(seconds=2, processes=1), description="limits of a run, and the lowest acceptable level"
     )
 
     _toolbox: Toolbox = PrivateAttr()
@@ -218,12 +219,12 @@ class PythonToolTask(EnvironmentTask):
 
     @property
     def max_turns(self) -> int:
-        """As the option says."""
+        """The option `turns`."""
         return self.turns
 
     @property
     def max_new_tokens(self) -> int:
-        """The call of the longest expression, its end, and two more."""
+        """The length of the call of the longest expression, its end, and two spare tokens."""
         return (self.digits + 1) * (self.operations + 1) + 5
 
     @property
@@ -232,7 +233,7 @@ class PythonToolTask(EnvironmentTask):
         return "0123456789*+-p()=?>!"
 
     def environment(self) -> PythonEpisode:
-        """Return a fresh episode; what Python said is remembered across episodes."""
+        """Return a fresh episode; results of Python are remembered across episodes."""
         return PythonEpisode(self._toolbox, self.turns, self.noise)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
@@ -264,10 +265,10 @@ class PythonToolTask(EnvironmentTask):
 
 
 def own_clock(tool: Tool) -> bool:
-    """Whether a tool ends by itself: the sandbox and MCP servers are given limited time."""
+    """Return whether a tool ends by itself: the sandbox and MCP servers have time limits."""
     return isinstance(tool, McpTool) or isinstance(tool.function, PythonTool)
 
 
 def _slipped(text: str, rng: random.Random) -> str:
-    """Return the text with its last digit replaced by any."""
+    """Return the text with its last digit replaced by a random one."""
     return text[:-1] + str(rng.randrange(10))

@@ -26,9 +26,9 @@ from grouprl.tasks.table import Table
 from grouprl.tasks.task import check_request
 
 TURNS = 16
-"""Most requests of an episode where the environment has no limit of its own."""
+"""The largest number of requests of an episode, if the environment has no limit of its own."""
 COLUMNS = ("answer", "info", "task", "example_id")
-"""What of a row a reward of one's own can name."""
+"""The columns of a row that a reward function of the user can name."""
 
 
 @register_task("verifiers", argument="id")
@@ -36,28 +36,30 @@ class Verifiers(OptionTask):
     """Train in an environment of `verifiers`, by its name: verifiers:wordle, verifiers:owner/wordle.
 
     The library's own rollout runs in process, and each of its requests is a turn. Its rubric is the reward: weighted
-    functions are components, those without weight are counts.
+    functions are components, functions without weight are counts.
     """
 
-    id: str = Field(min_length=1, description="the environment's name, as prime or vf-eval take it")
+    id: str = Field(min_length=1, description="the environment's name, in the form that prime or vf-eval accept")
     args: JsonObject = Field(
         default_factory=dict, description="arguments of its load_environment; from 0.4, options of its taskset"
     )
     settings: JsonObject = Field(
         default_factory=dict, description="from verifiers 0.4, further settings of the environment, such as its harness"
     )
-    turns: int | None = Field(None, ge=1, description="most requests of an episode; none: its own limit, or else 16")
+    turns: int | None = Field(
+        None, ge=1, description="the largest number of requests of an episode; none: its own limit, otherwise 16"
+    )
     tokens: int = Field(256, ge=1, description="token budget of one completion, its end included")
     timeout: float = Field(60.0, gt=0, description="seconds within which it sends another request or ends")
     success: float | None = Field(
-        None, description="reward from which an episode is correct; none: its pass_threshold, 0.5 by default"
+        None, description="the lowest reward of a correct episode; none: its pass_threshold, 0.5 by default"
     )
-    eval_fraction: float = Field(0.1, gt=0, lt=1, description="share held out where it has no data to evaluate on")
+    eval_fraction: float = Field(0.1, gt=0, lt=1, description="share held out if it has no data to evaluate on")
     drop_overlap: bool = Field(False, description="whether to leave out training rows that are held out, too")
     expert: str | None = Field(
         None, description="path of expert(messages, rng, **columns), which completes requests for demonstrations"
     )
-    characters: str = Field("", description="the characters that requests and completions are made of, where known")
+    characters: str = Field("", description="the characters that requests and completions are made of, if known")
 
     _rows: dict[str, list[JsonObject]] = PrivateAttr()
     _content: str = PrivateAttr()
@@ -68,7 +70,7 @@ class Verifiers(OptionTask):
         """Load the environment and its data.
 
         Raises:
-            MissingExtra: if verifiers, or what the endpoint is made of, is not installed.
+            MissingExtra: if verifiers, or a package that the endpoint needs, is not installed.
             InputError: if the environment cannot be loaded, or has no data to train on.
         """
         try:
@@ -92,10 +94,11 @@ class Verifiers(OptionTask):
     ) -> dict[str, list[dict[str, object]]]:
         if not train:
             raise InputError(
-                f"The environment '{self.id}' has no data to train on", "it has a data set beside that for evaluation"
+                f"The environment '{self.id}' has no data to train on",
+                "it needs a data set besides that for evaluation",
             )
         prompts = [_content(row) for row in train]
-        if len(set(prompts)) == 1:  # the environment begins alike for every row, as a game does: rows differ by number
+        if len(set(prompts)) == 1:  # every row begins in the same way, as a game does: rows differ by number
             prompts = [f"{prompt}#{number}" for number, prompt in enumerate(prompts)]
         apart = set(lowest(prompts, self.eval_fraction)) if held_out is None else set(map(_content, held_out))
         kept = [row for row, prompt in zip(train, prompts, strict=True) if prompt not in apart]
@@ -120,13 +123,13 @@ class Verifiers(OptionTask):
 
     @property
     def description(self) -> str:
-        """Which environment, of which kind, with how many prompts."""
+        """A sentence with the environment, its kind and the number of prompts."""
         kind, rows = self._facts["kind"], len(self._rows["train"])
         return f"The environment {self.id} ({kind}) of verifiers {version()}, {rows} prompts."
 
     @property
     def reward(self) -> Reward:
-        """What the rubric says of an episode whose completions, one per line, are given."""
+        """The rubric's score of an episode whose completions, one per line, are given."""
         return EpisodeReward(self)
 
     def example(self, split: Split, index: int) -> Example:
@@ -142,7 +145,7 @@ class Verifiers(OptionTask):
         return len(self._rows[split])
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return none: nothing is known of what is right."""
+        """Return nothing, because no right completions are known."""
         return ()
 
     def options(self) -> JsonObject:
@@ -156,22 +159,22 @@ class Verifiers(OptionTask):
 
     @property
     def max_turns(self) -> int:
-        """As the option or the environment says."""
+        """The option, or the environment's own limit."""
         return self.turns or self._facts["turns"] or TURNS
 
     @property
     def max_new_tokens(self) -> int:
-        """As the option says."""
+        """The option `tokens`."""
         return self.tokens
 
     @property
     def alphabet(self) -> str:
-        """As the option says."""
+        """The option `characters`."""
         return self.characters
 
     @property
     def needs_clock(self) -> bool:
-        """True where episodes are scored by themselves; where a group is scored, it is played in one process."""
+        """True if episodes are scored one by one; if a group is scored together, it is played in one process."""
         return not self._facts["grouped"]
 
     @property
@@ -187,19 +190,19 @@ class Verifiers(OptionTask):
 
     def environment(self) -> VerifiersEnvironment:
         """Return a fresh rollout."""
-        self._load()  # here, since the library sets signal handlers, which the main thread alone may do
+        self._load()  # loaded here, since the library sets signal handlers, which only the main thread may do
         if self._expert is None:
             return VerifiersEnvironment(self._load, timeout=self.timeout)
         return DemonstratedVerifiers(self._expert, self._load, timeout=self.timeout)
 
 
 def _content(row: Mapping[str, object]) -> str:
-    """Return what makes a row a prompt of its own."""
+    """Return the part of a row that makes its prompt different from others."""
     return json.dumps([row.get(name) for name in ("prompt", "answer", "info")], sort_keys=True, default=str)
 
 
 def _messages(prompt: object) -> str | tuple[Message, ...]:
-    """Return a row's prompt as people are shown it."""
+    """Return a row's prompt as it is shown to a reader."""
     if not isinstance(prompt, (list, tuple)):
         return str(prompt or "")
     return tuple(Message(role=str(m["role"]), content=_text(m.get("content"))) for m in prompt)

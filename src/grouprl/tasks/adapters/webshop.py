@@ -23,24 +23,26 @@ if TYPE_CHECKING:
     from web_agent_site.envs.web_agent_text_env import SimServer
 
 TEST, DEVELOPMENT = 500, 1500
-"""Its authors evaluate on goals 0 to 499, choose on 500 to 1499, and train on the others."""
+"""Its authors evaluate on goals 0 to 499, select models on 500 to 1499, and train on the others."""
 _servers: dict[str, SimServer] = {}
 _lock = threading.Lock()
 
 
 @register_task("webshop")
 class WebShop(BoundedTurns, OptionTask):
-    """Buy what is asked for in WebShop; its package `web_agent_site` and its data must be there.
+    """Buy requested products in WebShop; its package `web_agent_site` and its data must be installed.
 
-    Goals are numbered: held out are the first 500, as its authors have it, and those from number 1,500 on are trained
-    on; of a catalogue with fewer goals a tenth is held out.
+    Goals are numbered: as its authors do, the first 500 are held out, and those from number 1,500 on are trained on.
+    With fewer goals, a tenth is held out.
     """
 
-    observation: Literal["text", "text_rich"] = Field("text_rich", description="how pages are written out")
+    observation: Literal["text", "text_rich"] = Field(
+        "text_rich", description="the form in which pages are written out"
+    )
     products: int | None = Field(1000, ge=1, description="size of its catalogue, as its setup made it; none: all")
     human_goals: bool = Field(True, description="whether goals were written by people")
-    show_actions: bool = Field(True, description="whether what can be clicked is listed")
-    turns: int = Field(15, ge=1, description="most actions of an episode")
+    show_actions: bool = Field(True, description="whether the clickable labels are listed")
+    turns: int = Field(15, ge=1, description="the largest number of actions of an episode")
     tokens: int = Field(64, ge=1, description="token budget of one turn, its end included")
     invalid: float = Field(0.0, description="reward of an action that the page does not offer")
 
@@ -48,7 +50,7 @@ class WebShop(BoundedTurns, OptionTask):
         """Load the catalogue.
 
         Raises:
-            InputError: if WebShop or its data is not there.
+            InputError: if WebShop or its data is missing.
         """
         self._server()
 
@@ -64,12 +66,12 @@ class WebShop(BoundedTurns, OptionTask):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the task."""
         return "webshop"
 
     @property
     def reward(self) -> Reward:
-        """The sum of the rewards that the actions, one per line, lead to."""
+        """The sum of the rewards for the actions, one per line."""
         return EpisodeReward(self)
 
     def _goals(self, split: Split) -> range:
@@ -90,12 +92,12 @@ class WebShop(BoundedTurns, OptionTask):
         return Example(f"webshop/{goal}", str(self._server().goals[goal]["instruction_text"]), {"goal": goal})
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return none: nothing is known of what is right."""
+        """Return nothing, because no right actions are known."""
         return ()
 
     @property
     def needs_clock(self) -> bool:
-        """True: pages are WebShop's."""
+        """True: the pages are not part of this package."""
         return True
 
     def environment(self) -> WebShopEnvironment:
@@ -107,7 +109,7 @@ class WebShop(BoundedTurns, OptionTask):
 
 
 def _text_env() -> type[WebAgentTextEnv]:
-    """Return WebShop's class. Raises InputError where it, or what it needs, is not there."""
+    """Return WebShop's class. Raises InputError if it, or a package that it needs, is missing."""
     if importlib.util.find_spec("web_agent_site") is None:
         raise InputError(
             "WebShop's package 'web_agent_site' is not installed",

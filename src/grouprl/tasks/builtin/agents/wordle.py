@@ -19,8 +19,7 @@ LETTERS = "abcdefgh"
 
 @register_task("wordle")
 class WordleTask(EnvironmentTask):
-    """Guess a hidden word from a small vocabulary; the reply has a sign per letter, and fewer failed guesses earn
-    more.
+    """Guess a hidden word; the reply to a guess has a sign per letter, and fewer failed guesses earn more.
 
     The words are generated once and not shown. The prompt is "37:bad-+~>", the number of the game and a first guess
     with its hint; an action is a word. "+" marks a letter in its place, "~" one that belongs elsewhere. Held-out games
