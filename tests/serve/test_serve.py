@@ -238,7 +238,7 @@ def test_a_malformed_call_is_text(served, policy, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "status", "message"),
     [
-        ({"model": "gpt"}, 404, "There is no model 'gpt'; this is 'tiny'"),
+        ({"model": "gpt"}, 404, "There is no model 'gpt'; this server has 'tiny'"),
         ({"temperature": -1}, 400, "temperature = -1.*greater than or equal to 0"),
         ({"n": 65}, 400, "at most 64"),
         ({"max_tokens": 0}, 400, "max_tokens = 0"),
@@ -265,7 +265,7 @@ def test_other_requests(served):
     url = served[0].url
     assert fetch(f"{url}/chat/completions", b"{")[1]["error"]["message"].startswith("The body is not")
     assert fetch(f"{url}/chat/completions", b"[]")[0] == 400
-    assert "there is /v1/chat/completions" in fetch(f"{url}/completions")[1]["error"]["message"]
+    assert "available are /v1/chat/completions" in fetch(f"{url}/completions")[1]["error"]["message"]
     with pytest.raises(openai.BadRequestError, match="no chat template"):
         bare = Service(chatting(None), "tiny")
         endpoint = Endpoint(bare)

@@ -418,8 +418,8 @@ REFUSED = [
     ("responses", {"input": [{"type": "function_call", "call_id": "a"}]}, "must have a function with a name"),
     ("responses", {"tools": [{"type": "web_search"}]}, "tools must be of type 'function'"),
     ("responses", {"max_outptu_tokens": 3}, "Did you mean 'max_output_tokens'"),
-    ("responses", {"truncation": "auto"}, "a conversation is never cut"),
-    ("responses", {"model": "gpt"}, "There is no model 'gpt'; this is 'tiny'"),
+    ("responses", {"truncation": "auto"}, "a conversation is never shortened"),
+    ("responses", {"model": "gpt"}, "There is no model 'gpt'; this server has 'tiny'"),
     ("responses", {"temperature": -1}, "temperature = -1"),
     ("responses", {"n": 2}, "no parameter 'n'"),
     ("messages", {"max_tokens": None}, "'max_tokens' is missing"),
@@ -478,4 +478,4 @@ def test_an_error_of_a_stream_is_an_event(served, path):
 def test_what_is_not_there_names_what_is(served):
     status, reply = post(served, "embeddings", {})
     assert status == 404
-    assert "there is /v1/chat/completions, /v1/responses, /v1/messages" in reply["error"]["message"]
+    assert "available are /v1/chat/completions, /v1/responses, /v1/messages" in reply["error"]["message"]

@@ -127,7 +127,7 @@ def test_what_cannot_be_a_tool_is_refused_in_words(function, words):
 
 def test_a_toolbox_needs_tools_of_different_names():
     for tools in ([], [add, add]):
-        with pytest.raises(InputError, match="names differ"):
+        with pytest.raises(InputError, match="names must differ"):
             Toolbox(tools)
     with pytest.raises(InputError, match="seconds"):
         tool(seconds=0)(silent)
@@ -476,7 +476,7 @@ def test_an_expert_demonstrates_calls_and_answers(tmp_path):
     ("path", "of", "words"),
     [
         ("{}:nothing", "addition", "no 'nothing'"),
-        ("{}:times,times", "addition", "names differ"),
+        ("{}:times,times", "addition", "names must differ"),
         ("{}:times", "guess", "environment of its own"),
         ("{}:times", "additoin", "no task 'additoin'"),
         ("nowhere.py:times", "addition", "does not exist"),

@@ -82,12 +82,12 @@ class MistralForm(Form):
     arguments = "[ARGS]"
 
     def read_calls(self, text: str) -> tuple[Calls, str]:
-        """Return the calls behind the sign."""
+        """Return the calls after the sign."""
         calls, beside = scanned(text, re.compile(re.escape(self.sign)), "", self._read)
         return calls, joined(beside)
 
     def write_all(self, calls: Sequence[Call]) -> str:
-        """Return the calls behind the sign."""
+        """Return the calls after the sign."""
         if self.named:
             return "".join(f"{self.sign}{call.name}{self.arguments}{_dumped(named(call))}" for call in calls)
         return f"{self.sign} " + _dumped([{"name": call.name, "arguments": named(call)} for call in calls])
@@ -238,7 +238,7 @@ class GlmForm(Form):
         """Return calls in tags: texts as they are, anything else as JSON.
 
         Raises:
-            InputError: an argument that holds tags of arguments.
+            InputError: if an argument holds tags of arguments.
         """
         return "\n".join(f"<tool_call>{call.name}\n{self._arguments(named(call))}</tool_call>" for call in calls)
 
@@ -290,7 +290,7 @@ class XmlForm(Form):
         """Return calls in tags: texts as they are, anything else as JSON.
 
         Raises:
-            InputError: an argument that holds tags of arguments.
+            InputError: if an argument holds tags of arguments.
         """
         return "\n".join(self._written(call) for call in calls)
 

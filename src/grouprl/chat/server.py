@@ -194,7 +194,7 @@ class _Work:
 async def _while_connected(
     answer: Coroutine[object, object, Completion], receive: Receive, seconds: float | None
 ) -> Completion:
-    """Wait for an answer, but no longer than the client does or the limit says."""
+    """Wait for an answer until the client disconnects or the time limit is reached."""
     task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
     try:
         done, _ = await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -232,7 +232,7 @@ def _too_slow(seconds: float | None) -> Refusal:
 async def _events(
     api: Api, backend: Backend, request: ChatRequest, key: str, seconds: float | None
 ) -> AsyncIterator[str]:
-    """Yield the events of a stream: text as it is sampled (whole where it may hold tool calls), then the end."""
+    """Yield the events of a stream: text as it is sampled (as a whole if it may hold tool calls), then the end."""
     loop, queue, stream = (
         asyncio.get_running_loop(),
         asyncio.Queue[tuple[int, str] | None](),

@@ -119,7 +119,9 @@ class ResponseForm(Form):
         try:
             self._template: Any = load_response_template(dict(template))
         except Exception as error:
-            raise InputError(f"The response template cannot be used: {error}") from error
+            raise InputError(
+                f"The response template cannot be used: {error}", remedy="Set sampling.tool_calls to a name"
+            ) from error
         self._parse: Any = parse_response
 
     def read(self, text: str, opened: bool = False) -> Said:

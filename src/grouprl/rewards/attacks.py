@@ -26,7 +26,7 @@ CANARY = "grouprl_attack_canary"
 
 @dataclass(frozen=True)
 class Attack:
-    """A completion that must not be rewarded as a right one, and what it tries."""
+    """A completion that must not be rewarded as correct, and the trick that it tries."""
 
     kind: str
     completion: str

@@ -75,7 +75,7 @@ def regex_format(completion: str, pattern: str = THINK_THEN_ANSWER) -> float:
     process, because a model may find a text on which it takes forever; such a text does not match.
 
     Raises:
-        re.error: if it is not a pattern.
+        re.error: if `pattern` is not a regular expression.
     """
     if pattern == THINK_THEN_ANSWER:  # this one ends on every text
         return float(fullmatch(pattern, completion))

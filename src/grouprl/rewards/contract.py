@@ -47,7 +47,7 @@ class Crowded(RunError):
 
 @dataclass(frozen=True)
 class Failure:
-    """How a reward or an environment failed: a sentence, and the traceback if it raised."""
+    """The failure of a reward or an environment: a message, and the traceback if it raised."""
 
     what: str
     trace: str = ""
@@ -119,6 +119,7 @@ def inspect_reward(reward: Reward) -> Signature:
         raise InputError(
             f"Reward '{reward_name(reward)}' has no parameter for the completion",
             "the first parameter receives the completion (or, named 'completions', the list of them)",
+            "Add a first parameter 'completion'",
         )
     named = [p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return Signature(

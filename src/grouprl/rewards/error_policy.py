@@ -89,7 +89,9 @@ class ErrorPolicy:
         group_b = np.asarray(group_b)
         if group_b.shape != scores.reward_b.shape:
             raise InputError(
-                f"group_b has shape {group_b.shape} for {len(scores.reward_b)} scores", "it needs one entry per score"
+                f"group_b has shape {group_b.shape} for {len(scores.reward_b)} scores",
+                "it needs one entry per score",
+                "Pass the prompt of each sample",
             )
         nowhere = len(scores.status_b) > 0 and bool((scores.status_b == "not_applicable").all())
         failed_b = scores.failed_b | nowhere

@@ -176,7 +176,9 @@ class Entries:
         """
         found = self._make(position)
         if isinstance(found, Spoiled):
-            raise InputError(f"reasoning-gym's '{self.name}' cannot sample a prompt", found.why)
+            raise InputError(
+                f"reasoning-gym's '{self.name}' cannot sample a prompt", found.why, "Change its level or config"
+            )
         packed = zlib.decompress(base64.b64decode(cast(str, found)))
         entry: JsonObject = pickle.loads(packed)  # safe: it comes from this package's own process
         return entry
@@ -296,7 +298,9 @@ def dataset_maker(name: str, level: int | None, config: Mapping[str, object]) ->
             return dataset_class(config_class(**{**fields, "seed": seed, "size": BLOCK}))
         except (AssertionError, ValueError, TypeError) as error:
             chosen = f"level {level} and " if level is not None else ""
-            raise InputError(f"reasoning-gym's '{name}' refuses {chosen}config {dict(config)}", str(error)) from error
+            raise InputError(
+                f"reasoning-gym's '{name}' refuses {chosen}config {dict(config)}", str(error), "Change these values"
+            ) from error
 
     return make
 

@@ -80,7 +80,11 @@ def load_reward(spec: RewardSpec) -> Reward:
     if isinstance(spec, Sequence):
         parts = [(_weighted(entry), _critical(entry)) for entry in spec]
         return combine([part for part, _ in parts], critical=[part[0] for part, veto in parts if veto])
-    raise InputError(f"The reward is {spec!r}", "it must be a name, an import path, a mapping with 'name', or a list")
+    raise InputError(
+        f"The reward is {spec!r}",
+        "it must be a name, an import path, a mapping with 'name', or a list",
+        "For instance exact_match",
+    )
 
 
 def _by_name(spec: str) -> Reward:
@@ -113,7 +117,9 @@ def _with_options(spec: Mapping[str, object]) -> Reward:
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise InputError(
-            f"The reward {dict(spec)} has no name", "the key 'name' must hold a built-in name or an import path"
+            f"The reward {dict(spec)} has no name",
+            "the key 'name' must hold a built-in name or an import path",
+            "Add it",
         )
     reward = _by_name(name)
     if not options:
@@ -137,14 +143,20 @@ def _weighted(spec: object) -> tuple[str, Reward, float]:
     weight = options.pop("weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not abs(weight) <= sys.float_info.max:
         shown = "larger than any float" if type(weight) is int else shortened(weight)  # it may have too many digits
-        raise InputError(f"The weight of reward '{spec.get('name')}' is {shown}", "a weight must be a finite number")
+        raise InputError(
+            f"The weight of reward '{spec.get('name')}' is {shown}",
+            "a weight must be a finite number",
+            "For instance 0.5",
+        )
     return str(options.get("name")).rpartition(":")[2], _with_options(options), float(weight)
 
 
 def _critical(spec: Any) -> bool:
     found = spec.get("critical", False) if isinstance(spec, Mapping) else False
     if not isinstance(found, bool):
-        raise InputError(f"'critical' of reward '{spec.get('name')}' is {found!r}", "it must be true or false")
+        raise InputError(
+            f"'critical' of reward '{spec.get('name')}' is {found!r}", "it must be true or false", "Set one of them"
+        )
     return found
 
 

@@ -22,7 +22,7 @@ def serve(given: tuple[JsonObject, Sequence[Any]], jobs: Iterator[Any], reply: R
     parcel, all_examples = given
     reward = unpack(parcel)
     reply("loaded")
-    for examples in all_examples:  # what is imported at the first call is imported before the clock runs
+    for examples in all_examples:  # a first call outside the time limit imports what the reward imports lazily
         with contextlib.suppress(GrouprlError):
             verdicts_of(reward, *examples)
     reply("ready")
@@ -43,10 +43,10 @@ def serve(given: tuple[JsonObject, Sequence[Any]], jobs: Iterator[Any], reply: R
 
 
 def read_verdict(values: list[Any]) -> tuple[int, Verdict]:
-    """Return the place and the verdict that a reply states.
+    """Return the position and the verdict in a reply.
 
     Raises:
-        BadReply: it is not one.
+        BadReply: if the reply does not hold them.
     """
     if len(values) != 8:
         raise BadReply(repr(values)[:60])

@@ -1,4 +1,4 @@
-"""Rewards in worker processes: time per completion, memory limits, and a new worker for one that hangs or dies."""
+"""Rewards in worker processes, with time and memory limits; a worker that hangs or dies is replaced."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from grouprl.rewards.validation import Verdict, VerdictReward, one_by_one, plain
 
 Mode = Literal["each", "concurrent", "whole"]
 IN_A_ROW = 32
-"""So many completions in a row that end their worker: the rest of the batch is not tried any more."""
+"""If this many completions in a row end their worker, the rest of the batch is given up."""
 LARGEST_CHUNK = 32
 
 
 class _DiesOnExamples(RunError):
-    """A worker had imported the reward, but did not survive the reward's own examples."""
+    """A worker imported the reward, but died on the reward's own examples."""
 
 
 @dataclass
 class _Job:
-    """Completions that a worker scores: their rows in the batch, and which places of the job are still open."""
+    """A job for a worker: the rows of its completions in the batch, and the positions in the job without a verdict."""
 
     mode: Mode
     rows: list[int]
@@ -45,13 +45,13 @@ class _Job:
 
     @property
     def open_rows(self) -> list[int]:
-        """Rows without a verdict."""
+        """Rows of the job without a verdict."""
         return [self.rows[place] for place in self.open]
 
 
 @dataclass(eq=False)
 class _Slot(WorkerSlot):
-    """A worker and what it is doing."""
+    """A worker and its current job."""
 
     loaded: bool = False
     job: _Job | None = None
@@ -59,7 +59,7 @@ class _Slot(WorkerSlot):
 
 
 class _Batch:
-    """The completions of one call: all of them, those that wait, and the verdicts so far."""
+    """The completions of one call of `verdicts`, with the waiting jobs and the verdicts so far."""
 
     def __init__(
         self, inputs: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[object, ...]
@@ -71,14 +71,14 @@ class _Batch:
         self.losses = 0
 
     def request(self, number: int, job: _Job, timeout: float) -> bytes:
-        """Return the message that hands a job to a worker."""
+        """Return the message that gives a job to a worker."""
         completions, columns, ids = ([values[row] for row in job.rows] for values in self.inputs)
         try:
             return pickle.dumps((number, job.mode, completions, columns, ids, *self.rest, timeout))
         except Exception as error:  # pickling runs the code of the objects it meets
             raise InputError(
                 f"The columns of sample {ids[0]} or one after it cannot be sent to a worker process: {error}",
-                "a worker receives them pickled",
+                "a worker receives them by pickle",
                 "Keep plain data in the columns, or set reward.workers to 0.",
             ) from error
 
@@ -90,9 +90,9 @@ class _Batch:
 class RewardWorkers(VerdictReward):
     """A reward that runs in worker processes, usable wherever a reward is; `close` ends them.
 
-    A completion on which the reward hangs or dies ends its worker and fails with evidence: where the reward was, and
-    what the worker printed last. The others are scored by another worker. A reward that takes the whole batch
-    in one call has `timeout` seconds per completion for all of them together, and fails on all of them.
+    A completion on which the reward hangs or dies ends its worker and fails, with the reward's stack and the worker's
+    last output as evidence; another worker scores the remaining completions. A reward that takes the whole batch in one
+    call has `timeout` seconds times the number of completions, and fails on all of them together.
     Verdicts do not depend on the number of workers, unless the reward itself remembers earlier completions.
     """
 
@@ -101,16 +101,17 @@ class RewardWorkers(VerdictReward):
 
         Raises:
             CannotSend: if the reward cannot be found or imported by another process.
-            InputError: on no workers, or if the reward hangs or dies on its own examples.
+            InputError: if `count` is below 1, or the reward hangs or dies on its own examples.
         """
         if count < 1:
-            raise InputError(f"A reward got {count} workers", "there is at least one")
+            raise InputError(f"{count} reward workers", "at least one is needed", "Set reward.workers to 1 or more")
         self.__name__ = reward_name(reward)
         self.examples = getattr(reward, "examples", ())
         self.count, self.timeout = count, timeout
         self._mode: Mode = "each"
         if not one_by_one(reward):
             self._mode = "whole" if any(map(takes_batch, plain_rewards(reward))) else "concurrent"
+        # each async part gives up its own calls after `timeout`; one more `timeout` lets the worker report them
         self._async_clock = timeout * (1 + len(plain_rewards(reward)))
         warm_up = [([e.completion], [e.columns], ["example"]) for e in self.examples]
         self._spec = WorkerSpec(serve, (pack(reward, "reward"), warm_up), int(memory_gb * 2**30))
@@ -124,11 +125,13 @@ class RewardWorkers(VerdictReward):
         except RunError as error:
             self.close()
             if isinstance(error, _DiesOnExamples):
-                raise InputError(str(error), "a reward is tried on its own examples before it is trusted") from error
+                raise InputError(
+                    str(error), "a reward must pass its own examples before it is used", "Correct it"
+                ) from error
             raise CannotSend(str(error)) from error
 
     def close(self) -> None:
-        """End the workers; nothing is left of them afterwards."""
+        """End all worker processes."""
         self._end()
 
     def verdicts(
@@ -140,14 +143,14 @@ class RewardWorkers(VerdictReward):
         correct_at: float = 1.0,
         timeout: float | None = None,
     ) -> list[Verdict]:
-        """Return the checked outcome of every sample, in their order; `timeout` replaces the workers' own.
+        """Return the checked outcome of every sample, in order; `timeout` overrides that of the workers.
 
         Raises:
-            InputError: if a column the reward needs is absent, or a column cannot be sent.
-            RunError: if no worker can be started any more.
+            InputError: if a required column is absent, or a column cannot be sent.
+            RunError: if no worker can be started.
         """
         if not self._end.alive:
-            raise RunError(f"The workers of the reward '{self.__name__}' are closed")
+            raise RunError(f"The workers of the reward '{self.__name__}' are closed. Start new ones to score again")
         batch = _Batch((completions, columns, ids), (weights, correct_at))
         batch.waiting.extend(self._jobs(len(completions)))
         with self._lock:
@@ -206,7 +209,7 @@ class RewardWorkers(VerdictReward):
         return limit if job.mode == "each" else self._async_clock * limit / self.timeout
 
     def _attend(self, slot: _Slot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
-        """Take what a worker has said; replace it if it has died, hangs or talks nonsense."""
+        """Take the replies of a worker; remove it if it has died, hangs or sends an invalid reply."""
         loss = slot.attend(lambda reply: self._take(slot, reply, batch, limit))
         if loss is not None:
             self._lose(slot, batch, loss, limit, starts)
@@ -234,7 +237,7 @@ class RewardWorkers(VerdictReward):
         job.open.remove(place)
         row = job.rows[place]
         if job.mode == "each" and verdict.status == "timeout" and row not in batch.again:
-            batch.again.add(row)  # the machine was crowded: when the others are done it may be less so
+            batch.again.add(row)  # the machine may be less busy when the others are done
             batch.waiting.append(_Job("each", [row]))
         else:
             batch.verdicts[row] = verdict
@@ -244,7 +247,7 @@ class RewardWorkers(VerdictReward):
             slot.job, slot.deadline = None, math.inf
 
     def _lose(self, slot: _Slot, batch: _Batch, loss: WorkerLoss, limit: float, starts: int) -> None:
-        """End a worker; count what it was scoring as failed, or let others score it."""
+        """End a worker; its completions have failed, or go to other workers."""
         self._remove(slot)
         status: Status = "timeout" if loss.kind == "late" else "error"
         said = {"late": overdue(limit), "wrong": f"the reward's process sent no verdict: {loss.what}"}
@@ -264,12 +267,10 @@ class RewardWorkers(VerdictReward):
         elif slot.job.mode == "each":
             batch.fail(rows[:1], failed)
             batch.waiting.extendleft([_Job("each", rows[1:])] if rows[1:] else [])
-        else:  # which of those awaited together is to blame shows when each has a worker for itself
+        else:  # scored one by one, the completion that is to blame shows
             batch.waiting.extendleft(_Job("each", [row]) for row in reversed(rows))
         if batch.losses >= IN_A_ROW:
-            given_up = Verdict(
-                status, what=f"not scored, after {IN_A_ROW} completions in a row of which each ended its worker"
-            )
+            given_up = Verdict(status, what=f"not scored, because {IN_A_ROW} completions in a row ended their worker")
             batch.fail([row for job in batch.waiting for row in job.rows], given_up)
             batch.waiting.clear()
 

@@ -45,6 +45,7 @@ def score(
         raise InputError(
             f"score() got {len(completions)} completions, {len(columns)} columns and {len(ids)} ids",
             "each sample needs one of each",
+            "Pass lists of equal length",
         )
     verdicts = verdicts_of(reward, completions, columns, ids, weights or {}, correct_at)
     _check_weights(weights or {}, verdicts)
@@ -56,7 +57,9 @@ def _check_weights(weights: Mapping[str, float], verdicts: list[Verdict]) -> Non
     scored = any(verdict.status == "ok" for verdict in verdicts)
     for name, weight in weights.items():
         if not math.isfinite(weight):
-            raise InputError(f"The weight of component '{name}' is {weight}", "a weight must be a finite number")
+            raise InputError(
+                f"The weight of component '{name}' is {weight}", "a weight must be a finite number", "For instance 0.5"
+            )
         if scored and name not in known:
             raise InputError(
                 f"The weights name '{name}', but the reward returns no such component",

@@ -18,7 +18,7 @@ def check_reward(reward: Reward, examples: Sequence[KnownExample] | None = None,
         correct_at: as in `score`.
 
     Raises:
-        InputError: naming the first completion on which the reward fails or is wrong.
+        InputError: if the reward fails or is wrong on a completion; the message names the first one.
     """
     if examples is None:
         examples = getattr(reward, "examples", ())

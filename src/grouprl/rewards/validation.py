@@ -132,7 +132,9 @@ def combine(
         if not isinstance(reward, VerdictReward):
             inspect_reward(reward)
         if not math.isfinite(weight):
-            raise InputError(f"The weight of reward '{name}' is {weight}", "a weight must be a finite number")
+            raise InputError(
+                f"The weight of reward '{name}' is {weight}", "a weight must be a finite number", "For instance 0.5"
+            )
     if correct is not None and correct not in names:
         raise InputError(
             f"There is no reward '{correct}' that could decide what is correct", remedy=suggest(correct, names)
@@ -238,7 +240,7 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
 
 
 def _is_graded(total: float, correct_at: float) -> bool:
-    """Return whether a total is graded; with a threshold other than the default, totals decide what is right."""
+    """Return whether a total is graded; a threshold other than the default turns every total into right or wrong."""
     return correct_at == 1.0 and total not in (-1.0, 0.0, 1.0)
 
 

@@ -15,19 +15,19 @@ from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import plain_rewards
 
 MOST_WORKERS = 8
-"""So many at most where the number is left to `auto`."""
+"""Most workers if their number is `auto`."""
 
 
 def in_workers(
     reward: Reward, workers: int | Literal["auto"], *, timeout: float, memory_gb: float
 ) -> tuple[Reward, str]:
-    """Return the reward to score with, and in words why it is not in workers although it should be ("" otherwise).
+    """Return the reward to score with, and the reason why it is not in workers although it should be ("" otherwise).
 
     Args:
         reward: any form of the contract.
-        workers: how many processes; 0 for this process; "auto" for this process if the reward consists of this
+        workers: number of processes; 0 for this process; "auto" for this process if the reward consists of this
             package's own functions that always end, else for one worker per core.
-        timeout: seconds per completion.
+        timeout: time limit of a completion, in seconds.
         memory_gb: memory of each worker, in GiB.
 
     Raises:
@@ -46,7 +46,7 @@ def in_workers(
 
 
 def harmless(reward: Reward) -> bool:
-    """Return whether a reward consists of this package's own functions that end on every text, within microseconds."""
+    """Return whether a reward consists of this package's own functions that end within microseconds on every text."""
     return all(_harmless(plain) for plain in plain_rewards(reward))
 
 

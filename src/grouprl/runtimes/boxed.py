@@ -90,7 +90,7 @@ class SandboxRuntime:
             if folder.setdefault(parent, FolderEntry("folder", 0o755, time=self._now)).kind != "folder":
                 raise InputError(f"The file {path!r} cannot be written", f"{parent!r} is not a folder")
         if path in folder and folder[path].kind == "folder":
-            raise InputError(f"The file {path!r} cannot be written", "it is a folder")
+            raise InputError(f"The file {path!r} cannot be written", "it is a folder", "Choose another path")
         folder[path] = FolderEntry("file", mode, as_bytes(content), self._now)
 
     def read(self, path: str, most: int = LONGEST_FILE) -> bytes:
@@ -103,7 +103,9 @@ class SandboxRuntime:
             target = os.path.normpath(os.path.join(os.path.dirname(where), os.fsdecode(entry.content)))
             where = inside(target)
         if entry is None or entry.kind != "file":
-            raise InputError(f"There is no file {path!r} in the working folder")
+            raise InputError(
+                f"There is no file {path!r} in the working folder", remedy="Check the path, or write the file first"
+            )
         return entry.content[:most]
 
     def snapshot(self) -> Folder:
@@ -121,7 +123,9 @@ class SandboxRuntime:
 
     def _held(self) -> dict[str, FolderEntry]:
         if self._folder is None:
-            raise InputError("The runtime is not started", "call start() first and stop() last")
+            raise InputError(
+                "The runtime is not started", "a runtime runs between start() and stop()", "Call start() first"
+            )
         return self._folder
 
     def _found(self, folder: Folder, argv: tuple[str, ...], stdin: bytes, settings: SandboxSettings) -> ProgramOutcome:

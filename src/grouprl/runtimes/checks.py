@@ -157,7 +157,9 @@ def read_checks(plain: Sequence[Mapping[str, object]], where: str = "the tests")
     kinds = (FileCheck, NamesCheck, RunCheck, ValuesCheck, ScriptCheck)
     by_key: dict[str, type[Check]] = {kind.model_fields["kind"].default: kind for kind in kinds}
     if not plain:
-        raise InputError(f"There are no tests in {where}", "at least one test is needed to tell what is right")
+        raise InputError(
+            f"There are no tests in {where}", "at least one test is needed to tell what is right", "Add one"
+        )
     found = []
     for each in plain:
         named = [name for name in by_key if isinstance(each, Mapping) and name in each]

@@ -113,14 +113,18 @@ class ClientRuntime(ABC):
         words = [posixpath.dirname(name) or ".", name, f"{mode:o}"]
         if self._own(script, words, as_bytes(content))[0] != 0:
             raise InputError(
-                f"The file {path!r} cannot be written", "the path must be in a folder, and not be one itself"
+                f"The file {path!r} cannot be written",
+                "the path must be in a folder, and not be one itself",
+                "Choose another path",
             )
 
     def read(self, path: str, most: int = LONGEST_FILE) -> bytes:
         """Read a file; see `Runtime.read`."""
         code, out = self._own('test -f "$1" && head -c "$2" "$1"', [inside(path), str(most)])
         if code != 0:
-            raise InputError(f"There is no file {path!r} in the working folder")
+            raise InputError(
+                f"There is no file {path!r} in the working folder", remedy="Check the path, or write the file first"
+            )
         return out
 
     def snapshot(self) -> Folder:
@@ -150,7 +154,9 @@ class ClientRuntime(ABC):
 
     def _held(self) -> None:
         if not self._place:
-            raise InputError("The runtime is not started", "call start() first and stop() last")
+            raise InputError(
+                "The runtime is not started", "a runtime runs between start() and stop()", "Call start() first"
+            )
 
     def _check(self, code: int | None, err: bytes) -> None:
         """Raise RuntimeLost if the client failed, not its command; both may look alike, so the place is probed."""

@@ -206,7 +206,9 @@ class Sandbox:
             )
         if not argv or any("\0" in word for word in argv):
             raise InputError(
-                f"The command {list(argv)!r} cannot be run", "it needs at least one word, and no word may hold a NUL"
+                f"The command {list(argv)!r} cannot be run",
+                "it needs at least one word, and no word may hold a NUL",
+                "Correct it",
             )
         request = {"code": "", "argv": list(argv), "files": {}}
         return self._have_run(request, stdin, limits or Limits(), folder, now)
@@ -312,7 +314,11 @@ _TRIAL = {"code": "", "stdin": b"", "files": {}, "limits": Limits().plain()}
 def _inside(name: str) -> str:
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise InputError(f"The file name {name!r} is not inside the folder", "it must be relative and hold no '..'")
+        raise InputError(
+            f"The file name {name!r} is not inside the folder",
+            "it must be relative and hold no '..'",
+            "Correct the name",
+        )
     return str(path)
 
 

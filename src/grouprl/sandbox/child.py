@@ -163,7 +163,7 @@ def _exit_status(code: object) -> int:
 
 
 def _flushed(status: int) -> int:
-    """Flush what was printed; a program that closed its output has nothing to flush."""
+    """Flush both output streams and return `status`; a program may have closed its streams."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BaseException):
             stream.flush()

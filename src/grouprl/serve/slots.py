@@ -36,6 +36,7 @@ class Slots:
             self.free -= 1
             return
         queue = self._queues.setdefault(key, deque())
+        # a single key may take at most three quarters of the queue, so that others can still wait
         if self.waiting >= self.most_waiting or len(queue) >= max(1, self.most_waiting * 3 // 4):
             raise Refusal(f"{self.waiting} completions are already waiting to be sampled; try again later", status=503)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -134,10 +134,16 @@ def as_tool(function: Callable[..., object]) -> Tool:
     if not NAME.fullmatch(name):
         raise InputError(f"The tool name {name!r} is not valid", "a name may hold only letters, digits, '_' and '-'")
     if options.seconds is not None and not options.seconds > 0:
-        raise InputError(f"The tool '{name}' may take {options.seconds} seconds", "the time must be above 0, or None")
+        raise InputError(
+            f"The tool '{name}' may take {options.seconds} seconds",
+            "the time must be above 0, or None",
+            "For instance seconds=10",
+        )
     documented = parse(inspect.getdoc(plain) or "", DocstringStyle.GOOGLE)
     if not documented.description:
-        raise InputError(f"The tool '{name}' has no docstring", "the model learns the purpose of the tool from it")
+        raise InputError(
+            f"The tool '{name}' has no docstring", "the model learns the purpose of the tool from it", "Add one"
+        )
     fields = _fields(name, function, plain, {each.arg_name: each.description or "" for each in documented.params})
     config = pydantic.ConfigDict(extra="forbid")
     model = pydantic.create_model(f"{name}_arguments", __config__=config, **fields)
@@ -151,13 +157,21 @@ def _fields(name: str, function: Callable[..., object], plain: object, described
         hints = typing.get_type_hints(plain, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())
     except (NameError, TypeError, ValueError) as error:
-        raise InputError(f"The types of the tool '{name}' cannot be read: {error}") from error
+        raise InputError(
+            f"The types of the tool '{name}' cannot be read: {error}", remedy="Correct its annotations"
+        ) from error
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise InputError(f"The tool '{name}' takes {parameter}", "every argument of a tool needs a name")
+            raise InputError(
+                f"The tool '{name}' takes {parameter}",
+                "every argument of a tool needs a name",
+                "Write named parameters",
+            )
         if parameter.name not in hints:
             raise InputError(
-                f"The argument '{parameter.name}' of the tool '{name}' has no type", "every argument needs one"
+                f"The argument '{parameter.name}' of the tool '{name}' has no type",
+                "every argument needs one",
+                "Annotate it, such as with str",
             )
     known = [parameter.name for parameter in parameters]
     if unknown := [argument for argument in described if argument not in known]:

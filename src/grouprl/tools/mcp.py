@@ -48,7 +48,7 @@ class McpServer:
         except ValueError as error:
             raise InputError(f"The MCP server {where!r} is not a command line: {error}") from error
         if not where.strip():
-            raise InputError("The MCP server is empty", "it must be a URL or a command line")
+            raise InputError("The MCP server is empty", "it must be a URL or a command line", "Name one")
         self._lock = threading.Lock()
         self._open: _Connection | None = None
 
@@ -64,7 +64,9 @@ class McpServer:
         """
         found = self._connection().run(_list, START_SECONDS)
         if not found:
-            raise InputError(f"The MCP server '{self.where}' lists no tools", "at least one is needed")
+            raise InputError(
+                f"The MCP server '{self.where}' lists no tools", "at least one is needed", "Check the server"
+            )
         return [_tool(self, each) for each in found]
 
     def call(self, name: str, arguments: JsonMapping) -> str:

@@ -122,7 +122,9 @@ class ShellTools(ToolEnvironment):
     @property
     def _running(self) -> Runtime:
         if self.runtime is None:
-            raise InputError("The episode is over", "tools may be called only between reset and the end")
+            raise InputError(
+                "The episode is over", "tools may be called only between reset and the end", "Start a new episode"
+            )
         return self.runtime
 
     def _judge(self, answer: str) -> tuple[float, bool]:

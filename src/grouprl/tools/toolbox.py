@@ -48,7 +48,9 @@ class Toolbox:
         self.tools = {each.name: each for each in map(_tool, tools)}
         if not tools or len(self.tools) < len(tools):
             names = [_tool(each).name for each in tools]
-            raise InputError(f"The tools are {names}", "at least one is needed, and their names must differ")
+            raise InputError(
+                f"The tools are {names}", "at least one is needed, and their names must differ", "Rename or add tools"
+            )
         self.traces, self.longest, self.alphabet = traces, longest, frozenset(alphabet)
         self.hits = 0
         """Number of calls that were answered with a remembered result."""

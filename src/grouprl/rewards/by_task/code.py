@@ -1,4 +1,4 @@
-"""A reward for programs: they run in the sandbox, and what they return is compared outside of it.
+"""A reward for programs: they run in the sandbox, and their results are compared outside it.
 
 The program receives the inputs of the tests but never the expected results, so nothing that it prints, writes or
 pretends can pass for a right result, except the right result. Each call's result leaves the sandbox through a pipe
@@ -163,7 +163,8 @@ def _plain(tests: object, function: str) -> list[JsonObject]:
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"The tests of a program are {str(tests)[:80]!r}: {error}",
-            "arguments and results are JSON values; NaN and infinity are not",
+            "arguments and results must be JSON values, which NaN and infinity are not",
+            "Correct the column 'tests'",
         ) from error
 
 
@@ -257,7 +258,7 @@ def same(found: object, expected: object) -> bool:
 
 
 def _same_number(found: float, expected: float) -> bool:
-    """Compare exactly unless both are floats of which one has a fraction; NaN and infinity equal nothing."""
+    """Return whether two numbers are equal, to 9 digits if both are floats and one has a fraction, else exactly."""
     floats = [value for value in (found, expected) if isinstance(value, float)]
     if not all(map(math.isfinite, floats)):
         return False

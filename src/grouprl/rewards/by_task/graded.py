@@ -61,7 +61,7 @@ def fuzzy_count(completion: str, answer: object) -> dict[str, float]:
 
 @known_examples(("95", {"answer": 100}, False), ("1,000", {"answer": 1000}, True), ("x", {"answer": 1000}, False))
 def relaxed_accuracy(completion: str, answer: object, tolerance: float = 0.05) -> dict[str, float]:
-    """Return 1 for a number within `tolerance` of the answer, relatively, and 1 for being a number.
+    """Return 1 for a number within a relative `tolerance` of the answer, and 1 for being a number.
 
     The usual measure for chart questions, as in BigCharts-R1 (Masry et al. 2025), with its customary 5 per cent.
     """

@@ -63,7 +63,7 @@ def doubled(completion: str) -> float:
 
 
 def answers(completion: str) -> tuple[str, str | None]:
-    """Return the first answer and the second; None where there is no second block with a bar."""
+    """Return the first answer and the second; None without a second block with a bar."""
     blocks = completion.split(";")
     first = blocks[0].rpartition("|")[2]
     return first, blocks[2].rpartition("|")[2] if len(blocks) > 2 and "|" in blocks[2] else None
