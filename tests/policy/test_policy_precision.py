@@ -217,7 +217,7 @@ def test_where_onednn_alone_is_faster_auto_takes_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_onednn_is_refused_where_it_cannot_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"precision='onednn', but the weights lie on cuda.*float32"):
+    with pytest.raises(InputError, match=r"precision='onednn', but the weights are on cuda.*float32"):
         choose_precision("onednn", torch.float32, torch.device("cuda"), 576, 1536, None)
     with pytest.raises(InputError, match=r"weights are float64"):
         tiny("onednn", dtype="float64")

@@ -127,7 +127,7 @@ def test_strange_scores_are_named(scores: Any) -> None:
     task = toy_envs.TeamTask()
     task.environment = Odd  # type: ignore[method-assign]
     (failure,) = acted(task, ("a",)).failures
-    assert "scores() returns" in failure.what or "names the agent 'cook'" in failure.what
+    assert "scores() must return" in failure.what or "names the agent 'cook'" in failure.what
 
 
 def samples(completions: int = 3, **config: Any) -> ScoredSamples:

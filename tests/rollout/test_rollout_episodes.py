@@ -86,8 +86,8 @@ def test_log_probs_are_those_of_a_forward_over_the_whole_row(policy):
     episodes = go(policy, starts=counting(1, 4, 2, 3))
     out = policy.evaluate(episodes.rollout.tokens, ["log_prob", "entropy"])
     mask = torch.from_numpy(episodes.mask_bt)
-    torch.testing.assert_close(episodes.rollout["log_prob"][mask], out["log_prob"][mask], rtol=0, atol=2e-5)
-    torch.testing.assert_close(episodes.rollout["entropy"][mask], out["entropy"][mask], rtol=0, atol=2e-5)
+    torch.testing.assert_close(episodes.rollout.logp_bt[mask], out["log_prob"][mask], rtol=0, atol=2e-5)
+    torch.testing.assert_close(episodes.rollout.entropy_bt[mask], out["entropy"][mask], rtol=0, atol=2e-5)
 
 
 def test_an_episode_does_not_depend_on_its_neighbours(policy):

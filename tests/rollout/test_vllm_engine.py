@@ -331,7 +331,7 @@ def test_versions_come_with_the_tokens(policy: Tiny, stand: Any) -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (replace(REQUESTS[0], sampled=2), "goes on behind 2 tokens"),
+        (replace(REQUESTS[0], sampled=2), "continues a sample after 2"),
         (replace(REQUESTS[0], entropy_scaling=ScoredTemperature(0.1, (1.0, 1.0, 1.0))), "follows the entropy"),
         (replace(REQUESTS[0], prompt=()), "no tokens"),
     ],

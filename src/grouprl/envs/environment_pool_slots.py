@@ -112,6 +112,7 @@ class Slot(WorkerSlot):
 
     def taken(self, number: int, seconds: float) -> StageCall:
         """Return call `number`, which is answered. Raises KeyError if the worker does not have it, or not yet."""
+        # calls that do not wait together are answered in the order in which they were sent
         if not self.together and number != next(iter(self.sent), None):
             raise KeyError(number)
         each = self.sent.pop(number)

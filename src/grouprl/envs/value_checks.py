@@ -44,7 +44,7 @@ def examine_observation(
         findings.add("long text", f"An observation has {len(found.text)} characters", rule, "Shorten it.", turn=turn)
     if not isinstance(found.state, str) or not isinstance(found.agent, str):
         what = f"state is {_shown(found.state)}, agent is {_shown(found.agent)}"
-        findings.add("state type", what, "both are str, '' where there is none", "str(…).", turn=turn)
+        findings.add("state type", what, "both must be str, '' if there is none", "str(…).", turn=turn)
         return False
     if not isinstance(found.fresh, bool):
         findings.add("fresh type", f"fresh is {_shown(found.fresh)}", "fresh is True or False", "bool(…).", turn=turn)

@@ -20,7 +20,7 @@ class WorkerLoss:
 
     kind: Literal["ended", "late", "wrong"]
     what: str = ""
-    """How the process ended, or the start of the wrong reply."""
+    """A description of the process's end, or the start of the wrong reply."""
 
     def at_start(self, what: str) -> str:
         """Return a sentence on why a worker did not start, from its description `what`; a late worker gets its own

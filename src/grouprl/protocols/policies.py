@@ -153,7 +153,7 @@ class Trainable(Protocol[Inputs_contra]):
         ...
 
     def load_trainable_state(self, state: Mapping[str, Tensor], /) -> None:
-        """Copy what `trainable_state` returned into the parameters; InputError where names or shapes differ."""
+        """Copy what `trainable_state` returned into the parameters. Raises InputError if names or shapes differ."""
         ...
 
     def copied(self, *, trainable: bool = True) -> Trainable[Inputs_contra]:

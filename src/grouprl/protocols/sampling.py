@@ -81,7 +81,7 @@ class Request(Generic[Prompt_co]):
     top_k: int = 0
     """Number of the most probable actions that are sampled from; 0 for all."""
     stop: tuple[tuple[int, ...], ...] = ()
-    """Token sequences that end the sample beside the policy's end tokens; they stay in it."""
+    """Token sequences that end the sample, in addition to the policy's end tokens; they stay in it."""
     stop_texts: tuple[str, ...] = ()
     """Texts that end the sample with the token that completes them; the whole token stays in the sample."""
     entropy_scaling: EntropyScaling | None = None
@@ -192,7 +192,7 @@ class SamplingSession(Protocol[Prompt_contra, Action_co]):
 class Sampler(Protocol[Prompt_contra, Action_co]):
     """Samples from a policy. Every sample of a run comes through one: training, episodes, evaluation, serving.
 
-    A sample depends on its request and the weights alone: not on the requests beside it, their number or their order.
+    A sample depends on its request and the weights alone: not on other requests, their number or their order.
     """
 
     @property

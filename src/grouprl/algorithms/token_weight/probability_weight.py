@@ -17,7 +17,7 @@ from grouprl.core.batch import Batch
 class ProbabilityWeight(TokenWeight):
     """Give unlikely tokens less weight: α·π_old(y_t) + 1 - α, in [1-α, 1] (AR, arXiv:2505.12929).
 
-    Unlikely tokens have the largest gradients; the weight keeps them from drowning the others.
+    Unlikely tokens have the largest gradients; the weight keeps them from dominating the others.
     """
 
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.2

@@ -30,7 +30,7 @@ FULL = "CAPACITY_REACHED"
 
 @dataclass(frozen=True)
 class OpenEnvWording:
-    """How observations are written and actions are read."""
+    """The form in which observations are written and actions are read."""
 
     shown: str | None = None
     """The field of an observation that is shown; None: its only field, or all fields as JSON."""

@@ -14,10 +14,10 @@ from grouprl.policy.sharded.rank_work import copies, local
 from grouprl.policy.sharded.ranks import Station
 
 OPTIMIZER = "optimizer"
-"""The name under which a rank keeps it."""
+"""The name under which a rank keeps its optimiser."""
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 StateKey = tuple[int, str]
-"""Number of a parameter, and the name of something that the optimiser remembers of it."""
+"""Key of an entry of the optimiser's state: number of the parameter, and name of the entry."""
 Found = TypeVar("Found")
 
 
@@ -50,7 +50,7 @@ class PieceOptimizer:
                 local(whole.grad).zero_()
 
     def state(self) -> dict[StateKey, Tensor]:
-        """Return what is remembered: distributed as its parameter where it has a parameter's shape."""
+        """Return the state of the optimiser; an entry with its parameter's shape is distributed as the parameter is."""
         found: dict[StateKey, Tensor] = {}
         for number, (whole, piece) in enumerate(zip(self.wholes, self.pieces, strict=True)):
             for name, value in sorted(self.optimizer.state.get(piece, {}).items()):  # in whatever order it was loaded
@@ -59,7 +59,7 @@ class PieceOptimizer:
         return found
 
     def load(self, state: Mapping[StateKey, Tensor]) -> None:
-        """Go on with what `state` returned."""
+        """Load a state that `state` returned."""
         self.optimizer.state.clear()
         for (number, name), value in state.items():
             if self.pieces[number].numel():
@@ -67,7 +67,9 @@ class PieceOptimizer:
                 self.optimizer.state[self.pieces[number]][name] = own
 
     def measured(self, measure: Callable[[object], Found]) -> Found:
-        """Return what `measure` finds of this rank's pieces; those that lie on several ranks are seen on one."""
+        """Return the result of `measure` for this rank's pieces; pieces that several ranks hold are measured on only
+        one.
+        """
         groups = [
             group | {"params": [piece for piece in group["params"] if piece in self._counted]}
             for group in self.optimizer.param_groups

@@ -252,7 +252,7 @@ class ShardedPolicy(TextPolicy):
         return state
 
     def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
-        """Distribute what `trainable_state` returned; InputError where names or shapes are not the policy's."""
+        """Distribute what `trainable_state` returned. Raises InputError if names or shapes are not the policy's."""
         check_state(dict(self.named_parameters()), state)
         self.ranks.call(work.load, [state, *[None] * (self.ranks.count - 1)])
         self._stale = True

@@ -1,1 +1,1 @@
-"""Sampling with servers, whoever wrote them: their own calls and replies are in the rooms `vllm` and `sglang`."""
+"""Sampling with servers of any kind; calls and replies of each kind are in the packages `vllm` and `sglang`."""

@@ -1,4 +1,6 @@
-"""An engine that samples with servers: requests go to them over HTTP, new weights through memory or from disk."""
+"""An engine that samples with servers: requests are sent over HTTP, new weights through memory, the network or the
+disk.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +27,21 @@ if TYPE_CHECKING:
     from grouprl.protocols import Policy
 
 THREADS = 1024
-"""Requests that are waited for at the same time, over all servers."""
+"""Most requests in progress at the same time, over all servers."""
 
 
 class ServerEngine:
-    """Samples with servers, of which `dialect` knows the calls; see `grouprl.protocols.Engine`.
+    """Engine that samples with servers, through the calls of `dialect`; see `grouprl.protocols.Engine`.
 
-    Log-probs are those of the distribution that a token was sampled from: at the request's temperature and, where there
-    are any, after top-k and top-p. Those of greedy samples are at temperature 1. No entropies are known.
+    Log-probs are those of the distribution that a token was sampled from: at the request's temperature and after top-k
+    and top-p, if these are set. Those of greedy samples are at temperature 1. Entropies are not known.
 
     Args:
-        served: the policy; its weights are those of the servers from the first `publish` or sample on.
-        dialect: what these servers are asked and given, and how.
+        served: the policy; servers get its weights at the first `publish` or sample.
+        dialect: the calls of this kind of server.
 
     Raises:
-        InputError: no program to start.
+        InputError: there is no program that starts a server.
     """
 
     exact = False
@@ -57,32 +59,32 @@ class ServerEngine:
 
     @property
     def policy(self) -> CausalPolicy:
-        """What is sampled from."""
+        """The policy that is sampled from."""
         return self.served.policy
 
     @property
     def settings(self) -> Servers:
-        """Where servers are, or how they are started."""
+        """The servers' addresses, or how they are started."""
         return self.served.settings
 
     @property
     def run(self) -> str:
-        """What its weights are known by, whoever else uses the servers."""
+        """Name of the run in the labels of its weights, which tells them from those of other runs."""
         return self.served.run
 
     @property
     def version(self) -> int:
-        """The version that samples are sampled with from now on; `NO_VERSION` before the first one."""
+        """The version of the weights that the next samples come from; `NO_VERSION` before the first one."""
         return self.served.version
 
     @property
     def attachment(self) -> Attachment:
-        """What another process must know to sample with these servers."""
+        """Data with which another process can sample with these servers."""
         return Attachment(tuple(server.wire.address for server in self.fleet.servers), self.run)
 
     @property
     def say(self) -> Callable[[str], None]:
-        """Shows a sentence to the user."""
+        """Function that shows a message to the user."""
         return self.served.say
 
     @say.setter
@@ -91,23 +93,25 @@ class ServerEngine:
 
     @property
     def gap(self) -> float:
-        """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
+        """Difference in nats between the canary's log-probs by servers and by the policy, at the last exchange of
+        weights.
+        """
         return self._delivery.gap
 
     @property
     def seconds(self) -> float:
-        """How long the last exchange of weights took."""
+        """Duration of the last exchange of weights in seconds."""
         return self._delivery.seconds
 
     def session(self) -> AbstractContextManager[ServerEngine]:
-        """Servers keep what they have read by themselves: there is nothing to hold."""
+        """Return this engine: servers cache what they have read by themselves."""
         return nullcontext(self)
 
     def sample(self, requests: Sequence[PromptRequest]) -> Samples[int]:
-        """Sample what `requests` ask for; whatever ends this call early ends the work of the servers for it.
+        """Sample what `requests` ask for; if the call ends early, the servers' work for it is aborted.
 
         Raises:
-            InputError: a request that servers cannot honour.
+            InputError: the servers cannot honour a request.
             RunError: no server is left, or a request failed as often as it may.
         """
         for request in requests:
@@ -121,16 +125,16 @@ class ServerEngine:
         """Give every server the weights of `policy` as version `version`; see `grouprl.protocols.WeightSync`.
 
         Raises:
-            RunError: a server does not take them, or does not sample with them.
+            RunError: a server does not take the weights, or does not sample with them.
         """
         if self.served.attached:
             raise InputError(f"version {version} is published", "these servers get their weights from another process")
         if policy is not self.policy:
-            raise InputError("another policy's weights are published", "this engine samples from its own policy")
+            raise InputError("another policy's weights are published", "this engine only samples from its own policy")
         self._delivery.publish(later(self.version, version))
 
     def rest(self) -> None:
-        """Have servers free their accelerator's memory until the next weights or request, where they can.
+        """Let servers free their accelerator's memory until the next weights or request, if they can.
 
         Raises:
             RunError: no server is left.
@@ -139,11 +143,11 @@ class ServerEngine:
         self._delivery.rest()
 
     def metrics(self) -> dict[str, float]:
-        """Return the canary's gap, and the seconds that the last exchange of weights took."""
+        """Return the canary's gap and the duration of the last exchange of weights."""
         return {"canary_gap": self.gap, "seconds_sync": self.seconds}
 
     def close(self) -> None:
-        """Leave the servers, and end those of the run's own."""
+        """Disconnect from the servers, and stop those that the run started."""
         self._ended()
 
 

@@ -1,4 +1,4 @@
-"""A temporary folder that is removed with its run; what a killed run left is removed by the next one."""
+"""A temporary folder that is removed with its run; the next run removes the folders of killed runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PREFIX, LOCK, NEW = "grouprl-servers-", "lock", "lock.new"
 
 
 class ServerFolder:
-    """A folder of this process, which holds a lock on it for as long as the folder is in use."""
+    """A folder of this process, which holds a lock on it while the folder is in use."""
 
     def __init__(self) -> None:
         remove_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        # Locked before it has its name: whoever finds the lock and can take it knows that its owner is dead.
+        # The lock is taken before the folder gets its final name, so if another process can take it, the owner is dead.
         lock = os.open(self.path / NEW, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         (self.path / NEW).rename(self.path / LOCK)
@@ -36,7 +36,7 @@ def remove_abandoned() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         try:
             lock = os.open(path, os.O_RDWR)
-        except OSError:  # another user's, or removed meanwhile
+        except OSError:  # another user's, or removed in the meantime
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

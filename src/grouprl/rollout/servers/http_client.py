@@ -1,4 +1,4 @@
-"""JSON over HTTP with one server, and what can go wrong with it, by kind."""
+"""A JSON client for one HTTP server, and the kinds of errors that can occur."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from grouprl.core.errors import GrouprlError, InputError, shortened
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-ADDRESS = "it is like http://127.0.0.1:8000 or http://[::1]:8000"
+ADDRESS = "it must look like http://127.0.0.1:8000 or http://[::1]:8000"
 QUICK = 10.0
-"""Seconds for what a server that works answers at once."""
+"""Time limit in seconds for calls that a working server answers immediately."""
 BUSY = (408, 425, 429)
-"""Statuses of a server, or of what stands before it, that may take the same request later."""
+"""HTTP statuses after which a server or its proxy may take the same request later."""
 LARGEST = 2**28
-"""Bytes of the longest reply that is read."""
+"""Size in bytes of the longest reply that is read."""
 
 
 class ServerError(GrouprlError):
@@ -33,15 +33,15 @@ class ServerError(GrouprlError):
 
 
 class Gone(ServerError):
-    """There is nobody at the address, the connection broke, or the server says that it cannot go on."""
+    """No server answers at the address, the connection broke, or the server says that it cannot continue."""
 
 
 class Dropped(ServerError):
-    """The server gave the request up, and works: it is sent again."""
+    """The server aborted the request but works: the request is sent again."""
 
 
 class Late(ServerError):
-    """There was no reply in time."""
+    """The reply did not arrive in time."""
 
 
 class Garbled(ServerError):
@@ -53,7 +53,9 @@ class Stale(ServerError):
 
 
 class Refused(ServerError):
-    """The server says that the request is wrong: no other try helps; `rule` and `remedy` as those of an InputError."""
+    """The server says that the request is wrong: sending it again does not help; `rule` and `remedy` are those of an
+    InputError.
+    """
 
     def __init__(self, status: int, words: str, rule: str = "", remedy: str = "") -> None:
         self.status, self.rule, self.remedy = status, rule, remedy
@@ -64,12 +66,12 @@ class Wire:
     """Connections to one server; several threads may call at the same time. Proxies of the environment are not used.
 
     Args:
-        address: a URL, with the path below which the server's calls are where there is one.
-        key: what the server wants to be told; "": nothing.
-        key_env: the environment variable where a key is looked for, for messages.
+        address: a URL, including the path of the server's calls if it has one.
+        key: the API key that the server requires; "" for none.
+        key_env: the environment variable from which the key is read, for messages.
 
     Raises:
-        InputError: an address that is none.
+        InputError: the address is not valid.
     """
 
     def __init__(self, address: str, key: str = "", key_env: str = "") -> None:
@@ -84,36 +86,36 @@ class Wire:
         self._busy: set[http.client.HTTPConnection] = set()
 
     def get(self, path: str, seconds: float = QUICK) -> object:
-        """Return what the server has at `path`; see `post`."""
+        """Send a GET request for `path` and return the reply; see `post`."""
         return self._once("GET", path, None, seconds, self._made())
 
     def post(self, path: str, body: object = None, seconds: float = QUICK) -> object:
         """Send `body` on a connection of its own and return the reply; nothing is sent twice.
 
         Raises:
-            Gone, Late, Garbled: no use of the server.
-            Refused: the server understood, and says no.
+            Gone, Late, Garbled: the server cannot be used.
+            Refused: the server understood the request and refuses it.
         """
         return self._once("POST", path, body, seconds, self._made())
 
     def call(self, path: str, body: object, seconds: float) -> None:
-        """Post where the reply is a sentence for people; see `post`."""
+        """Post a request whose reply is text that is ignored; see `post`."""
         with contextlib.suppress(Garbled):
             self.post(path, body, seconds)
 
     def request(self, path: str, body: object, seconds: float) -> object:
-        """Post what may be sent twice, on a connection that is open already where there is one; see `post`."""
+        """Post a request that may be sent twice, on an open connection if there is one; see `post`."""
         with self._lock:
             kept = self._idle.pop() if self._idle else None
         if kept is not None:
             try:
                 return self._once("POST", path, body, seconds, kept)
-            except Gone:  # servers close connections that rest
+            except Gone:  # servers close idle connections
                 pass
         return self._once("POST", path, body, seconds, self._made())
 
     def cut(self) -> None:
-        """Break the connections in use: a server gives up what it does for somebody who has left."""
+        """Close the connections in use: a server aborts the work for a client that has disconnected."""
         with self._lock:
             busy = list(self._busy)
         for connection in busy:
@@ -122,7 +124,7 @@ class Wire:
                     connection.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connections that rest."""
+        """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -190,7 +192,7 @@ class Wire:
 
 
 def _place(address: str) -> tuple[str, int | None, str]:
-    """Return host, port and path of an address."""
+    """Return the host, port and path of an address."""
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
@@ -199,7 +201,7 @@ def _place(address: str) -> tuple[str, int | None, str]:
     if parts.scheme not in ("http", "https") or not host or any(each.isspace() for each in address):
         raise InputError(f"the address {address!r}", ADDRESS)
     if parts.username is not None or parts.query or parts.fragment:
-        raise InputError(f"the address {address!r}", "it has a host, a port and a path alone", "Leave out the rest")
+        raise InputError(f"the address {address!r}", "it may only have a host, a port and a path", "Leave out the rest")
     path = parts.path.rstrip("/")
     if path.endswith("/v1"):
         raise InputError(f"the address {address!r}", "calls of servers are not all below /v1", "Leave out the /v1")
@@ -207,13 +209,15 @@ def _place(address: str) -> tuple[str, int | None, str]:
 
 
 def _open(connection: http.client.HTTPConnection) -> None:
-    """Connect, and have small requests sent at once."""
+    """Connect, and disable the delay of small requests."""
     connection.connect()
     connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class _Until(io.RawIOBase):
-    """What a socket receives up to a moment: who sends a byte now and then is late as well."""
+    """Reader of a socket with one deadline for the whole reply: a server that sends a byte now and then is late as
+    well.
+    """
 
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock, self._raw, self._until = sock, sock.makefile("rb", buffering=0), until
@@ -236,7 +240,7 @@ class _Until(io.RawIOBase):
 def _response(
     until: float, sock: socket.socket, debuglevel: int = 0, method: str | None = None
 ) -> http.client.HTTPResponse:
-    """Return a reply that is read until a deadline."""
+    """Return a reply that has to be read before a deadline."""
     answer = http.client.HTTPResponse(sock, debuglevel, method)
     answer.fp.close()
     answer.fp = io.BufferedReader(_Until(sock, until))
@@ -244,7 +248,7 @@ def _response(
 
 
 def _words(content: bytes) -> str:
-    """Return what a server says of an error, without its wrapping."""
+    """Return a server's error message without its JSON wrapping."""
     try:
         told = json.loads(content)
         told = told.get("error", told) if isinstance(told, dict) else told

@@ -1,4 +1,4 @@
-"""A server of the run's own: what its log says, and that it ends with the run."""
+"""A server that the run started: its log, and its end with the run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from grouprl.processes import run_with_parent
 from grouprl.processes.child_process import LoggedProcess, how_it_ended
 
 READ_LOG, SHOWN_LOG, SHOWN_ERRORS = 400_000, 2000, 5
-"""Bytes of a server's log that are looked through for errors, characters that are shown where none is found, errors."""
+"""Bytes of a server's log that are searched for errors, characters shown if none is found, and most errors shown."""
 ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception): .*|\bValue error, [^\[]*")
-"""A line that names an error, or what pydantic says below such a line."""
+"""Pattern of a line that names an error, or of pydantic's text below such a line."""
 
 
 class OwnServer:
-    """A process of its own session; what it writes goes to a file that is shown when it fails."""
+    """A process in its own session; its output goes to a file that is shown when it fails."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
         self.words, self.environment = list(words), dict(environment)
@@ -45,7 +45,9 @@ class OwnServer:
         return f"the server {self.words[0]} {how}" + (f". Its last output:\n{last}" if last else "")
 
     def last_words(self) -> str:
-        """Return the errors that the process wrote of, without where they came from, or else the end of what it did."""
+        """Return the errors in the process's output without their tracebacks, or the end of the output if there are
+        none.
+        """
         child = self._child
         text = "" if child is None else child.last_output(READ_LOG)
         lines = [line for line in text.splitlines() if "WARNING" not in line]

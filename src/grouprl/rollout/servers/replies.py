@@ -1,4 +1,4 @@
-"""What servers say they sampled: a completion, its log-probs, and the weights of each token."""
+"""Replies of servers: a completion, its log-probs, and the label of each token's weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from grouprl.core.errors import shortened
 from grouprl.rollout.servers.http_client import Garbled
 
 FLOOR = -9999.0
-"""What servers write for a log-prob that is no number, or minus infinity; SGLang writes still less."""
+"""Value that servers write for a log-prob that is NaN or minus infinity; SGLang writes even lower ones."""
 ABOVE_ZERO = 1e-3
-"""Nats by which rounding may lift a log-prob above 0."""
+"""Nats by which rounding may raise a log-prob above 0."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Sampled:
     ids: tuple[int, ...]
     logp: tuple[float, ...]
     labels: tuple[str, ...]
-    """The label of the weights that sampled each token; empty where the server does not say."""
+    """The label of the weights that sampled each token; empty if the server does not say."""
     ended: bool
-    """Whether it ended by itself: not by its budget."""
+    """Whether the completion ended by itself, not by its budget."""
 
 
 def read_ids(ids: object, vocabulary: int, budget: int | None) -> tuple[int, ...]:
-    """Return the tokens of a completion, of which there are 1 to `budget`; any number where that is None."""
+    """Return the tokens of a completion, of which there must be 1 to `budget`; any number if that is None."""
     if not isinstance(ids, list) or any(type(token) is not int for token in ids):
         raise Garbled(f"the tokens of a completion are {shortened(ids)}")
     if budget is not None and not 1 <= len(ids) <= budget:
@@ -39,7 +39,7 @@ def read_ids(ids: object, vocabulary: int, budget: int | None) -> tuple[int, ...
 
 
 def read_number(value: object) -> float:
-    """Return a log-prob; raises Garbled for what is none."""
+    """Return a log-prob. Raises Garbled if `value` is not a valid one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise Garbled(f"a log-prob is {shortened(value)}")
     if value <= FLOOR:
@@ -50,7 +50,7 @@ def read_number(value: object) -> float:
 
 
 def read_labels(choice: Mapping[str, object], count: int) -> tuple[str, ...]:
-    """Return the label of the weights of each of `count` tokens; () where there are none."""
+    """Return the label of the weights of each of `count` tokens; () if the reply has none."""
     spans = choice.get("weight_versions")
     if spans is None:
         return ()

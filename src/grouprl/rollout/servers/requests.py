@@ -1,4 +1,4 @@
-"""What servers are asked to sample, and what none of them can do."""
+"""Checks of requests for settings that no server supports."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def check_request(request: PromptRequest) -> None:
     """Raise InputError for a request that no server can honour."""
     if request.entropy_scaling is not None:
         raise InputError(
-            "a temperature that follows the entropy", "servers sample at one temperature", "Take the engine local"
+            "a temperature that follows the entropy", "servers sample at one temperature", "Use the engine local"
         )
     if request.grammar is not None:
-        raise InputError("a grammar", "these servers are not told what a sample may be", "Take the engine local")
+        raise InputError("a grammar", "these servers do not take grammars", "Use the engine local")
     if request.sampled:
         raise InputError(
-            f"a sample that goes on behind {request.sampled} tokens of its own",
-            "a server's random numbers begin with the request",
+            f"the request continues a sample after {request.sampled} of its tokens",
+            "a server's random numbers restart with each request",
             "Request it as a whole",
         )
     if not request.prompt:

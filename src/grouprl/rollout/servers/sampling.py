@@ -1,4 +1,4 @@
-"""Completions by servers: requests are spread over them, sent again where they fail, and given up together."""
+"""Completions by servers: requests are spread over them, sent again if they fail, and given up together."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from grouprl.rollout.servers.stop_sequences import sequence_end, text_ends
 
 
 class ServerSampling:
-    """Samples from a policy with the servers of a fleet."""
+    """Sampler of a policy with the servers of a fleet."""
 
     def __init__(self, served: ServedPolicy, dialect: Dialect, fleet: Fleet, pool: ThreadPoolExecutor) -> None:
         self._served, self._dialect, self._fleet, self._pool = served, dialect, fleet, pool
         self._round = 0
 
     def samples(self, requests: Sequence[PromptRequest]) -> Samples[int]:
-        """Sample what `requests` ask for; whatever ends this call early ends the work of the servers for it.
+        """Sample what `requests` ask for; if the call ends early, the servers' work for it is aborted.
 
         Raises:
             InputError: a server says that a request is wrong.
@@ -42,7 +42,9 @@ class ServerSampling:
         return self._as_samples(self._cut(requests, found))
 
     def _abandon(self, futures: Sequence[Future[Sampled]]) -> None:
-        """Give up requests: those not sent are not, and servers notice that nobody waits for the others."""
+        """Give up requests: those not yet sent are dropped, and for the others the connections are closed so that
+        servers notice.
+        """
         self._round += 1
         left = {future for future in futures if not future.cancel()}
         while left:
@@ -51,7 +53,7 @@ class ServerSampling:
             left = wait(left, LOOK_SECONDS).not_done
 
     def _completed(self, request: PromptRequest, round_: int) -> Sampled:
-        """Return one completion; a request that fails is sent again, with the same seed, to whoever is free."""
+        """Return one completion; a request that fails is sent again, with the same seed, to any free server."""
         errors: list[ServerError] = []
         while len(errors) < self._fleet.tries:
             server = self._fleet.acquire()
@@ -76,18 +78,18 @@ class ServerSampling:
                 self._fleet.failed(server, error)
         raise RunError(
             f"a request failed {len(errors)} times; the last time: {errors[-1]}. "
-            "What is on disk is whole: continue with --resume"
+            "What is on disk is intact: continue with --resume"
         )
 
     def _check_labels(self, found: Sampled) -> None:
-        """Raise Stale where a token comes from weights that are none of this run, or not of now."""
+        """Raise Stale if a token was sampled with weights of another run or another version."""
         served = self._served
         for label in dict.fromkeys(found.labels):
             if served.version_of(label) != served.version and not served.attached:
                 raise Stale(f"tokens were sampled with the weights {label!r}, the server was given {served.label!r}")
 
     def _cut(self, requests: Sequence[PromptRequest], found: Sequence[Sampled]) -> list[Sampled]:
-        """Cut completions behind the first sequence or text that ends them, wherever the server stopped."""
+        """Truncate completions after the first sequence or text that ends them, wherever the server stopped."""
         return [
             sampled if end is None else Sampled(sampled.ids[:end], sampled.logp[:end], sampled.labels[:end], True)
             for sampled, end in zip(found, self._ended_by_stops(requests, found), strict=True)

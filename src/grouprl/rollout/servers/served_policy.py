@@ -1,4 +1,4 @@
-"""The policy that servers sample from: what its weights are called, and where they lie for servers."""
+"""The policy that servers sample from: the labels of its weights, and their places for servers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from grouprl.storage.run_folder import in_words
 
 @dataclass(frozen=True)
 class Attachment:
-    """What another process must know to sample with the servers of a run."""
+    """Data with which another process can sample with the servers of a run."""
 
     addresses: tuple[str, ...]
     run: str
 
 
 class ServedPolicy:
-    """A policy and its weights on their way to servers.
+    """A policy whose weights are written for servers.
 
     Args:
         policy: a `CausalPolicy`.
-        settings: those of the servers.
-        attachment: servers of another process's engine, which gives them their weights.
+        settings: settings of the servers.
+        attachment: servers of another process's engine, which provides their weights; None: the run's own.
 
     Raises:
         InputError: a policy of another kind.
@@ -45,35 +45,35 @@ class ServedPolicy:
         if not isinstance(policy, CausalPolicy):
             raise InputError(
                 f"the engine {settings.engine} with a policy that is {type(policy).__name__}",
-                "it samples from one language model",
-                "Take the engine local",
+                "it samples only from a single language model",
+                "Use the engine local",
             )
         self.policy, self.settings, self.attachment = policy, settings, attachment
         self.run = attachment.run if attachment else uuid.uuid4().hex
         self.vocabulary = int(policy.model.config.get_text_config().vocab_size)
         self.version = NO_VERSION
         self.label: str | None = None
-        """What the weights that servers were given last are called; None before the first."""
+        """Label of the weights that servers were last given; None before the first."""
         self.say: Callable[[str], None] = lambda sentence: None
         self.memory, self.canary = WeightMemory(), ServerCanary(policy, settings.canary)
         self.folder = ServerFolder()
         self.closing = ExitStack()
-        """What is to be ended with the engine, the last one first."""
+        """Callbacks that close everything the engine uses, in reverse order."""
         self.closing.callback(self.folder.remove)
         self.closing.callback(self.memory.close)
 
     @property
     def attached(self) -> bool:
-        """Whether another process gives servers their weights."""
+        """Whether another process provides the servers' weights."""
         return self.attachment is not None
 
     @property
     def disk(self) -> Path:
-        """The folder that servers read weights from."""
+        """The folder from which servers read weights."""
         return Path(self.settings.folder or self.folder.path).absolute()
 
     def write(self, *, to_disk: bool) -> None:
-        """Write the weights as they are now to memory, and on demand to disk.
+        """Write the current weights to memory, and if `to_disk` to disk.
 
         Raises:
             RunError: the disk is full, or the folder cannot be written to.
@@ -84,12 +84,12 @@ class ServedPolicy:
                 self.policy.save(str(self.disk))
 
     def ends(self, request: PromptRequest) -> frozenset[int]:
-        """Return the tokens that end a completion by themselves."""
+        """Return the tokens that end a completion of this request."""
         return frozenset(self.policy.eos_ids) | {stop[0] for stop in request.stop if len(stop) == 1}
 
     def version_of(self, label: str) -> int:
-        """Return the version that a label names; raises Stale for one of another run."""
+        """Return the version that a label names. Raises Stale if it belongs to another run."""
         version = version_of(label, self.run)
         if version is None:
-            raise Stale(f"tokens were sampled with the weights {label!r}, which are none of this run")
+            raise Stale(f"tokens were sampled with the weights {label!r}, which do not belong to this run")
         return version

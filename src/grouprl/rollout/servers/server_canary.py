@@ -1,4 +1,4 @@
-"""What servers must say of fixed sequences under the weights that they were given last."""
+"""Comparison of servers with the policy: log-probs of fixed sequences under the weights that were last given."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
 ROUNDING = 0.01
-"""Nats by which two programs may differ that both compute in float32."""
+"""Difference in nats that is allowed between two programs that compute in float32."""
 REMEMBERED = 4
-"""Versions whose log-probs are remembered: what a server with old weights would say."""
+"""Number of versions whose log-probs are remembered, to recognise a server with old weights."""
 
 
 class ServerCanary:
-    """Compares servers with the policy; `limit` None takes the bound that fits the policy's type of weights."""
+    """Comparison of servers with the policy; if `limit` is None, the bound depends on the type of the policy's
+    weights.
+    """
 
     def __init__(self, policy: CausalPolicy, limit: float | None) -> None:
         tokens = canary_tokens(policy)
@@ -35,19 +37,19 @@ class ServerCanary:
 
     @torch.no_grad()
     def expect(self, policy: CausalPolicy) -> None:
-        """Take note of what the policy says as it is now.
+        """Record the current policy's log-probs of the sequences.
 
-        Products are those of the weights' type, as servers compute them: what mixed precision rounds, up to 0.4 nats of
-        an unlikely token, would hide an update.
+        Products are in the type of the weights, as in servers: the rounding of mixed precision, up to 0.4 nats for an
+        unlikely token, would hide an update.
         """
         with _unheated(policy), policy.full_precision():
             self._expected.append(policy.logp(self._tokens).double().cpu().numpy())
 
     def check(self, told: Sequence[Sequence[float]]) -> float:
-        """Return the largest difference in nats to what servers say of `rows`, of each token behind the first.
+        """Return the difference in nats to a server's log-probs `told` of each token after the first.
 
         Raises:
-            Stale: it is too large, or the server says what an earlier version would.
+            Stale: the difference is too large, or the server's log-probs match an earlier version.
         """
         found = np.array([row[self._cut - 1 :] for row in told])
         gap = float(np.abs(found - self._expected[-1]).max())
@@ -60,21 +62,21 @@ class ServerCanary:
         off = _distance(found, now)
         for before in past:
             other = _distance(found, before)
-            if other < off / 2 and _distance(before, now) > 2 * other:  # it agrees with the past, which is another
-                raise Stale(
-                    f"the server samples with weights of before: it is {other:.3g} nats from them, {off:.3g} off"
-                )
+            if other < off / 2 and _distance(before, now) > 2 * other:  # it matches an earlier version
+                raise Stale(f"the server samples with earlier weights: it is {other:.3g} nats from them, {off:.3g} off")
         return gap
 
 
 def _distance(a_bt: np.ndarray, b_bt: np.ndarray) -> float:
-    """Root of the mean square: the largest difference of 16-bit numbers is that of one token, and varies threefold."""
+    """Return the root mean square of the differences: the largest one comes from a single token, and varies threefold
+    in 16 bits.
+    """
     return float(np.sqrt(np.mean((a_bt - b_bt) ** 2)))
 
 
 @contextmanager
 def _unheated(policy: CausalPolicy) -> Iterator[None]:
-    """Let the policy score at temperature 1, as servers score prompts."""
+    """Let the policy score at temperature 1 within this context, as servers score prompts."""
     before, policy.temperature = policy.temperature, 1.0
     try:
         yield

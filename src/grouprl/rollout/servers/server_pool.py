@@ -1,4 +1,4 @@
-"""The servers of a run: who gets the next request, who has failed, and who comes back."""
+"""The servers of a run: which one gets the next request, which have failed, and which come back."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from grouprl.rollout.servers.http_client import Dropped, Garbled, Gone, Late, Re
 from grouprl.rollout.servers.own_server import OwnServer
 
 LOOK_SECONDS = 0.5
-"""How often a server that is to come up is looked at."""
+"""Seconds between two checks of a server that is starting."""
 State = Literal["starting", "up", "aside", "lost"]
 
 
 @dataclass(eq=False)
 class Server:
-    """One server; `own` is its process where the run started it."""
+    """One server; `own` is its process if the run started it."""
 
     wire: Wire
     own: OwnServer | None = None
     state: State = "starting"
     busy: int = 0
-    """Requests that it has."""
+    """Number of its requests in progress."""
     failures: int = 0
-    """Failed requests since one came back well."""
+    """Number of failed requests since the last successful one."""
     restarts: int = 0
     why: str = ""
-    """Why it is aside or lost."""
+    """Reason why it is set aside or lost."""
     updating: threading.RLock = field(default_factory=threading.RLock)
-    """Held while its weights are exchanged."""
+    """Lock that is held while its weights are exchanged."""
 
 
 class Fleet:
-    """Spreads requests over servers, the one with the fewest first.
+    """Pool of servers that sends each request to the server with the fewest.
 
-    A server of the run's own that dies or hangs is replaced, up to `restarts` times. Another one that is gone is waited
-    for; one that hangs is set aside. Whoever comes up gets its weights by the `bring` of `start` before it gets a
-    request. `health` is what a server that is up answers.
+    A server that the run started and that dies or hangs is replaced, up to `restarts` times. Any other server is waited
+    for if it is gone, and set aside if it hangs. A server that comes up gets its weights from the function `bring`
+    before it gets requests. `health` is the path that a server answers when it is up.
     """
 
     def __init__(self, servers: Sequence[Server], settings: Servers, health: str, say: Callable[[str], None]) -> None:
@@ -54,7 +54,7 @@ class Fleet:
         self._closed = False
 
     def start(self, bring: Callable[[Server], None]) -> None:
-        """Start own servers, and look at all of them, without waiting."""
+        """Start the run's own servers and begin to check all servers, without waiting."""
         self._bring = bring
         for server in self.servers:
             if server.own is not None:
@@ -64,10 +64,10 @@ class Fleet:
             threading.Thread(target=self._watch, daemon=True).start()
 
     def up(self) -> list[Server]:
-        """Return the servers that can be used, as soon as none is starting.
+        """Return the usable servers, as soon as none is starting.
 
         Raises:
-            RunError: there is none.
+            RunError: no server is usable.
         """
         with self._changed:
             self._changed.wait_for(lambda: not any(server.state == "starting" for server in self.servers))
@@ -77,7 +77,7 @@ class Fleet:
             return found
 
     def acquire(self) -> Server:
-        """Return the server with the fewest requests, which has one more now; waits until one has room.
+        """Return the server with the fewest requests and count one more for it; wait until one has room.
 
         Raises:
             RunError: no server is left.
@@ -94,14 +94,14 @@ class Fleet:
                 self._changed.wait(LOOK_SECONDS)
 
     def release(self, server: Server, *, well: bool) -> None:
-        """Take note that a request has come back."""
+        """Note that a request has come back, successfully if `well`."""
         with self._changed:
             server.busy -= 1
             server.failures = 0 if well else server.failures + 1
             self._changed.notify_all()
 
     def failed(self, server: Server, error: ServerError) -> None:
-        """Do about a server what its failure calls for; requests that it has fail by themselves."""
+        """Replace, wait for or set aside a server after a failure; its other requests fail by themselves."""
         broken = server.failures >= self.tries
         dead = server.own is not None and not server.own.alive
         if not (dead or broken or isinstance(error, Late) or (isinstance(error, Gone) and not self._healthy(server))):
@@ -117,7 +117,7 @@ class Fleet:
         self._replace(server, error)
 
     def unusable(self, server: Server, error: ServerError) -> None:
-        """Replace a server that did not answer while it was given weights, or do without it."""
+        """Replace a server that did not answer while it was given weights, or set it aside."""
         aside = server.own is None and (isinstance(error, Late) or self._healthy(server))
         with self._changed:
             if server.state != "up" or self._closed:
@@ -129,7 +129,7 @@ class Fleet:
             self._replace(server, error)
 
     def outdated(self, server: Server) -> None:
-        """Bring a server its weights anew, before it gets another request."""
+        """Give a server its weights again before it gets another request."""
         with self._changed:
             if server.state != "up" or self._closed:
                 return
@@ -138,7 +138,7 @@ class Fleet:
         self._thread(self._come_up, server)
 
     def close(self) -> None:
-        """Leave the servers, and end those of the run's own."""
+        """Disconnect from the servers, and stop those that the run started."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -149,7 +149,7 @@ class Fleet:
                 server.own.end()
 
     def _watch(self) -> None:
-        """Notice own servers that end while another process uses them."""
+        """Watch for own servers that end while another process uses them."""
         while not self._closed:
             for server in self.servers:
                 if server.own is not None and server.state == "up" and not server.own.alive:
@@ -173,7 +173,7 @@ class Fleet:
         self._thread(self._come_up, server)
 
     def _come_up(self, server: Server) -> None:
-        """Wait until a server answers, and bring it its weights."""
+        """Wait until a server answers, and give it its weights."""
         try:
             self._wait_for(server)
             self._bring(server)

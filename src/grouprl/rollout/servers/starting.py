@@ -1,4 +1,4 @@
-"""How servers of the run's own are started, and how any server is reached."""
+"""Starting a run's own servers, and connecting to servers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
 MODEL = "policy"
-"""The name under which own servers serve the policy."""
+"""Name under which the run's own servers serve the policy."""
 OF_RANKS = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
     "TORCHELASTIC_",
 )
-"""How torchrun tells a rank where it stands: a server would take that for its own meeting."""
+"""Environment variables of torchrun, which a server must not inherit: it would take them for those of its own ranks."""
 
 
 def own_servers(
     settings: Servers, environment: Mapping[str, str], words_at: Callable[[int], list[str]]
 ) -> list[Server]:
-    """Return servers that a run is to start; `words_at` says what starts one at a port.
+    """Return the servers that a run has to start; `words_at` returns the command for a port.
 
     Raises:
-        InputError: there is no such program.
+        InputError: the program does not exist.
     """
     path, servers = program(settings), []
     for number in range(settings.servers):
@@ -45,10 +45,10 @@ def own_servers(
 
 
 def program(settings: Servers) -> str:
-    """Return the file that starts a server.
+    """Return the path of the program that starts a server.
 
     Raises:
-        InputError: there is none.
+        InputError: the program does not exist.
     """
     found, name = shutil.which(settings.command[0]), settings.engine
     if found is None:
@@ -62,12 +62,12 @@ def program(settings: Servers) -> str:
 
 
 def inherited() -> dict[str, str]:
-    """Return what own servers inherit of this process's environment."""
+    """Return the environment variables that own servers inherit from this process."""
     return {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
 
 
 def write_description(policy: CausalPolicy, folder: Path) -> None:
-    """Write what a server must know of the model beside its weights: configuration and tokenizer."""
+    """Write everything but the weights that a server needs of the model: configuration and tokenizer."""
     base = policy.model.get_base_model() if hasattr(policy.model, "get_base_model") else policy.model
     config = copy.deepcopy(base.config)
     config.architectures = config.architectures or [type(base).__name__]  # a model that was never saved names none
@@ -76,20 +76,20 @@ def write_description(policy: CausalPolicy, folder: Path) -> None:
 
 
 def wire_to(address: str, settings: Servers) -> Wire:
-    """Return connections to a server, with the key that it wants where the environment has one."""
+    """Return a connection to a server, with the API key from the environment if there is one."""
     name = settings.key_env
     return Wire(address, settings.env.get(name) or os.environ.get(name, ""), name)
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
 
 
 def port_taken(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+    """Return whether a process listens on a port of this machine."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

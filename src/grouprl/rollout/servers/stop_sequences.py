@@ -1,4 +1,4 @@
-"""Where sequences and texts end a completion that a server has sampled further than that."""
+"""The places at which sequences and texts end a completion that a server has sampled too far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Ids = tuple[int, ...]
 
 
 def text_ends(policy: CausalPolicy, texts: Sequence[str], rows: Sequence[Ids]) -> list[int | None]:
-    """Return, for each row of token ids, how many there are up to the one that completes one of `texts`."""
+    """Return, for each row of token ids, the number of tokens up to the one that completes one of `texts`; None without
+    one.
+    """
     width = max(map(len, rows), default=0)
     token_tb = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in rows], device=policy.device).T
     row_r, stops = torch.arange(len(rows), device=policy.device), StopTexts(policy, texts)
@@ -30,6 +32,6 @@ def text_ends(policy: CausalPolicy, texts: Sequence[str], rows: Sequence[Ids]) -
 
 
 def sequence_end(ids: Ids, stops: Sequence[Ids]) -> int | None:
-    """Return how many tokens there are up to the end of the first of the sequences `stops`; None without one."""
+    """Return the number of tokens up to the end of the first occurrence of a sequence of `stops`; None without one."""
     ends = (t + 1 for t in range(len(ids)) if any(ids[: t + 1][-len(stop) :] == stop for stop in stops))
     return next(ends, None)

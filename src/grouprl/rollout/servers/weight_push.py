@@ -1,4 +1,6 @@
-"""New weights for servers: brought to all of them, compared there, and who does not take them is done without."""
+"""New weights for servers: they are sent to all servers and compared there, and servers that do not take them are
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +18,39 @@ from grouprl.rollout.servers.weight_version import label_of
 
 
 class NotGiven(RunError):
-    """A server did not take new weights, twice; `cause` says why."""
+    """A server failed twice to take new weights; `cause` says why."""
 
     def __init__(self, server: Server, version: int, cause: ServerError) -> None:
         self.cause = cause
         log = f". Its log says:\n{server.own.last_words()}\n" if server.own is not None else ". "
         super().__init__(
             f"the server {server.wire.address} did not take version {version} of the weights, twice: "
-            f"{cause}{log}What is on disk is whole: continue with --resume"
+            f"{cause}{log}What is on disk is intact: continue with --resume"
         )
 
 
 class Delivery:
-    """Brings a policy's weights to the servers of a fleet."""
+    """Transfer of a policy's weights to the servers of a fleet."""
 
     def __init__(self, served: ServedPolicy, dialect: Dialect, fleet: Fleet, pool: ThreadPoolExecutor) -> None:
         self._served, self._dialect, self._fleet, self._pool = served, dialect, fleet, pool
         self._weights = threading.RLock()
-        """Held while weights are written or brought to servers."""
+        """Lock that is held while weights are written or sent to servers."""
         self.gap = 0.0
-        """Nats between the canary's log-probs by servers and by the policy, at the last exchange of weights."""
+        """Difference in nats between the canary's log-probs by servers and by the policy, at the last exchange of
+        weights.
+        """
         self.seconds = 0.0
-        """How long that took."""
+        """Duration of the last exchange of weights in seconds."""
 
     def publish(self, version: int) -> None:
-        """Give every server the weights as they are now, as version `version`.
+        """Give every server the current weights as version `version`.
 
         Raises:
-            RunError: a server does not take them, or does not sample with them.
+            RunError: a server does not take the weights, or does not sample with them.
         """
         served, dialect, begun = self._served, self._dialect, time.perf_counter()
-        servers = self._fleet.up()  # not under the lock, which whoever comes up waits for
+        servers = self._fleet.up()  # not under the lock, for which a server that comes up waits
         with self._weights:
             label = label_of(served.run, version)
             dialect.write(label, {dialect.way(server) for server in servers})
@@ -57,12 +61,12 @@ class Delivery:
             gaps = [future.result() for future in futures] + self._given_together(together)
             dialect.forget(servers)
         if None in gaps:
-            self._fleet.up()  # who is replaced gets these weights as it comes up
+            self._fleet.up()  # a server that was replaced gets these weights as it comes up
         self.gap = max((gap for gap in gaps if gap is not None), default=self.gap)
         self.seconds = time.perf_counter() - begun
 
     def bring(self, server: Server) -> None:
-        """Give a server that has come up the weights of now."""
+        """Give the current weights to a server that has come up."""
         if self._served.attached:
             self._wait_for_weights(server)
             return
@@ -71,7 +75,7 @@ class Delivery:
                 self._give(server)
 
     def rest(self) -> None:
-        """Have servers sleep, where they can; raises ServerError where one has no such mode."""
+        """Put servers to sleep, if they can. Raises ServerError if one has no sleep mode."""
         if self._dialect.sleep is None or self._served.attached:
             return
         for server in self._fleet.up():
@@ -81,14 +85,14 @@ class Delivery:
                 self._fleet.unusable(server, error)
 
     def wake(self) -> None:
-        """Give the weights of now to servers that sleep: a request has come before new ones."""
+        """Give the current weights to sleeping servers, since a request came before new weights."""
         with self._weights:
             sleep = self._dialect.sleep
             for server in [server for server in self._fleet.servers if sleep is not None and sleep.lasts(server)]:
                 self._given(server)
 
     def _given(self, server: Server) -> float | None:
-        """Exchange the weights of a server; None where it is replaced or set aside, since it does not answer."""
+        """Exchange the weights of a server; return None if it does not answer and is replaced or set aside."""
         try:
             return self._give(server)
         except NotGiven as error:
@@ -96,13 +100,13 @@ class Delivery:
             return None
 
     def _done_without(self, server: Server, cause: ServerError) -> None:
-        """Replace a server that does not answer, or set it aside; raises NotGiven for one that does."""
+        """Replace a server that does not answer, or set it aside. Raises NotGiven if the server does answer."""
         if not isinstance(cause, Gone | Late):
             raise NotGiven(server, self._served.version, cause)
         self._fleet.unusable(server, cause)
 
     def _give(self, server: Server) -> float:
-        """Exchange the weights of one server, and compare what it says then; once more where that fails."""
+        """Exchange the weights of one server and compare its log-probs; try once more if that fails."""
         try:
             return self._dialect.give(server)
         except ServerError as first:
@@ -113,9 +117,9 @@ class Delivery:
                 raise NotGiven(server, self._served.version, second) from None
 
     def _given_together(self, servers: Sequence[Server]) -> list[float | None]:
-        """Exchange the weights of servers that all get them at once; None for each that is done without.
+        """Exchange the weights of servers that get them all at once; None for each server that is dropped.
 
-        One that was silent is not waited for again: it has held up the others.
+        A silent server is not tried again, because it has delayed the others.
         """
         gaps, errors = self._tried_together(servers)
         late = [server for server, error in errors.items() if isinstance(error, Late)]
@@ -130,7 +134,7 @@ class Delivery:
         return [*gaps, *more, *[None for _ in (*late, *second)]]
 
     def _tried_together(self, servers: Sequence[Server]) -> tuple[list[float], Errors]:
-        """Return the canary's gap at servers that took the weights, and what went wrong at the others."""
+        """Return the canary's gap at servers that took the weights, and the errors at the others."""
         if not servers:
             return [], {}
         assert self._served.label is not None

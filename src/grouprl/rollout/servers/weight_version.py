@@ -1,4 +1,4 @@
-"""What servers call the weights that they have: the run and the version that they are of."""
+"""Labels of the weights at servers, which name their run and version."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from grouprl.rollout.servers.http_client import Stale, Wire
 
 UNFINISHED = "unfinished"
-"""Version of weights in the middle of an exchange; nothing is sampled with them."""
+"""Version of weights in the middle of an exchange, with which nothing is sampled."""
 
 
 def label_of(run: str, version: int | str) -> str:
-    """Return what a server is told that its weights are called."""
+    """Return the label of a version of the run's weights."""
     return f"{run}.{version}"
 
 
@@ -22,10 +22,10 @@ def version_of(label: str, run: str) -> int | None:
 
 
 def label_at(wire: Wire, path: str, run: str) -> str:
-    """Return what a server calls the weights that it has; `path` is where it tells.
+    """Return the label of a server's weights, which it returns at `path`.
 
     Raises:
-        Stale: they are none of this run.
+        Stale: they do not belong to this run.
     """
     told = wire.get(path)
     label = told.get("weight_version") if isinstance(told, dict) else None

@@ -1,4 +1,4 @@
-"""Weights on their way to servers: as tensors of a checkpoint, in memory that a server of this machine opens."""
+"""Weights for servers: as tensors of a checkpoint, in memory that a server on this machine can open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
 ALIGNED = 64
-"""Tensors begin at multiples of so many bytes."""
+"""Alignment of tensors in bytes."""
 
 
 def checkpoint_tensors(policy: CausalPolicy) -> Iterator[tuple[str, Tensor]]:
@@ -42,8 +42,8 @@ def checkpoint_tensors(policy: CausalPolicy) -> Iterator[tuple[str, Tensor]]:
             if not is_linear(module):
                 raise InputError(
                     f"the adapters of {name} are not plain low-rank ones",
-                    "the server gets each layer's weight with its adapters in it",
-                    "Take adapters without dropout, bias and magnitudes",
+                    "the server gets each layer's weight with its adapters merged",
+                    "Use adapters without dropout, bias and magnitudes",
                 )
             yield f"{name}.weight", linear_weight(module)
     for name, tensor in _own(base):
@@ -64,7 +64,7 @@ def base_tensors(policy: CausalPolicy) -> Iterator[tuple[str, Tensor]]:
 
 
 def _own(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield parameters and buffers once each: what is tied to another one has no entry of its own in a checkpoint."""
+    """Yield each parameter and buffer once: tied ones have no entry of their own in a checkpoint."""
     seen: set[tuple[int, torch.Size]] = set()
     for name, tensor in model.state_dict().items():
         place = (tensor.data_ptr(), tensor.shape)
@@ -79,7 +79,7 @@ Place: TypeAlias = tuple[str, str, list[int], int, int]
 
 @dataclass(frozen=True)
 class WrittenWeights:
-    """All weights of one version, as a server is told of them."""
+    """Description of all weights of one version, for servers."""
 
     path: str
     places: list[Place]
@@ -87,24 +87,24 @@ class WrittenWeights:
     """CRC-32 of all bytes."""
 
     def message(self) -> JsonObject:
-        """Return what a server's `update_weights` takes."""
+        """Return the arguments of a server's `update_weights`."""
         return {"path": self.path, "places": [list(place) for place in self.places], "checksum": self.checksum}
 
 
 class WeightMemory:
     """Memory that holds one version, and that other processes of this user on this machine can open.
 
-    It has no name: when the run ends, however it ends, it is gone.
+    It has no name in the file system, so it disappears with the run, however the run ends.
     """
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("grouprl-weights") if hasattr(os, "memfd_create") else _unnamed()
         self._map: mmap.mmap | None = None
         self.written: WrittenWeights | None = None
-        """What it holds; None before the first version."""
+        """The version that it holds; None before the first one."""
 
     def write(self, policy: CausalPolicy) -> WrittenWeights:
-        """Write the weights of a policy in the place of those before."""
+        """Write the weights of a policy in place of the previous ones."""
         with torch.no_grad():
             tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]
             places, end = [], 0

@@ -1,4 +1,4 @@
-"""What servers of SGLang are asked and given, and how."""
+"""The calls of SGLang's servers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from grouprl.rollout.sglang.requests import GENERATE, completion_body, kept_toke
 from grouprl.rollout.sglang.start_server import serve_words, server_environment
 
 GIVEN_UP_SECONDS = 2.0
-"""Within which a server takes note that a completion is not waited for."""
+"""Time in seconds for a server to note that a completion is no longer needed."""
 
 
 class SglangDialect:
     """The calls of SGLang's servers; see `grouprl.rollout.servers.dialect.Dialect`."""
 
     health = "/model_info"
-    """`/health` samples a token, and so tells a server that is paused from one that is up."""
+    """Path for checks; `/health` would sample a token, which a paused server cannot do."""
     broadcast = sleep = None
 
     def __init__(self, served: ServedPolicy, settings: Sglang) -> None:
@@ -44,13 +44,15 @@ class SglangDialect:
         vocabulary = self._served.vocabulary
         if wrong := [token for token in request.prompt if not 0 <= token < vocabulary]:
             raise InputError(
-                f"the prompt's token {wrong[0]}", f"the model has {vocabulary} tokens, and a server ends at others"
+                f"the prompt's token {wrong[0]}", f"the model has {vocabulary} tokens, and other ids end a server"
             )
 
     def sampled_by(self, server: Server, request: PromptRequest) -> Sampled:
-        """Return the completion that a server samples, which goes on where it stops at an end token that is none here.
+        """Return the completion that a server samples; if it stops at an end token that is not one of the policy's,
+        continue it.
 
-        Its random numbers belong to the seed and the position, so what is sampled in pieces is what is sampled at once.
+        Its random numbers belong to the seed and the position, so a completion sampled in pieces equals one sampled at
+        once.
         """
         found = Sampled((), (), (), False)
         while not found.ended and len(found.ids) < request.budget:
@@ -59,7 +61,7 @@ class SglangDialect:
         return found
 
     def give_up(self, server: Server) -> None:
-        """End what a server does for this process."""
+        """Abort the work of a server for this process."""
         with self._names:
             names = [name for name, at in self._waited_for.items() if at is server]
         with suppress(ServerError):  # a server that does not answer notices the closed connection, or is gone
@@ -68,22 +70,22 @@ class SglangDialect:
         server.wire.cut()
 
     def named(self, server: Server) -> str:
-        """Return what a server calls the weights that it has; raises Stale for those of no or another run."""
+        """Return the label of a server's weights. Raises Stale if they belong to no run or to another one."""
         return named(server.wire, self._served.run)
 
     def way(self, server: Server) -> Way:
-        """Return how weights reach a server; raises InputError for one that was not started so that it takes any."""
+        """Return how weights reach a server. Raises InputError if it was not started with support for new weights."""
         return way_to(server.wire.address, self._able(server), self._settings.weights)
 
     def write(self, label: str, ways: set[Way]) -> None:
-        """Put the policy's weights where servers find them; raises RunError of a full disk."""
+        """Put the policy's weights where servers find them. Raises RunError if the disk is full."""
         self._served.write(to_disk="disk" in ways)
 
     def give(self, server: Server) -> float:
-        """Exchange the weights of one server for those that were written, and return what `compared` does.
+        """Exchange the weights of one server for those that were written, and return the result of `compared`.
 
         Raises:
-            ServerError: it did not take them, or does not sample with them.
+            ServerError: the server did not take the weights, or does not sample with them.
         """
         served = self._served
         assert served.label is not None
@@ -99,16 +101,16 @@ class SglangDialect:
         return self.compared(server)
 
     def compared(self, server: Server) -> float:
-        """Return by how many nats a server's log-probs of the canary are off; raises Stale where that is too much."""
+        """Return by how many nats a server's log-probs of the canary are off. Raises Stale if that is too much."""
         canary, seconds = self._served.canary, self._settings.timeout
         replies = ((server.wire.request(GENERATE, scoring_body(row), seconds), row) for row in canary.rows)
         return canary.check([read_scores(reply, row, self._served.vocabulary) for reply, row in replies])
 
     def forget(self, servers: Sequence[Server]) -> None:
-        """Drop nothing: new weights lie in the place of those before."""
+        """Do nothing: new weights replace the previous ones."""
 
     def own_servers(self) -> list[Server]:
-        """Return the servers that the run is to start."""
+        """Return the servers that the run has to start."""
         settings, served, folder = self._settings, self._served, self._served.folder.path / "model"
         write_description(served.policy, folder)
         return own_servers(
@@ -138,7 +140,7 @@ class SglangDialect:
 
     @contextmanager
     def _waiting(self, server: Server) -> Iterator[str]:
-        """Yield a name for a request, by which it can be given up."""
+        """Yield a name for a request, by which it can be aborted."""
         name = uuid.uuid4().hex
         with self._names:
             self._waited_for[name] = server

@@ -14,12 +14,12 @@ class SglangEngine(ServerEngine):
     """Samples with servers of SGLang; see `ServerEngine` and `grouprl.protocols.Engine`.
 
     Args:
-        policy: a `CausalPolicy`; its weights are those of the servers from the first `publish` or sample on.
-        sglang: where servers are, or how they are started.
-        attachment: servers of another process's engine, which gives them their weights.
+        policy: a `CausalPolicy`; servers get its weights at the first `publish` or sample.
+        sglang: the servers' addresses, or how they are started.
+        attachment: servers of another process's engine, which provides their weights.
 
     Raises:
-        InputError: a policy that SGLang does not serve, or no program to start.
+        InputError: a policy that SGLang does not serve, or no program that starts a server.
     """
 
     def __init__(self, policy: object, sglang: Sglang = DEFAULT, *, attachment: Attachment | None = None) -> None:

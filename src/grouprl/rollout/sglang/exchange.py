@@ -1,4 +1,4 @@
-"""New weights for one server, by SGLang's own calls: pause, update, continue; and what a server can do of that."""
+"""New weights for one server, by SGLang's own calls: pause, update, continue; and the abilities of a server for it."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from grouprl.rollout.servers.weights import WrittenWeights
 from grouprl.rollout.sglang.start_server import LOADER, PLUGIN
 
 WITHIN = 60.0
-"""Seconds in which a server says how it was started: it asks its scheduler."""
+"""Seconds within which a server must say how it was started; it has to ask its scheduler."""
 AS_A_CHECKPOINT = "auto"
-"""How a folder is read: own servers start without weights, and would read none."""
+"""Load format of folders: own servers start with a format that reads no weights."""
 
 
 @dataclass(frozen=True)
 class Abilities:
-    """How a server was started, as far as it matters here."""
+    """Options with which a server was started, as far as they matter here."""
 
     seeds: bool
-    """Whether the seeds of requests count."""
+    """Whether the server uses the seeds of requests."""
     most: int
-    """Tokens behind top-k and top-p whose log-probs it tells."""
+    """Most tokens kept by top-k and top-p for which the server returns log-probs."""
     loader: bool
-    """Whether it takes weights from memory."""
+    """Whether the server takes weights from memory."""
     ranks: int
-    """Processes that hold a part of the weights each."""
+    """Number of processes that each hold a part of the weights."""
     version: str
     room: object
-    """Positions that prompt and completion have together."""
+    """Most positions of prompt and completion together."""
 
 
 def abilities(wire: Wire) -> Abilities:
-    """Return how a server was started.
+    """Return the options with which a server was started.
 
     Raises:
-        ServerError: it does not say.
+        ServerError: the server does not return them.
     """
     told, models = wire.get("/server_info", WITHIN), wire.get("/v1/models")
     if not isinstance(told, dict) or not isinstance(told.get("version"), str):
@@ -68,25 +68,25 @@ def way_to(address: str, found: Abilities, setting: str) -> Way:
     """Return how weights reach a server; `setting` is `sampling.sglang.weights`.
 
     Raises:
-        InputError: its seeds do not count, or it takes no weights from memory.
+        InputError: the server ignores seeds, or does not take weights from memory.
     """
     if not found.seeds:
         raise InputError(
             f"the server {address} ignores seeds",
-            "a completion is a function of its request and the weights: it can be requested again",
+            "a completion must be a function of its request and the weights, so that it can be requested again",
             "Start it with --enable-deterministic-inference",
         )
     if setting == "shared_memory" and not found.loader:
         raise InputError(
             f"the server {address} does not take weights from memory",
-            f"it is started with PYTHONPATH={PLUGIN} and --custom-weight-loader {LOADER}",
+            f"it must be started with PYTHONPATH={PLUGIN} and --custom-weight-loader {LOADER}",
             "Start it so, or set sampling.sglang.weights to disk",
         )
     return "shared_memory" if found.loader and setting != "disk" else "disk"
 
 
 def named(wire: Wire, run: str) -> str:
-    """Return what a server calls the weights that it has; raises Stale for those of no or another run."""
+    """Return the label of a server's weights. Raises Stale if they belong to no run or to another one."""
     return label_at(wire, "/model_info", run)
 
 
@@ -95,11 +95,11 @@ def exchange(
 ) -> None:
     """Give a server the weights in `memory`, or else those in `folder`, under the name `label`.
 
-    Completions in the making wait, and go on with the new weights, what was read computed anew. A server whose exchange
-    fails stays paused, its weights marked as unfinished: it samples nothing with half of them.
+    Unfinished completions wait and continue with the new weights; their keys and values are recomputed. A server whose
+    exchange fails stays paused, its weights marked as unfinished: it samples nothing with half of them.
 
     Raises:
-        ServerError: it failed.
+        ServerError: the exchange failed.
     """
     wire.post("/pause_generation", {"mode": "retract"}, seconds)
     _name(wire, label_of(run, UNFINISHED), seconds)
@@ -114,7 +114,7 @@ def exchange(
 
 
 def _load(wire: Wire, memory: WrittenWeights, ranks: int, seconds: float) -> None:
-    """Have each of a server's processes load the weights; SGLang says that it is done, not how it went."""
+    """Let each of a server's processes load the weights; SGLang returns without saying whether it succeeded."""
     with tempfile.TemporaryFile("w+") as report:
         path = f"/proc/{os.getpid()}/fd/{report.fileno()}"
         wire.post("/update_weights_from_tensor", memory_body(memory, ranks, path), seconds)
@@ -125,9 +125,9 @@ def _load(wire: Wire, memory: WrittenWeights, ranks: int, seconds: float) -> Non
 
 
 def memory_body(memory: WrittenWeights, ranks: int, report: str) -> JsonObject:
-    """Return what a server is sent, which hands it to the loader in each of its `ranks` processes.
+    """Return the request with which a server calls the loader in each of its `ranks` processes.
 
-    `report` is the file to which each of them appends a line: how it went.
+    `report` is the file to which each of them appends a line with its result.
     """
     told = {**memory.message(), "report": report}
     message = torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8)
@@ -136,12 +136,12 @@ def memory_body(memory: WrittenWeights, ranks: int, report: str) -> JsonObject:
 
 
 def _name(wire: Wire, label: str, seconds: float) -> None:
-    """Tell a server what its weights are called; it would abort completions in the making if it were not told."""
+    """Set the label of a server's weights, in such a way that it does not abort unfinished completions."""
     wire.post("/update_weight_version", {"new_version": label, "abort_all_requests": False}, seconds)
 
 
 def _begin(wire: Wire, seconds: float) -> None:
-    """Begin an update; one that somebody else began and left is ended first."""
+    """Begin an update; first end one that another client began and abandoned."""
     try:
         wire.post("/begin_weight_update", {}, seconds)
     except Refused as error:

@@ -1,4 +1,4 @@
-"""What a server of SGLang says it sampled, checked before anything is done with it."""
+"""Replies of SGLang's servers, checked before they are used."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ def read_completion(
 ) -> Sampled:
     """Return the completion of a reply to a request for at most `budget` tokens.
 
-    `ends` are the tokens and `texts` the texts that end it; `cut` says whether log-probs behind top-k and top-p were
-    requested. A server that stops at an end token of its own has neither ended nor used up its budget: it has to go on.
+    `ends` are the tokens and `texts` the texts that end it; `cut` says whether log-probs after top-k and top-p were
+    requested. If a server stops at an end token of its own, the completion has neither ended nor used up its budget and
+    must be continued.
 
     Raises:
-        Garbled: it is none: not that many tokens, tokens outside the vocabulary, log-probs that are none …
-        Dropped: the server gave it up.
+        Garbled: the reply is invalid: wrong number of tokens, tokens outside the vocabulary, invalid log-probs …
+        Dropped: the server aborted the request.
     """
     meta = _told(reply, "meta_info")
     why = _told(meta, "finish_reason")
@@ -35,8 +36,8 @@ def read_completion(
 
 
 def read_scores(reply: object, ids: Sequence[int], vocabulary: int) -> list[float]:
-    """Return the log-probs that a reply holds of a prompt's tokens behind the first."""
-    shown = [token if token < vocabulary - 1 else 0 for token in ids]  # SGLang 0.5 calls the last token of all 0
+    """Return a reply's log-probs of a prompt's tokens after the first."""
+    shown = [token if token < vocabulary - 1 else 0 for token in ids]  # SGLang 0.5 gives the very last token as 0
     rows = _rows(_told(reply, "meta_info"), "input_token_logprobs", ids, shown)
     return [read_number(row[0]) for row in rows[1:]]
 
@@ -63,7 +64,7 @@ def _logp(meta: Mapping[str, object], ids: Sequence[int]) -> tuple[float, ...]:
 
 
 def _behind_cuts(meta: Mapping[str, object], count: int) -> tuple[float, ...]:
-    """Return the log-probs of the distribution that top-k and top-p leave."""
+    """Return the log-probs under the distribution that remains after top-k and top-p."""
     found = meta.get("output_token_sampling_logprobs")
     if not isinstance(found, list) or len(found) != count:
         raise Garbled(f"log-probs behind top_k and top_p of {count} tokens were requested: {shortened(found)}")
@@ -71,7 +72,9 @@ def _behind_cuts(meta: Mapping[str, object], count: int) -> tuple[float, ...]:
 
 
 def _ended(why: Mapping[str, object], ids: Sequence[int], budget: int, texts: Collection[str]) -> bool:
-    """Whether a completion without an end token ended by itself; raises Garbled where it cannot have stopped so."""
+    """Return whether a completion without an end token ended by itself. Raises Garbled if the stated reason is
+    impossible.
+    """
     matched = why.get("matched")
     if why["type"] == "length":
         if len(ids) < budget:

@@ -1,4 +1,4 @@
-"""What SGLang's servers are asked: completions of token ids, and log-probs of what a policy knows."""
+"""Requests to SGLang's servers: completions of token ids, and log-probs of given token ids."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ NEUTRAL: JsonObject = {
     "presence_penalty": 0.0,
     "repetition_penalty": 1.0,
 }
-"""What changes the distribution, or when a completion may end, switched off: a server may prefer other values."""
+"""Settings that switch off all changes to the distribution and to the end of a completion, since a server may have
+other defaults.
+"""
 
 
 def kept_tokens(request: Request[tuple[int, ...]], vocabulary: int, most: int) -> int:
     """Return the top-k of the distribution that a request samples from; 0 where top-k and top-p cut nothing.
 
-    SGLang says what a token's log-prob behind top-k and top-p is only where top-k is given, of `most` tokens at most.
+    SGLang returns a token's log-prob after top-k and top-p only if top-k is given, and for `most` tokens at most.
 
     Raises:
         InputError: the request keeps more.
@@ -33,7 +35,7 @@ def kept_tokens(request: Request[tuple[int, ...]], vocabulary: int, most: int) -
     if kept > most:
         raise InputError(
             f"sampling.top_p = {request.top_p:g} with sampling.top_k = {request.top_k}",
-            f"this server tells log-probs behind both for at most {most} tokens, and {kept} may be kept",
+            f"this server returns log-probs after both for at most {most} tokens, and {kept} may be kept",
             f"Set sampling.top_k to {most} or less, or start the server with --sampling-mask-max-tokens {vocabulary}",
         )
     return kept
@@ -49,11 +51,11 @@ def completion_body(
     vocabulary: int,
     name: str,
 ) -> JsonObject:
-    """Return what a server is sent for at most `budget` tokens behind `ids`, under the name `name`.
+    """Return the request for at most `budget` tokens after `ids`, under the name `name`.
 
-    `ends` are the tokens that end the completion, `kept` is its `kept_tokens`. Where nothing is cut, top-k is the whole
-    vocabulary: SGLang draws with noise by rank where anybody in the batch has a top-k, else with noise by token, and so
-    a completion would depend on its neighbours.
+    `ends` are the tokens that end the completion, `kept` is the result of `kept_tokens`. If nothing is cut, top-k is
+    the whole vocabulary: SGLang draws noise by rank if any request of the batch has a top-k, else by token, so that a
+    completion would otherwise depend on its neighbours.
     """
     settings: JsonObject = {
         **NEUTRAL,
@@ -63,7 +65,7 @@ def completion_body(
         "top_k": kept or vocabulary,
         "sampling_seed": request.seed % 2**63,
         "stop_token_ids": sorted(ends),
-        "ignore_eos": False,  # it would switch the line above off as well
+        "ignore_eos": False,  # it would also disable the line above
         "skip_special_tokens": False,
         "no_stop_trim": True,
     }
@@ -74,6 +76,6 @@ def completion_body(
 
 
 def scoring_body(ids: Sequence[int]) -> JsonObject:
-    """Return what a server is sent for the log-probs of `ids` behind the first, at temperature 1."""
+    """Return the request for the log-probs of `ids` after the first, at temperature 1."""
     settings: JsonObject = {**NEUTRAL, "max_new_tokens": 0, "temperature": 0.0}
     return {"input_ids": list(ids), "sampling_params": settings, "return_logprob": True, "logprob_start_len": 0}

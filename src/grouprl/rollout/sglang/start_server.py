@@ -1,4 +1,4 @@
-"""How a server of SGLang of the run's own is started."""
+"""Starting a run's own server of SGLang."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
 PLUGIN = Path(__file__).parent / "server_plugin"
-"""The folder with what a server imports to take weights from memory."""
+"""The folder with the module that a server imports to take weights from memory."""
 LOADER = "grouprl_sglang.load"
-"""What makes a server that finds `PLUGIN` take weights from memory."""
+"""Name of the loader in `PLUGIN` with which a server takes weights from memory."""
 
 
 def serve_words(settings: Sglang, policy: CausalPolicy, folder: Path, port: int, vocabulary: int) -> list[str]:
-    """Return the command that serves the model in `folder`, whose weights come later."""
+    """Return the command that serves the model in `folder`, whose weights are sent later."""
     words = [*settings.command, "serve", "--model-path", str(folder), "--served-model-name", MODEL]
     words += ["--host", "127.0.0.1", "--port", str(port), "--random-seed", "0"]
     words += ["--dtype", str(policy.dtype).removeprefix("torch."), "--load-format", "dummy"]

@@ -1,1 +1,1 @@
-"""Sampling with a policy whose weights are cut over several processes."""
+"""Sampling with a policy whose weights are divided among several processes."""

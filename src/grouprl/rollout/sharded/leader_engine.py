@@ -1,4 +1,4 @@
-"""Engines that sample by themselves, beside a policy that lies on several ranks: they run on rank 0 alone."""
+"""Engines that sample outside of the ranks of a sharded policy: they run only on rank 0."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Prompt = tuple[int, ...]
 
 
 class LeaderEngine:
-    """An `Engine` that knows a whole policy, on rank 0; it is given rank 0's whole copy of the weights.
+    """An engine for a full policy, on rank 0, which gets rank 0's full copy of the weights.
 
-    The other ranks sample nothing, and keep no copies.
+    The other ranks do not sample and keep no copies.
 
     Args:
         policy: the policy on all ranks.
-        make: makes the engine of a whole policy.
+        make: function that makes the engine of a full policy.
     """
 
     def __init__(self, policy: ShardedPolicy, make: Callable[[object], RunEngine]) -> None:
@@ -42,9 +42,9 @@ class LeaderEngine:
         return self.engine.version
 
     def publish(self, version: int, policy: Policy) -> None:
-        """Bring rank 0's copy up to date, and give it to the engine as version `version`."""
+        """Update rank 0's copy and publish it to the engine as version `version`."""
         if policy is not self.policy:
-            raise InputError("another policy's weights are published", "this engine samples from its own policy")
+            raise InputError("another policy's weights are published", "this engine only samples from its own policy")
         self.engine.publish(version, self.policy.whole)
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
@@ -57,7 +57,7 @@ class LeaderEngine:
 
     @property
     def say(self) -> Callable[[str], None]:
-        """Shows a sentence of the engine to the user, where it has any."""
+        """Function with which the engine shows messages to the user, if it has any."""
         found: Callable[[str], None] = self.engine.say  # type: ignore[attr-defined]
         return found
 
@@ -66,5 +66,5 @@ class LeaderEngine:
         self.engine.say = say  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> object:
-        """Return what else the engine has (`close`, `metrics`)."""
+        """Return any other attribute of the engine (`close`, `metrics`)."""
         return getattr(self.engine, name)

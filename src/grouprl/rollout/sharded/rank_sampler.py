@@ -1,4 +1,4 @@
-"""Sampling on all ranks: each completes its shares of the requests with its whole copy of the weights."""
+"""Sampling on all ranks: each completes its shares of the requests with its full copy of the weights."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
 SAMPLER, SESSIONS = "sampler", "sampling sessions"
-"""What a rank keeps: what samples from its whole copy, and the open sessions by number and share."""
+"""Names under which a rank keeps the sampler of its full copy, and its open sessions by number and share."""
 
 
 @dataclass(frozen=True)
 class RankRequests:
-    """One rank's shares by number, of the session of this number (None: of none), and the version of the weights."""
+    """One rank's shares by number, the number of their session (None: no session), and the version of the weights."""
 
     shares: Mapping[int, Share]
     session: int | None
@@ -28,7 +28,7 @@ class RankRequests:
 
 
 class RankSampler(ShareSampler):
-    """An `Engine` over the ranks of a sharded policy. A sample is a function of its request, wherever it is taken.
+    """An `Engine` over the ranks of a sharded policy. A sample is a function of its request, whichever rank takes it.
 
     Requests are dealt into `shares`, at least as many as there are ranks, and the shares in turn to the ranks.
     """
@@ -43,7 +43,7 @@ class RankSampler(ShareSampler):
         return exact_copies(self.sharded)
 
     def take_weights(self) -> None:
-        """Bring the whole copies up to date."""
+        """Update the full copies of the weights."""
         self.sharded.refresh()
 
     def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
@@ -60,12 +60,12 @@ class RankSampler(ShareSampler):
         return found
 
     def close_session(self, session: SharedSession) -> None:
-        """Let every rank release what it keeps of a session."""
+        """Let every rank release its caches of a session."""
         self.sharded.ranks.each(_close, session.number)
 
 
 def exact_copies(policy: ShardedPolicy) -> bool:
-    """Whether a whole copy of the policy samples with the log-probs of its training passes."""
+    """Return whether a full copy of the policy samples with the log-probs of its training passes."""
     return policy.precision != "mixed" and LocalSampler(policy.ranks.station.kept["whole"]).exact
 
 
@@ -76,7 +76,7 @@ def _sample(station: Station, given: RankRequests) -> dict[int, Samples[int]]:
 
 
 def _source(station: Station, session: int | None, share: int) -> SamplingSession[Prompt, int]:
-    """Return what completes a share: the rank's sampler, or its session, which begins with the first requests."""
+    """Return the sampler of a share: the rank's own, or its session, which opens with the first requests."""
     sampler = _sampler(station)
     if session is None:
         return sampler

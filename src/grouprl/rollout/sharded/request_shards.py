@@ -1,7 +1,8 @@
-"""Sampling in shares: the requests of a call are dealt out by tokens, and each share is completed by itself.
+"""Sampling in shares: the requests of a call are divided by tokens, and each share is completed separately.
 
-A completion is a function of its request, so it does not matter who completes a share. The shares themselves follow
-from the requests and their number alone: completed here or elsewhere, now or again, a share gives the same samples.
+A completion is a function of its request, so it does not matter which process completes a share. The shares themselves
+depend only on the requests and the number of shares: a share gives the same samples wherever and whenever it is
+completed.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ Share = Sequence[Request[Prompt]]
 
 @dataclass
 class SharedSession:
-    """A session in shares: a request stays in the share of the one of its name before it."""
+    """A session in shares: a request goes to the share of the previous request with its name."""
 
     number: int
     sampler: ShareSampler
     share_of: dict[object, int] = field(default_factory=dict)
     batches: dict[int, list[Share]] = field(default_factory=dict)
-    """By share: what was requested of it so far, in order, to bring back who has completed it."""
+    """The batches requested so far of each share, in order, with which another process can take the share over."""
 
     def sample(self, requests: Sequence[Request[Prompt]]) -> Samples[int]:
-        """Sample what `requests` ask for; what is known of their names is not read again."""
+        """Sample what `requests` ask for; tokens that are cached under their names are not read again."""
         count = self.sampler.count
         new = [i for i, request in enumerate(requests) if request.name is None or request.name not in self.share_of]
         dealt: list[list[int]] = [[] for _ in range(count)]
@@ -59,13 +60,13 @@ class ShareSampler(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: all compute in full precision."""
+        """Whether the log-probs are the trainer's: all samplers compute in full precision."""
         return LocalSampler(self.policy).exact
 
     def publish(self, version: int, policy: object) -> None:
-        """Let the weights as they are be version `version`."""
+        """Publish the current weights as version `version`."""
         if policy is not self.policy:
-            raise InputError("another policy's weights are published", "this sampler samples from its own policy")
+            raise InputError("another policy's weights are published", "this sampler only samples from its own policy")
         self.version = later(self.version, version)
         self.take_weights()
 
@@ -75,7 +76,7 @@ class ShareSampler(ABC):
 
     @contextmanager
     def session(self) -> Iterator[SharedSession]:
-        """Let requests of one name continue each other, within their share."""
+        """Open a session in which requests with the same name continue each other, within their share."""
         self._opened += 1
         session = SharedSession(self._opened, self)
         try:
@@ -97,19 +98,19 @@ class ShareSampler(ABC):
 
     @abstractmethod
     def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
-        """Return the samples of each share, by its number; of a session, its newest batch is requested."""
+        """Return the samples of each share by its number; for a session, those of its newest batch."""
 
     @abstractmethod
     def take_weights(self) -> None:
-        """Let the shares be completed with the policy's weights as they are now."""
+        """Use the policy's current weights for the shares from now on."""
 
     @abstractmethod
     def close_session(self, session: SharedSession) -> None:
-        """Release what is kept of a session."""
+        """Release the caches of a session."""
 
 
 class SharesHere(ShareSampler):
-    """Shares that are completed in this process, one after the other: what several samplers would give."""
+    """Sampler that completes all shares in this process, one after the other, with the results of several samplers."""
 
     def __init__(self, policy: Policy, count: int) -> None:
         super().__init__(policy, count)
@@ -137,7 +138,7 @@ class SharesHere(ShareSampler):
 
 
 def deal_requests(requests: Sequence[Request[Prompt]], shares: int) -> list[list[int]]:
-    """Return the rows of each share, balanced by tokens, requests of one prompt side by side."""
+    """Return the rows of each share, balanced by tokens, with requests of one prompt together."""
     prompts = [request.prompt for request in requests]
     return split_over_ranks(prompts, list(map(len, prompts)), [request.budget for request in requests], shares)
 
@@ -162,7 +163,7 @@ def merge_samples(parts: Sequence[tuple[list[int], Samples[int]]], count: int, e
 def _known(
     parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: float
 ) -> np.ndarray | None:
-    """Return one array of all ranks' samples; None where they do not know it."""
+    """Return one array of all shares' samples; None if they do not have it."""
     unknown = any(getattr(part, name) is None for _, part in parts)
     return None if unknown else _laid_out(parts, name, shape, beyond)
 
@@ -170,7 +171,7 @@ def _known(
 def _laid_out(
     parts: Sequence[tuple[list[int], Samples[int]]], name: str, shape: tuple[int, ...], beyond: float
 ) -> np.ndarray:
-    """Return one array of all ranks' samples."""
+    """Return one array of all shares' samples."""
     arrays = [getattr(part, name) for _, part in parts]
     found = np.full(shape, beyond, dtype=arrays[0].dtype if arrays else np.float32)
     for (rows, _), array in zip(parts, arrays, strict=True):

@@ -1,1 +1,1 @@
-"""Sampling with servers of vLLM: everything that this package knows of them goes over HTTP and shared memory."""
+"""Sampling with servers of vLLM, over HTTP, shared memory and the network."""

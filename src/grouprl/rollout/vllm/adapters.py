@@ -1,4 +1,4 @@
-"""Low-rank adapters that servers load by themselves (vLLM's dynamic LoRA): every version under a name of its own."""
+"""Low-rank adapters that servers load themselves (vLLM's dynamic LoRA), each version under its own name."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Ranks that vLLM makes room for; a smaller one lies in the next."""
+"""Ranks that vLLM supports; adapters of another rank use the next larger one."""
 KEPT, HELD, AT_ONCE = 4, 8, 2
-"""Versions that have a name, adapters that a server holds, and those that one step of it computes with."""
+"""Number of versions that are kept, of adapters that a server holds, and of adapters used in one step of a server."""
 SWITCH = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
-"""Environment that opens the calls."""
+"""Environment variable that enables the calls for adapters."""
 
 
 def adapter_rank(policy: CausalPolicy) -> int:
-    """Return the rank that a server must have room for.
+    """Return the LoRA rank that a server must support.
 
     Raises:
-        InputError: there are no adapters, or none that vLLM loads.
+        InputError: there are no adapters, or vLLM cannot load them.
     """
     if not is_adapted(policy.model):
         raise InputError(
@@ -40,7 +40,7 @@ def adapter_rank(policy: CausalPolicy) -> int:
     others = [name for name, each in policy.model.named_parameters() if each.requires_grad and "lora_" not in name]
     if others or max(ranks, default=0) > RANKS[-1]:
         what = f"{others[0]} is trained" if others else f"adapters have the rank {max(ranks)}"
-        raise InputError(what, f"servers load adapters up to rank {RANKS[-1]} alone", "Take adapters: merged")
+        raise InputError(what, f"servers load only adapters up to rank {RANKS[-1]}", "Take adapters: merged")
     return next(rank for rank in RANKS if rank >= max(ranks))
 
 
@@ -51,7 +51,7 @@ def lora_words(rank: int) -> list[str]:
 
 
 def write_base(policy: CausalPolicy, folder: Path) -> None:
-    """Write the weights below the adapters, as a checkpoint has them.
+    """Write the weights without the adapters as a checkpoint.
 
     Raises:
         RunError: the disk is full, or the folder cannot be written to.
@@ -64,14 +64,14 @@ def write_base(policy: CausalPolicy, folder: Path) -> None:
 
 
 class AdapterFolders:
-    """The last versions of the adapters, each in a folder that is whole or not there."""
+    """The last versions of the adapters, each in a folder that is either complete or missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._labels: deque[str] = deque()
 
     def write(self, policy: CausalPolicy, label: str) -> None:
-        """Write the adapters as they are now; the oldest that is kept goes.
+        """Write the current adapters; the oldest version becomes outdated.
 
         Raises:
             RunError: the disk is full, or the folder cannot be written to.
@@ -82,12 +82,12 @@ class AdapterFolders:
             self._labels.append(label)
 
     def path(self, label: str) -> Path:
-        """The folder of a version."""
+        """Return the folder of a version."""
         return self.folder / label
 
     @property
     def outdated(self) -> list[str]:
-        """Versions that no request needs any more."""
+        """Versions that are no longer needed by any request."""
         return list(self._labels)[:-KEPT]
 
     def forget(self) -> None:
@@ -103,10 +103,10 @@ class AdapterFolders:
 
 
 def load_adapter(wire: Wire, label: str, path: Path, seconds: float) -> None:
-    """Have a server load adapters under the name `label`; what it has read under that name is read anew.
+    """Let a server load adapters under the name `label`, in place of any with that name.
 
     Raises:
-        ServerError: it does not.
+        ServerError: the server does not load them.
     """
     body = {"lora_name": label, "lora_path": str(path)}
     try:
@@ -120,30 +120,30 @@ def load_adapter(wire: Wire, label: str, path: Path, seconds: float) -> None:
 
 
 def unload_adapter(wire: Wire, label: str, seconds: float) -> None:
-    """Have a server forget a name; requests that use it are finished."""
-    with suppress(Refused):  # it has forgotten it by itself
+    """Let a server unload adapters by name; requests that use them are finished first."""
+    with suppress(Refused):  # the server has already unloaded it
         wire.call(UNLOAD, {"lora_name": label}, seconds)
 
 
 def check_loads_adapters(wire: Wire) -> None:
-    """Raise InputError where a server does not load adapters."""
+    """Raise InputError if a server does not load adapters."""
     try:
         wire.call(LOAD, {"lora_name": "", "lora_path": ""}, 10.0)
     except Refused as error:
         if error.status == 400:
-            return  # it says that names are missing
+            return  # a server that loads adapters complains of missing names
         if error.status == 401:
             raise
     words = " ".join([*(f"{k}={v}" for k, v in SWITCH.items()), "vllm serve …", *lora_words(RANKS[2])])
     raise InputError(
         f"the server {wire.address} does not load adapters",
-        "its calls for that are there where it was started for it",
+        "its calls for adapters are enabled only at the start",
         f"Start it as {words} (the rank is an example), or take sampling.vllm.adapters: merged",
     )
 
 
 def known_adapter(error: Refused, label: str) -> Stale | Refused:
-    """Return what a refusal means: that the server knows no such adapter any more, or what it says."""
+    """Return the meaning of a refusal: Stale if the server no longer has the adapters, else the refusal itself."""
     if error.status == 404 and label in str(error):
-        return Stale(f"the server has no adapters {label!r}: somebody has restarted it, or they are of long ago")
+        return Stale(f"the server has no adapters {label!r}: it was restarted, or they are too old")
     return error

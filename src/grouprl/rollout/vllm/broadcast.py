@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PART = 2**28
-"""Bytes that are sent at a time, more where one tensor has more."""
+"""Bytes that are sent at a time; more if a single tensor is larger."""
 MARGIN = 15.0
-"""Seconds after which a server has said that an exchange was broken off, once it is."""
+"""Seconds within which a server reports that an exchange was broken off."""
 SLOW, SLOW_SECONDS = 3.0, 5.0
-"""How many times the others' median, and how many seconds above it, a server takes to load weights that is named."""
+"""Factor and seconds by which a server must exceed the others' median time to load weights before it is named."""
 LOOPBACK = ("127.", "::1", "localhost")
 
 
 class Interrupted(Gone):
-    """The server is well: an exchange with it was broken off because of another one."""
+    """An exchange was broken off because of another server; this one works."""
 
 
 @dataclass(frozen=True)
 class ServerRanks:
-    """Who is in a group: servers with the rank of each one's first worker, and how often each had been replaced."""
+    """Members of a group: servers with the rank of each one's first worker, and how often each had been replaced."""
 
     firsts: Mapping[Server, int]
     incarnations: tuple[int, ...]
@@ -59,7 +59,9 @@ class ServerRanks:
 
 
 def parts_of(places: Sequence[Place], limit: int) -> list[list[Place]]:
-    """Return neighbouring tensors that are sent together, `limit` bytes at most unless one alone has more."""
+    """Return lists of neighbouring tensors that are sent together, of at most `limit` bytes unless a single tensor is
+    larger.
+    """
     parts: list[list[Place]] = []
     for place in places:
         if parts and place[3] + place[4] - parts[-1][0][3] <= limit:
@@ -70,7 +72,7 @@ def parts_of(places: Sequence[Place], limit: int) -> list[list[Place]]:
 
 
 def slow_one(seconds: Mapping[str, float]) -> str | None:
-    """Return a sentence about the server for which all others wait as it loads weights; None without one."""
+    """Return a sentence about a server for which all others wait while it loads weights; None if there is none."""
     if len(seconds) < 2:
         return None
     name = max(seconds, key=lambda each: seconds[each])
@@ -82,10 +84,11 @@ def slow_one(seconds: Mapping[str, float]) -> str | None:
 
 
 def trainer_address(addresses: Sequence[str]) -> str:
-    """Return the address of this machine that servers at `addresses` reach; one of its own for itself alone.
+    """Return the address of this machine that servers at `addresses` can reach; a local one if they are all on this
+    machine.
 
     Raises:
-        InputError: there is no way to one of them.
+        InputError: one of them cannot be reached.
     """
     hosts = [urlsplit(address) for address in addresses]
     far = [each for each in hosts if not (each.hostname or "").startswith(LOOPBACK)]
@@ -94,16 +97,16 @@ def trainer_address(addresses: Sequence[str]) -> str:
         return address_towards(str(chosen.hostname), chosen.port or 80)
     except OSError as error:
         raise InputError(
-            f"there is no way to the server at {chosen.geturl()}: {error}",
+            f"the server at {chosen.geturl()} cannot be reached: {error}",
             "weights are sent to it from this machine",
             "Set sampling.vllm.master_address",
         ) from None
 
 
 class Broadcast:
-    """Gives servers the weights that lie in memory, all of them at the same time.
+    """Transfer of the weights in memory to all servers at the same time.
 
-    A server that is gone or silent in the middle ends the exchange for all: none finishes it, so none samples.
+    If a server is gone or silent during an exchange, the exchange ends for all: no server finishes it, so none samples.
     """
 
     def __init__(self, settings: Vllm, run: str, device: torch.device, say: Callable[[str], None]) -> None:
@@ -117,9 +120,10 @@ class Broadcast:
         self._told: str | None = None
 
     def give(self, servers: Sequence[Server], label: str, memory: WeightMemory) -> Errors:
-        """Bring one version to servers under the name `label`; return what went wrong, and at which.
+        """Send one version to servers under the name `label`; return the errors by server.
 
-        Where a server broke the exchange off for others, theirs is `Interrupted`; another one may then go well.
+        If one server caused the exchange to be broken off, the errors of the others are `Interrupted`; a second
+        exchange may succeed.
         """
         settings, errors = self._settings, Errors()
         ready = self._each(servers, lambda s: begin(s.wire, self._run, settings.in_flight, self._seconds), errors)
@@ -129,7 +133,7 @@ class Broadcast:
         return errors
 
     def close(self) -> None:
-        """Leave the group: servers that wait for this process are told so."""
+        """Leave the group; servers that wait for this process are notified."""
         group, self._group, self._members = self._group, None, None
         if group is None:
             return
@@ -139,7 +143,7 @@ class Broadcast:
             group.close()
 
     def _each(self, servers: Sequence[Server], work: Callable[[Server], object], errors: Errors) -> list[Server]:
-        """Do something at servers at the same time; return those where it went well."""
+        """Do `work` at several servers at the same time; return those where it succeeded."""
         doing = {server: _started(work, server) for server in servers}
         for server, done in doing.items():
             error = done.exception()
@@ -152,7 +156,7 @@ class Broadcast:
     # ------------------------------------------------------------------------------------------------ the group
 
     def _meet(self, servers: list[Server], errors: Errors) -> list[Server]:
-        """Have a group with exactly these servers, as far as they come; return those."""
+        """Make a group of exactly these servers, or of those that join; return its servers."""
         while servers:
             try:
                 members = self._members_of(servers)
@@ -178,7 +182,7 @@ class Broadcast:
         return ServerRanks(firsts, tuple(server.restarts for server in servers), size)
 
     def _met(self, members: ServerRanks) -> Group:
-        """Return a new group; raises _AtServers for those that do not join it."""
+        """Return a new group. Raises _AtServers if some servers do not join it."""
         host, store = self._place(list(members.firsts))
         self._count += 1
         name, backend = f"{self._run}/{self._count}", self._backend(list(members.firsts))
@@ -198,7 +202,7 @@ class Broadcast:
             raise _AtServers(_reasons(joining, members, absent, error)) from None
 
     def _place(self, servers: Sequence[Server]) -> tuple[str, TCPStore]:
-        """Return where members meet, and the store there."""
+        """Return the address at which members meet, and the store at it."""
         host = self._settings.master_address or trainer_address([server.wire.address for server in servers])
         if self._store is None:
             try:
@@ -218,7 +222,7 @@ class Broadcast:
     # ---------------------------------------------------------------------------------------------- the weights
 
     def _send(self, servers: list[Server], memory: WeightMemory, errors: Errors) -> list[Server]:
-        """Send all weights; return the servers, or nobody where it was broken off."""
+        """Send all weights; return the servers, or an empty list if the exchange was broken off."""
         if not servers:
             return []
         assert memory.written is not None
@@ -254,7 +258,7 @@ class Broadcast:
         return True
 
     def _name_a_slow_one(self, servers: Sequence[Server]) -> None:
-        """Say once which server the others wait for."""
+        """Tell the user once which server the others wait for."""
         assert self._group is not None
         assert self._members is not None
         store, keys = self._group.store, {s: f"loading/{self._members.firsts[s]}" for s in servers}
@@ -266,7 +270,7 @@ class Broadcast:
 
 
 class _AtServers(Exception):
-    """What went wrong at some servers."""
+    """Errors at some servers."""
 
     def __init__(self, errors: Errors) -> None:
         self.errors = errors
@@ -274,7 +278,7 @@ class _AtServers(Exception):
 
 
 def device_of(wire: Wire) -> str:
-    """Return the kind of device that a server's weights lie on."""
+    """Return the kind of device that holds a server's weights."""
     return asked(wire, "grouprl_device")
 
 
@@ -287,7 +291,7 @@ def _workers(wire: Wire) -> int:
 
 
 def _started(work: Callable[[Server], T], server: Server) -> Future[T]:
-    """Do something at a server in a thread that nobody has to wait for."""
+    """Start `work` at a server in a daemon thread, which does not keep the process alive."""
     found: Future[T] = Future()
 
     def act() -> None:
@@ -307,7 +311,7 @@ def _failed(future: Future[object]) -> bool:
 def _reasons(
     joining: Mapping[Server, Future[object]], members: ServerRanks, absent: Sequence[int], broken: BrokenOff
 ) -> Errors:
-    """Return who kept a group from being made, and why; everybody, where nobody in particular did."""
+    """Return the servers that kept a group from being made with the reasons; all servers, if none in particular did."""
     address_of = {first: server for server, first in members.firsts.items()}
     firsts = sorted(address_of)
     silent = {address_of[max(first for first in firsts if first <= rank)] for rank in absent}
@@ -322,7 +326,7 @@ def _reasons(
 
 
 def _after(receiving: Mapping[Server, Future[object]]) -> Errors:
-    """Return what an exchange that was broken off is to each server, when each has said so."""
+    """Return the error of each server after an exchange was broken off, when each has reported it."""
     return {
         server: _ended(each) or Interrupted(f"the exchange with {server.wire.address} was broken off in the middle")
         for server, each in receiving.items()
@@ -330,7 +334,7 @@ def _after(receiving: Mapping[Server, Future[object]]) -> Errors:
 
 
 def _ended(future: Future[object]) -> ServerError | None:
-    """Return what went wrong at a server; `Interrupted` where it was another one's fault."""
+    """Return the error at a server; `Interrupted` if another server caused it."""
     error = future.exception()
     if isinstance(error, Gone) and MARK in str(error):
         return Interrupted(str(error))

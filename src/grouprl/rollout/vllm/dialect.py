@@ -1,4 +1,4 @@
-"""What servers of vLLM are asked and given, and how."""
+"""The calls of vLLM's servers."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ class VllmDialect:
         found = read_sampled(reply, budget=request.budget, vocabulary=self._served.vocabulary, ends=ends)
         if adapter is None:
             return found
-        return replace(found, labels=(adapter,) * len(found.ids))  # what the server names is below the adapters
+        return replace(found, labels=(adapter,) * len(found.ids))  # the server labels the weights below
 
     def give_up(self, server: Server) -> None:
-        """End what a server does for this process: it gives up what nobody waits for."""
+        """Abort the work of a server for this process, by closing its connections."""
         server.wire.cut()
 
     def named(self, server: Server) -> str:
-        """Return what a server calls the weights that it has; raises Stale for those of no or another run."""
+        """Return the label of a server's weights. Raises Stale if they belong to no run or to another one."""
         return named(server.wire, self._served.run)
 
     def way(self, server: Server) -> Way:
-        """Return how weights reach a server; raises InputError for one that was not started so that it takes any."""
+        """Return how weights reach a server. Raises InputError if it was not started with support for new weights."""
         if self._rank:
             return "adapters"
         if server.own is not None:
@@ -79,17 +79,17 @@ class VllmDialect:
         return self._ways[server]
 
     def write(self, label: str, ways: set[Way]) -> None:
-        """Put the policy's weights, or its adapters, where servers find them; raises RunError of a full disk."""
+        """Put the policy's weights, or its adapters, where servers find them. Raises RunError if the disk is full."""
         if self._rank:
             self._adapters.write(self._served.policy, label)
         else:
             self._served.write(to_disk="disk" in ways)
 
     def give(self, server: Server) -> float:
-        """Exchange the weights of one server for those that were written, and return what `compared` does.
+        """Exchange the weights of one server for those that were written, and return the result of `compared`.
 
         Raises:
-            ServerError: it did not take them, or does not sample with them.
+            ServerError: the server did not take the weights, or does not sample with them.
         """
         way = self.way(server)
         if way == "adapters":
@@ -102,21 +102,21 @@ class VllmDialect:
         return self.compared(server)
 
     def compared(self, server: Server) -> float:
-        """Return by how many nats a server's log-probs of the canary are off; raises Stale where that is too much."""
+        """Return by how many nats a server's log-probs of the canary are off. Raises Stale if that is too much."""
         adapter, canary = self._label if self._rank else None, self._served.canary
         replies = ((self._generated(server, scoring_body(row), adapter), row) for row in canary.rows)
         return canary.check([read_prompt_logp(reply, row) for reply, row in replies])
 
     def forget(self, servers: Sequence[Server]) -> None:
-        """Drop the adapters of long ago, at servers and on disk."""
+        """Drop outdated adapters, at servers and on disk."""
         for label in self._adapters.outdated:
             for server in servers:
-                with suppress(ServerError):  # who does not answer will be noticed by the next request
+                with suppress(ServerError):  # the next request will notice a server that does not answer
                     unload_adapter(server.wire, label, self._settings.timeout)
         self._adapters.forget()
 
     def own_servers(self) -> list[Server]:
-        """Return the servers that the run is to start."""
+        """Return the servers that the run has to start."""
         settings, policy, rank = self._settings, self._served.policy, self._rank
         if settings.sleep and policy.device.type == "cpu":
             raise InputError("sampling.vllm.sleep", NO_SLEEP)
@@ -133,13 +133,13 @@ class VllmDialect:
         return self._served.label
 
     def _adapter_at(self, server: Server) -> str | None:
-        """Return the name of the adapters to sample with; None where they are merged."""
+        """Return the name of the adapters to sample with; None if they are merged."""
         if not self._rank:
             return None
         return self.named(server) if self._served.attached else self._served.label
 
     def _generated(self, server: Server, body: JsonObject, adapter: str | None) -> object:
-        """Return a server's reply; one that has lost the adapters is stale."""
+        """Return a server's reply. Raises Stale if the server has lost the adapters."""
         sent = body if adapter is None else {**body, "model": adapter}
         try:
             return server.wire.request(GENERATE, sent, self._settings.timeout)
@@ -150,7 +150,7 @@ class VllmDialect:
         seconds = self._settings.timeout
         load_adapter(server.wire, self._label, self._adapters.path(self._label), seconds)
         gap = self.compared(server)
-        # Who asks for the newest version gets one that has been compared.
+        # A request for the newest version is answered by a version that has been compared.
         server.wire.post("/update_weight_version", {"new_version": self._label}, seconds)
         return gap
 
@@ -170,9 +170,9 @@ class VllmDialect:
 
 
 def _meant(error: Refused, adapter: str | None) -> Stale | Refused:
-    """Return what a refusal means: that adapters are lost, or what to do about it where that is known."""
+    """Return the meaning of a refusal: Stale if adapters are lost, else the refusal, with a remedy if one is known."""
     found = error if adapter is None else known_adapter(error, adapter)
     if isinstance(found, Stale) or found.status not in (403, 404):
         return found
-    rule, remedy = "tokens go in and out by this call", "Start the server with --enable-scale-out"
+    rule, remedy = "this call takes and returns tokens", "Start the server with --enable-scale-out"
     return Refused(found.status, str(found), rule, remedy)

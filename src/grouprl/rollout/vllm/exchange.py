@@ -13,15 +13,15 @@ from grouprl.rollout.servers.weights import WrittenWeights
 from grouprl.rollout.vllm.start_server import PLUGIN, TRANSFER
 
 PAUSES = {"continue": "keep", "finish": "wait"}
-"""What vLLM calls it: requests in the making wait and are read anew, or are answered first."""
+"""vLLM's names of pauses: unfinished requests wait and are read again, or are finished first."""
 AGREED = "2"
-"""The version of `server_plugin/grouprl_weights.py` that this trainer speaks to."""
+"""The version of `server_plugin/grouprl_weights.py` that this trainer requires."""
 ASKED_SECONDS = 30.0
-"""Within which a worker says what it can."""
+"""Seconds within which a worker must answer a question about its abilities."""
 
 
 def named(wire: Wire, run: str) -> str:
-    """Return what a server calls the weights that it has; raises Stale for those of no or another run."""
+    """Return the label of a server's weights. Raises Stale if they belong to no run or to another one."""
     return label_at(wire, "/weight_info", run)
 
 
@@ -29,14 +29,14 @@ def way_of(wire: Wire, setting: str) -> Way:
     """Return how weights reach a running server; `setting` is `sampling.vllm.weights`.
 
     Raises:
-        InputError: it was not started so that it can be given any.
+        InputError: the server was not started with support for new weights.
     """
     try:
         wire.get("/weight_info")
     except Refused:
         raise InputError(
             f"the server {wire.address} cannot be given weights",
-            "its calls for that are there in its development mode",
+            "its calls for new weights are enabled only in its development mode",
             "Start it with VLLM_SERVER_DEV_MODE=1",
         ) from None
     if setting == "disk":
@@ -55,13 +55,13 @@ def way_of(wire: Wire, setting: str) -> Way:
     way = "from memory" if setting == "shared_memory" else "by broadcast"
     raise InputError(
         f"the server {wire.address} does not take weights {way}: {lacking}",
-        f"it is started with PYTHONPATH={PLUGIN} and {' '.join(TRANSFER[:-1])} '{TRANSFER[-1]}'",
+        f"it must be started with PYTHONPATH={PLUGIN} and {' '.join(TRANSFER[:-1])} '{TRANSFER[-1]}'",
         "Start it so, with the files of this version of grouprl, or set sampling.vllm.weights to disk",
     )
 
 
 def _lacking(wire: Wire) -> str:
-    """Say why a server takes no weights by our side of its weight transfer; "" where it does."""
+    """Return why a server does not support the weight transfer of grouprl's plugin; "" if it does."""
     try:
         spoken = asked(wire, "grouprl_weights")
     except (Refused, Gone):
@@ -70,18 +70,18 @@ def _lacking(wire: Wire) -> str:
 
 
 def _cannot_open(wire: Wire) -> str:
-    """Say why a server cannot open memory of this process; "" where it can."""
+    """Return why a server cannot open memory of this process; "" if it can."""
     with tempfile.TemporaryFile() as memory:
         told = asked(wire, "grouprl_reads", f"/proc/{os.getpid()}/fd/{memory.fileno()}")
     return "" if told == "yes" else f"it cannot open this process's memory ({told})"
 
 
 def asked(wire: Wire, method: str, *words: str) -> str:
-    """Return what the first worker of a server says to one of the calls of `server_plugin/grouprl_weights.py`.
+    """Return the answer of a server's first worker to a call of `server_plugin/grouprl_weights.py`.
 
     Raises:
-        Garbled: that is no word.
-        ServerError: it does not say anything.
+        Garbled: the answer is not a string.
+        ServerError: there is no answer.
     """
     told = wire.post("/collective_rpc", {"method": method, "args": list(words)}, ASKED_SECONDS)
     results = told.get("results") if isinstance(told, dict) else None
@@ -91,7 +91,7 @@ def asked(wire: Wire, method: str, *words: str) -> str:
 
 
 def wake(wire: Wire, what: str, seconds: float) -> None:
-    """Have a server take memory for `what` again: "weights", and last "kv_cache", after which it samples."""
+    """Wake a part of a sleeping server, `what`: first "weights", and last "kv_cache", after which it samples."""
     wire.post(f"/wake_up?tags={what}", seconds=seconds)
 
 
@@ -109,10 +109,10 @@ def exchange(
     """Give a server the weights in `memory`, or else those in `folder`, under the name `label`.
 
     A server whose exchange fails stays paused, its weights marked as unfinished: it samples nothing with half of them.
-    One that is asleep is paused already, and awake afterwards.
+    A server that is asleep counts as paused, and is awake afterwards.
 
     Raises:
-        ServerError: it failed.
+        ServerError: the exchange failed.
     """
     if asleep:
         wake(wire, "weights", seconds)
@@ -132,25 +132,25 @@ def exchange(
 
 
 def begin(wire: Wire, run: str, in_flight: str, seconds: float) -> None:
-    """Pause a server, and get it ready for weights that are sent to it; see `exchange`."""
+    """Pause a server and prepare it for weights that are sent to it; see `exchange`."""
     pause(wire, in_flight, seconds)
     wire.post("/update_weight_version", {"new_version": label_of(run, UNFINISHED)}, seconds)
     _start(wire, seconds)
 
 
 def finish(wire: Wire, label: str, seconds: float) -> None:
-    """Have a server go on with the weights that were sent to it, under the name `label`."""
+    """Let a server continue with the weights that were sent to it, under the name `label`."""
     wire.post("/finish_weight_update", {"weight_version": label}, seconds)
     wire.post("/resume", seconds=seconds)
 
 
 def pause(wire: Wire, in_flight: str, seconds: float) -> None:
-    """Have a server stop sampling."""
+    """Pause the sampling of a server."""
     wire.post(f"/pause?mode={PAUSES[in_flight]}", seconds=seconds)
 
 
 def _start(wire: Wire, seconds: float) -> None:
-    """Begin an update; one that somebody else began and left is ended first."""
+    """Begin an update; first end one that another client began and abandoned."""
     try:
         wire.post("/start_weight_update", seconds=seconds)
     except Gone as error:

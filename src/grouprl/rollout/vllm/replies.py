@@ -1,4 +1,4 @@
-"""What a server of vLLM says it sampled, checked before anything is done with it."""
+"""Replies of vLLM's servers, checked before they are used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from grouprl.rollout.servers.replies import Sampled, read_ids, read_labels, read
 def read_sampled(reply: object, *, budget: int, vocabulary: int, ends: Collection[int]) -> Sampled:
     """Return the completion of a reply to a request for at most `budget` tokens.
 
-    `ends` are the tokens that end a completion; what a server writes behind the first is not part of it.
+    `ends` are the tokens that end a completion; anything that a server writes after the first one is not part of it.
 
     Raises:
-        Garbled: it is none: not that many tokens, tokens outside the vocabulary, log-probs that are none …
-        Dropped: the server gave it up.
+        Garbled: the reply is invalid: wrong number of tokens, tokens outside the vocabulary, invalid log-probs …
+        Dropped: the server aborted the request.
     """
     choice = _choice(reply)
     why = choice.get("finish_reason")
@@ -34,7 +34,7 @@ def read_sampled(reply: object, *, budget: int, vocabulary: int, ends: Collectio
 
 
 def read_prompt_logp(reply: object, ids: tuple[int, ...]) -> list[float]:
-    """Return the log-probs that a reply holds of a prompt's tokens behind the first."""
+    """Return a reply's log-probs of a prompt's tokens after the first."""
     given = reply.get("prompt_logprobs") if isinstance(reply, Mapping) else None
     if not isinstance(given, list) or len(given) != len(ids):
         raise Garbled(f"log-probs of a prompt of {len(ids)} tokens were requested: {shortened(given)}")

@@ -1,4 +1,4 @@
-"""What vLLM's servers are asked: completions of token ids, and log-probs of what a policy knows."""
+"""Requests to vLLM's servers: completions of token ids, and log-probs of given token ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GENERATE = "/inference/v1/generate"
 
 
 def completion_body(request: PromptRequest, ends: Collection[int]) -> JsonObject:
-    """Return what a server is sent for the completion of a request, which the tokens `ends` end."""
+    """Return the body of the call for a completion, which the tokens `ends` end."""
     settings: JsonObject = {
         "n": 1,
         "max_tokens": request.budget,
@@ -20,7 +20,7 @@ def completion_body(request: PromptRequest, ends: Collection[int]) -> JsonObject
         "top_k": request.top_k,
         "seed": request.seed % 2**63,
         "logprobs": 0,
-        "ignore_eos": True,  # which tokens end a completion is the policy's to say
+        "ignore_eos": True,  # the policy decides which tokens end a completion
         "stop_token_ids": sorted(ends),
         "skip_special_tokens": False,
         "detokenize": bool(request.stop_texts),
@@ -31,5 +31,5 @@ def completion_body(request: PromptRequest, ends: Collection[int]) -> JsonObject
 
 
 def scoring_body(ids: Sequence[int]) -> JsonObject:
-    """Return what a server is sent for the log-probs of `ids` behind the first, at temperature 1."""
+    """Return the body of the call for the log-probs of `ids` after the first, at temperature 1."""
     return {"token_ids": list(ids), "sampling_params": {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}}

@@ -1,30 +1,32 @@
-"""vLLM's sleep mode: which servers sleep, on the accelerator that the trainer computes on meanwhile."""
+"""vLLM's sleep mode, in which servers free the accelerator for the trainer."""
 
 from __future__ import annotations
 
 from grouprl.rollout.servers.server_pool import Server
 
 LEVEL = 2
-"""vLLM's: weights and cache are discarded. The weights come anew, so nothing is kept in the machine's memory."""
+"""vLLM's level of sleep: weights and cache are discarded. New weights follow, so nothing is kept in the machine's
+memory.
+"""
 
 
 class SleepMode:
-    """Servers that sleep; `seconds` is how long one may take to do so."""
+    """Sleep mode of servers; `seconds` is the time that one may take to fall asleep."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._asleep: dict[Server, int] = {}
-        """Servers that sleep, and how often each had been replaced then: a new one is awake."""
+        """Servers that are asleep, with how often each had been replaced at that time: a new one is awake."""
 
     def begin(self, server: Server) -> None:
-        """Have a server finish its requests and free its accelerator's memory, of weights and cache both."""
+        """Let a server finish its requests and free its accelerator's memory of both weights and cache."""
         server.wire.post(f"/sleep?level={LEVEL}&mode=wait", seconds=self._seconds)
         self._asleep[server] = server.restarts
 
     def lasts(self, server: Server) -> bool:
-        """Whether a server sleeps."""
+        """Return whether a server is asleep."""
         return self._asleep.get(server) == server.restarts
 
     def ended(self, server: Server) -> None:
-        """Take note that a server has been woken."""
+        """Note that a server has been woken."""
         self._asleep.pop(server, None)

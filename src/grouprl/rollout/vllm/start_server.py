@@ -1,4 +1,4 @@
-"""How a server of vLLM of the run's own is started."""
+"""Starting a run's own server of vLLM."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 PLUGIN = Path(__file__).parent / "server_plugin"
-"""The folder with what a server imports to take weights from memory."""
+"""The folder with the modules that a server imports to take weights from memory."""
 TRANSFER = ("--worker-extension-cls", "grouprl_weights.Extension", "--weight-transfer-config", '{"backend": "grouprl"}')
-"""What makes a server that finds `PLUGIN` take weights from memory."""
+"""Arguments with which a server that finds `PLUGIN` takes weights from memory."""
 CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-"""Environment of servers without an accelerator, unless it is set: keys and values in one GiB, any core."""
+"""Default environment of servers without an accelerator: one GiB for keys and values, any core."""
 BATCHED_TOKENS = 4096
-"""Tokens of a step of a server without an accelerator, at least."""
+"""Fewest tokens per step of a server without an accelerator."""
 NO_SLEEP = (
     "vLLM has a sleep mode on accelerators alone (its CPU build refuses --enable-sleep-mode: 'Sleep mode is not "
     "supported on current platform'). Leave it out"
@@ -31,7 +31,7 @@ NO_SLEEP = (
 def serve_words(settings: Vllm, policy: TokenPolicy, folder: Path, port: int, rank: int = 0) -> list[str]:
     """Return the command that serves the model in `folder`.
 
-    Its weights come later; where it loads adapters, of up to `rank`, those below them lie in the folder.
+    Its weights are sent later. If it loads adapters, of up to `rank`, the folder holds the weights without them.
     """
     words = [*settings.command, "serve", str(folder), "--served-model-name", MODEL]
     words += ["--host", "127.0.0.1", "--port", str(port), "--generation-config", "vllm"]

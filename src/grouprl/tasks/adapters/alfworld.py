@@ -71,7 +71,7 @@ class AlfWorld(TextGameTask):
         if not files:
             raise InputError(
                 f"There are no games of ALFWorld's split '{split}' in '{root}'",
-                f"they belong in json_2.1.1/{split}/CHORE/TRIAL/{GAME}, with traj_data.json beside each",
+                f"they belong in json_2.1.1/{split}/CHORE/TRIAL/{GAME}, with traj_data.json next to each",
                 "While there is a connection, fetch them with alfworld-download (it comes with the package), and name "
                 "their folder in task.data or ALFWORLD_DATA.",
             )

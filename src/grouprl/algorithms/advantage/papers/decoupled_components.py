@@ -22,11 +22,11 @@ from grouprl.core.levels import Alone
 class DecoupledComponents(Advantage):
     """Σ_k w_k·(r_k - mean_g r_k)/(std_g r_k + eps) over any number of reward components.
 
-    A sum normalised once lets the widest component drown the others; here each has unit spread in its group first.
-    `weights` names the components and weighs them; empty: every component of the reward, weight 1 (a reward without
-    components is its own only one, as in verl). A component that a row lacks (NaN) is left out of the component's
-    statistics and adds 0 to that row; a component that the reward does not give raises InputError. A component without
-    spread in a group adds exactly 0 there. Token rewards are not a component and do not count.
+    A sum normalised once lets the component of widest spread dominate the others; here each has unit spread in its
+    group first. `weights` names the components and weighs them; empty: every component of the reward, weight 1 (a
+    reward without components is its own only one, as in verl). A component that a row lacks (NaN) is left out of the
+    component's statistics and adds 0 to that row; a component that the reward does not give raises InputError. A
+    component without spread in a group adds exactly 0 there. Token rewards are not a component and do not count.
     """
 
     weights: Mapping[str, float] = Field(default_factory=dict)

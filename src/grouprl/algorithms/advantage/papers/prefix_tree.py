@@ -1,4 +1,4 @@
-"""The completions of a group as a tree of prefixes: credit where they branch, every node counted once (T-SPMO)."""
+"""The completions of a group as a prefix tree: credit where they branch, with every node counted once (T-SPMO)."""
 
 from __future__ import annotations
 

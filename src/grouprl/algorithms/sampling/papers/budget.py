@@ -68,8 +68,8 @@ class LengthBudget(SamplingRule):
     def after(self, budget: int, visit: Visit, most: int, cut: int = 0) -> int:
         """Return the budget after a visit, from the one before and the run's (`most`).
 
-        `cut` of the completions that earned a right one's reward were cut off; they are the longest. Completions longer
-        than the budget, which other parts may have sampled, do not count as right.
+        `cut` is how many of the completions with the reward of a right one were cut off; they are the longest.
+        Completions longer than the budget, which other parts may have sampled, do not count as right.
         """
         within = [length for length in visit.lengths if length <= budget]
         shortest = within[: max(0, len(within) - cut)]

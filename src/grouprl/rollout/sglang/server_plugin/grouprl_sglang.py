@@ -1,7 +1,7 @@
-"""Weights out of shared memory: a loader of SGLang's, in a server that lives in an environment of its own.
+"""Weights from shared memory: a loader for SGLang, in a server with an environment of its own.
 
 A server gets it with `--custom-weight-loader grouprl_sglang.load`, this folder being on its PYTHONPATH. Nothing of
-grouprl is imported here. The trainer writes all weights into memory that this process can open, and tells of them in
+grouprl is imported here. The trainer writes all weights into memory that this process can open, and describes them in
 SGLang's own call `update_weights_from_tensor`.
 """
 
@@ -22,15 +22,15 @@ Place = tuple[str, str, list[int], int, int]
 
 
 class ServedModel(Protocol):
-    """What a server computes with."""
+    """The model of a server."""
 
     def load_weights(self, weights: Iterator[tuple[str, torch.Tensor]]) -> object:
-        """Take weights under the names of a checkpoint."""
+        """Load weights by their names in a checkpoint."""
 
 
 @dataclass
 class MemoryMessage:
-    """Where all weights of one version lie."""
+    """Places of all weights of one version."""
 
     path: str
     """The memory, as a file of this machine."""
@@ -42,12 +42,13 @@ class MemoryMessage:
 def load(model: ServedModel, named_tensors: Sequence[tuple[str, torch.Tensor]]) -> None:
     """Load every tensor of the version that the message in `named_tensors` describes, and append to its report.
 
-    Nothing is raised: SGLang ends a server whose loader fails. Where no report arrives, none was loaded.
+    Errors are reported instead of raised, because SGLang ends a server whose loader fails. If no report arrives,
+    nothing was loaded.
     """
     told = json.loads(named_tensors[0][1].cpu().numpy().tobytes())
     try:
         _load(model, MemoryMessage(told["path"], told["places"], told["checksum"]))
-    except Exception as error:  # whatever it is, the trainer is told of it
+    except Exception as error:  # any error is reported to the trainer
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
     else:
         said = "loaded"

@@ -1,1 +1,1 @@
-"""What a server of vLLM imports, in an environment of its own; `grouprl_group` is read by the trainer as well."""
+"""Modules that a server of vLLM imports in its own environment; the trainer imports `grouprl_group` as well."""

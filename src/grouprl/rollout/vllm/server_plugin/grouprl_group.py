@@ -1,7 +1,6 @@
-"""A process group of a trainer, rank 0, which sends, and of servers' workers, which receive.
+"""A process group of the trainer, rank 0, which sends, and the servers' workers, which receive.
 
-Both sides read this file: a server finds its folder on PYTHONPATH, in an environment of its own. It imports torch
-alone.
+Both sides import this file: a server finds its folder on PYTHONPATH, in its own environment. It imports only torch.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from torch import Tensor
 TRAINER = 0
 GO, YES, NO = "go", "yes", "no"
 MARK = "the exchange of weights was broken off"
-"""Begins what `BrokenOff` says, so that it is known behind whatever a server wraps around it."""
+"""Beginning of the message of `BrokenOff`, by which it is recognised within a server's own error message."""
 LOOK = 0.002
-"""Seconds between two looks at what is not done yet."""
+"""Seconds between two checks of pending work."""
 NCCL_SWITCH = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-"""Environment variable that says what NCCL's watchdog does about an error; "0": it ends no process."""
+"""Environment variable for the reaction of NCCL's watchdog to errors; "0": it does not end the process."""
 
 
 class BrokenOff(RuntimeError):
-    """A member is gone, or silent, or gave up: the group is of no use any more."""
+    """A member is gone or silent, or has given up: the group can no longer be used."""
 
     def __init__(self, words: str) -> None:
         super().__init__(f"{MARK}: {words}")
 
 
 class Missing(BrokenOff):
-    """Workers that did not come, by their ranks."""
+    """Workers that did not join, by their ranks."""
 
     def __init__(self, ranks: list[int]) -> None:
         self.ranks = ranks
@@ -45,22 +44,22 @@ class Missing(BrokenOff):
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a member knows of a group before it joins."""
+    """Data that a member needs to join a group."""
 
     name: str
-    """Each group has another one."""
+    """Unique name of the group."""
     rank: int
     size: int
     host: str
-    """The address of this member's machine that the others reach."""
+    """Address of this member's machine at which the others can reach it."""
     seconds: float
-    """After so many without progress the group is broken off."""
+    """Seconds without progress after which the group is broken off."""
     backend: str = "gloo"
-    """gloo, or nccl where all tensors lie on GPUs, each member on another one."""
+    """gloo, or nccl if all tensors are on GPUs, with a different one for each member."""
 
 
 def never() -> bool:
-    """Nobody gives up."""
+    """Return False: never give up."""
     return False
 
 
@@ -76,7 +75,7 @@ def opened_store(host: str, port: int, seconds: float, *, trainer: bool) -> dist
     """Return the store where members meet: the trainer listens (port 0: a free one), the others connect.
 
     Raises:
-        BrokenOff: nobody listens there, or somebody else does.
+        BrokenOff: no process, or a different one, listens at the address.
     """
     limit = timedelta(seconds=seconds)
     try:
@@ -86,10 +85,10 @@ def opened_store(host: str, port: int, seconds: float, *, trainer: bool) -> dist
 
 
 def gathered(store: dist.Store, meeting: Meeting, given_up: Callable[[], bool] = never) -> Group:
-    """Return the group, for the trainer, when all workers are there.
+    """Return the group, for the trainer, when all workers have come.
 
     Raises:
-        Missing: some did not come in time, or `given_up` became true; those who came are sent away.
+        Missing: some workers did not come in time, or `given_up` became true; the others are told to leave.
     """
     named, until = dist.PrefixStore(meeting.name, store), time.monotonic() + meeting.seconds
     while missing := [rank for rank in range(1, meeting.size) if not named.check([_here(rank)])]:
@@ -102,10 +101,10 @@ def gathered(store: dist.Store, meeting: Meeting, given_up: Callable[[], bool] =
 
 
 def joined(store: dist.Store, meeting: Meeting) -> Group:
-    """Return the group, for a worker, when the trainer says that all are there.
+    """Return the group, for a worker, when the trainer says that all workers have come.
 
     Raises:
-        BrokenOff: the trainer went on without this group, or said nothing.
+        BrokenOff: the trainer continued without this group, or did not answer.
     """
     named = dist.PrefixStore(meeting.name, store)
     named.set(_here(meeting.rank), YES)
@@ -114,12 +113,12 @@ def joined(store: dist.Store, meeting: Meeting) -> Group:
     except RuntimeError as error:
         raise BrokenOff(f"the trainer did not begin: {_first_line(error)}") from None
     if named.get(GO) != YES.encode():
-        raise BrokenOff("somebody did not come, and the trainer began without this group")
+        raise BrokenOff("a worker did not come, and the trainer began without this group")
     return Group(named, meeting)
 
 
 class Group:
-    """A process group of its own, beside any other that this process has.
+    """A separate process group, independent of any other of this process.
 
     Raises:
         BrokenOff: the members do not reach each other.
@@ -134,10 +133,10 @@ class Group:
             raise BrokenOff(f"the members do not reach each other: {_first_line(error)}") from None
 
     def broadcast(self, flat: Tensor, given_up: Callable[[], bool] = never) -> None:
-        """Bring the trainer's `flat` into everybody's.
+        """Copy the trainer's tensor `flat` into that of every member.
 
         Raises:
-            BrokenOff: somebody is gone or too slow, or `given_up` became true.
+            BrokenOff: a member is gone or too slow, or `given_up` became true.
         """
         options, until = dist.BroadcastOptions(), time.monotonic() + self._seconds
         options.rootRank = TRAINER
@@ -159,8 +158,8 @@ class Group:
         return self._work is not None and not self._work.is_completed()
 
     def close(self) -> None:
-        """Close the connections: whoever waits for this member is told so. What is `pending` is waited for."""
-        while self.pending:  # here, and not in the group's destructor: a process that ends meanwhile would crash there
+        """Close the connections, which notifies members that wait for this one, after waiting for `pending` work."""
+        while self.pending:  # done here, because a process that ends during the group's destructor would crash
             time.sleep(LOOK)
         self._work = None
         while self._held:
@@ -176,14 +175,14 @@ def _gloo(store: dist.Store, meeting: Meeting) -> dist.ProcessGroup:
 
 def _nccl(store: dist.Store, meeting: Meeting) -> dist.ProcessGroup:
     options = dist.ProcessGroupNCCL.Options()
-    options._timeout = timedelta(seconds=10 * meeting.seconds)  # `broadcast` looks at the clock by itself
+    options._timeout = timedelta(seconds=10 * meeting.seconds)  # `broadcast` checks the time itself
     with _watchdog_off():
         return dist.ProcessGroupNCCL(store, meeting.rank, meeting.size, options)  # type: ignore[return-value]
 
 
 @contextmanager
 def _watchdog_off() -> Iterator[None]:
-    """Let NCCL report errors to whoever asks, in place of ending the process."""
+    """Let NCCL report errors to the caller instead of ending the process."""
     before = os.environ.get(NCCL_SWITCH)
     os.environ[NCCL_SWITCH] = "0"
     try:

@@ -1,9 +1,9 @@
-"""Weights out of shared memory or over the network: a weight-transfer engine for vLLM, loaded by a server.
+"""Weights from shared memory or over the network: a weight-transfer engine for vLLM, loaded by a server.
 
 A server gets it with `--worker-extension-cls grouprl_weights.Extension` and `--weight-transfer-config
-'{"backend": "grouprl"}'`, this folder being on its PYTHONPATH. Nothing of grouprl but `grouprl_group` is imported here.
-The trainer writes all weights into memory that this process can open, or sends them to all servers at once, and each of
-vLLM's own calls does its part: init (for a group), start, update, finish.
+'{"backend": "grouprl"}'`, this folder being on its PYTHONPATH. Of grouprl it imports only `grouprl_group`. The trainer
+writes all weights into memory that this process can open, or sends them to all servers at once, through vLLM's own
+calls: init (for a group), start, update, finish.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ BACKEND = "grouprl"
 
 
 class Extension:
-    """Named so that a server imports this module; the trainer asks it what this server can do (`/collective_rpc`)."""
+    """Worker extension, which makes a server import this module; the trainer calls it to learn what the server can do
+    (`/collective_rpc`).
+    """
 
     def grouprl_weights(self) -> str:
-        """Return the version of what is agreed with the trainer."""
+        """Return the version of the protocol with the trainer."""
         return "2"
 
     def grouprl_name(self) -> str:
-        """Return what tells this process from all others."""
+        """Return a unique name of this process."""
         return f"{socket.gethostname()}/{os.getpid()}"
 
     def grouprl_device(self) -> str:
-        """Return the kind of device that the weights lie on."""
+        """Return the kind of device that holds the weights."""
         return str(self.device.type)  # type: ignore[attr-defined]
 
     def grouprl_reads(self, path: str) -> str:
-        """Return "yes" where this process can open a file, else why not."""
+        """Return "yes" if this process can open a file, else the reason why not."""
         try:
             os.close(os.open(path, os.O_RDONLY))
         except OSError as error:
@@ -49,7 +51,7 @@ class Extension:
         return "yes"
 
     def grouprl_reaches(self, host: str, port: str) -> str:
-        """Return "yes" where this process can connect to an address, else why not."""
+        """Return "yes" if this process can connect to an address, else the reason why not."""
         try:
             socket.create_connection((host, int(port)), 10.0).close()
         except OSError as error:
@@ -59,7 +61,7 @@ class Extension:
 
 @dataclass
 class Init(WeightTransferInitInfo):
-    """Where the members of a process group meet."""
+    """The address at which the members of a process group meet."""
 
     host: str
     port: int
@@ -73,31 +75,33 @@ class Init(WeightTransferInitInfo):
 
 @dataclass
 class WeightUpdate(WeightTransferUpdateInfo):
-    """Where all weights of one version lie, in memory or in what is sent.
+    """Places of all weights of one version, in memory or in the data that is sent.
 
-    A place is the name, type, shape, first byte and number of bytes of a tensor, one behind the other.
+    A place is the name, type, shape, first byte and number of bytes of a tensor, in this order.
     """
 
     path: str = ""
-    """The memory, as a file of this machine; "": they are sent."""
+    """Path of the memory as a file of this machine; "" if weights are sent."""
     places: list[list[Any]] | None = None
     checksum: int = 0
     """CRC-32 of all bytes in memory."""
     parts: list[list[list[Any]]] | None = None
-    """The places of what is sent at a time."""
+    """The places of tensors in each part that is sent."""
 
 
 class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
-    """Loads a version that lies whole in memory, refused unloaded where its checksum differs; or one that is sent."""
+    """Engine that loads a version from memory, or one that is sent. A version in memory is refused before loading if
+    its checksum differs.
+    """
 
     init_info_cls = Init
     update_info_cls = WeightUpdate
     _group: Group | None = None
     _open = False
-    """Whether an update was begun, and not finished."""
+    """Whether an update was begun and not finished."""
 
     def init_transfer_engine(self, init_info: Init) -> None:
-        """Join the process group of a trainer, in the place of any other."""
+        """Join the process group of a trainer, in place of any earlier one."""
         self.shutdown()
         config, seconds = self.parallel_config, init_info.seconds
         rank = init_info.first + config.data_parallel_index * config.world_size + config.rank
@@ -108,16 +112,16 @@ class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
         self._sent_to = self.device if init_info.backend == "nccl" else torch.device("cpu")
 
     def start_weight_update(self) -> None:
-        """Get the layers ready for weights as they lie in a checkpoint."""
+        """Prepare the layers for weights in the form of a checkpoint."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-        if self._open:  # layers that got a part of other weights would take it for one of these
+        if self._open:  # layers that hold a part of other weights would mix it with these
             finalize_layerwise_reload(self.model, self.model_config)
         self._open = True
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: WeightUpdate) -> None:
-        """Load every tensor; raises ValueError where they are not those written, BrokenOff where they do not come."""
+        """Load every tensor. Raises ValueError if the checksum differs, BrokenOff if tensors do not arrive."""
         if update_info.parts is None:
             self._read(update_info)
         else:
@@ -138,7 +142,7 @@ class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
 
     def _receive(self, parts: list[list[list[Any]]]) -> None:
         if self._group is None:
-            raise RuntimeError("weights are sent to a server that has joined no group")
+            raise RuntimeError("weights were sent to a server that has not joined a group")
         loading = 0.0
         for places in parts:
             start, end = places[0][3], places[-1][3] + places[-1][4]
@@ -150,7 +154,7 @@ class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
         self._group.store.set(f"loading/{self._rank}", f"{loading:.3f}")
 
     def finish_weight_update(self) -> None:
-        """Bring the layers into the form in which they compute."""
+        """Convert the layers into the form in which they compute."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
@@ -159,7 +163,9 @@ class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
             self._pack_heads()
 
     def _pack_heads(self) -> None:
-        """Pack the heads anew: one that shares the embedding's weights was given none, and keeps its old product."""
+        """Pack the output layers again: one that shares the embedding's weights got no new ones, and would keep its old
+        product.
+        """
         from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
         for module in self.model.modules():
@@ -174,7 +180,7 @@ class TransferEngine(WeightTransferEngine[Init, WeightUpdate]):
 
 
 def _tensors(flat: torch.Tensor, places: list[list[Any]], begin: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in bytes of which the first is number `begin`."""
+    """Yield the tensors in `flat`, whose first byte has the number `begin`."""
     for name, kind, shape, start, size in places:
         piece = flat[start - begin : start - begin + size]
         yield name, piece.view(getattr(torch, kind)).reshape(shape)
