@@ -36,7 +36,9 @@ def _with_names_shared(value: object) -> object:
     """
     if isinstance(value, Mapping):
         return {sys.intern(k) if type(k) is str else k: _with_names_shared(each) for k, each in value.items()}
-    return type(value)(map(_with_names_shared, value)) if type(value) in (list, tuple) else value
+    if type(value) is list:
+        return [_with_names_shared(each) for each in value]
+    return tuple(_with_names_shared(each) for each in value) if type(value) is tuple else value
 
 
 def load_state(path: Path) -> dict[str, object]:
