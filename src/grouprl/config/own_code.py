@@ -50,7 +50,7 @@ def changed(hashes: Mapping[str, str], moves: Mapping[str, str]) -> list[str]:
 
 
 def moved_path(path: str, moves: Mapping[str, str]) -> Path:
-    """Return where a file lies now."""
+    """Return the path of a file after its folder was moved; the same path if no moved folder holds it."""
     at = Path(path)
     return next((Path(new) / at.relative_to(old) for old, new in moves.items() if at.is_relative_to(old)), at)
 

@@ -228,7 +228,7 @@ def _meant(path: Path) -> str:
 
 
 def _is_odd(path: Path) -> bool:
-    """Whether there is something that is neither a file nor a folder."""
+    """Return whether the path exists and is neither a file nor a folder."""
     try:
         return path.exists() and not path.is_file() and not path.is_dir()
     except (OSError, ValueError):

@@ -78,7 +78,7 @@ def _in_words(error: Exception, where: str) -> tuple[str, str, str]:
 
 
 def _size(value: object, known: dict[int, int]) -> int:
-    """How many values there are, aliases written out. Raises RecursionError for a value that holds itself."""
+    """Return the number of values, with aliases expanded. Raises RecursionError for a value that contains itself."""
     if not isinstance(value, Mapping | list | tuple | set):
         return 1
     if id(value) not in known:
@@ -91,7 +91,7 @@ def _size(value: object, known: dict[int, int]) -> int:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file; False for names that no file can have."""
+    """Return whether the path is a file; False for names that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -79,7 +79,7 @@ class Discovered(MutableMapping[str, V]):
         del self._registered[key]
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is such a name; nothing but plugins is imported."""
+        """Return whether a name is registered; imports nothing but plugins."""
         if key in self._registered or key in self._homes():
             return True
         load_announced()
@@ -91,7 +91,7 @@ class Discovered(MutableMapping[str, V]):
         return iter(dict.fromkeys((*self._homes(), *self._registered)))
 
     def __len__(self) -> int:
-        """How many names there are."""
+        """Return the number of names."""
         return sum(1 for _ in self)
 
     def home(self, key: str) -> str:

@@ -98,7 +98,7 @@ def _brief(error: BaseException) -> str:
 
 
 def _of_the_user(file: str) -> bool:
-    """Whether a file is neither of this package nor of Python and what is installed in it."""
+    """Return whether a file belongs to the user: not to this package, to Python or to an installed package."""
     return os.path.isfile(file) and not os.path.realpath(file).startswith(NOT_THE_USERS)
 
 
@@ -108,7 +108,7 @@ def _sentence(text: str) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was no memory left: Python's, torch's on a CPU or GPU, or the system's."""
+    """Return whether an error of Python, of torch on a CPU or GPU, or of the system says that memory ran out."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     if isinstance(error, OSError):

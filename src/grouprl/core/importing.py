@@ -93,9 +93,9 @@ def module_from_source(name: str, source: Source) -> ModuleType:
 
 
 def import_from_beside(path: Path) -> None:
-    """Look for modules in the folder of a Python file, too, after all others: a script can import what lies beside it.
+    """Append the folder of a Python file to `sys.path`, so that the file can import the modules next to it.
 
-    From now on, as functions import when they are called.
+    The folder stays there, because functions may import when they are called.
     """
     folder = str(path.resolve().parent)
     if folder not in sys.path:
@@ -104,7 +104,7 @@ def import_from_beside(path: Path) -> None:
 
 @contextmanager
 def working_directory_importable() -> Iterator[None]:
-    """Look for modules in the working directory, too, as a script that lies there does."""
+    """Also look for modules in the working directory during the block, as a script in that folder would."""
     here = os.getcwd()
     added = here not in sys.path
     if added:

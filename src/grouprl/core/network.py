@@ -26,7 +26,7 @@ def choose_interface() -> None:
 
 
 def is_own(address: str) -> bool:
-    """Whether an address, IPv4 or IPv6, is one of this machine's: it can be listened on."""
+    """Return whether an IPv4 or IPv6 address belongs to this machine, so that a socket can be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as tried:

@@ -191,7 +191,7 @@ def length_change(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def _improved(past: History) -> bool:
-    """Whether pass@1 (or else the reward) stands clearly above its start."""
+    """Return whether pass@1 (or else the reward) is clearly above its start."""
     for name, margin in (("pass@1", 0.05), ("reward_mean", 0.0)):
         now, start = past.mean(name), past.start(name)
         if now is not None and start is not None:

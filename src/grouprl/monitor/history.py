@@ -119,7 +119,7 @@ class History:
         return self._low.get(name)
 
     def seen(self, name: str) -> int:
-        """How many records had a finite value of `name`."""
+        """Return the number of records that had a finite value of `name`."""
         return self._seen.get(name, 0)
 
     def total(self, name: str) -> float:

@@ -37,7 +37,7 @@ def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
 
 
 def _environment_errors(samples: ScoredSamples) -> dict[str, float]:
-    """How many of the rows without a score are failures of the environment, where there is one."""
+    """Return the number of rows that have no score because the environment failed; empty without an environment."""
     if samples.records is None:
         return {}
     return {"environment_errors": float(sum(problem.by == "environment" for problem in samples.scores.problems))}

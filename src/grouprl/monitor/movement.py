@@ -112,7 +112,7 @@ def _figures(record: Mapping[str, object]) -> JsonObject:
 
 
 def _solved(record: JsonMapping) -> bool:
-    """Whether nothing is left to gain: nearly every completion is right, and the reward says no more than that."""
+    """Return whether nothing is left to gain: nearly all completions are right, and no reward tells them apart."""
     right = [record[name] for name in ("eval/greedy", "eval/pass@1") if name in record]
     graded = any(
         record[reward] != record[correct]
@@ -128,7 +128,7 @@ def _measure(record: Mapping[str, object]) -> str:
 
 
 def _gained(evaluations: Sequence[JsonMapping]) -> bool:
-    """Whether the last evaluation lies above the interval of the first comparable one, sampled or greedy."""
+    """Return whether the last evaluation is above the interval of the first comparable one, sampled or greedy."""
     pair = _comparable(evaluations)
     return pair is not None and _above(*pair)
 

@@ -111,7 +111,7 @@ def _method_refusals(config: Config, method: Method, facts: RunFacts, said: Sequ
 
 
 def supplied(name: str, method: Method, facts: RunFacts) -> bool:
-    """Whether a run of `method` fills the batch field `name`."""
+    """Return whether a run of `method` fills the batch field `name`."""
     turns = OF_TURNS if facts.environment else ()
     critic = ("value_bt", "return_bt") if method.critic is not None else ()
     versions = ("version_bt",) if facts.async_steps else ()

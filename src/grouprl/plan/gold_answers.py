@@ -37,7 +37,7 @@ def gold_refusals(reward: Reward, task: Task) -> list[str]:
 
 
 def _graded(reward: object, example: Example) -> bool:
-    """Whether some part of a reward has gold answers at all."""
+    """Return whether some part of a reward has gold answers."""
     for plain in plain_rewards(reward):  # type: ignore[arg-type]
         try:
             if gold_completion(plain, example.columns) is not None:

@@ -179,5 +179,5 @@ def _idle(run: ResolvedRun) -> Iterator[str]:
 
 
 def cluster_named(run: ResolvedRun) -> bool:
-    """Whether the run names a cluster."""
+    """Return whether the run names a cluster."""
     return run.config.cluster.ray != "off"

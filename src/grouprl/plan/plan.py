@@ -280,7 +280,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
 
 
 def _kinds(task: Task, count: int | None) -> dict[str, int]:
-    """How many values 'level' and each column have among a few prompts, spread over `count` where there is an end."""
+    """Count the values of 'level' and of each column in a few prompts, spread over all `count` if there is an end."""
     places = range(LOOKED_AT) if count is None else range(0, count, max(1, -(-count // LOOKED_AT)))
     examples = [task.example("train", place) for place in places]
     names = set.intersection(*(set(q.columns) for q in examples)) if examples else set()

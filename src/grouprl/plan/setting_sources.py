@@ -59,7 +59,7 @@ def method_settings(resolved: Resolved) -> Iterator[Setting]:
 
 
 def _overruled(base: str, setting: str, exchanged: Collection[str]) -> bool:
-    """Whether everything that a setting of the entry `base` decides was set in the parts themselves."""
+    """Return whether everything that a setting of the entry `base` decides was set in the parts themselves."""
     stages = {key.partition(".")[0] for key in exchanged if "." not in key}
     decided = _decides(base, setting) if exchanged else set()
     return bool(decided) and all(key in exchanged or key.partition(".")[0] in stages for key in decided)

@@ -62,7 +62,7 @@ def try_reward(settings: Settings, reward: Callable[..., object], task: Task) ->
 
 
 def _is_own(plain: object) -> bool:
-    """Whether a reward is the user's, not one of this package."""
+    """Return whether a reward is the user's, not one of this package."""
     while isinstance(plain, partial):
         plain = plain.func
     module = getattr(plain, "__module__", None) or type(plain).__module__

@@ -73,10 +73,11 @@ def with_final_values(policy: Policy, batch: Batch, inputs: PolicyInputs) -> Bat
 
 
 def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> bool:
-    """Whether the old log-probs of rows just sampled are those that the update computes anyway.
+    """Return whether the update itself computes the old log-probs of the rows just sampled.
 
-    They are where the rollout is one optimiser step of the same policy: no adapter's dropout, no reference or unknown
-    entropies that a pass of their own gives metrics for, and nothing that reads old log-probs before the loss.
+    It does if a rollout is used for one optimiser step of the same policy, without dropout in an adapter. A separate
+    pass is still needed for the metrics of a reference or of unknown entropies, and for anything that reads old
+    log-probs before the loss.
     """
     config, method = session.config, session.method
     one_step = config.updates_per_rollout == 1 and method.update is None
@@ -88,14 +89,14 @@ def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> b
 
 
 def reads_old_early(method: Method) -> bool:
-    """Whether something reads old log-probs before the loss: another part, or what a part does besides its loss."""
+    """Return whether a part reads old log-probs before the loss: a part outside the loss, or one that does more."""
     in_loss = (method.objective, *method.token_gate, *method.regularize)
     early = [part for part in method.parts() if not any(part is own for own in in_loss) or _counts_rows(part)]
     return method.buffer is not None or any("old_bt" in part.needs() for part in early)
 
 
 def _counts_rows(part: Part) -> bool:
-    """Whether a part of the loss weighs tokens, or leaves out rows, in a way of its own."""
+    """Return whether a part of the loss weights tokens or leaves out rows in its own way."""
     own_rows = getattr(type(part), "zero_rows", Objective.zero_rows) not in PLAIN_ZERO_ROWS
     return own_rows or getattr(part, "aggregate", None) is not None
 

@@ -142,7 +142,7 @@ def _begun(session: Session, resumed: bool) -> RunBegan:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Keep the garbage collector from looking through what is there by now, libraries above all, again and again."""
+    """Exclude the objects that exist by now, mostly those of libraries, from garbage collection during the block."""
     gc.freeze()
     try:
         yield
@@ -196,7 +196,7 @@ def reinforce(session: Session, stop: Interrupt) -> None:
 
 
 def _evaluation_due(session: Session) -> bool:
-    """Whether the policy is to be evaluated between steps, and has not been after this one."""
+    """Return whether an evaluation between steps is due after this one and has not been made."""
     every, step = session.config.eval.every, session.step
     return bool(every) and step % every == 0 and 0 < step < session.config.steps and session.evaluated != step
 

@@ -122,7 +122,7 @@ class Clock:
         self._stack.pop()
 
     def inside(self, part: str) -> bool:
-        """Whether a span of that part is open."""
+        """Return whether a span of that part is open."""
         return part in self._stack
 
     def _part(self, span: str) -> str:

@@ -159,7 +159,7 @@ class Session:
         self.announcer.tell(CheckpointWritten(written, self.phase, self.step))
 
     def _parameters(self) -> Callable[[Path], None]:
-        """What writes weights and optimiser into the folder of a checkpoint."""
+        """Return a function that writes the weights and the optimiser into the folder of a checkpoint."""
         assert self.optimizer is not None
         if not isinstance(self.policy, DistributedPolicy):
             return whole_parameters(self.policy.trainable_state(), self.optimizer.state_dict())

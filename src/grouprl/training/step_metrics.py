@@ -38,8 +38,7 @@ def rollout_metrics(
 def account_step(
     session: Session, requested: range, rollout: StepRollout | None, prepared: Batch | None
 ) -> dict[str, float]:
-    """What became of the prompts sampled in this step; of those whose completions arrived, where they are requested
-    ahead."""
+    """Count what became of the prompts sampled in this step, or of those that arrived if they are requested ahead."""
     asynchronous, counts = session.context.sample_source.asynchronous, session.context.read_sampled_counts()
     if rollout is None:
         return account(() if asynchronous else requested, None, NO_ROWS, None, None, counts)
@@ -51,7 +50,7 @@ def account_step(
 
 
 def _arrived(rollout: StepRollout) -> SampledCounts:
-    """What other processes sampled of this step's rows."""
+    """Return the counts of this step's rows, which other processes sampled."""
     counts = SampledCounts()
     counts.add(rollout.sampled)
     if rollout.sampled.greedy_reward_b is not None:

@@ -189,9 +189,9 @@ class ValuesAlone(OutputLoss):
 
 
 def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
-    """How far the trainer's log-probs are from the sampler's; meaningful on the first step after a rollout.
+    """Compare the trainer's log-probs with the sampler's, which is meaningful on the first step after a rollout.
 
-    With `signed` also the sum of the sampler's over them, where nobody else compares the old ones.
+    With `signed`, also return the sum by which the sampler's exceed them, if no other part compares old log-probs.
 
     Rows that were sampled in another way (stored, with advice or a hint) differ for good reason.
     """
