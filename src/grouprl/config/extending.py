@@ -1,4 +1,4 @@
-"""What may be changed in a run that has begun, and how the change is recorded."""
+"""Changes to a run that has begun: which settings may change, and how a change is recorded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAY_CHANGE = (
     "cluster.start_timeout",
     "cluster.restarts",
 )
-"""Settings of a run that may be changed as it is resumed: its length, and settings that no sample depends on."""
+"""Settings that may be changed when a run is resumed: its length, and settings that no sample depends on."""
 PLACED = re.compile(r"(?P<head>(?:\w+:)?)(?P<folder>(?:/[^/\n]+)*)/(?P<name>[^/\n]+)")
 """An absolute path, perhaps behind the name of a task."""
 
@@ -53,7 +53,7 @@ def changed_config(run: RunFolder, changes: Sequence[str]) -> Config:
 
 
 def moved_folders(run: RunFolder, changes: Sequence[str]) -> dict[str, str]:
-    """Return folders that were moved, by their old place: files that `changes` name at a new place.
+    """Return the new folder of each moved folder, by its old one, found from the files that `changes` rename.
 
     Raises:
         InputError: a setting may not be changed.
@@ -76,7 +76,7 @@ def moved_folders(run: RunFolder, changes: Sequence[str]) -> dict[str, str]:
 
 
 def _moved(old: object, new: object) -> dict[str, str] | None:
-    """Return the folders, then and now, of files that are called as before; None where more is different."""
+    """Return the old and new folders of files whose names are unchanged; None if anything else differs."""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         found = [_moved(*pair) for pair in zip(old, new, strict=True)]
         return None if None in found else {then: now for each in found if each for then, now in each.items()}
@@ -89,13 +89,13 @@ def _moved(old: object, new: object) -> dict[str, str] | None:
 
 
 def made_by(run: RunFolder, changes: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `changes` that differ from the configuration of a run."""
+    """Return the `changes` that differ from the configuration of a run."""
     before = load_config(str(run.config), plugins=False).fingerprint()
     return tuple(c for c in changes if load_config(str(run.config), [c], plugins=False).fingerprint() != before)
 
 
 def kept_settings(run: RunFolder, given: Config) -> list[str]:
-    """Say which of its settings a run that is resumed by a file keeps, where those of the file (`given`) differ."""
+    """Say which settings a run resumed from a file keeps although the file (`given`) sets them differently."""
     own = load_config(str(run.config), plugins=False).model_dump(mode="json")
     said = with_absolute_paths(given).model_dump(mode="json", exclude_unset=True)
     return [f"{key} = {ours} (given: {theirs})" for key, ours, theirs in _differences(own, said)]
@@ -126,7 +126,7 @@ def check_steps(config: Config, run: RunFolder, done: int) -> None:
 
 
 def said(before: Config, after: Config) -> list[str]:
-    """Say what an extension changes besides what was requested: the learning rate follows a new schedule."""
+    """Say what a new number of steps changes besides the length: the learning rate follows a new schedule."""
     if before.steps == after.steps or after.optim.schedule == "constant":
         return []
     return [

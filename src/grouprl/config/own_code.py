@@ -1,4 +1,4 @@
-"""The user's own code that a run uses: stored as the run begins, compared when it is resumed."""
+"""The user's own code that a run uses: stored when the run begins, compared when it is resumed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ DIFFERENCE_LINES = 30
 
 
 def own_code(config: Config) -> dict[str, str]:
-    """Return path and text of every file of the user's that the configuration names, and of those that they import.
+    """Return the text, by path, of every user file that the configuration names and of the files that these import.
 
-    Call it after task, method and reward are loaded. Imported modules count if they lie in the folder of a named file
+    Call it after task, method and reward are loaded. Imported modules count if they are in the folder of a named file
     or below it; installed packages are ignored.
     """
     texts = list(_texts(config.model_dump(mode="json")))
@@ -37,14 +37,14 @@ def own_code(config: Config) -> dict[str, str]:
 
 
 def remember(run: RunFolder, code: Mapping[str, str]) -> dict[str, str]:
-    """Store the texts in the run folder, to show later what changed, and return the hash of each."""
+    """Store the texts in the run folder, so that later changes can be shown, and return the hash of each."""
     if code:
         write_json(run.code, dict(code))
     return {path: _digest_of(text) for path, text in code.items()}
 
 
 def changed(hashes: Mapping[str, str], moves: Mapping[str, str]) -> list[str]:
-    """Return the files that have changed since the run began; `moves` says to which folders folders were moved."""
+    """Return the files that have changed since the run began; `moves` gives the new folder of each moved folder."""
     read = ((path, known, _read(moved_path(path, moves))) for path, known in hashes.items())
     return [path for path, known, text in read if text is None or _digest_of(text) != known]
 
@@ -112,7 +112,7 @@ def _files(text: str) -> Iterator[Path]:
 
 
 def _plugin(name: str) -> Iterator[Path]:
-    """Yield the file of a plugin: a path, or a module of the user's."""
+    """Yield the file of a plugin that is given as a path or as one of the user's modules."""
     if name.endswith(".py"):
         yield Path(name)
     else:

@@ -1,4 +1,4 @@
-"""The data that a run uses: stored as the run begins, so that a resumed one can say how it has changed."""
+"""The data that a run uses: stored when the run begins, so that a resumed run can say how it has changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.tasks.table import Table
 from grouprl.tasks.task import Task
 
 KEPT = 4_000_000
-"""Characters of rows up to which a run keeps a table in full; of a larger one it keeps hashes alone."""
+"""Largest table, in characters, that a run keeps in full; of a larger one it keeps only the hashes."""
 DIGEST = 12
 """Characters of a row's hash."""
 SHOWN = 300
@@ -27,7 +27,7 @@ SHOWN = 300
 
 @dataclass(frozen=True)
 class Kept:
-    """What a run keeps of a table: the hash of each row, and the rows in full where they are not too long."""
+    """A stored table: the hash of each row, and the full rows if they are not too long."""
 
     name: str
     digests: str
@@ -39,16 +39,16 @@ class Kept:
 
 
 def remember_data(run: RunFolder, task: Task) -> None:
-    """Store in the run folder what the rows of the task's data are."""
+    """Store the rows of the task's data, or their hashes, in the run folder."""
     if tables := task.tables():
         write_json(run.data, [vars(each) for each in _kept(tables)])
 
 
 def refuse_missing(run: RunFolder, config: Config) -> None:
-    """Refuse to continue without a file of the data.
+    """Refuse to continue if a data file is missing.
 
     Raises:
-        InputError: one that the configuration still names is gone.
+        InputError: a file that the configuration names is gone.
     """
     task = json.dumps(config.task, ensure_ascii=False)
     for kept in _stored(run):
@@ -61,7 +61,7 @@ def refuse_missing(run: RunFolder, config: Config) -> None:
 
 
 def refuse_data(run: RunFolder, task: Task) -> None:
-    """Refuse to continue with another task, and say what of its data has changed.
+    """Refuse to continue with a changed task, and say which of its data changed.
 
     Raises:
         InputError: always.
@@ -97,7 +97,7 @@ def _stored(run: RunFolder) -> list[Kept]:
 
 
 def _difference(then: Kept, now: Table) -> list[str]:
-    """Return lines on which rows of a table differ: how many, and the first as it was and is."""
+    """Describe, line by line, how two tables differ: the number of changed rows, and the first one then and now."""
     old, new = then.rows(), _digests(now)
     if old == new:
         return []
@@ -135,6 +135,6 @@ def _text(row: JsonMapping) -> str:
 
 
 def _short(text: str, at: int) -> str:
-    """Return a row, cut around the character at which it differs where it is long."""
+    """Return a row; if it is long, only the part around the character at which it differs."""
     begin = 0 if len(text) <= SHOWN else max(0, at - SHOWN // 3)
     return f"{'…' * (begin > 0)}{text[begin : begin + SHOWN]}{'…' * (begin + SHOWN < len(text))}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Za-z_]\w*)*)")
-"""path/to/file.py:name, or several names in a file, with commas."""
+"""Matches path/to/file.py:name, or several names of one file, separated by commas."""
 CODE_TASKS = ("env:", "tools:", "program:")
 """Prefixes of tasks whose argument may be the user's own code."""
 FILE_TASKS = ("jsonl", "pairs", "rollouts", "task_folders")
@@ -23,25 +23,25 @@ FILE_TASKS = ("jsonl", "pairs", "rollouts", "task_folders")
 DATA_OPTIONS = {"path": FILE_TASKS, "eval": FILE_TASKS, "folder": ("textworld",), "data": ("alfworld",)}
 """Options that are paths, and the tasks that have them."""
 MAYBE_PATHS = {"dataset": ("hf",)}
-"""Options that are paths where there is such a file or folder, and the tasks that have them."""
+"""Options that are paths if such a file or folder exists, and the tasks that have them."""
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
-"""Names that no file has on Windows."""
+"""Names that no file can have on Windows."""
 GGUF = ".gguf"
-"""How the name of a model ends that is a file, and never an id of the Hub."""
+"""Suffix of models that are files; an id on the Hub never has it."""
 LONGEST_NAME = 120
-"""Characters of a folder's name; file systems allow 255 bytes, and a suffix follows."""
+"""Largest number of characters in a folder's name; file systems allow 255 bytes, and a suffix is added."""
 
 
 def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
-    """Return a configuration as plain data with every path in it absolute; relative ones begin at `base`.
+    """Return a configuration, as plain data, with every path in it made absolute; relative paths start at `base`.
 
     Paths are: files of your own code (`file.py:name`), data of a task (`jsonl:`, `pairs:`, `rollouts:`,
-    `task_folders:`; of `hf:` and `textworld:` where there is such a file or folder), model folders, `plugins` that are
+    `task_folders:`; of `hf:` and `textworld:` if such a file or folder exists), model folders, `plugins` that are
     files, `folder` of `sampling.vllm` and `sampling.sglang`, and `run.folder`. The command lines of `program:` and
     `mcp:` are not touched.
 
     Raises:
-        InputError: a model folder that is not at `base`, but is in the working directory.
+        InputError: a model folder does not exist below `base`, but does in the working directory.
     """
     found = dict(data)
     for key, place in (("task", _task), ("method", _code)):
@@ -60,9 +60,9 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
 
 
 def folder_name(*words: str) -> str:
-    """Return words as the name of a folder that every file system accepts: letters, digits, `.`, `_`, `-`, `@`, `+`.
+    """Join words into a folder name that every file system accepts: letters, digits, `.`, `_`, `-`, `@`, `+`.
 
-    Of paths in them, the last component is used.
+    Of a word that is a path, only the last component is used.
     """
     parts = [PurePath(part).name for word in words for part in re.split(r"[:\s]+", word)]
     name = re.sub(r"[^\w.@+-]+", "-", "-".join(part for part in parts if part), flags=re.ASCII)
@@ -75,7 +75,7 @@ def _at(path: object, base: Path) -> object:
 
 
 def _code(value: object, base: Path) -> object:
-    """Make the files of `file.py:name` absolute, at any depth."""
+    """Make the file in each `file.py:name` absolute, at any depth."""
     if isinstance(value, Mapping):
         return {key: _code(each, base) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -85,7 +85,7 @@ def _code(value: object, base: Path) -> object:
 
 
 def _plugins(plugins: object, base: Path) -> object:
-    """Make the files among plugins absolute; the names of modules stay."""
+    """Make the plugins that are files absolute; names of modules stay as they are."""
     if isinstance(plugins, list | tuple):
         return [_plugins(each, base) for each in plugins]
     return _at(plugins, base) if isinstance(plugins, str) and plugins.endswith(".py") else plugins
@@ -104,7 +104,7 @@ def _task(task: object, base: Path) -> object:
         for options, sure in ((DATA_OPTIONS, True), (MAYBE_PATHS, False)):
             keys = [key for key, kinds in options.items() if kind in kinds and key in found]
             found |= {key: _data(found[key], base, sure=sure) for key in keys}
-    if isinstance(found.get("examples"), str | dict):  # the task inside a program's
+    if isinstance(found.get("examples"), str | dict):  # the task that a program's task contains
         found["examples"] = _task(task["examples"], base)
     return found
 
@@ -115,13 +115,13 @@ def _named(name: str, base: Path) -> str:
         return head + str(_code(name.removeprefix(head), base))
     kind, colon, path = name.partition(":")
     if colon and kind in (*FILE_TASKS, "hf", "textworld"):
-        named = kind == "textworld" and not re.search(r"[./]", path)  # a kind of game, whatever lies here by its name
+        named = kind == "textworld" and not re.search(r"[./]", path)  # a kind of game, even if a file here has its name
         return name if named else f"{kind}:{_data(path, base, sure=kind in FILE_TASKS)}"
     return str(_code(name, base))
 
 
 def _data(path: object, base: Path, *, sure: bool) -> object:
-    """Make a path absolute: one that is `sure` not to be a Hub id, or that exists."""
+    """Make a path absolute if it exists, or if it is `sure` not to be a Hub id."""
     there = isinstance(path, str) and bool(path) and (sure or _exists(base / path))
     return _at(path, base) if there else path
 
@@ -163,7 +163,7 @@ def _below(data: dict[str, object], section: str, key: str, change: Callable[[ob
 
 
 def _with_folder(section: object, base: Path) -> object:
-    """Make the `folder` of a section absolute, where it has one."""
+    """Make the `folder` of a section absolute, if it has one."""
     return _below({"": section}, "", "folder", lambda value: _at(value, base))[""]
 
 

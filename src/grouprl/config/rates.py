@@ -1,8 +1,8 @@
-"""Learning rates: the default for each kind of model, and how far a rate can carry a model.
+"""Learning rates: the default for each kind of model, and how far a rate can move a policy.
 
-How far: a step of Adam changes each weight by about its learning rate, and the output of a layer by that times its
-inputs (Yang et al., arXiv:2203.03466, the rule from which their transfer of learning rates follows). Added up over the
-layers, `lr × hidden × layers` tells roughly by how many nats one optimiser step can move a log-prob. Adapters (Hu et
+A step of Adam changes each weight by about its learning rate, and the output of a layer by that times its
+inputs (Yang et al., arXiv:2203.03466, derive their transfer of learning rates from this rule). Summed over the
+layers, `lr × hidden × layers` estimates by how many nats one optimiser step can move a log-prob. Adapters (Hu et
 al. 2021) begin with B = 0 and entries of A of size 1 / sqrt(3 hidden): while Adam changes those of B by its rate, the
 weight (alpha / r) B A changes by `alpha / sqrt(3 r hidden)` times that rate (`gain_of_adapters`).
 """
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from grouprl.protocols import Policy
 
 PIECE = 2**20
-"""Numbers of a weight whose last step is measured at a time."""
+"""Number of elements of a weight whose last step is measured at a time."""
 LOOKED_AT = 10_000
-"""Steps at which the schedule is looked at, at most, to sum the rates of a whole run."""
+"""Largest number of steps at which the schedule is evaluated to sum the rates of a whole run."""
 STILL = 0.1
-"""Nats by which a whole run can move a log-prob, below which evaluation sees no difference from the initial policy.
+"""Nats; if a whole run can move a log-prob by less, evaluation sees no difference from the initial policy.
 
-`nim` of docs/environments.md: 0.004 changes one completion in some hundred, 1.1 is learning that can be measured. Four
-tasks of docs/findings.md: evaluations are the same at 0.005, and the first that learns does so at 0.5."""
+`nim` of docs/environments.md: 0.004 changes about one completion in a hundred, 1.1 gives measurable learning. Four tasks
+of docs/findings.md: evaluations stay the same at 0.005, and the first task that learns does so at 0.5."""
 FAST, FAST_TINY = 3.0, 0.4
-"""Nats of one optimiser step above which it overturns the policy rather than improves it. Tiny models: in
-docs/findings.md those that learn do so at 0.22 or less, every weight trained or adapters of any rank, and those that
-lose most of what they knew within twenty steps at 0.44 or more. Others: the pretrained model of docs/real.md learns at
-0.17, and none was pushed until it broke, so that their bound is a guess."""
+"""Nats above which one optimiser step destroys the policy rather than improves it. Tiny models: in
+docs/findings.md those that learn do so at 0.22 or less, with all weights trained or with adapters of any rank, and
+those that lose most of what they knew within twenty steps at 0.44 or more. Others: the pretrained model of docs/real.md
+learns at 0.17, and no rate was raised until training broke, so that this bound is a guess."""
 SMALL = 128
-"""Width up to which a model is bounded as the tiny one is."""
+"""Largest hidden width of a model to which the bounds of tiny models apply."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ RATES = {
         "LoRA: ten times that of full training (Schulman et al. 2025, LoRA Without Regret, for supervised and RL)",
     ),
 }
-"""By kind of model."""
+"""Default learning rate of each kind of model."""
 
 
 def kind_of_model(model: Model) -> str:
@@ -75,7 +75,7 @@ def kind_of_model(model: Model) -> str:
 
 
 def default_rate(model: Model) -> Rate:
-    """Return a model's learning rate where `optim.lr` is not given."""
+    """Return a model's learning rate if `optim.lr` is not given."""
     return RATES[kind_of_model(model)]
 
 
@@ -86,22 +86,22 @@ def _registered(name: str) -> bool:
 
 
 def gain_of_adapters(lora: Lora | None, hidden: int) -> float:
-    """Return by how much a weight changes for each unit by which Adam changes what is trained; 1 without adapters."""
+    """Return the change of a weight per unit of Adam's change of the trained parameters; 1 without adapters."""
     return 1.0 if lora is None else lora.alpha / math.sqrt(3 * lora.r * hidden)
 
 
 def reach_of_step(lr: float, hidden: int, layers: int, lora: Lora | None = None) -> float:
-    """Return by about how many nats one optimiser step at `lr` can move a log-prob."""
+    """Estimate by how many nats one optimiser step at `lr` can move a log-prob."""
     return lr * gain_of_adapters(lora, hidden) * hidden * layers
 
 
 def fastest(hidden: int) -> float:
-    """Return the nats of one optimiser step above which it is said to move too fast."""
+    """Return the number of nats above which one optimiser step is reported as too fast."""
     return FAST_TINY if hidden <= SMALL else FAST
 
 
 def reach_of_rollout(policy: Policy, lora: Lora | None, updates_per_rollout: int) -> float:
-    """Return by about how many nats the updates of a rollout can move a log-prob, for each unit of the rate.
+    """Estimate by how many nats the updates of a rollout can move a log-prob, per unit of the learning rate.
 
     For a team, that of its first model.
     """
@@ -122,8 +122,7 @@ def _sizes(policy: Policy) -> PretrainedConfig:
 def rate_warnings(
     model: Model, optim: Optim, steps: int, hidden: int, layers: int, updates_per_rollout: int
 ) -> Iterator[str]:
-    """Say whether a run of `steps` will stand still or move too fast at its learning rate, as far as it can be
-    foretold."""
+    """Warn if a run of `steps` is expected to stand still or to move too fast at its learning rate."""
     if steps == 0:
         return
     stride = 1 + steps // LOOKED_AT
@@ -148,7 +147,7 @@ def rate_warnings(
 
 
 def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
-    """Return the norm of Adam's last step over that of the weights; None before its first step, and for others.
+    """Return the norm of Adam's last step over that of the weights; None before the first step or without Adam.
 
     Weight decay, which shrinks weights regardless of the gradient, is left out.
     """
@@ -157,7 +156,7 @@ def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
 
 
 def ratio_of_squares(found: Sequence[tuple[float, float]]) -> float | None:
-    """Return the ratio of what `update_squares` found of pieces of the weights."""
+    """Return the ratio of step to weights from what `update_squares` returned for pieces of the weights."""
     moved, size = (sum(column) for column in zip(*found, strict=True))
     return math.sqrt(moved / size) if size > 0 else None
 
@@ -180,7 +179,7 @@ def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | No
             wide = torch.promote_types(weight.dtype, torch.float32)
             least = group["eps"] * math.sqrt(1 - beta2**count)
             columns = (weight.detach(), state["exp_avg"], state["exp_avg_sq"])
-            # Piece by piece, so that what is computed of a large weight stays in the cache and takes no memory.
+            # Piece by piece, so that intermediate results of a large weight stay in the cache and take no memory.
             for own, first, second in zip(*(x.reshape(-1).split(PIECE) for x in columns), strict=True):
                 spread = second.to(wide).sqrt().add_(least)
                 moved += float((first.to(wide) / spread).square_().sum()) * (group["lr"] * scale) ** 2
@@ -189,7 +188,10 @@ def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | No
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
-    """Learning rate of rollout `step` (from 0) of `steps`: linear warm-up, then the schedule to `min_lr_ratio * lr`."""
+    """Return the learning rate of rollout `step` (from 0) of `steps`.
+
+    It warms up linearly, then follows the schedule to `min_lr_ratio * lr`.
+    """
     if step < optim.warmup_steps:
         return optim.lr * (step + 1) / optim.warmup_steps
     if optim.schedule == "constant":

@@ -1,4 +1,4 @@
-"""The embedded recipes for those who choose one: what each is for, and what its recorded runs came to."""
+"""The embedded recipes, to choose from: the purpose of each, and the results of its recorded runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grouprl.config.run import recipe_names, recipes_folder
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe's description and its record: how many seeds were run, and how many gained on held-out prompts."""
+    """A recipe's description and its record: the number of seeds run, and of those that gained on held-out prompts."""
 
     name: str
     words: str
@@ -20,16 +20,16 @@ class Recipe:
 
     @property
     def record(self) -> str:
-        """Return "2 of 3" seeds, or that there is no record."""
+        """The seeds that gained, as in "2 of 3", or words for a missing record."""
         return f"{self.gained} of {self.seeds}" if self.seeds else "no record"
 
     @property
     def sure(self) -> bool:
-        """Whether it is recorded, and every seed gained."""
+        """Whether there is a record in which every seed gained."""
         return 0 < self.seeds == self.gained
 
     def note(self) -> str:
-        """Say what the record shows where that is not that every seed gained; empty where it is."""
+        """Say what the record shows; empty if every seed gained."""
         if self.sure:
             return ""
         if not self.seeds:
@@ -40,7 +40,7 @@ class Recipe:
 
 @cache
 def recipe(name: str) -> Recipe:
-    """Return what is known of the embedded recipe `name`."""
+    """Return the description and the record of the embedded recipe `name`."""
     lines = (recipes_folder() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     comments = [line.removeprefix("#").strip() for line in lines[: _first_setting(lines)]]
     found = json.loads((recipes_folder() / "shown.json").read_text(encoding="utf-8"))
@@ -52,5 +52,5 @@ def _first_setting(lines: list[str]) -> int:
 
 
 def note_on(source: str) -> str:
-    """Return what should be known before `source` is run; empty where it is no recipe, or learned in all seeds."""
+    """Return what to know before running `source`; empty if it is not a recipe, or one that learned in all seeds."""
     return recipe(source).note() if source in recipe_names() else ""

@@ -84,7 +84,7 @@ class Config(Section):
 
     @pydantic.model_validator(mode="after")
     def _rate_of_model(self) -> Config:
-        """Give `optim.lr` the rate of this kind of model where it is not given."""
+        """Set `optim.lr`, if it is not given, to the default rate of this kind of model."""
         if "lr" not in self.optim.model_fields_set:
             given = self.optim.model_fields_set
             values = {**self.optim.__dict__, "lr": default_rate(self.model).lr}
@@ -123,21 +123,21 @@ class Config(Section):
         return str(self.method.get("name") or self.method.get("base") or "custom")
 
     def dump(self) -> str:
-        """The whole configuration, with every default written out, as YAML."""
+        """Return the whole configuration, with every default written out, as YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
     def fingerprint(self) -> str:
-        """Hash of everything that changes results (not of folders, records or threads)."""
+        """Return a hash of everything that changes results (not of folders, records or threads)."""
         elsewhere = {"run": True, "eval": True, "environment": True, "cluster": True}
         plain = self.model_dump(mode="json", exclude=elsewhere)
-        if self.cluster.samplers > 1:  # how requests are dealt rounds products differently
+        if self.cluster.samplers > 1:  # how requests are distributed changes the rounding of products
             plain["shares"] = self.cluster.samplers
         if not self.plugins:
             del plain["plugins"]
         if self.sampling.engine == "local":
             del plain["sampling"]["engine"], plain["sampling"]["engine_settings"]
-        del plain["sampling"]["vllm"], plain["sampling"]["sglang"]  # where completions are sampled, not which
-        if self.model.precision == "float32":  # as it was before there was a choice
+        del plain["sampling"]["vllm"], plain["sampling"]["sglang"]  # where, not which, completions are sampled
+        if self.model.precision == "float32":  # the value that applied before this was a setting
             del plain["model"]["precision"]
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
@@ -145,13 +145,13 @@ class Config(Section):
 
 
 def default_folder(config: Config) -> Path:
-    """Return where a run is made that is given no folder: `run.folder`, or the first free one below runs/."""
+    """Return the folder of a run that is given none: `run.folder`, or the first free one below runs/."""
     name = folder_name(config.task_name, config.method_name, f"s{config.seed}")
     return Path(config.run.folder) if config.run.folder else free_folder(Path("runs") / name)
 
 
 def recipe_names() -> list[str]:
-    """Names of the embedded configurations (`grouprl train NAME`)."""
+    """Return the names of the embedded configurations (`grouprl train NAME`)."""
     return sorted(p.name[:-5] for p in recipes_folder().iterdir() if p.name.endswith(".yaml"))
 
 
@@ -171,7 +171,7 @@ def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = Tru
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """Return the configuration with paths that begin at the working directory written out; itself if there are none."""
+    """Return the configuration with relative paths made absolute; the same object if there are none."""
     data = config.model_dump(mode="json")
     found = absolute_paths(data, Path.cwd())
     return config if found == data else parse_config(found)
@@ -213,7 +213,7 @@ def _read(source: str) -> JsonObject:
 
 
 def _meant(path: Path) -> str:
-    """Return a remedy: the file, run or recipe that may have been meant by what is none of them."""
+    """Return a remedy for a path that is no file, run or recipe: name the one that may have been meant."""
     if _is_odd(path):
         return "It is a pipe or a device, and a configuration lies in a file."
     beside = _folder(path.parent) or []
@@ -236,10 +236,10 @@ def _is_odd(path: Path) -> bool:
 
 
 def _folder(path: Path) -> list[Path] | None:
-    """Return what a folder holds; None where there is no folder that can be read."""
+    """Return the contents of a folder; None if it does not exist or cannot be read."""
     try:
         return sorted(path.iterdir())
-    except (OSError, ValueError):  # also of a name that is too long to be one, or holds a NUL
+    except (OSError, ValueError):  # ValueError: a name that contains a NUL
         return None
 
 
@@ -254,7 +254,7 @@ def _apply(data: dict[str, object], change: str) -> None:
     for depth, name in enumerate(path):
         child = node.get(name)
         if child is None and depth == 0 and name == "method":
-            child = Config.model_fields["method"].default  # its settings are changed, not those of no method
+            child = Config.model_fields["method"].default  # a change applies to the settings of this method
         if isinstance(child, str) and depth == 0 and name in ("method", "model", "task"):
             child = {"name": child}
         node[name] = child = {} if child is None else child
@@ -272,9 +272,9 @@ def _value(text: str) -> object:
 
 
 UNION_TAG = re.compile(r"[\w-]+\[.*\]|constrained-\w+", re.DOTALL)
-"""What pydantic appends to a key that may have several types: the type it tried."""
+"""The type that pydantic tried, which it appends to a key that may have several types."""
 PLAIN_TYPES = ("str", "int", "float", "bool")
-"""The same for types without a mark; no key of a configuration is called so."""
+"""The same for plain types, which pydantic appends without a mark; no configuration key has these names."""
 
 
 def _in_words(error: pydantic.ValidationError) -> InputError:

@@ -1,4 +1,4 @@
-"""Strict YAML: nothing silently replaced, nothing endless."""
+"""Strict YAML: keys given twice, recursive values and very large files are refused."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import yaml
 from grouprl.core.errors import InputError, shortened, unreadable
 
 LONGEST = 1_000_000
-"""Bytes that the file of a configuration may have."""
+"""Largest size of a configuration file, in bytes."""
 MOST = 100_000
-"""Values that a configuration may hold, aliases written out."""
+"""Largest number of values in a configuration, with aliases expanded."""
 
 
 class _Strict(yaml.SafeLoader):
     """A safe loader that refuses a key given twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        """Build a mapping; keys of a merge (`<<`) may be given again."""
+        """Build a mapping; keys that a merge (`<<`) brings in may be overridden."""
         own = [pair for pair in node.value if pair[0].tag != "tag:yaml.org,2002:merge"]
         seen: set[Hashable] = set()
         for key_node, _ in own:
@@ -44,7 +44,7 @@ _Strict.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in resolvers if not tag.endswith(":timestamp")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-"""Dates stay texts, and types that JSON does not have are refused."""
+"""Dates stay strings, and types that JSON does not have are refused."""
 
 
 def read_yaml(text: str, where: str) -> object:
@@ -66,7 +66,7 @@ def read_yaml(text: str, where: str) -> object:
 
 
 def _in_words(error: Exception, where: str) -> tuple[str, str, str]:
-    """Return what is wrong with a YAML text, where, and the remedy."""
+    """Return a message's parts: what is wrong with a YAML text and where, the rule, and the remedy."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
         return f"{where} is not valid YAML: {unreadable(error)}", "", ""
@@ -111,7 +111,7 @@ def read_text(path: Path) -> str:
 
 
 def check_plain(value: object) -> None:
-    """Check that YAML can hold a value as it is.
+    """Check that YAML can represent a value exactly.
 
     Raises:
         ValueError: naming the first value that is not a text, finite or infinite number, truth value, null, list or

@@ -1,4 +1,4 @@
-"""What a `Batch` must be: the shapes, types and values of its fields, and the message where they are not."""
+"""The rules of a `Batch`: the shapes, types and values of its fields, and the messages for broken ones."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ BOOLS = ("valid_bs", "loss_mask_bt", "truncated_b", "correct_b", "stat_b")
 
 
 class WrongField(InputError):
-    """A field has another shape or type than it must, whatever its values are."""
+    """A field has the wrong shape or type, regardless of its values."""
 
 
 class Checked(Protocol):
-    """What the rules read of a `Batch` beside the fields that they check, which they read by name."""
+    """The attributes of a `Batch` that the rules need to check other fields, which they read by name."""
 
     @property
     def mask_bt(self) -> Tensor:
@@ -69,7 +69,7 @@ class Checked(Protocol):
 
 
 def check(batch: Checked, names: Collection[str]) -> None:
-    """Check the fields `names`; where the mask is among them, all others must be, too."""
+    """Check the fields `names`; if the mask is among them, all others must be, too."""
     _check_kinds(batch, names)
     if "edges" in names:
         _check_edges(batch)
@@ -81,10 +81,10 @@ def check(batch: Checked, names: Collection[str]) -> None:
 
 
 def check_whole(batch: Checked, couples: str, name: str) -> None:
-    """Check that all rows of a step that a loss couples are here, each once.
+    """Check that the batch has every row of a step that a loss couples, each exactly once.
 
     Raises:
-        InputError: where `couples` is 'group' and a group is incomplete, or 'batch' and the step is.
+        InputError: `couples` is 'group' and a group is incomplete, or it is 'batch' and the step is incomplete.
     """
     if couples == "sequence":
         return
@@ -120,13 +120,13 @@ _REMEDY = {
 
 
 def _together(group_b: Tensor) -> Tensor:
-    """[B] int64: how many rows are in the group of each row."""
+    """Return the number of rows in the group of each row, [B] int64."""
     _, index_b, count = torch.unique(group_b, return_inverse=True, return_counts=True)
     return count[index_b]
 
 
 def numbered(group_b: Tensor) -> dict[str, Tensor]:
-    """Return what a step's rows record of it ([B] int64 each): their number, the sizes of their group and of the step.
+    """Return three [B] int64 tensors: each row's number in the step, the size of its group, the size of the step.
 
     From these, `check_whole` sees which rows a caller left out.
     """
@@ -139,7 +139,7 @@ def numbered(group_b: Tensor) -> dict[str, Tensor]:
 
 
 def _check_kinds(batch: Checked, names: Collection[str]) -> None:
-    """Refuse what is no tensor, and no mapping of tensors, where one stands."""
+    """Refuse fields that are not tensors, or not mappings of tensors, although they must be."""
     for name in names:
         value = getattr(batch, name)
         if name in (*BT_MAPPINGS, *B_MAPPINGS):
@@ -199,7 +199,7 @@ def _check_types(batch: Checked, names: Collection[str]) -> None:
 
 
 def _check_edges(batch: Checked) -> None:
-    """Refuse edges that are none, or lead to rows that do not exist."""
+    """Refuse values that are not `Edges`, and edges to rows that do not exist."""
     if not isinstance(batch.edges, Mapping):
         raise WrongField(f"edges is of type {type(batch.edges).__name__}", "it must be a mapping of Edges by name")
     for name, edges in batch.edges.items():

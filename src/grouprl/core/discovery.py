@@ -1,7 +1,8 @@
-"""Registration without lists: which module registers a name is read off the sources, and only that one is imported.
+"""Registration without lists: the module of a name is found by reading the sources, and only it is imported.
 
 A name stands as a literal in its decorator: `@entry("grpo", …)`, `@dialect("grpo@trl", …)`, `@part("objective")` over a
-class or `@part("objective", "its_name")`. A test holds what is read so against what is registered once all is imported.
+class or `@part("objective", "its_name")`. A test compares the names read this way with those
+registered after importing every module.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ PART = re.compile(r'^@part\(\s*"(\w+)"(?:,\s*(?:name=)?"(\w+)")?\s*\)\s*class (\
 
 @cache
 def method_homes() -> Mapping[str, str]:
-    """Return, for the name of every method, the module that registers it; nothing is imported."""
+    """Return the module that registers each method, by the method's name; imports nothing."""
     return {match[1]: module for module, match in registrations("grouprl.methods", METHOD)}
 
 
 @cache
 def part_homes() -> Mapping[str, Mapping[str, str]]:
-    """Return, kind by kind, for the name of every part the module that registers it; nothing is imported."""
+    """Return the module that registers each part, by kind and name; imports nothing."""
     found: dict[str, dict[str, str]] = {}
     for module, match in registrations("grouprl.algorithms", PART):
         found.setdefault(match[1], {})[match[2] or snake_case(match[3])] = module
@@ -37,7 +38,7 @@ def part_homes() -> Mapping[str, Mapping[str, str]]:
 
 
 def registrations(package: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
-    """Yield where `pattern` stands in the modules of `package`, in alphabetical order."""
+    """Yield each match of `pattern` in the modules of `package`, in alphabetical order of the modules."""
     spec = importlib.util.find_spec(package)
     for folder in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(folder).rglob("*.py")):
@@ -47,15 +48,15 @@ def registrations(package: str, pattern: re.Pattern[str]) -> Iterator[tuple[str,
 
 
 def snake_case(name: str) -> str:
-    """`ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
+    """Convert a class name: `ConstantLength` -> `constant_length`, `KLLoss` -> `kl_loss`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 class Discovered(MutableMapping[str, V]):
-    """A registry that knows the names of its `homes` at once, and imports the module of a name when that is asked for.
+    """A registry that knows the names in its `homes` from the start, and imports the module of a name on first use.
 
-    Names of installed plugins and of the user's code come on top; plugins are imported as soon as a name is not among
-    the homes, or all are asked for.
+    Installed plugins and the user's code can add names; plugins are imported when a name is not in `homes`, or when all
+    names are requested.
     """
 
     def __init__(self, homes: Callable[[], Mapping[str, str]]) -> None:
@@ -63,7 +64,7 @@ class Discovered(MutableMapping[str, V]):
         self._registered: dict[str, V] = {}
 
     def __getitem__(self, key: str) -> V:
-        """Return what is registered under `key`, once its module is imported."""
+        """Import the module of `key` if necessary, and return what is registered under it."""
         if key not in self._registered and (home := self.home(key)):
             importlib.import_module(home)
         if key not in self._registered:
@@ -75,7 +76,7 @@ class Discovered(MutableMapping[str, V]):
         self._registered[key] = value
 
     def __delitem__(self, key: str) -> None:
-        """Forget what is registered under `key`."""
+        """Remove what is registered under `key`."""
         del self._registered[key]
 
     def __contains__(self, key: object) -> bool:
@@ -86,7 +87,7 @@ class Discovered(MutableMapping[str, V]):
         return key in self._registered
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names: ours in the order of their modules, then the others as they came."""
+        """Iterate over the names: grouprl's own in the order of their modules, then others in order of registration."""
         load_announced()
         return iter(dict.fromkeys((*self._homes(), *self._registered)))
 
@@ -95,7 +96,7 @@ class Discovered(MutableMapping[str, V]):
         return sum(1 for _ in self)
 
     def home(self, key: str) -> str:
-        """Return the module of ours that registers `key`; '' for none."""
+        """Return the module of grouprl that registers `key`; '' if none does."""
         return self._homes().get(key, "")
 
     def loaded(self) -> Mapping[str, V]:

@@ -1,4 +1,4 @@
-"""What a policy samples, in words: completions made of tokens, or episodes made of actions."""
+"""Nouns for what a policy samples: completions made of tokens, or episodes made of actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD = re.compile(r"\b(?:(?:a )?(?:completions?|tokens?)\b|tok(?=/s))", re.IGNO
 
 
 def worded(text: str, *, actions: bool) -> str:
-    """Return a sentence about completions and tokens; one about episodes and actions where a policy takes those."""
+    """Return a sentence about completions and tokens; with `actions`, reworded for episodes and actions."""
     return _WORD.sub(_of_actions, text) if actions else text
 
 

@@ -15,17 +15,17 @@ from grouprl.core.errors import InputError
 class Edges:
     """E directed edges between rows, each with a value.
 
-    A preference matrix has an edge for each two rows that were compared, its value the probability that the first is
+    A preference matrix has an edge for each pair of compared rows; its value is the probability that the first is
     preferred. A tree has an edge from each row to its parent.
     """
 
     index_e2: Tensor
-    """[E,2] int64: from which row to which."""
+    """[E,2] int64: the rows at which each edge starts and ends."""
     value_e: Tensor
-    """[E] float: what is known of each edge."""
+    """[E] float: the value of each edge."""
 
     def __post_init__(self) -> None:
-        """Refuse other shapes and types."""
+        """Refuse wrong shapes and types."""
         index_e2, value_e = self.index_e2, self.value_e
         if not (index_e2.ndim == 2 and index_e2.shape[1] == 2 and index_e2.dtype == torch.int64):
             raise InputError(
@@ -51,15 +51,15 @@ class Edges:
 
     @classmethod
     def join(cls, parts: Sequence[Edges], rows: Sequence[int]) -> Edges:
-        """Return the edges of several batches put one behind the other, with `rows` rows each."""
+        """Return the edges of several concatenated batches, of which batch i has `rows[i]` rows."""
         start_p = torch.tensor([0, *rows[:-1]]).cumsum(0)
         shifted = [part.index_e2 + start for part, start in zip(parts, start_p, strict=True)]
         return cls(torch.cat(shifted), torch.cat([part.value_e for part in parts]))
 
     def rows(self, index: Tensor, size: int) -> Edges:
-        """Return the edges between the rows `index` ([N] int64) of `size`, by their new numbers.
+        """Return the edges between the selected rows `index` ([N] int64) of `size` rows, renumbered.
 
-        An edge stays where both of its rows do. A row that is taken twice has its edges at its last place.
+        An edge is kept if both of its rows are selected. The edges of a row selected twice go to its last position.
         """
         moved_e2 = moved(self.index_e2, index, size)
         kept_e = (moved_e2 >= 0).all(1)
@@ -67,7 +67,7 @@ class Edges:
 
 
 def moved(row: Tensor, index: Tensor, size: int) -> Tensor:
-    """Return the places of the rows `row` (of `size`) among the rows `index`; -1 where they are not taken, or -1."""
+    """Return the position in `index` of each number in `row` (of `size` rows); -1 for those missing, and for -1."""
     place_b = torch.full((size + 1,), -1, dtype=torch.int64, device=index.device)
     place_b[index] = torch.arange(len(index), device=index.device)
     return place_b[row]

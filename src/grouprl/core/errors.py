@@ -17,9 +17,9 @@ NOT_THE_USERS = tuple(
         *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
     }
 )
-"""Folders of this package, of Python and of what is installed."""
+"""Folders of this package, of Python and of packages installed."""
 MANY = 60
-"""Known names that a message does not list."""
+"""Number of known names from which a message no longer lists them all."""
 
 
 class GrouprlError(Exception):
@@ -27,10 +27,10 @@ class GrouprlError(Exception):
 
 
 class InputError(GrouprlError, ValueError):
-    """An input of the user's breaks a rule.
+    """The user's input breaks a rule.
 
     The message holds the value (`what`), the `rule` it breaks and the `remedy`. `begun` says that a run had begun, and
-    left what it can be resumed from.
+    left files from which it can be resumed.
     """
 
     def __init__(self, what: str, rule: str = "", remedy: str = "") -> None:
@@ -43,7 +43,7 @@ class MissingExtra(GrouprlError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str, whole: str = "grouprl") -> None:
-        """Say what needs which package; `whole` is the package that has the extra."""
+        """Say which `package` is needed for which `purpose`; `whole` is the package that offers the `extra`."""
         super().__init__(f"{purpose} needs the package '{package}'. Install it with: pip install '{whole}[{extra}]'")
 
 
@@ -52,33 +52,33 @@ class RunError(GrouprlError, RuntimeError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a remedy sentence for an unknown `name`: the nearest known names, or all where they are not too many."""
+    """Return a remedy sentence for an unknown `name`: the nearest known names, or all if there are not too many."""
     names = sorted(known)
     if not names:
         return "There are none."
     close = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.5)
-    close.sort(key=lambda known: sorted(known) != sorted(name))  # letters in another order are the commonest slip
+    close.sort(key=lambda known: sorted(known) != sorted(name))  # transposed letters are the most common slip
     if close:
         return "Did you mean " + " or ".join(f"'{c}'" for c in close[:3]) + "?"
     return f"None of the {len(names)} known names is like it." if len(names) > MANY else f"Known: {', '.join(names)}."
 
 
 def shortened(value: object, limit: int = 200) -> str:
-    """Return a value as messages show it: its repr, shortened in the middle where it is long."""
+    """Return the repr of a value for a message, shortened in the middle if it is long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 4 :]}"
 
 
 def unreadable(error: Exception) -> str:
-    """Return why a text could not be read as data; of a whole number that is too long, without Python's advice."""
+    """Return why a text could not be read as data; for an integer that is too long, without Python's advice."""
     long = "integer string conversion" in str(error)
     return f"a number has more than {sys.get_int_max_str_digits():,} digits" if long else str(error)
 
 
 def raised(error: BaseException) -> str:
-    """Return an exception as messages show it, with the line of code that raised it (a SyntaxError names its own).
+    """Return an exception as text for a message, with the line of code that raised it (a SyntaxError names its own).
 
-    Of several lines that called each other the last one of the user's is named, not what it came to in a library.
+    The line is the last one in the traceback that belongs to the user, not the one in a library.
     """
     frames = [] if isinstance(error, SyntaxError) else traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _of_the_user(frame.filename)]
@@ -89,7 +89,7 @@ def raised(error: BaseException) -> str:
 
 
 def _brief(error: BaseException) -> str:
-    """Return what an exception says; of pydantic's lists, which name every rule and its page, the first."""
+    """Return the text of an exception; of pydantic's long lists, only the first error."""
     listed = getattr(error, "errors", None)
     if type(error).__name__ != "ValidationError" or not callable(listed):
         return str(error)
@@ -103,7 +103,7 @@ def _of_the_user(file: str) -> bool:
 
 
 def _sentence(text: str) -> str:
-    """Return a part of a message with its full stop and a space behind it; one that ends its line stays as it is."""
+    """Return a part of a message with a full stop and a space after it; unchanged if it ends with a newline."""
     return text if text[-1] == "\n" else text + " " if text[-1] in ".?!:" else text + ". "
 
 

@@ -1,6 +1,6 @@
 """Findings: observations about a run or a check, each with a stable code by which it is filtered and tested.
 
-A kind of finding is declared once, beside the code that makes it, as a `Code`; calling the code makes the finding.
+A kind of finding is declared once, next to the code that makes it, as a `Code`; calling the `Code` makes the finding.
 Plans, health reports and checks share them, and the page of all codes is generated from `CODES`.
 """
 
@@ -13,9 +13,9 @@ from typing import Literal
 Severity = Literal["refusal", "alarm", "warning", "note"]
 """How much a finding matters: a refusal keeps a run from starting."""
 SEVERITIES: tuple[Severity, ...] = ("refusal", "alarm", "warning", "note")
-"""All severities, gravest first."""
+"""All severities, the most severe first."""
 Source = Literal["plan", "health", "check"]
-"""What makes a finding: the plan of a run, the health report of a run, or a check of the user's code."""
+"""The origin of a finding: the plan of a run, the health report of a run, or a check of the user's code."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Finding:
     remedy: str
 
     def __str__(self) -> str:
-        """Return the text, and the remedy behind it where there is one."""
+        """Return the text, followed by the remedy if there is one."""
         text = self.text if not self.remedy or self.text.endswith((".", "?", "!")) else f"{self.text}."
         return f"{text} {self.remedy}".rstrip()
 
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RunFinding(Finding):
-    """A finding of a run's records, and from which step to which it held."""
+    """A finding from a run's records, with the first and last step at which it held."""
 
     first_step: int = 0
     last_step: int = 0
@@ -49,14 +49,14 @@ class RunFinding(Finding):
     """Whether it still holds at the last record."""
 
     def when(self) -> str:
-        """Return since when, or from when to when, it held."""
+        """Say since when, or from when to when, the finding held."""
         if self.persists:
             return f"since step {self.first_step}"
         return f"step {self.first_step}" + (f" to {self.last_step}" if self.last_step > self.first_step else "")
 
 
 def gravest_first(findings: Iterable[RunFinding]) -> list[RunFinding]:
-    """Return findings in the order of a report: those that hold first, then by severity, then by first step."""
+    """Return findings in the order of a report: those that still hold first, then by severity, then by first step."""
     order = {severity: place for place, severity in enumerate(SEVERITIES)}
     return sorted(findings, key=lambda f: (not f.persists, order[f.severity], f.first_step, f.code))
 
@@ -70,14 +70,14 @@ class Code:
     severities: tuple[Severity, ...]
     """Severities that its findings can have; the first is the usual one."""
     key: str
-    """What its findings are about where the finding itself names nothing else."""
+    """Default `key` of its findings: what they are about."""
     meaning: str
     remedy: str
 
     def __call__(
         self, text: str, remedy: str | None = None, *, key: str | None = None, severity: Severity | None = None
     ) -> Finding:
-        """Return a finding of this kind; what is left out is that of the kind.
+        """Return a finding of this kind; arguments that are left out get the defaults of the kind.
 
         Raises:
             ValueError: the kind does not declare this severity.
@@ -89,13 +89,13 @@ class Code:
         return Finding(self.name, chosen, about, text, advice)
 
     def said(self, words: str, *, key: str | None = None, severity: Severity | None = None) -> Finding:
-        """Return a finding that reads as `words`, whose last sentence is the remedy where there are several."""
+        """Return a finding with the text `words`; if it has several sentences, the last one is the remedy."""
         text, _, remedy = words.rpartition(". ")
         return self(text or remedy, remedy if text else "", key=key, severity=severity)
 
 
 CODES: dict[str, Code] = {}
-"""All kinds of findings declared by the modules that were imported so far, by name."""
+"""All kinds of findings declared by the modules imported so far, by name."""
 
 
 def declare(

@@ -1,4 +1,4 @@
-"""Numbers and random generators that follow from contents alone, the same in every process."""
+"""Hashes and random generators that depend on contents alone, the same in every process."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def generator(*parts: object) -> random.Random:
 
 
 def content_number(content: str) -> int:
-    """Return an integer below 2**64 that depends on nothing but the content."""
+    """Return an integer below 2**64 that depends only on the content."""
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest(), "big")

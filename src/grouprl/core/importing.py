@@ -1,4 +1,4 @@
-"""Finding an object by import path, in a module or in a file, with errors in words."""
+"""Import of an object by its path, from a module or a file, with readable errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grouprl.core.timeout import imported_in_time
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an imported object came from: its module, the dotted name in it, and the object itself."""
+    """The origin of an imported object: its module, the dotted name in it, and the object itself."""
 
     module: str
     name: str
@@ -34,11 +34,11 @@ class Source:
 
 
 ORIGINS: dict[int, Origin] = {}
-"""By the identity of what `import_object` returned, if it is its own; objects are kept, so identities stay theirs."""
+"""Origins by the `id` of the object that `import_object` returned; objects are kept, so that an id is not reused."""
 
 
 SOURCES: dict[str, Source] = {}
-"""By the name that `import_object` gave the module of a file."""
+"""Sources by the name that `import_object` gave the module of a file."""
 
 
 def import_object(path: str, what: str) -> object:
@@ -47,7 +47,7 @@ def import_object(path: str, what: str) -> object:
     Modules are looked for in the working directory too.
 
     Raises:
-        InputError: if the module or the name is not there, or the module fails while being imported.
+        InputError: the module or the name does not exist, or the module fails while being imported.
     """
     location, _, name = path.rpartition(":")
     if not location or not name:
@@ -62,18 +62,18 @@ def import_object(path: str, what: str) -> object:
             remedy = suggest(part, public) if public else "It defines no names."
             raise InputError(f"There is no '{part}' in {location} (for the {what} '{path}')", remedy=remedy)
         found = getattr(found, part)
-    if callable(found) or type(found).__module__ != "builtins":  # a number has the same identity everywhere
+    if callable(found) or type(found).__module__ != "builtins":  # equal numbers may be one object
         ORIGINS[id(found)] = Origin(module.__name__, name, found)
     return found
 
 
 def own_is_named(given: str, kind: str) -> str:
-    """Return a remedy: how a `kind` ("Class", "function") of the user's own is named, where `given` was unknown."""
+    """Return a remedy for an unknown name `given`: how to name a `kind` ("Class", "function") of the user's own."""
     return f"A file is no name yet: {given}:{kind}" if given.endswith(".py") else f"Your own: pkg.module:{kind}."
 
 
 def module_from_source(name: str, source: Source) -> ModuleType:
-    """Return the module with this text, executing it unless it is imported already.
+    """Return the module `name` with this source, executing it unless it is imported already.
 
     Raises:
         Exception: whatever the module's code raises.
@@ -144,6 +144,6 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
 
 
 def _broken(where: str, what: str, error: BaseException) -> InputError:
-    if isinstance(error, InputError):  # a part that cannot be one, for instance
+    if isinstance(error, InputError):  # for instance, a part that breaks a rule of parts
         return InputError(f"Importing '{where}' for a {what} failed: {error.what}", error.rule, error.remedy)
     return InputError(f"Importing '{where}' for a {what} failed: {raised(error)}")

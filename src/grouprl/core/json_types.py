@@ -1,4 +1,4 @@
-"""JSON as a parser returns it, and as it is written: objects whose members are known by name alone."""
+"""Types of JSON objects, as parsed or to be written: mappings from names to values of any type."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object that is built, or that was just parsed; its reader checks what it takes from it."""
+"""A JSON object that is being built or was just parsed; readers check the values that they take."""
 
 State: TypeAlias = dict[str, Any]
-"""What a run or a part of it remembers, and a checkpoint keeps: numbers, texts, lists, dicts and tensors by name. Only
-whoever wrote an entry reads it, and knows its type."""
+"""The state of a run or a part, as kept in a checkpoint: numbers, strings, lists, dicts and tensors by name. Only the
+code that wrote an entry reads it, and knows its type."""
 
 JsonMapping: TypeAlias = Mapping[str, Any]
-"""A JSON object that is only read."""
+"""A read-only JSON object."""

@@ -28,7 +28,7 @@ def compact(id_n: Tensor) -> tuple[Tensor, int]:
 
 
 def cross(*id_n: Tensor) -> Tensor:
-    """[N] int64 product of several levels: equal iff all their ids are equal (group x turn, group x agent)."""
+    """[N] int64 ids of the product of several levels: equal iff all their ids are equal (group x turn)."""
     stacked = torch.stack(id_n, 1)
     return torch.unique(stacked, dim=0, return_inverse=True)[1]
 

@@ -1,7 +1,7 @@
-"""What an entry of the glossary is: what a logged number means, its unit, and how a healthy run looks.
+"""Entries of the glossary: the meaning of a logged number, its unit, and how it looks in a healthy run.
 
-A metric has an entry before it is logged. Those of grouprl are defined in `grouprl.monitor.glossary`; a part declares
-those of its own with itself. Names with a `*` are families: `reward/*` stands for every reward component.
+A metric has an entry before it is logged. grouprl's own are defined in `grouprl.monitor.glossary`; a part declares
+the metrics that it logs. Names with a `*` are families: `reward/*` stands for every reward component.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUPS = ("outcome", "completions", "groups", "policy", "update", "critic", "spe
 
 @dataclass(frozen=True)
 class Metric:
-    """One entry: `words` says what is measured, `good` how a healthy run looks and what is a bad sign.
+    """One entry: `words` says what is measured, `good` what a healthy run shows and what is a bad sign.
 
     A part that declares it need not repeat the name: `metrics = {"gate": Metric(unit="share", words="…")}`.
     """
@@ -31,7 +31,7 @@ class Metric:
     good: str = "whatever the part that logs it is meant to do"
     group: str = "policy"
     owner: str = ""
-    """The part that declares it; '' for those that grouprl logs itself."""
+    """The part that declares the metric; '' for a metric that grouprl logs itself."""
     level: Level = "token"
     """Of what a metric of a loss is the mean; no other metric has a level."""
 
@@ -45,15 +45,15 @@ GLOSSARY: dict[str, Metric] = {}
 
 
 def define(name: str, unit: str, group: str, words: str, good: str, level: Level = "token") -> Metric:
-    """Add an entry. Raises InputError on a name that is taken or a wrong group."""
+    """Add an entry. Raises InputError if the name is taken or the group is unknown."""
     return _add(Metric(name, unit, words, good, group, level=level))
 
 
 def declare(owner: str, metrics: Mapping[str, Metric]) -> None:
-    """Add the metrics that a part logs. Declaring the same twice is declaring it once.
+    """Add the metrics that a part logs. Declaring the same metric again has no effect.
 
     Raises:
-        InputError: a name that means something else already, no words, a wrong group, a value that is no Metric.
+        InputError: a name already has another meaning, has no words or a wrong group, or its value is not a Metric.
     """
     for name, metric in metrics.items():
         if not isinstance(metric, Metric) or not metric.words.strip() or metric.name not in ("", name):

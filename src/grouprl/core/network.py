@@ -1,4 +1,4 @@
-"""Which network interface of this machine leads to another one."""
+"""The network interface of this machine that leads to another machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from contextlib import suppress
 ADDRESS_OF_INTERFACE = 0x8915
 """The request SIOCGIFADDR of Linux."""
 GLOO = "GLOO_SOCKET_IFNAME"
-"""The variable that says over which interface gloo exchanges tensors; without it, that of the machine's own name."""
+"""Environment variable that names gloo's network interface; the default is that of the machine's own name."""
 
 
 def choose_interface() -> None:
-    """Let gloo use the interface that leads to `MASTER_ADDR`, unless that is this machine or one is chosen.
+    """Let gloo use the interface that leads to `MASTER_ADDR`, unless that is this machine or an interface is set.
 
-    A machine's own name often stands for an address that only it can reach itself by.
+    A machine's own name often resolves to an address that other machines cannot reach.
     """
     own = own_address_towards(os.environ.get("MASTER_ADDR", ""))
     if own and not ipaddress.ip_address(own).is_loopback and (found := interface_of(own)):
@@ -37,15 +37,15 @@ def is_own(address: str) -> bool:
 
 
 def own_address_towards(host: str) -> str:
-    """Return the IPv4 address with which this machine would speak to a host; empty where there is no way."""
+    """Return this machine's IPv4 address on its route to a host; empty if there is no route."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.connect((host, 9))  # of a datagram's socket: nothing is sent
+        asked.connect((host, 9))  # connecting a datagram socket sends nothing
         return str(asked.getsockname()[0])
     return ""
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface that has this IPv4 address; empty where none has."""
+    """Return the network interface that has this IPv4 address; empty if none has it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Kinds of numbers that settings have: what a value must be, said once."""
+"""Types of the numbers in settings: the range of each, stated once."""
 
 from typing import Annotated
 
@@ -12,4 +12,4 @@ Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Limit = Positive | None
-"""None: there is none."""
+"""A positive limit; None for no limit."""

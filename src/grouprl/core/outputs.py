@@ -1,4 +1,4 @@
-"""Names of what a model gives of its rows: `log_prob`, `value`, and with a parameter behind an @, `cross@1.2`."""
+"""Names of a model's outputs: `log_prob`, `value`, or with a parameter after an @, `cross@1.2`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ VALUE = "value"
 
 
 def stem(name: str) -> str:
-    """Return the name without its parameter, with the @ before it: "cross@" of "cross@1.2", "value" of "value"."""
+    """Return the name without its parameter but with the @: "cross@" for "cross@1.2", "value" for "value"."""
     before, mark, _ = name.partition("@")
     return before + mark
 
 
 def parameter(name: str) -> float:
-    """Return the number behind the @ of a name; nan where it is none."""
+    """Return the number after the @ of a name; nan if there is none."""
     try:
         return float(name.partition("@")[2])
     except ValueError:
@@ -28,7 +28,7 @@ def parameter(name: str) -> float:
 
 
 def has_output(outputs: Iterable[str], name: str) -> bool:
-    """Tell whether `name` is one of `outputs`, in which "cross@" stands for that name with any positive number."""
+    """Return whether `name` is one of `outputs`, where "cross@" stands for "cross@" with any positive number."""
     if "@" not in name:
         return name in outputs
     return stem(name) in outputs and 0 < parameter(name) < math.inf

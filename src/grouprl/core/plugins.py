@@ -23,7 +23,7 @@ _announced: list[str] = []
 
 
 def load_module(where: str, rule: str) -> ModuleType:
-    """Import the module named `where`; InputError, which says the `rule`, where that fails."""
+    """Import the module named `where`; raises InputError, which states the `rule`, if that fails."""
     if not all(name.isidentifier() for name in where.split(".")):
         raise InputError(f"'{where}' is not a module's name", rule)
     with _importing(where, rule):
@@ -31,7 +31,7 @@ def load_module(where: str, rule: str) -> ModuleType:
 
 
 def load_file(where: str, rule: str) -> ModuleType:
-    """Import the Python file at the path `where`, once; InputError, which says the `rule`, where that fails."""
+    """Import the Python file `where`, once; raises InputError, which states the `rule`, if that fails."""
     path = Path(where).expanduser().resolve()
     module_name = f"grouprl_user_{path.stem}_{zlib.crc32(str(path).encode())}"
     if module_name in sys.modules:
@@ -44,13 +44,15 @@ def load_file(where: str, rule: str) -> ModuleType:
 
 
 def sources_of_files() -> dict[str, Source]:
-    """Return the text of each file that `load_file` imported, by the name of its module: what another process needs to
-    read a pickle of the parts that it defines."""
+    """Return the source of each file that `load_file` imported, by module name.
+
+    Another process needs it to unpickle the parts that the file defines.
+    """
     return {name: source for name, source in SOURCES.items() if name.startswith("grouprl_user_")}
 
 
 def import_sources(sources: Mapping[str, Source]) -> None:
-    """Import files that another process imported with `load_file`; InputError where one fails."""
+    """Import files that another process imported with `load_file`; raises InputError if one fails."""
     for name, source in sources.items():
         import_from_beside(Path(source.path))
         with _importing(source.path, PLUGIN_RULE):
@@ -61,7 +63,7 @@ def load_plugins(plugins: Iterable[str]) -> list[ModuleType]:
     """Import modules and files that register parts, methods or metrics; each is imported once in a process.
 
     Raises:
-        InputError: one cannot be imported.
+        InputError: a module or file cannot be imported.
     """
     return [(load_file if each.endswith(".py") else load_module)(each, PLUGIN_RULE) for each in plugins]
 
@@ -72,14 +74,14 @@ def announced() -> tuple[str, ...]:
 
 
 def load_announced() -> None:
-    """Import, once, what installed packages announce as entry points of the group `grouprl.plugins`.
+    """Import, once, the modules that installed packages announce as entry points of the group `grouprl.plugins`.
 
-    One that cannot be imported is left out with a warning: it must not stop a run that does not use it.
+    A module that cannot be imported is skipped with a warning: it must not stop a run that does not use it.
     """
     if _announced:
         return
     _announced.append(ENTRY_POINTS)
-    import importlib.metadata  # slow to import, and listings do without
+    import importlib.metadata  # slow to import, and listings do not need it
 
     for each in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
@@ -93,11 +95,11 @@ def load_announced() -> None:
 
 @contextmanager
 def _importing(where: str, rule: str) -> Iterator[None]:
-    """Say in words what went wrong when a user's code was imported."""
+    """Turn an exception of the user's code during its import into an InputError that explains it."""
     with imported_in_time(where):
         try:
             yield
-        except InputError as error:  # a part that cannot be one
+        except InputError as error:  # for instance, a part that breaks a rule of parts
             raise InputError(f"cannot import '{where}': {error.what}", error.rule, error.remedy) from error
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot import '{where}': {raised(error)}", rule) from error

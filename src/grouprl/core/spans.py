@@ -1,8 +1,8 @@
-"""Named spans of hot code, for whoever wants to know where time goes.
+"""Named spans of hot code, for measuring where time goes.
 
-Hot code says what it is about, once, where it stands: `with span("score"): …`, or `@spanned("products")` on a function.
-Nobody listens in an ordinary run; a span then costs a look at a global, some tens of nanoseconds. A `Listener` is told
-of every span while it is `listening`; it sees no argument and no result, and so it can change none.
+Hot code names what it does in place: `with span("score"): …`, or `@spanned("products")` on a function.
+An ordinary run has no listener; a span then costs one look at a global, some tens of nanoseconds. A `Listener` hears
+of every span while it is `listening`; it sees neither arguments nor results, and so cannot change them.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ R = TypeVar("R")
 
 
 class Listener(Protocol):
-    """Hears of spans, in the order of their nesting, and of what they were about."""
+    """Receives the begin and end of every span, properly nested, and notes of what is done inside them."""
 
     def enter(self, name: str) -> None:
-        """Hear that a span begins."""
+        """Receive the begin of a span."""
         ...
 
     def leave(self, name: str) -> None:
-        """Hear that the innermost span ends, by an exception too."""
+        """Receive the end of the innermost span, also if an exception ends it."""
         ...
 
     def note(self, what: str, facts: tuple[object, ...]) -> None:
-        """Hear what is being done inside the spans that are open; nothing in `facts` may be changed."""
+        """Receive `what` is being done inside the open spans; the listener must not change anything in `facts`."""
         ...
 
 
 _listener: Listener | None = None
 _thread = 0
-"""The thread that listens: spans of other threads run beside its own and belong to none of them."""
+"""Id of the listening thread: spans of other threads run in parallel and are not part of its own."""
 
 
 def hearing() -> Listener | None:
-    """Return who listens to this thread."""
+    """Return the listener of this thread, or None."""
     return _listener if _listener is not None and threading.get_ident() == _thread else None
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell `listener` of the spans of this thread for a while, in place of whoever listened before."""
+    """Send this thread's spans to `listener` during the block, instead of to the previous listener."""
     global _listener, _thread
     before = _listener, _thread
     _listener, _thread = listener, threading.get_ident()
@@ -57,7 +57,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 class span:
-    """`with span(name): …` is the span of a block."""
+    """Context manager that makes its block a span: `with span(name): …`."""
 
     __slots__ = ("heard", "name")
 
@@ -77,7 +77,7 @@ class span:
 
 
 def spanned(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make every call of a function a span."""
+    """Return a decorator that makes every call of a function a span."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -93,6 +93,6 @@ def spanned(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def note(what: str, *facts: object) -> None:
-    """Say what is being done, to whoever listens."""
+    """Tell the listener, if there is one, what is being done."""
     if (heard := hearing()) is not None:
         heard.note(what, facts)

@@ -1,4 +1,4 @@
-"""How long a run and its steps take, and where the seconds of a step go."""
+"""Clocks for a run and its steps, and for the parts of a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stopwatch:
             self.seconds[name] += time.perf_counter() - start
 
     def read(self) -> dict[str, float]:
-        """Return the sums and start again from zero."""
+        """Return the sums in seconds by name, and start again from zero."""
         taken, self.seconds = dict(self.seconds), defaultdict(float)
         return taken
 
@@ -43,12 +43,12 @@ class Timer:
 
 
 class TrainingClock:
-    """Seconds of a run, `before` of them past, without pauses; `step` holds those of the current step."""
+    """The seconds of a run without pauses, starting from `before`; `step` holds those of the current step."""
 
     def __init__(self, before: float) -> None:
         self._before, self._start = before, time.perf_counter()
         self.step = Timer()
 
     def elapsed(self) -> float:
-        """Seconds since the run began."""
+        """Return the seconds since the run began, without pauses."""
         return self._before + time.perf_counter() - self._start

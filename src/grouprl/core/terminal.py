@@ -1,7 +1,7 @@
-"""A console on which no text can act on the terminal.
+"""A console on which printed text cannot control the terminal.
 
-What a model, a tool or an environment writes may hold the control sequences that make a terminal change its title,
-fill the clipboard, clear the screen or write backwards; here they are shown as signs.
+The output of a model, a tool or an environment may contain control sequences that make a terminal change its title,
+fill the clipboard, clear the screen or write backwards; here they are shown as visible characters.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and line feed, those that turn the direction of writing, and halves of characters."""
+"""Control characters except tab and line feed, characters that change the text direction, and lone surrogates."""
 PICTURES = 0x2400
-"""Where Unicode has pictures of the control characters below 32."""
+"""Code point from which Unicode has pictures of the control characters below 32."""
 
 
 def harmless(text: str) -> str:
-    """Return the text with a sign in place of each character that a terminal would act on."""
+    """Return the text with a visible character in place of each one that would control the terminal."""
     return CONTROL.sub(lambda found: _sign(ord(found[0])), text)
 
 
@@ -34,9 +34,9 @@ def _sign(number: int) -> str:
 
 
 class Terminal(Console):
-    """Rich's console; control characters within what is printed are shown as signs (`harmless`)."""
+    """Rich's console, which shows control characters in printed text as visible ones (`harmless`)."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of what is printed; rich's own control codes stay as they are."""
+        """Yield the printed segments with harmless text; rich's own control codes stay as they are."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(harmless(segment.text), segment.style)

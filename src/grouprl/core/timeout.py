@@ -1,4 +1,4 @@
-"""A clock for code that cannot be given a process of its own: a module of the user's, the constructor of a class."""
+"""A time limit for user code that cannot run in its own process: a module, or the constructor of a class."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from grouprl.core.errors import InputError
 
 MAKING = 60.0
-"""Seconds that the constructor of a class of the user's may take."""
+"""Seconds that the constructor of a user's class may take."""
 IMPORTING = 60.0
-"""Seconds that a module of the user's may take to be imported, unless the environment says otherwise."""
+"""Seconds that the import of a user's module may take, unless an environment variable sets another limit."""
 VARIABLE = "GROUPRL_IMPORT_SECONDS"
 
 
 class TooLong(BaseException):
-    """The time is over; no Exception, so that the code that hangs does not catch it by accident."""
+    """The time is up; not an Exception, so that the code that hangs does not catch it by accident."""
 
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Raise TooLong in the block after `seconds`, or when the alarm around it rings, if that is earlier.
+    """Raise TooLong in the block after `seconds`, or earlier if an enclosing alarm ends earlier.
 
-    Where no alarm can be set (another thread, Windows), wait; likewise with 0 seconds.
+    There is no limit with 0 seconds, or where no alarm can be set (in another thread, on Windows).
     """
     if not seconds or threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -53,10 +53,10 @@ def alarm(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def imported_in_time(where: str) -> Iterator[None]:
-    """Refuse the module or file `where` if the block that imports it does not end in time.
+    """Refuse the module or file `where` if the block, which imports it, does not end in time.
 
     Raises:
-        InputError: it takes too long; the message says at which line it was.
+        InputError: the import takes too long; the message names the line that it had reached.
     """
     seconds = seconds_to_import()
     try:
@@ -73,10 +73,10 @@ def imported_in_time(where: str) -> Iterator[None]:
 
 
 def seconds_to_import() -> float:
-    """Return how long an import may take; 0 is without end.
+    """Return the number of seconds that an import may take; 0 for no limit.
 
     Raises:
-        InputError: the environment variable is no such number.
+        InputError: the environment variable is not a valid number of seconds.
     """
     given = os.environ.get(VARIABLE, str(IMPORTING))
     try:

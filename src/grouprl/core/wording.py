@@ -1,4 +1,4 @@
-"""An error as one line of plain sentences."""
+"""Errors as one line of plain sentences."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from grouprl.core.errors import GrouprlError, InputError
 
 
 def in_one_line(error: GrouprlError) -> str:
-    """Return the message as sentences: what is wrong, the rule it breaks, the remedy.
+    """Return the message as sentences: what is wrong, the rule, the remedy.
 
-    A part that ends in a newline, such as a difference of files, keeps its lines to itself.
+    A part that ends in a newline, such as a difference of files, stays on lines of its own.
     """
     if not isinstance(error, InputError):
         return str(error)
@@ -24,6 +24,6 @@ def _sentence(part: str) -> str:
 
 
 def _capital(text: str) -> str:
-    """Begin with a capital, unless the first word is a name (`batch.group_size`, `eval_x`) or a quotation."""
+    """Capitalise the first letter, unless the first word is a name (`batch.group_size`, `eval_x`) or a quotation."""
     first = text.split(maxsplit=1)[0].rstrip(",:;")
     return text[0].upper() + text[1:] if first.isalpha() else text
