@@ -201,7 +201,7 @@ def test_where_it_cannot_work() -> None:
     part = CoachAfterPlayer()
     assert "needs an agent 1" in part.refuse(RunFacts(agents=1))[0]
     assert part.refuse(RunFacts(agents=2)) == []
-    assert "the run has 50 steps" in part.idle(RunFacts(agents=2, steps=50))[0]
+    assert "it has 50 steps" in part.idle(RunFacts(agents=2, steps=50))[0]
     assert "a task with an environment" in MajorityVote().refuse(RunFacts())[0]
 
 

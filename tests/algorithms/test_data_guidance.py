@@ -185,7 +185,7 @@ def test_the_tasks_own_hints():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"levels": (0.5, 0.25)}, "says more"), ({"place": "completion", "train_on": "original"}, "begins with the hint")],
+    [({"levels": (0.5, 0.25)}, "say more"), ({"place": "completion", "train_on": "original"}, "begins with the hint")],
 )
 def test_settings_that_contradict_each_other(settings, message):
     with pytest.raises(InputError, match=message):

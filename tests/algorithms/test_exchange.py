@@ -154,7 +154,7 @@ def test_weights_of_their_own_are_needed(tmp_path: Path) -> None:
     for side in ("caller", "called"):
         config = settings(tmp_path, side)
         config["model"]["agents"] = "shared"
-        assert any("all share theirs" in reason for reason in plan(parse_config(config)).refusals)
+        assert any("all agents share a model" in reason for reason in plan(parse_config(config)).refusals)
     assert plan(parse_config(settings(tmp_path, "caller"))).refusals == ()
     assert "the task has one agent" in SendCalled(folder="x").refuse(RunFacts(agents=1))[0]
     assert "no agent 2" in TakeCalled(folder="x", agent=2).refuse(RunFacts(agents=2))[0]

@@ -348,7 +348,7 @@ def test_encoders_and_damaged_folders_are_refused_in_words(tmp_path):
     weights.write_bytes(weights.read_bytes()[:-100])
     bare = tmp_path / "bare"
     tiny.save_pretrained(bare)
-    for folder, words in ((bert, "of type bert"), (t5, "of type t5"), (cut, "cut off"), (bare, "bare")):
+    for folder, words in ((bert, "of type bert"), (t5, "of type t5"), (cut, "is truncated or damaged"), (bare, "bare")):
         with pytest.raises(InputError, match=words):
             plan(parse_config({**SMALL, "model": str(folder)}))
         with pytest.raises(InputError, match=words):

@@ -214,7 +214,7 @@ def test_otr_is_the_expectation_of_sampling_one_token(beta: float, kappa: float)
     batch = batch.replace(stats={f"logp@{kappa:g}": p[:1].log()[None]})
     method = grouprl.method("otr", beta=beta, kappa=kappa)
     cross_bt = (p * logp).sum()[None, None]
-    value = method.loss(logp[:1][None], method.prepare(batch), cross_bt=cross_bt).value
+    value = method.loss(logp[:1][None], method.prepare(batch), outputs={f"cross@{kappa:g}": cross_bt}).value
     expected = -(p[0] * logp[0] + beta * (p[1:] * logp[1:]).sum())
     (found,) = torch.autograd.grad(value, logit, retain_graph=True)
     (wanted,) = torch.autograd.grad(expected, logit, retain_graph=True)

@@ -19,6 +19,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.papers.progress import ProgressModel, completed
 from grouprl.algorithms.reward_transform.papers.turn_gates import RewardGate, ToolProductivity, TryAgain
 from grouprl.algorithms.reward_transform.papers.turn_rewards import ProactiveRewards
+from grouprl.records.tokens import Tokens
 from grouprl.rewards.by_task.shapley import importance, information_gain, shapley
 from small import f64, near, small
 
@@ -188,7 +189,7 @@ class Outcomes(FakeContext):
         reward_b = (0.5 * ids + 2.0 / ids - 1.0).sum(1)
         rollout = replace(
             sampled.rollout,
-            response_ids=tuple(map(tuple, ids.tolist())),
+            inputs=Tokens(sampled.rollout.prompt_ids, tuple(map(tuple, ids.tolist()))),
             logp_bt=torch.zeros(len(ids), 2).double(),
             entropy_bt=torch.zeros(len(ids), 2).double(),
         )

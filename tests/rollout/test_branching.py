@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import shutil
 from pathlib import Path
@@ -138,7 +137,7 @@ def test_before_its_first_growth_a_horizon_is_a_fixed_one(tmp_path: Path) -> Non
 
     a, b = ends([1]), ends([1, 2])
     assert a.response_ids == b.response_ids
-    assert dataclasses.asdict(a)["prompt_ids"] == dataclasses.asdict(b)["prompt_ids"]
+    assert a.prompt_ids == b.prompt_ids
 
 
 @pytest.mark.parametrize("name", ["arpo_branch", {"name": "scaling_inter", "turns": [1, 2], "every": 3}])

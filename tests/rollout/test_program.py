@@ -110,7 +110,7 @@ def test_what_cannot_be_trained_is_refused_in_words():
 
 
 def complaints(result):
-    return float("an episode is one path" in result and "logprobs are the trainer's" in result)
+    return float("an episode is one path" in result and "logprobs are set by the trainer" in result)
 
 
 def test_a_crash_is_a_failure_or_earns_nothing():
@@ -379,7 +379,7 @@ def test_the_rows_of_agents_carry_their_own_rewards():
 
 def test_whoever_is_not_there_cannot_ask():
     environment, _ = begun("boss_and_clerk", agents=["boss", "secretary"])
-    with pytest.raises(RuntimeError, match="There is no model 'clerk'; this is 'policy', or 'boss', or 'secretary'"):
+    with pytest.raises(RuntimeError, match="There is no model 'clerk'; this server has 'policy', or 'boss', or 'secretary'"):
         environment.step("?")
     environment.close()
 

@@ -39,7 +39,7 @@ def test_a_policy_of_mixed_precision_is_compared_in_the_precision_of_servers() -
         stale = told(canary, float32_logp(policy, canary))
         moved(policy, 1e-4)  # less than the products of bfloat16 show
     canary.expect(policy)
-    with pytest.raises(Stale, match="weights of before"):
+    with pytest.raises(Stale, match="earlier weights"):
         canary.check(stale)
     assert policy.precision == "mixed"
 
@@ -60,5 +60,5 @@ def test_rounding_of_16_bit_numbers_is_not_taken_for_old_weights() -> None:
     old = exact
     exact = exact + rng.normal(0, 0.15, shape)  # an update that is more than rounding
     canary._expected.append(rounded())
-    with pytest.raises(Stale, match="weights of before"):
+    with pytest.raises(Stale, match="earlier weights"):
         canary.check(told(canary, old + rng.normal(0, 0.03, shape)))

@@ -220,7 +220,7 @@ def test_small_steps_are_noticed_when_they_do_not_arrive(policy: Tiny, stand: An
         for parameter in policy.parameters():
             parameter.add_(1e-4)
     server.brain.load = lambda message: None
-    with pytest.raises(RunError, match="weights of before"):
+    with pytest.raises(RunError, match="samples with earlier weights"):
         engine.publish(1, policy)
 
 

@@ -250,7 +250,7 @@ def test_a_malformed_call_is_text(served, policy, monkeypatch):
         ({"extra_body": {"max_token": 3}}, 400, "no parameter 'max_token'.*Did you mean 'max_tokens'"),
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"content": "x"}]}, 400, "has no role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "is a text"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "must be a text"),
         ({"messages": [{"role": "user", "content": "é"}]}, 400, "'é'.*not in the tokenizer's alphabet"),
     ],
 )

@@ -142,7 +142,7 @@ def check_small_step(engine: ServerEngine, policy: Any, monkeypatch: pytest.Monk
     engine.publish(0, policy)
     moved(policy, 1, 1e-5)
     memory = engine.served.memory
-    with monkeypatch.context() as patched, pytest.raises(RunError, match="weights of before"):
+    with monkeypatch.context() as patched, pytest.raises(RunError, match="earlier weights"):
         patched.setattr(memory, "write", lambda policy: memory.written)
         engine.publish(1, policy)
     engine.publish(2, policy)

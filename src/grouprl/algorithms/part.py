@@ -5,10 +5,15 @@ Besides its formula a part states what it does, which batch fields it reads, and
 prints and checks these. If they are the same for every setting, or contain only settings' values, they are class
 attributes, with settings in braces::
 
-@grouprl.part("token_weight") class Sharpen(grouprl.TokenWeight): power: float = 1.0 says = "weigh each token by its
-entropy to the power {power:g}" equation = "× H_t^{power:g}" reads = ("entropy_bt",)
+    @grouprl.part("token_weight")
+    class Sharpen(grouprl.TokenWeight):
+        power: float = 1.0
+        says = "weigh each token by its entropy to the power {power:g}"
+        equation = "× H_t^{power:g}"
+        reads = ("entropy_bt",)
 
-def __call__(self, batch): return batch.need("entropy_bt", self.name) ** self.power
+        def __call__(self, batch):
+            return batch.need("entropy_bt", self.name) ** self.power
 
 Where the sentence itself depends on the settings, the part overrides `words`, `formula` or `needs`.
 """
