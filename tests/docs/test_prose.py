@@ -18,7 +18,9 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 NOUN_CLAUSE = re.compile(r"(What|Whether|How|Whose|Who|Where|Which|Why|When)\b(?!.*\?)")
 """A docstring of a function that begins so is the object of a sentence whose verb is missing."""
 ODD = {
-    "is there": re.compile(r"\b(is|are|was|were) there\b(?! (a|an|any|no|none|one|two|more|something|nothing|still)\b)"),
+    "is there": re.compile(
+        r"\b(is|are|was|were) there\b(?! (a|an|any|no|none|one|two|more|something|nothing|still)\b)"
+    ),
     "goes on": re.compile(r"\b(go|goes|went|going) on\b(?! (to|a|an|the)\b)"),
     "lies": re.compile(r"\b(lie|lies|lay)\b(?! (between|in|within|above|below|beyond|outside|inside)\b)"),
     "who, of a program": re.compile(r"\b(process|worker|server|program|sampler|policy|child|rank)e?s?,? who\b"),
@@ -54,8 +56,12 @@ def wrongs(text: str, function: bool) -> list[str]:
     """Return what is wrong with a docstring."""
     first = text.split("\n\n")[0]
     found = [f"a noun clause as a sentence: {first[:60]!r}"] if function and NOUN_CLAUSE.match(first) else []
-    found += [f"'{name}' in {match[0]!r}" for name, shape in ODD.items() if (match := shape.search(" ".join(text.split())))]
-    return found + ([] if first.rstrip().endswith((".", ":", "?", "!", "…", "`")) else [f"no full stop: {first[-40:]!r}"])
+    found += [
+        f"'{name}' in {match[0]!r}" for name, shape in ODD.items() if (match := shape.search(" ".join(text.split())))
+    ]
+    return found + (
+        [] if first.rstrip().endswith((".", ":", "?", "!", "…", "`")) else [f"no full stop: {first[-40:]!r}"]
+    )
 
 
 def test_docstrings_are_sentences_in_plain_words() -> None:
@@ -78,6 +84,8 @@ def test_what_is_odd_is_told(text: str, function: bool) -> None:
     assert wrongs(text, function)
 
 
-@pytest.mark.parametrize("text", ["Return whether it is whole.", "Say what a template shows.", "Read it, if there is one."])
+@pytest.mark.parametrize(
+    "text", ["Return whether it is whole.", "Say what a template shows.", "Read it, if there is one."]
+)
 def test_what_is_plain_passes(text: str) -> None:
     assert wrongs(text, True) == []

@@ -379,7 +379,9 @@ def test_the_rows_of_agents_carry_their_own_rewards():
 
 def test_whoever_is_not_there_cannot_ask():
     environment, _ = begun("boss_and_clerk", agents=["boss", "secretary"])
-    with pytest.raises(RuntimeError, match="There is no model 'clerk'; this server has 'policy', or 'boss', or 'secretary'"):
+    with pytest.raises(
+        RuntimeError, match="There is no model 'clerk'; this server has 'policy', or 'boss', or 'secretary'"
+    ):
         environment.step("?")
     environment.close()
 
