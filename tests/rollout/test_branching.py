@@ -64,7 +64,7 @@ def test_branches_are_trained_whole_with_the_log_probs_of_the_policy(tmp_path: P
     )
     batch = context.batch(grown)
     assert bool((batch.mask_bt == torch.from_numpy(grown.extras["turn_bt"][:, : batch.size[1]] >= 0)).all())
-    logp_bt = context.policy.logp(grown.tokens)
+    logp_bt = context.text.policy.logp(grown.tokens)
     torch.testing.assert_close(batch.old_bt[batch.mask_bt], logp_bt[batch.mask_bt], rtol=1e-5, atol=1e-5)
 
 

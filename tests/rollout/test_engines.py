@@ -113,7 +113,7 @@ def test_an_asynchronous_run_samples_with_it_in_its_own_process(engines: str, tm
 def test_a_registered_name(engines: str, tmp_path: Path) -> None:
     register_engine("mine")(local_engine)
     assert weights(run(tmp_path / "mine", "mine")) == weights(run(tmp_path / "local", LOCAL))
-    with pytest.raises(InputError, match="two engines 'mine'"):
+    with pytest.raises(InputError, match="'mine' is already registered"):
         register_engine("mine")(dict)
 
 

@@ -73,7 +73,9 @@ def test_rows_are_what_the_policy_sampled(function):
 def test_a_refused_request_is_reported_as_what_it_was():
     with pytest.raises(InputError, match=r"without a request to the model: BadRequestError(?s:.*)not held to a form"):
         begun("wants_json")
-    with pytest.raises(InputError, match=r"its last request was refused: There is no POST /v1/embeddings; there is"):
+    with pytest.raises(
+        InputError, match=r"its last request was refused: There is no POST /v1/embeddings; available are"
+    ):
         begun("hides_refusals")
     environment, _ = begun("asks_then_hides")
     last = environment.step("7")
