@@ -207,7 +207,7 @@ def test_the_one_that_others_wait_for_is_named(seconds: dict[str, float], named:
 def test_the_trainer_has_an_address_that_servers_reach() -> None:
     assert trainer_address(["http://127.0.0.1:8000", "http://localhost:8001"]) == "127.0.0.1"
     assert trainer_address(["http://[::1]:8000"]) == "::1"
-    with pytest.raises(InputError, match="the server at http://no-such-host.invalid:8000 cannot be reached"):
+    with pytest.raises(InputError, match=r"the server at http://no-such-host\.invalid:8000 cannot be reached"):
         trainer_address(["http://127.0.0.1:8000", "http://no-such-host.invalid:8000"])
 
 

@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 import learn_report
 import shown as records
+from generate_docs import page as page_of
 from grouprl.cli.app import app
 from grouprl.cli.listing import listed
 from grouprl.config.recipe_list import Recipe, note_on, recipe
 from grouprl.config.run import parse_config, recipe_names
 from grouprl.methods import CATALOGUE
+from grouprl.methods.describe import describe
 from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.render import card
 from grouprl.plan.plan import plan
@@ -44,7 +46,7 @@ def test_a_card_of_a_method_that_lost_says_so_before_what_it_is(name: str) -> No
     text = in_terminal(card(CATALOGUE[name]))
     assert shown(name).verdict in ("not shown", "mixed")
     assert 0 < text.index("NOT shown to learn") < text.index("Formula")
-    page = (records.DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    page = page_of(describe(CATALOGUE[name]))
     assert page.index("**NOT shown to learn") < page.index("```")
 
 
