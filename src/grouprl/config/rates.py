@@ -30,8 +30,8 @@ LOOKED_AT = 10_000
 STILL = 0.1
 """Nats; if a whole run can move a log-prob by less, evaluation sees no difference from the initial policy.
 
-`nim` of docs/environments.md: 0.004 changes about one completion in a hundred, 1.1 gives measurable learning. Four tasks
-of docs/findings.md: evaluations stay the same at 0.005, and the first task that learns does so at 0.5."""
+`nim` of docs/environments.md: 0.004 changes about one completion in a hundred, 1.1 gives measurable learning. Four
+tasks of docs/findings.md: evaluations stay the same at 0.005, and the first task that learns does so at 0.5."""
 FAST, FAST_TINY = 3.0, 0.4
 """Nats above which one optimiser step destroys the policy rather than improves it. Tiny models: in
 docs/findings.md those that learn do so at 0.22 or less, with all weights trained or with adapters of any rank, and
