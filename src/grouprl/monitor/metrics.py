@@ -237,7 +237,7 @@ def _episode_columns(samples: ScoredSamples) -> dict[str, object]:
 
 
 def _problems(samples: ScoredSamples) -> list[str | None]:
-    """Return why each of B completions has no reward, with the reward's traceback and last output; None if it has one."""
+    """Return why each of B completions has no reward, with the reward's traceback and last output, or else None."""
     found = {problem.sample_id: f"{problem.what}\n{problem.trace}".strip() for problem in samples.scores.problems}
     ids = (example.id for example in samples.examples)
     names = map(sample_id, ids, samples.sample_b.tolist(), samples.context_b.tolist())
