@@ -43,7 +43,7 @@ ERROR_ALARM = 0.05
 COLLAPSE = 0.5
 """A quantity that has lost half of its best window mean (or of its progress) has collapsed, not fluctuated."""
 COLLAPSE_FROM = 0.15
-"""Sampled pass@1 below which a fall cannot be told from noise."""
+"""Sampled pass@1 below which a fall cannot be distinguished from noise."""
 GRAD_SPIKE = 10.0
 """Factor over the median of the window; heavy-tailed gradients reach 3 to 5 in good runs."""
 LR_ZERO_STEPS = 3

@@ -57,7 +57,7 @@ class Curve:
 
 
 def curve(records: Sequence[Record], where: Where = "train", compute: Compute = "tokens") -> Curve:
-    """Return the points of a run's records (`metrics.jsonl`).
+    """Return the points of a run from its records (`metrics.jsonl`).
 
     `where="train"` takes pass@1 and entropy of the completions sampled in each step; "eval" held-out pass@1 with the
     entropy of the step that follows it, which the same policy sampled. Compute is what was spent before the point:

@@ -181,7 +181,7 @@ LESS = {
     "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on",
 }
 LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
-"""What lowers the entries of the memory estimate."""
+"""Remedies that lower each entry of the memory estimate."""
 
 
 def room(

@@ -59,7 +59,7 @@ When = Literal["before", "between", "after"]
 
 @dataclass(frozen=True)
 class Summary:
-    """The folder of a run, and how the run ended."""
+    """The folder of a run, and the outcome of the run."""
 
     folder: Path
     interrupted: bool = False
@@ -83,7 +83,7 @@ def train(
     With `profile` > 0, that many steps are profiled, and a table is printed and saved in the folder. `engine` makes
     the policy's sampler (see `grouprl.protocols.Engine`) in place of `sampling.engine`; asynchronous runs sample in
     processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a
-    run that is resumed: see `opening.resume`. `listeners` are told what happens: see `grouprl.protocols.run_events`.
+    run that is resumed: see `opening.resume`. `listeners` receive its events: see `grouprl.protocols.run_events`.
 
     Raises InputError for errors that the user can fix, and RunError if the run cannot continue; files stay intact.
     """

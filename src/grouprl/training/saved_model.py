@@ -83,7 +83,7 @@ def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None
 
 
 def check_final_model(policy: Policy, folder: Path, task: Task) -> None:
-    """Check the final model of a run, which stays where it was written.
+    """Check the final model of a run, and keep its folder in any case.
 
     Raises:
         RunError: see `check_answers`.

@@ -59,8 +59,8 @@ def train(
 ) -> Summary | None:
     """Train a policy, as `grouprl train` does, and return the folder of the run and how it ended.
 
-    Under torchrun every process calls this: the first one trains and tells `listeners`, the others do their part of the
-    work and get None.
+    Under torchrun every process calls this: the first one trains and tells `listeners`, the others work as its ranks
+    and get None.
 
     Args:
         source: a recipe, a YAML file, a run folder to resume, or a configuration (`Config`, or plain data like YAML's).
@@ -68,13 +68,13 @@ def train(
         folder: the run folder; by default a new one below runs/.
         resume: continue the run in the folder, or the newest run with these settings.
         accept_changes: resume although the user's code or data has changed.
-        listeners: told of the run's events, in this order.
+        listeners: receive the run's events, in this order.
         engine: makes the policy's sampler in place of `sampling.engine`.
         console: where progress is shown; by default the terminal.
 
     Raises:
-        InputError: something the user can mend, `cluster.learners` among it: only the command line starts learners.
-        RunError: the run cannot continue. What is on disk stays whole.
+        InputError: an error that the user can fix; or `cluster.learners`, as only the command line starts learners.
+        RunError: the run cannot continue. Its files stay intact.
     """
     if own_rank() > 0:
         follow_leader()

@@ -205,7 +205,7 @@ def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
 
 
 def _closed(sums: dict[str, float]) -> dict[str, float]:
-    """Turn sums into metrics: losses are sums, everything else a mean at its level (absent where nothing counts)."""
+    """Turn sums into metrics: losses are sums, everything else is a mean at its level (absent if nothing counts)."""
     sums = dict(sums)
     rows, share = sums.pop("rows_trained"), {level: sums.pop(f"_share/{level}", 0.0) for level in AXES}
     count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
