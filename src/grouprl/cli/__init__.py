@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. What stands at the top here is loaded before a signal is heard."""
+"""The command line: parses, calls, prints. Imports at the top of this module run before signals are handled."""
 
 from __future__ import annotations
 

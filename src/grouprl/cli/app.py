@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 BAD_INPUT, RUN_FAILED, INTERRUPTED = 2, 3, 130
-"""Exit codes beside 0."""
+"""Exit codes other than 0."""
 QUIET = ("-q", "--quiet")
 
 NO_MEMORY = (
@@ -56,16 +56,16 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **more: Any,
     ) -> object:
-        """Run the command line; where plain data is requested, errors are plain data too."""
+        """Run the command line; if plain data is requested, print errors as plain data, too."""
         given = list(sys.argv[1:] if args is None else args)
         more |= {"prog_name": prog_name, "complete_var": complete_var, "windows_expand_args": windows_expand_args}
         if not standalone_mode or "--json" not in given:
             return super().main(args=args, standalone_mode=standalone_mode, **more)
-        with apart("launch" not in given):  # the processes that it starts keep theirs apart
+        with apart("launch" not in given):  # its child processes separate their own output
             try:
                 code = super().main(args=args, standalone_mode=False, **more)
             except Exception as error:
-                if not hasattr(error, "format_message"):  # errors of the parser have it
+                if not hasattr(error, "format_message"):  # only errors of the parser have this method
                     raise
                 print_error("UsageError", error.format_message())
                 sys.exit(getattr(error, "exit_code", BAD_INPUT))
@@ -95,7 +95,7 @@ class Commands(TyperGroup):
             stderr.print(f"[bold red]error:[/] {escape(said)}")
             raise typer.Exit(BAD_INPUT if bad_input else RUN_FAILED) from None
         except Exception as error:
-            if hasattr(error, "possibilities"):  # of the parser, on an option that the command does not have
+            if hasattr(error, "possibilities"):  # an error of the parser about an option that the command does not have
                 _name_setting(error)
             raise
         except KeyboardInterrupt:
@@ -104,7 +104,7 @@ class Commands(TyperGroup):
 
 
 def _name_setting(error: Any) -> None:
-    """Say how to give what was given as an option, where a setting of a run has this name and the command takes any."""
+    """Say how to pass a setting that was given as an option, if a run has it and the command accepts settings."""
     if not any("--set" in each.opts for each in error.ctx.command.params):
         return
     from grouprl.config.run import Config
@@ -118,7 +118,7 @@ def _name_setting(error: Any) -> None:
 
 
 def print_error(kind: str, message: str, **parts: str) -> None:
-    """Print an error as plain data: its kind, the whole message, and its parts where it has some."""
+    """Print an error as plain data: its kind, the whole message, and the parts of the message, if any."""
     found = {"kind": kind, "message": message, **{name: words for name, words in parts.items() if words}}
     put(json.dumps({"error": found}, ensure_ascii=False))
 
@@ -138,7 +138,7 @@ app = typer.Typer(
     epilog=EPILOG,
 )
 AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-"""Of a command that hands the rest of its line on."""
+"""Settings of a command that passes the rest of its line on."""
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""`grouprl check-env`: examine an environment before anything is trained in it."""
+"""`grouprl check-env`: examine an environment before training in it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ Target = tuple[Callable[[], object], Callable[[int], "Example"], Callable[["Exam
 
 
 def _target(name: str) -> Target:
-    """Return what makes the environment, its prompts, the seed of an episode, and who acts."""
+    """Return the environment's factory, its prompts, the seed of an episode, and the acting agents."""
     from grouprl.core.importing import import_object
     from grouprl.tasks import Example, Task, load_task, task_names
 
@@ -115,7 +115,7 @@ def _target(name: str) -> Target:
 
 
 def _template_findings(path: str) -> list[EnvironmentFinding]:
-    """Return what the chat template of a run's model cannot show of its episodes, and what it rewrites."""
+    """Return findings on parts of episodes that the chat template of the run's model omits or rewrites."""
     from grouprl.config.run import load_config
     from grouprl.envs.findings import EnvironmentFinding
     from grouprl.orchestrator.resolve import resolve
@@ -175,7 +175,7 @@ def _show(name: str, report: EnvironmentReport, console: Console) -> None:
 
 
 def _show_episode(episode: CheckedEpisode, console: Console) -> None:
-    """Print how an episode went, turn by turn."""
+    """Print an episode turn by turn."""
     console.print(Text(f"An episode ({episode.chooser} actions, prompt {episode.example})", style="bold"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("turn", "observation", "state", "action", "reward", ""):

@@ -112,7 +112,7 @@ def _target(name: str, task: str | None, examples: int) -> tuple[Reward, list[Ca
 
 
 def _task(name: str) -> tuple[Task, RewardSpec | None]:
-    """Return a task, and the reward that a run's file sets in place of its own."""
+    """Return a task, and the reward with which the file of a run replaces the task's own."""
     from grouprl.tasks import load_task
 
     if name.endswith((".yaml", ".yml")):

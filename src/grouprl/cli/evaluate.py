@@ -139,9 +139,9 @@ def eval_command(
 
 @dataclass(frozen=True)
 class Subject:
-    """What is evaluated: a policy, a task, their name, the settings that hold unless others are given, the reward.
+    """The subject of an evaluation: a policy, a task, their name, default settings, and the reward.
 
-    `sampling` says how turns end and continue, `acting` where environments act.
+    `sampling` says how turns end and continue, `acting` where environments run.
     """
 
     policy: Policy
@@ -152,9 +152,9 @@ class Subject:
     sampling: Sampling
     acting: JsonObject
     engine: MakeEngine
-    """What makes the sampler."""
+    """Factory of the sampler."""
     graded: bool = False
-    """Whether its run knows the reward to be graded."""
+    """Whether the run's records show that the reward is graded."""
 
 
 def _subject(source: str, task: str | None, checkpoint: int | None, device: str, engine: str | None) -> Subject:
@@ -233,7 +233,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def as_data(found: Evaluation, subject: Subject) -> JsonObject:
-    """Return everything as plain data for `--json`."""
+    """Return the evaluation as plain data for `--json`."""
     return {
         "subject": subject.title,
         "task": subject.task.name,

@@ -19,9 +19,9 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
 
 TOLD = 60.0
-"""Seconds in which rank 0 is to notice, and say, that another rank is gone; then it is ended."""
+"""Seconds that rank 0 has to notice and report that another rank is gone, before it is ended."""
 ENDING = 15.0
-"""Seconds that a process has after SIGTERM before it is killed."""
+"""Seconds between SIGTERM and the killing of a process."""
 GLANCE = 0.05
 
 
@@ -60,7 +60,7 @@ def run_ranks(command: Sequence[str], count: int) -> int:
     """Run `command` as ranks 0 … count - 1; return the exit code of rank 0.
 
     Raises:
-        RunError: a process was ended from outside, or another one failed and rank 0 did not say so.
+        RunError: a process was ended from outside, or a rank failed and rank 0 did not report it.
     """
     started = [_start(command, rank, count, environment) for rank, environment in enumerate(_environments(count))]
     with _passed_on(started[0]):
@@ -71,7 +71,7 @@ def run_ranks(command: Sequence[str], count: int) -> int:
 
 
 def _environments(count: int) -> Iterator[dict[str, str]]:
-    """Yield what tells each process its rank and where the others are, as torchrun does."""
+    """Yield the environment of each process, with its rank and the address of the others, as torchrun does."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -83,7 +83,7 @@ def _environments(count: int) -> Iterator[dict[str, str]]:
 
 
 def _start(command: Sequence[str], rank: int, count: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start a rank in a session of its own, so that a Ctrl-C reaches it once: through this process."""
+    """Start a rank in its own session, so that Ctrl-C reaches it only once, through this process."""
     heard = None if rank == 0 else subprocess.DEVNULL
     results = Results.stream if rank == 0 else subprocess.DEVNULL
     return subprocess.Popen(command, env=environment, start_new_session=True, stdin=heard, stdout=results)
@@ -91,7 +91,7 @@ def _start(command: Sequence[str], rank: int, count: int, environment: dict[str,
 
 @contextmanager
 def _passed_on(leader: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass SIGINT and SIGTERM on to rank 0, which ends the run and with it the others."""
+    """Pass SIGINT and SIGTERM on to rank 0, which ends the run and thereby the other ranks."""
     before = {
         number: signal.signal(number, lambda number, _: leader.send_signal(number))
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -104,7 +104,7 @@ def _passed_on(leader: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _outcome(started: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait for rank 0, or for another one's failure and then for what rank 0 says of it."""
+    """Wait until rank 0 ends, or until another rank fails and rank 0 has reported it."""
     leader, failed, since = started[0], -1, 0.0
     while leader.poll() is None:
         if failed < 0:
@@ -130,7 +130,7 @@ def _how(code: int) -> str:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End what still runs: by itself, as rank 0 is gone, else by SIGTERM, else by SIGKILL."""
+    """End the remaining processes: let them end without rank 0, then send SIGTERM, then SIGKILL."""
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             if number is not None and process.poll() is None:

@@ -1,4 +1,4 @@
-"""`grouprl laws`: what a run's curves foretell."""
+"""`grouprl laws`: predictions from a run's curves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grouprl.monitor.run_laws import Curve, Fitted, LawEstimate
 
 Row = tuple[Path, "Fitted | str"]
-"""A run with a law of it, or with why there is none."""
+"""A run with a fitted law, or with the reason why there is none."""
 
 
 def laws_command(
@@ -74,7 +74,7 @@ def laws_command(
 
 
 def _laws(points: Curve, skip: float) -> list[Fitted | str]:
-    """Both laws of a run; where one cannot be fitted, why."""
+    """Return both laws of a run, or the reason if one cannot be fitted."""
     from grouprl.monitor.run_laws import entropy_law, sigmoid_law
 
     found: list[Fitted | str] = []

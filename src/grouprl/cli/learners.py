@@ -1,4 +1,4 @@
-"""`grouprl train` with learners on a cluster: this process starts them, shows what they say and watches them."""
+"""`grouprl train` with learners on a cluster: this process starts them, shows their output and watches them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LearnerJob:
-    """The command of the user: what it trains, in which folder, with which changes and options."""
+    """The user's command: what to train, in which folder, with which changes and options."""
 
     source: str
     folder: Path
@@ -34,7 +34,7 @@ class LearnerJob:
     options: tuple[str, ...]
 
     def arguments(self) -> list[str]:
-        """Return the arguments of each learner: those of the user; of a run that has begun, those that continue it."""
+        """Return the arguments of each learner: the user's, or for a run that has begun, those that continue it."""
         sets = [word for change in self.changes for word in ("--set", change)]
         folder = str(self.folder.absolute())
         if self.resume:
@@ -45,10 +45,10 @@ class LearnerJob:
 
 
 def run_learners(config: Config, job: LearnerJob) -> int:
-    """Train by the learners that a configuration asks for; return the exit code of the run.
+    """Train with the learners that a configuration requests; return the exit code of the run.
 
     Raises:
-        GrouprlError: there is no cluster, or no room on it; it is gone; learners were lost again and again.
+        GrouprlError: there is no cluster, it has no room or is gone, or learners were lost repeatedly.
     """
     if not job.resume and (job.folder / "config.yaml").is_file():
         raise InputError(f"the run folder {job.folder} exists", "a run never overwrites another", "Choose another")
@@ -85,7 +85,7 @@ def run_learners(config: Config, job: LearnerJob) -> int:
 
 @contextmanager
 def heard_signals() -> Iterator[deque[int]]:
-    """Yield where SIGINT and SIGTERM are put down, to be passed on."""
+    """Yield the collection to which SIGINT and SIGTERM are added as they arrive, to be passed on."""
     heard: deque[int] = deque()
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in numbers}
@@ -97,7 +97,7 @@ def heard_signals() -> Iterator[deque[int]]:
 
 
 def show(rank: int, out: bytes, err: bytes) -> None:
-    """Show what a learner wrote: rank 0 its progress and results, every one its errors."""
+    """Show the output of a learner: progress and results of rank 0, errors of every rank."""
     for stream, said in ((Results.stream or sys.stdout, out if rank == 0 else b""), (sys.stderr, err)):
         if said:
             stream.flush()
@@ -106,7 +106,7 @@ def show(rank: int, out: bytes, err: bytes) -> None:
 
 
 def variables() -> dict[str, str]:
-    """Return what the learners' processes are told of this one: that a terminal shows what they write, and its size."""
+    """Return environment variables for the learners: whether a terminal shows their output, and its size."""
     if not sys.stdout.isatty():
         return {}
     size = shutil.get_terminal_size()

@@ -1,4 +1,4 @@
-"""Methods, parts and tasks for listings, which load none of them where their sources have not changed."""
+"""Methods, parts and tasks for listings, which load none of them unless their sources have changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grouprl.core.plugins import announced
 from grouprl.storage.source_cache import from_sources
 
 LIBRARY = ("methods", "algorithms")
-"""Rooms whose sources say what methods and parts there are."""
+"""Packages whose sources define the methods and parts."""
 _RECORDED = {
     "learned": Text("yes", style="green"),
     "mixed": Text("partly", style="yellow"),
@@ -34,14 +34,14 @@ class Listed:
     name: str
     family: str
     family_words: str
-    """What the methods of the family share."""
+    """Description of what the methods of the family share."""
     title: str
     summary: str
     year: int
-    """0 where it is unknown."""
+    """Year of the paper; 0 if unknown."""
     confidence: str
     recorded: str
-    """What the recorded runs show: learned, mixed, not shown, no record."""
+    """Result of the recorded runs: learned, mixed, not shown, no record."""
 
 
 @cache
@@ -63,7 +63,7 @@ class ListedPart:
     name: str
     kind: str
     rule: str
-    """What a part of its kind is given and returns."""
+    """Description of what a part of this kind receives and returns."""
     summary: str
     settings: tuple[str, ...]
 
@@ -104,7 +104,7 @@ def _tasks() -> Sequence[JsonObject]:
 
 
 def selected(family: str = "", search: str = "") -> list[Listed]:
-    """Return the methods of a family that hold the text `search`; InputError when there are none."""
+    """Return the methods of a family that contain the text `search`; raises InputError if there are none."""
     known = {each.family for each in listed()}
     if family and family not in known:
         raise InputError(f"unknown family '{family}'", remedy=suggest(family, known))

@@ -141,13 +141,13 @@ def check(name: Name, as_json: AsJson = False) -> None:
 
 
 def _row(checked: RuleFinding) -> dict[str, object]:
-    """Return a rule and whether it is followed, with its finding where it is broken."""
+    """Return a rule and whether it is followed, with the finding if it is broken."""
     row = {"rule": checked.rule, "passed": checked.passed, "words": checked.words}
     return row if checked.passed else row | checked.finding().as_row()
 
 
 def _plain(name: str) -> str:
-    """Names as people write them: 'Dr-GRPO' is dr_grpo; those of files and modules are left as they are."""
+    """Normalise a name as people write it: 'Dr-GRPO' is dr_grpo; names of files and modules stay unchanged."""
     if ":" in name:
         return name.strip()
     return name.strip().lower().replace("-", "_")

@@ -27,7 +27,7 @@ def show_metrics(name: str | None = None, console: Console | None = None) -> Non
 
 
 def chosen(name: str | None = None) -> list[Metric]:
-    """Return the entries that a name, a group or a pattern stands for, all without one; InputError for none."""
+    """Return the entries that match a name, a group or a pattern, or all; raises InputError if none matches."""
     if name is None:
         return list(GLOSSARY.values())
     if name in GROUPS:

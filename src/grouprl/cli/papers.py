@@ -89,7 +89,7 @@ def list_papers(found: Sequence[Standing], console: Console) -> None:
 
 
 def show_paper(each: Standing, console: Console) -> None:
-    """Print one paper: what it is, what implements it, the commands."""
+    """Print one paper: its data, its implementation here, and the commands."""
     from grouprl.papers import SCOPES, STATUSES
 
     paper = each.paper
@@ -116,7 +116,7 @@ def show_paper(each: Standing, console: Console) -> None:
 
 
 def count_words(found: Iterable[Standing]) -> str:
-    """Say how many papers there are and how many have each status."""
+    """State the number of papers, in all and of each status."""
     from grouprl.papers import counts
 
     counted = counts(found)

@@ -78,7 +78,7 @@ def parts_command(
 
 
 def _of_kind(kind: str) -> list[ListedPart]:
-    """Return the lines of the parts of a kind; InputError where there is no such kind."""
+    """Return the lines of the parts of a kind; raises InputError if there is no such kind."""
     found = listed_parts()
     kinds = {each.kind for each in found}
     if kind and kind not in kinds:

@@ -79,7 +79,7 @@ def plan_command(
 
 
 def _of_recipe(source: str) -> Iterator[Finding]:
-    """Yield what a reader should know of a recipe that is not shown to learn."""
+    """Yield a note on a recipe whose records do not show that it learns."""
     from grouprl.config.recipe_list import note_on
     from grouprl.plan.codes import NOT_SHOWN
 
@@ -210,7 +210,7 @@ def _table(settings: Iterable[Setting]) -> Table:
 
 
 def _value(value: object) -> str:
-    """Write a value as it is written in YAML."""
+    """Write a value as in YAML."""
     if isinstance(value, tuple | list | dict):
         plain = list(value) if isinstance(value, tuple) else value
         return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False).strip()

@@ -1,4 +1,4 @@
-"""`grouprl plan --on`: what a run would take on a cluster."""
+"""`grouprl plan --on`: the memory, time and cost of a run on a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from grouprl.plan.cluster.workload import Workload
 
 SHOWN = 5
-"""Placements of the table."""
+"""Number of placements in the table."""
 
 
 def show_on(
@@ -32,7 +32,7 @@ def show_on(
     """Print memory, time, placement and cost of a run on a cluster.
 
     Raises:
-        InputError: the run cannot work, the cluster is unknown, or the run has no room there.
+        InputError: the run cannot work, the cluster is unknown, or the run does not fit on it.
     """
     from grouprl.plan.cluster.hardware import parse_cluster
 
@@ -55,7 +55,7 @@ def show_on(
 
 
 def _workload(source: str, changes: Sequence[str], completion_tokens: float | None) -> Workload:
-    """Plan the run as if this machine had room for it."""
+    """Return the work of a step, planned as if this machine had room for the run."""
     from grouprl.config.run import load_config
     from grouprl.plan.cluster.workload import workload
     from grouprl.plan.plan import plan
@@ -145,7 +145,7 @@ def _table(found: Sequence[Placement]) -> Table:
 
 
 def shortlist(found: Sequence[Placement]) -> list[Placement]:
-    """Return the quickest placement of each kind, and the next best, in order of their time."""
+    """Return the quickest placement of each kind, and the next best, from quickest to slowest."""
     first = {each.kind: each for each in reversed(found)}
     rest = [each for each in found if each is not first[each.kind]]
     return sorted([*first.values(), *rest][:SHOWN], key=lambda each: each.seconds)

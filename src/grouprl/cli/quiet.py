@@ -1,4 +1,4 @@
-"""What the command line does not print: other libraries' progress bars, and with -q all but results and errors."""
+"""Output that the command line hides: progress bars of libraries, and with -q all but results and errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Telling:
 
 
 def telling(stderr: bool = False) -> Terminal:
-    """Return a console for messages besides results; it prints nothing with -q."""
+    """Return a console for messages other than results; with -q it prints nothing."""
     return Terminal(stderr=stderr, quiet=Telling.quiet, highlight=False, soft_wrap=True)
 
 
 def silence_loading_bars() -> None:
-    """Hide the bars of reading and writing model files; those of downloads stay."""
+    """Hide the progress bars of reading and writing model files, but not those of downloads."""
     from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
     from transformers.utils import logging
 

@@ -1,4 +1,4 @@
-"""Where results go: to standard output, apart from what the user's code and other libraries print there."""
+"""Output of results to standard output, separate from the prints of user code and libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 class Results:
-    """The stream of results while other output is kept apart; None: results go where everything goes."""
+    """The stream of results while other output is separated; None if results go to standard output like all else."""
 
     stream: TextIO | None = None
 
@@ -22,7 +22,7 @@ def put(text: object) -> None:
 
 @contextmanager
 def apart(wanted: bool = True) -> Iterator[None]:
-    """Let only `put` reach standard output: what is printed in the block, by child processes too, goes to stderr."""
+    """Let only `put` reach standard output: other prints in the block, also by child processes, go to stderr."""
     if not wanted or Results.stream is not None:
         yield
         return
@@ -36,7 +36,7 @@ def apart(wanted: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _standard_output_to_stderr(stdout: TextIO) -> Iterator[TextIO]:
-    """Let descriptor 1 be stderr and yield a stream to what it was; or `stdout` itself where that is another stream."""
+    """Redirect descriptor 1 to stderr and yield a stream to its old target, or `stdout` if that is another stream."""
     if stdout is not sys.__stdout__ or sys.__stderr__ is None:
         yield stdout
         return

@@ -1,4 +1,4 @@
-"""`grouprl sandbox`: how well model-written code is contained on this machine."""
+"""`grouprl sandbox`: the containment of model-written code on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from grouprl.sandbox.box import Sandbox
 
 ESCAPED = 1
-"""Exit code when something that must be contained was not."""
+"""Exit code if something escaped that must be contained."""
 Row = JsonObject
 
 

@@ -153,10 +153,11 @@ def serve_command(
 
 
 def _policy(source: str, checkpoint: int | None, device: str, engine: str | None) -> tuple[CausalPolicy, MakeEngine]:
-    """Return the policy of a run or of a model, and what makes its sampler.
+    """Return the policy of a run or of a model, and the factory of its sampler.
 
     Raises:
-        InputError: the run has no one language model to serve, a model has no checkpoints, or no such engine.
+        InputError: the run is not of a single language model, a checkpoint of a model is requested, or the engine is
+            unknown.
     """
     from grouprl.policy import load_policy
     from grouprl.rollout.engines import LOCAL, chosen_engine, configured_engine
@@ -171,7 +172,7 @@ def _policy(source: str, checkpoint: int | None, device: str, engine: str | None
 
 
 def _language_model(policy: Policy, run: str) -> CausalPolicy:
-    """Return the policy of a run if it is one language model; InputError where it is not."""
+    """Return the policy of a run if it is a single language model; raises InputError if not."""
     from grouprl.policy import CausalPolicy
     from grouprl.policy.teams.team_policy import TeamPolicy
 

@@ -12,15 +12,16 @@ from types import FrameType, TracebackType
 
 LOADING = "<frozen importlib._bootstrap>"
 ONE_STROKE = 0.1
-"""Seconds within which a second signal is the first one again: `timeout`, for one, sends each twice."""
+"""Seconds within which a second signal counts as a repetition: `timeout`, for instance, sends each signal twice."""
 SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Listening:
     """While active, a first SIGINT or SIGTERM raises KeyboardInterrupt, a second ends the process.
 
-    While modules are loaded the first ends it too: extensions written in C do not survive an exception there. After
-    SIGINT the exit code is `interrupted`; after SIGTERM the process ends by that signal, when it has tidied up.
+    While modules are loaded, the first signal ends the process, too, because extensions written in C do not survive an
+    exception there. After SIGINT the exit code is `interrupted`; after SIGTERM the process cleans up and then ends by
+    that signal.
     """
 
     def __init__(self, interrupted: int) -> None:
@@ -30,8 +31,8 @@ class Listening:
         self._unraisable = sys.unraisablehook
 
     def __enter__(self) -> Listening:
-        """Begin to listen; a signal that the caller of the process ignores stays ignored."""
-        atexit.register(self._leave)  # what is registered first is called last
+        """Begin to handle signals; a signal that the process inherited as ignored stays ignored."""
+        atexit.register(self._leave)  # the handler registered first is called last
         sys.unraisablehook = self._lost
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._handle)
@@ -42,7 +43,7 @@ class Listening:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left to interrupt but the exit itself, which any signal cuts short."""
+        """Let any signal end the process at once, since only the exit itself is left to interrupt."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, lambda number, frame: self._end(number))
@@ -73,7 +74,7 @@ class Listening:
         os._exit(self._code)
 
     def _lost(self, given: sys.UnraisableHookArgs) -> None:
-        """Interrupt again where an interruption came to code that cannot be interrupted, such as a destructor."""
+        """Raise the interruption again if it reached code that cannot be interrupted, such as a destructor."""
         if not issubclass(given.exc_type, KeyboardInterrupt):
             self._unraisable(given)
             return

@@ -11,12 +11,12 @@ from rich.text import Text
 
 
 def heading(console: Console, text: str) -> None:
-    """Print a heading behind an empty line."""
+    """Print a heading after an empty line."""
     console.print(Text(f"\n{text}", style="bold"))
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Padding:
-    """Return labels and what is said of each."""
+    """Return a table of labels and the text on each."""
     table = plain_table("", "")
     for label, value in rows:
         table.add_row(Text(label, style="cyan"), Text(value))
@@ -24,7 +24,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Padding:
 
 
 def plain_table(*columns: str) -> Table:
-    """Return a table without lines and heads, whose first column is not wrapped."""
+    """Return a table without rules and headers, whose first column is not wrapped."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_header=False)
     table.add_column(columns[0], no_wrap=True, min_width=14)
     for column in columns[1:]:

@@ -43,7 +43,7 @@ SMALL = 128
 
 @dataclass(frozen=True)
 class Rate:
-    """A learning rate and where it comes from."""
+    """A learning rate and its source."""
 
     lr: float
     source: str

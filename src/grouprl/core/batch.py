@@ -29,9 +29,9 @@ SOURCES = {
     "extra": 6,
     "review": 7,
 }
-"""Where a row can come from: sampled for this step, sampled with a hint, written by the task, sampled in an earlier
-step, sampled by the initial policy, a prompt that asks whether a completion is correct, sampled besides the group, the
-policy's review of an episode."""
+"""Sources of a row and their codes: sampled for this step, sampled with a hint, written by the task, sampled in an
+earlier step, sampled by the initial policy, a prompt that asks whether a completion is correct, sampled in addition to
+the group, the policy's review of an episode."""
 
 
 class Rows(Protocol):
@@ -80,8 +80,8 @@ class Batch:
     token_reward_bt: Tensor | None = None
     """[B,T]: rewards per token, added to the sequence reward that sits on the last action token."""
     version_bt: Tensor | None = None
-    """[B,T] int64: how many steps the policy that sampled each token had been trained for, -1 outside; None: as many as
-    now."""
+    """[B,T] int64: number of training steps of the policy that sampled each token, -1 outside; None: the current
+    number."""
     turn_bt: Tensor | None = None
     """[B,T] int64: turn of each token, -1 outside."""
     turn_reward_bs: Tensor | None = None
@@ -106,11 +106,11 @@ class Batch:
     stats: Mapping[str, Tensor] = field(default_factory=dict)
     """Statistics of the policy computed on demand, each [B,T], no gradient: 'certainty', 'logp@1.2', 'influence' …"""
     past: Mapping[str, Tensor] = field(default_factory=dict)
-    """What is known of the prompt from before this step, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
+    """Statistics of the prompt from earlier steps, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
     step: int | None = None
     """Number of this step of the run, from 0."""
     steps: int | None = None
-    """How many steps the run has."""
+    """Number of steps in the run."""
     last_entropy: float | None = None
     """Mean token entropy of the completions of the previous step, in nats; None in the first."""
     truncated_b: Tensor | None = None
@@ -118,7 +118,7 @@ class Batch:
     correct_b: Tensor | None = None
     """[B] bool: verified right, the raw outcome before any shaping."""
     max_length: int | None = None
-    """The largest number of tokens a completion may have; None where there is no limit."""
+    """The largest number of tokens that a completion may have; None for no limit."""
     inputs: Rows | None = None
     """The policy's private payload, row by row (token ids for a language model)."""
 
@@ -130,7 +130,7 @@ class Batch:
     """[B,T] bool: tokens that count in the loss and its denominators; None means `mask_bt`."""
     multiplier_bt: Tensor | None = None
     """[B,T]: detached factors of the policy loss; they do not change denominators. None means one.
-    What a caller puts here is multiplied by the method's own factors."""
+    Values given by the caller are multiplied by the method's own factors."""
     advantage_bt: Tensor | None = None
     """[B,T]: the advantage of each token, zero outside the loss mask."""
     return_bt: Tensor | None = None
@@ -148,9 +148,9 @@ class Batch:
     step_row_b: Tensor | None = None
     """[B] int64: number of each row in its optimiser step."""
     step_group_b: Tensor | None = None
-    """[B] int64: how many rows of its group the optimiser step has."""
+    """[B] int64: number of rows of its group in the optimiser step."""
     step_size_b: Tensor | None = None
-    """[B] int64: how many rows the optimiser step has."""
+    """[B] int64: number of rows in the optimiser step."""
 
     def __post_init__(self) -> None:
         check(self, self.__dataclass_fields__)
@@ -254,7 +254,7 @@ class Batch:
         return self._with(changes)
 
     def trim(self, length: int) -> Batch:
-        """Return the batch cut to its first `length` positions; InputError if action tokens lie beyond them."""
+        """Return the batch cut to its first `length` positions; raises InputError if action tokens follow them."""
         if bool(self.mask_bt[:, length:].any()):
             raise InputError(f"cannot trim to {length} positions", "action tokens lie beyond them")
         cut: dict[str, object] = {n: getattr(self, n)[:, :length] for n in BT if getattr(self, n) is not None}
@@ -262,7 +262,7 @@ class Batch:
         return self._with({"mask_bt": self.mask_bt[:, :length], **cut})
 
     def last_token_bt(self) -> Tensor:
-        """[B,T] bool: the last action token of each sequence (nothing where a row has none)."""
+        """[B,T] bool: the last action token of each sequence (nothing for a row without any)."""
         position = torch.arange(self.size[1], device=self.mask_bt.device)
         last = torch.where(self.mask_bt, position, -1).amax(1, keepdim=True)
         return self.mask_bt & (position == last)

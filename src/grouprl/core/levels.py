@@ -65,7 +65,7 @@ def std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, sample
 
 
 def leave_one_out_mean(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tensor:
-    """[N] mean of the *other* elements of each segment; 0 where there is no other."""
+    """[N] mean of the *other* elements of each segment; 0 if there is no other."""
     own_n = torch.ones_like(value_n) if weight_n is None else weight_n.to(value_n.dtype)
     others_n = count(id_n, weight_n, value_n.dtype) - own_n
     rest_n = total(value_n, id_n, weight_n) - value_n * own_n
@@ -88,7 +88,7 @@ def leave_one_out_std(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = N
 
 
 def extreme(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, largest: bool) -> Tensor:
-    """[N] largest (or smallest) value of each segment; elements of weight 0 do not count. 0 where none counts."""
+    """[N] largest (or smallest) value of each segment; elements of weight 0 do not count. 0 if none counts."""
     index_n, k = compact(id_n)
     worst = -torch.inf if largest else torch.inf
     entered_n = value_n if weight_n is None else torch.where(weight_n > 0, value_n, worst)
@@ -98,7 +98,7 @@ def extreme(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None, *, la
 
 
 def differs(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tensor:
-    """[N] bool: whether the values of a segment differ at all (exact, no tolerance; weight 0 does not count)."""
+    """[N] bool: whether the values of a segment differ (exact, no tolerance; weight 0 does not count)."""
     return extreme(value_n, id_n, weight_n, largest=True) > extreme(value_n, id_n, weight_n, largest=False)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from grouprl.core.errors import InputError
 
 Level = Literal["token", "row", "pair", "group"]
-"""Of what a metric of a loss is the mean."""
+"""The kind of items over which a metric of a loss is the mean."""
 GROUPS = ("outcome", "completions", "groups", "policy", "update", "critic", "speed", "evaluation", "record")
 """Sections of the glossary, in the order in which they are shown."""
 
@@ -33,7 +33,7 @@ class Metric:
     owner: str = ""
     """The part that declares the metric; '' for a metric that grouprl logs itself."""
     level: Level = "token"
-    """Of what a metric of a loss is the mean; no other metric has a level."""
+    """The kind of items over which a metric of a loss is the mean; no other metric has a level."""
 
     @property
     def family(self) -> bool:

@@ -1,6 +1,6 @@
 """The evaluator: pass@1 and unbiased pass@k on held-out prompts, greedy and sampled, with confidence intervals.
 
-Training and `grouprl eval` use this one function, so their numbers are the same numbers.
+Training and `grouprl eval` use the same function, so that their numbers agree.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from grouprl.tasks.task import Task
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation found; `greedy` or `pass_at` is empty when that kind of completion was not sampled.
+    """The results of an evaluation; `greedy` or `pass_at` is empty if that kind of completion was not sampled.
 
-    `reward` is the mean reward and `components` those of its parts. These, `length_mean` (tokens) and `truncated`
-    (share) are those of the sampled completions, or of the greedy ones without samples. `failed` counts the completions
-    that the reward or environment failed on; they are left out.
+    `reward` is the mean reward and `components` the means of its parts. These, `length_mean` (tokens) and `truncated`
+    (share) describe the sampled completions, or the greedy ones if none were sampled. `failed` counts the completions
+    on which the reward or the environment failed; they are left out.
     """
 
     prompts: int
@@ -47,15 +47,15 @@ class Evaluation:
     notes: tuple[str, ...] = field(default=())
     greedy_reward: Estimate | None = None
     graded: bool = False
-    """Whether rewards are graded: pass@k counts rewards of 1 and more then, and no completion is wrong."""
+    """Whether rewards are graded: then pass@k counts rewards of at least 1, and no completion is marked wrong."""
 
     @property
     def reward_mean(self) -> float:
-        """The mean reward without its interval."""
+        """The mean reward, without its interval."""
         return self.reward.value
 
     def knowing(self, graded: bool) -> Evaluation:
-        """Return it with what is known of the reward besides: where it is graded, no completion is right or wrong."""
+        """Return the evaluation with `graded` set if it is known; then no completion is marked right or wrong."""
         samples = tuple(sample.without_mark() for sample in self.samples)
         return replace(self, graded=True, samples=samples) if graded else self
 
@@ -107,25 +107,25 @@ def evaluate(
     Args:
         policy: samples the completions; its own temperature is not used here.
         task: prompts come from its split "eval".
-        prompts: how many; all there are if the split is smaller (said in `notes`).
+        prompts: number of prompts; the whole split if it is smaller (which `notes` says).
         samples: sampled completions per prompt; 0 for greedy completions only.
         k: pass@k for these k, each at most `samples`.
-        temperature: of the sampled completions.
-        max_new_tokens: budget of a completion, or of one turn.
-        seed: the seed of a completion is a function of (seed, prompt, sample), whatever is sampled besides.
-        greedy: whether to sample a greedy completion of each prompt, too.
-        reward: scores the completions; None: the task's own. Of episodes it scores the transcripts, in addition.
+        temperature: sampling temperature of the completions that are not greedy.
+        max_new_tokens: token budget of a completion, or of one turn.
+        seed: a completion's seed depends only on (seed, prompt, sample), not on what else is sampled.
+        greedy: whether to make a greedy completion of each prompt, too.
+        reward: scores the completions; None: the task's own reward. For episodes it scores the transcripts in addition.
         correct_at: total reward from which a completion counts as correct, unless the reward says so itself.
-        batch_rows: completions sampled at the same time; changes memory, not results.
-        shown: prompts kept in `Evaluation.samples`.
-        stop: texts that end a completion or a turn, beside those of the task.
-        history: what happens where a chat template rewrites earlier turns (`sampling.history`).
-        stage: where environments act; None: in this process.
+        batch_rows: number of completions sampled at the same time; changes memory, not results.
+        shown: number of prompts kept in `Evaluation.samples`.
+        stop: texts that end a completion or a turn, in addition to the task's.
+        history: what to do if a chat template rewrites earlier turns (`sampling.history`).
+        stage: runs the environments; None: in this process.
         progress: called as completions are sampled.
-        sampler: what every completion is sampled with; None: one of this process.
+        sampler: samples every completion; None: a sampler in this process.
 
     Raises:
-        InputError: a task without held-out prompts, nothing to sample, k beyond `samples`.
+        InputError: the task has no held-out prompts, there is nothing to sample, or k exceeds `samples`.
         RunError: the reward or the environment fails on too many completions.
     """
     settings = RowSettings(
@@ -162,9 +162,9 @@ def evaluate_rows(
     shown: int = 16,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluate what a source of held-out rows gives; the rest is as of `evaluate`."""
+    """Evaluate the rows of a source on held-out prompts; all other arguments are those of `evaluate`."""
     task = source.task
-    if not source.samples:  # nothing is drawn by chance: each prompt has one outcome
+    if not source.samples:  # nothing is random: each prompt has one outcome
         samples, greedy = 0, True
     _check_request(prompts, samples, k, greedy)
     requested = _requested(task, prompts)
@@ -192,7 +192,7 @@ def evaluate_rows(
 
 
 def _requested(task: Task, prompts: int) -> list[Example]:
-    """Return that many held-out examples, or all there are; InputError where there are none."""
+    """Return `prompts` held-out examples, or all if there are fewer; raises InputError if there are none."""
     available = task.size("eval")
     count = prompts if available is None else min(prompts, available)
     if count == 0:
@@ -205,7 +205,7 @@ def _requested(task: Task, prompts: int) -> list[Example]:
 
 
 def _shown(sampled: Sequence[Completions], requested: Sequence[Example], count: int) -> tuple[Sample, ...]:
-    """Return the completions to show, none of them right or wrong where any reward of the evaluation is graded."""
+    """Return the completions to show; none is marked right or wrong if any reward of the evaluation is graded."""
     samples = sampled[-1].show(requested, count)
     graded = any(completions.scores.graded for completions in sampled)
     return tuple(sample.without_mark() for sample in samples) if graded else samples

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from grouprl.core.errors import InputError
 
 Z95 = 1.959963984540054
-"""The normal distribution's 97.5 % point: intervals cover 95 %."""
+"""The 97.5 % point of the normal distribution, for intervals that cover 95 %."""
 INTERVAL = (
     "95 %: of shares Wilson's, with the effective number of prompts where several completions share one; of rewards "
     "Student's t over prompts"
@@ -30,18 +30,18 @@ class Estimate(NamedTuple):
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that k completions, sampled without replacement from n of which c are correct, hold a correct one.
+    """Return the chance that k of n completions, sampled without replacement, include one of the c correct ones.
 
     1 - C(n-c, k) / C(n, k), the unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, section 2.1).
 
     Raises:
-        InputError: k outside 1..n or c outside 0..n.
+        InputError: k is outside 1..n or c outside 0..n.
     """
     return float(pass_at_k_each([n], [c], k)[0])
 
 
 def pass_at_k_each(n_q: ArrayLike, c_q: ArrayLike, k: int) -> NDArray[np.float64]:
-    """`pass_at_k` of every prompt: n_q completions, c_q of them correct, both [Q]."""
+    """Return `pass_at_k` of every prompt, [Q]: n_q completions, c_q of them correct, both [Q]."""
     completions_q, correct_q = np.asarray(n_q, dtype=np.int64), np.asarray(c_q, dtype=np.int64)
     if k < 1 or bool((completions_q < k).any()):
         raise InputError(
@@ -59,7 +59,7 @@ def pass_at_k_each(n_q: ArrayLike, c_q: ArrayLike, k: int) -> NDArray[np.float64
 
 
 def wilson(p: float, n: float) -> Estimate:
-    """Wilson's 95 % score interval (JASA 22, 1927) of a share p of n independent trials."""
+    """Return Wilson's 95 % score interval (JASA 22, 1927) of a share p of n independent trials."""
     denominator = 1 + Z95**2 / n
     middle = (p + Z95**2 / (2 * n)) / denominator
     half = Z95 / denominator * math.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
@@ -69,7 +69,7 @@ def wilson(p: float, n: float) -> Estimate:
 def t_quantile(df: int) -> float:
     """Return the 97.5 % point of Student's t with `df` degrees of freedom.
 
-    Exact for 1 to 4; beyond by the expansion around the normal's (Fisher and Cornish 1960), within 0.001.
+    It is exact for 1 to 4; above, it is expanded around the normal's (Fisher and Cornish 1960), within 0.001.
     """
     exact = (12.706205, 4.302653, 3.182446, 2.776445)
     if df <= len(exact):
@@ -85,9 +85,9 @@ def t_quantile(df: int) -> float:
 
 
 def mean_interval(value_q: NDArray[np.float64]) -> Estimate:
-    """Mean and 95 % interval (Student's t) of per-prompt values of any range, [Q].
+    """Return the mean and 95 % interval (Student's t) of per-prompt values of any range, [Q].
 
-    Prompts are the independent units. Of a single prompt nothing is known: its interval is unbounded.
+    Prompts are the independent units. The interval of a single prompt is unbounded.
     """
     count, mean = len(value_q), float(value_q.mean())
     if count == 1:
@@ -97,7 +97,7 @@ def mean_interval(value_q: NDArray[np.float64]) -> Estimate:
 
 
 def interval(value_q: NDArray[np.float64], completions: int) -> Estimate:
-    """Mean and 95 % interval of per-prompt values in [0, 1], [Q], with `completions` sampled per prompt.
+    """Return the mean and 95 % interval of per-prompt values in [0, 1], [Q], with `completions` per prompt.
 
     Prompts are the independent units. Wilson's interval with the effective sample size p(1-p) / Var(mean)
     (Dean and Pagano 2015, Survey Methodology), at least Q and at most all completions; with one completion per prompt

@@ -19,12 +19,12 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.rewards import ErrorPolicy, Scores
 
 Progress = Callable[[int, int], None]
-"""Called with (completions sampled, completions in all)."""
+"""Callback with (completions sampled so far, completions in all)."""
 
 
 @dataclass(frozen=True)
 class Completions:
-    """R completions, those of one prompt next to each other, and their scores."""
+    """R completions and their scores; the completions of a prompt are adjacent."""
 
     texts: Sequence[str]
     length_b: NDArray[np.float64]
@@ -33,19 +33,19 @@ class Completions:
     valid_b: NDArray[np.bool_]
     each: int
     openings: Sequence[str]
-    """What episodes began with, where that is known: shown for prompts that have no text."""
+    """First observations of episodes, if known; they are shown for prompts that have no text."""
 
     def reward(self) -> Estimate:
-        """Mean over prompts of the mean reward of their scored completions."""
+        """Estimate the mean over prompts of the mean reward of their scored completions."""
         return self._mean(self.scores.reward_b)
 
     def components(self) -> dict[str, Estimate]:
-        """The same for each component of the reward, over the completions that have it."""
+        """Estimate the same mean for each component of the reward, over the completions that have it."""
         values = {name: np.where(self.valid_b, x_b, np.nan) for name, x_b in self.scores.components.items()}
         return {name: self._mean(x_b) for name, x_b in values.items() if np.isfinite(x_b).any()}
 
     def _mean(self, value_b: NDArray[np.float64]) -> Estimate:
-        """Estimate the mean over prompts of [R] values; NaN: the completion has none. Shares have Wilson's interval."""
+        """Estimate the mean over prompts of [R] values; NaN marks no value. Shares get Wilson's interval."""
         value_qs = value_b.reshape(-1, self.each)
         known_qs = np.isfinite(value_qs) & self.valid_b.reshape(-1, self.each)
         known_q = known_qs.any(1)
@@ -54,7 +54,7 @@ class Completions:
         return interval(value_q, self.each) if shares else mean_interval(value_q)
 
     def pass_at(self, k: int) -> Estimate:
-        """pass@k over the prompts of which at least k completions could be scored."""
+        """Estimate pass@k over the prompts of which at least k completions could be scored."""
         n_q = self.valid_b.reshape(-1, self.each).sum(1)
         c_q = (self.scores.correct_b & self.valid_b).reshape(-1, self.each).sum(1)
         enough_q = n_q >= k
@@ -63,7 +63,7 @@ class Completions:
         return interval(pass_at_k_each(n_q[enough_q], c_q[enough_q], k), self.each)
 
     def show(self, requested: Sequence[Example], count: int) -> tuple[Sample, ...]:
-        """Return the first completion to each of the first `count` prompts, where it could be scored."""
+        """Return the first completion of each of the first `count` prompts, if it could be scored."""
         rows = range(0, min(count, len(requested)) * self.each, self.each)
         reward_b, correct_b, graded = self.scores.reward_b, self.scores.correct_b, self.scores.graded
         return tuple(
@@ -90,7 +90,7 @@ def complete(
     """Sample and score `each` completions per prompt, as many prompts at a time as `batch_rows` allows.
 
     Raises:
-        RunError: none of them could be scored.
+        RunError: no completion could be scored.
     """
     requests = [RolloutRequest(number, number, example, each) for number, example in enumerate(requested)]
     at_once = max(1, batch_rows // each)
@@ -102,7 +102,7 @@ def complete(
 
 
 def _checked(found: Outcomes, each: int) -> Completions:
-    """Return the completions with which of them count: those that could be scored."""
+    """Return the completions, with a mask of those that could be scored."""
     scores, (lengths, late) = found.scores, (found.lengths, found.truncated)
     valid_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(found)) // each)
     if not valid_b.any():
@@ -119,7 +119,7 @@ class Meter:
         self.progress, self.total, self.done = progress, total, 0
 
     def add(self, count: int) -> None:
-        """Count `count` more."""
+        """Add `count` completions and report the progress."""
         self.done += count
         if self.progress is not None:
             self.progress(self.done, self.total)

@@ -1,4 +1,4 @@
-"""Scores that a policy gives completions as their verifier, and votes weighted by them (RL^V, arXiv:2505.04842)."""
+"""Scores of completions by a policy as verifier, and votes weighted by these scores (RL^V, arXiv:2505.04842)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def verdict_scores(policy: CausalPolicy, task: Task, examples: Sequence[Example], texts: Sequence[str]) -> Tensor:
-    """[B] P(Yes)/(P(Yes) + P(No)): how sure `policy` is that `texts` complete `examples` correctly.
+    """Return [B] P(Yes)/(P(Yes) + P(No)) by `policy` for whether each of `texts` completes its example correctly.
 
     Only the first token of each verdict of the task counts.
     """
@@ -31,11 +31,10 @@ def verdict_scores(policy: CausalPolicy, task: Task, examples: Sequence[Example]
 
 
 def weighted_vote(answers: Sequence[str | None], weight_b: Sequence[float] | Tensor | None = None) -> str | None:
-    """Return the final answer with the largest sum of weights; of equal ones the first. Equal weights: a majority
-    vote.
+    """Return the answer with the largest sum of weights, the first of equals; without weights, a majority vote.
 
-    None among `answers` has no vote; without any answer the vote is None. Raises InputError on
-    weights of another number, or negative ones.
+    None among `answers` has no vote; without any answer the result is None. Raises InputError if the number of weights
+    differs from that of the answers, or a weight is negative.
     """
     weights = [1.0] * len(answers) if weight_b is None else [float(weight) for weight in weight_b]
     if len(weights) != len(answers) or min(weights, default=0.0) < 0:

@@ -1,4 +1,4 @@
-"""The conditions behind the findings: each looks at the history of a run and says in words what it finds.
+"""The conditions behind the findings: each looks at the history of a run and describes what it finds.
 
 A detector is a pure function `(History, HealthFacts) -> Finding | None`. Thresholds are constants with their reason.
 """
@@ -17,23 +17,23 @@ from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
 ALL_DEAD, ALL_DEAD_STEPS = 0.999, 5
-"""Five rollout batches in a row without one mixed group: no update happened, and none is in sight."""
+"""Five rollout batches in a row without a mixed group: no update happened, and none is likely."""
 SOLVED = 0.9
 """Sampled pass@1 from which zero-variance groups and low entropy are signs of success."""
 INERT_STEPS = 20
-"""Records after which 'never' is said: enough for the first, largest updates to show."""
+"""Number of records after which a finding may say 'never': the first, largest updates have shown by then."""
 KL_STILL = 1e-7
-"""Below this the reference and the policy are the same up to float32 rounding."""
+"""KL below which the reference and the policy are the same up to float32 rounding."""
 KL_OLD_LARGE = 0.2
 """Ten times the KL at which PPO implementations stop an update early (0.015 to 0.03)."""
 ENTROPY_LEFT, ENTROPY_LOW = 0.1, 0.05
-"""A tenth of the start and, in nats per token, a level at which 19 of 20 tokens are practically certain."""
+"""Share of the initial entropy, and a level in nats per token at which 19 of 20 tokens are practically certain."""
 ENTROPY_GROWN, ENTROPY_HIGH = 2.5, 1.0
 """Growth and level (nats per token) at which text typically turns into noise."""
 TRUNCATED_WARNING, TRUNCATED_ALARM = 0.10, 0.30
 """ScaleRL (arXiv:2510.13786) names truncation of 10 to 15 % as the sign that precedes instability."""
 LENGTH_GROWN, LENGTH_SHRUNK, LENGTH_NOTHING = 2.5, 0.35, 1.5
-"""Factors against the start, and the mean length in tokens of completions without content."""
+"""Factors relative to the start, and the mean length in tokens of completions without content."""
 GAP_EXACT, GAP_WARNING, GAP_ALARM = 0.002, 0.02, 0.1
 """Mean |log-prob gap| per token: rounding of one engine; of two half-precision engines; stale weights (0.2 seen)."""
 KL_BEHAVIOR_LARGE = 0.01
@@ -43,15 +43,15 @@ ERROR_ALARM = 0.05
 COLLAPSE = 0.5
 """A quantity that has lost half of its best window mean (or of its progress) has collapsed, not fluctuated."""
 COLLAPSE_FROM = 0.15
-"""Sampled pass@1 below which a fall cannot be told from noise."""
+"""Sampled pass@1 below which a fall cannot be distinguished from noise."""
 GRAD_SPIKE = 10.0
-"""Against the median of the window; heavy-tailed gradients reach 3 to 5 times in good runs."""
+"""Factor over the median of the window; heavy-tailed gradients reach 3 to 5 in good runs."""
 LR_ZERO_STEPS = 3
-"""A schedule may touch 0 at its first and last step, not for three."""
+"""Number of steps at rate 0; a schedule may reach 0 at its first and last step, but not for three steps."""
 
 
 def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
-    """Many groups whose completions all got the same reward."""
+    """Report many groups whose completions all got the same reward."""
     dead = past.mean("groups_zero_variance") if facts.grouped else None
     if dead is None or dead < DEAD_NOTE:
         return None
@@ -77,7 +77,7 @@ def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def no_signal(past: History, facts: HealthFacts) -> Finding | None:
-    """Nothing to learn from for several steps on end: every group dead, or no row left to train on."""
+    """Report several consecutive steps without signal: every group is dead, or no row is left to train on."""
     if facts.waits and past.recent[-1]["step"] < facts.waits + ALL_DEAD_STEPS:
         return None
     dead, rows = past.values("groups_zero_variance")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
@@ -96,7 +96,7 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
-    """A clip or cap that never acted."""
+    """Report a clip or cap that never acted."""
     names = ("clip_fraction", "pair_clip_fraction", "capped_fraction")
     name = next((n for n in names if past.seen(n) >= INERT_STEPS), None)
     if not facts.clips or name is None or past.peak(name) > 0:
@@ -112,7 +112,7 @@ def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def kl_term(past: History, facts: HealthFacts) -> Finding | None:
-    """A KL term that cannot act or measures nothing."""
+    """Report a KL term that cannot act or measures nothing."""
     if facts.kl_weight == 0:
         words = "The weight of the KL term is 0: the distance to the reference does not influence the training."
         return codes.INERT_KL(words, "Leave the term out (saves the reference model) or give it a weight.")
@@ -125,7 +125,7 @@ def kl_term(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def large_update(past: History, facts: HealthFacts) -> Finding | None:
-    """Updates that leave their trust region."""
+    """Report updates that leave their trust region."""
     kl = past.mean("kl_old")
     if kl is None or kl < KL_OLD_LARGE:
         return None
@@ -134,7 +134,7 @@ def large_update(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
-    """Exploration that has ended, or text that turns into noise."""
+    """Report entropy so low that exploration has ended, or so high that text turns into noise."""
     now, start = past.mean("entropy"), past.start("entropy")
     if now is None or start is None:
         return None
@@ -151,7 +151,7 @@ def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def truncation(past: History, facts: HealthFacts) -> Finding | None:
-    """Completions cut off by the token limit; episodes by that of turns."""
+    """Report completions cut off by the token limit, or episodes cut off by the turn limit."""
     cut = past.mean("truncated_fraction")
     if cut is None or cut < TRUNCATED_WARNING:
         return None
@@ -171,7 +171,7 @@ def truncation(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def length_change(past: History, facts: HealthFacts) -> Finding | None:
-    """Completions that explode or shrink to nothing."""
+    """Report completions that become far longer, or shrink to nothing."""
     now, start = past.mean("length_mean"), past.start("length_mean")
     if now is None or start is None or start == 0:
         return None
@@ -200,11 +200,11 @@ def _improved(past: History) -> bool:
 
 
 def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
-    """Sampler and trainer that disagree about the probability of the same tokens."""
+    """Report that sampler and trainer disagree about the probability of the same tokens."""
     gap, kl = past.mean("logp_gap_mean"), past.mean("kl_behavior") or 0.0
     if (
         gap is None or facts.async_steps
-    ):  # completions of earlier weights differ for good reason; there the canary watches the sampler
+    ):  # completions by earlier weights are expected to differ; the canary checks the sampler then
         return None
     limit = GAP_EXACT if facts.exact_sampler else GAP_WARNING
     if gap < limit and kl < KL_BEHAVIOR_LARGE:
@@ -218,7 +218,7 @@ def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
-    """Completions that could not be scored."""
+    """Report completions that could not be scored."""
     errors = past.values("reward_errors")
     total = sum(errors)
     if total == 0:
@@ -238,7 +238,7 @@ def reward_errors(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def collapse(past: History, facts: HealthFacts) -> Finding | None:
-    """Success that has been lost again."""
+    """Report success that has been lost again."""
     now, best = past.mean("pass@1"), past.best("pass@1")
     remedy = "Go back to an earlier checkpoint; lower or decay the learning rate; look at the samples of the fall."
     if now is not None and best is not None:
@@ -254,7 +254,7 @@ def collapse(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def gradient(past: History, facts: HealthFacts) -> Finding | None:
-    """A gradient far larger than those before it."""
+    """Report a gradient far larger than those before it."""
     *before, last = past.values("grad_norm") or [0.0]
     moving = [g for g in before if g > 0]
     if len(moving) < START or last <= GRAD_SPIKE * median(moving):
@@ -264,7 +264,7 @@ def gradient(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def non_finite(past: History, facts: HealthFacts) -> Finding | None:
-    """NaN or infinity in the ingredients of the update."""
+    """Report NaN or infinity in the inputs of the update."""
     names = ("loss", "grad_norm", "reward_mean", "entropy")
     broken = [n for n in names if isinstance(v := past.last(n), float) and not isfinite(v)]
     if not broken:
@@ -274,7 +274,7 @@ def non_finite(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
-    """A refill that never fires or always runs out of rounds."""
+    """Report a refill that never acts or always runs out of rounds."""
     rounds = past.values("refill_rounds")
     if not facts.refill or past.seen("refill_rounds") < START:
         return None
@@ -293,7 +293,7 @@ def idle_refill(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def idle_filter(past: History, facts: HealthFacts) -> Finding | None:
-    """Selection rules that never dropped anything."""
+    """Report selection rules that never dropped anything."""
     steps = past.seen("rows_trained")
     if not facts.filters or steps < INERT_STEPS or past.peak("rows_dropped") > 0 or past.low("rows_trained") != 1:
         return None
@@ -303,7 +303,7 @@ def idle_filter(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
-    """A learning rate of 0."""
+    """Report a learning rate of 0 for several steps."""
     rates = past.values("lr")[-LR_ZERO_STEPS:]
     if len(rates) < LR_ZERO_STEPS or max(rates) > 0:
         return None
@@ -312,7 +312,7 @@ def zero_rate(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def poor_critic(past: History, facts: HealthFacts) -> Finding | None:
-    """A critic worse than a constant."""
+    """Report a critic that predicts worse than a constant."""
     explained = past.mean("explained_variance")
     if explained is None or explained >= 0 or past.seen("explained_variance") < INERT_STEPS:
         return None

@@ -1,4 +1,4 @@
-"""What the user sees during a run: a live screen on a terminal, one compact line now and then elsewhere."""
+"""The display of a run: a live screen on a terminal, elsewhere an occasional compact line."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from grouprl.protocols.run_events import (
 )
 
 REDRAWS_PER_SECOND = 2
-"""A redraw costs a few milliseconds of one core."""
+"""Redraws of the live screen per second; each costs a few milliseconds of one core."""
 LINE_EVERY = 5.0
-"""Seconds between two lines where there is no terminal."""
+"""Least seconds between two lines without a terminal."""
 LINES_PER_PHASE = 20
-"""... and at most this many lines per phase, so that a long run leaves a readable log."""
+"""Largest number of lines per phase without a terminal, so that the log of a long run stays readable."""
 
 
 class Display(RunListener):
@@ -65,7 +65,7 @@ class Display(RunListener):
         self.close()
 
     def begin(self, event: RunBegan) -> None:
-        """Take over in which words the policy is spoken of."""
+        """Note whether to speak of completions and tokens, or of episodes and actions."""
         self._screen.actions = event.actions
 
     def phase_begin(self, event: PhaseBegan) -> None:
@@ -79,7 +79,7 @@ class Display(RunListener):
         self._print(Text(f"── {self._screen.title}{steps}"))
 
     def progress(self, event: Progress) -> None:
-        """Move the bar of an evaluation that is a phase of its own; those between steps are left to the next record."""
+        """Move the progress bar of an evaluation that is its own phase; others are shown with the next record."""
         if self._screen.name == "eval":
             self._screen.move(event.done, event.total)
 
@@ -94,7 +94,7 @@ class Display(RunListener):
         self._show(event.record)
 
     def finding(self, event: FindingChanged) -> None:
-        """Show a finding; where there is no terminal say it once, and again only when its severity changes."""
+        """Show a finding; without a terminal, print it once, and again only if its severity changes."""
         found = event.finding
         self._screen.judge(found)
         if not self.live and found.persists and self._told.get(found.code) != found.severity:

@@ -1,7 +1,7 @@
-"""What is going well or wrong in a run, in words: findings computed from the logged records alone.
+"""The health report of a run: findings computed from the logged records alone.
 
 `examine` is a pure function of the records, so a resumed run reports what an uninterrupted one would. `Health` is the
-same computation step by step, for the trainer. The conditions themselves are in `detectors.py`.
+same computation step by step, for the trainer. The conditions are in `detectors.py`.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ class Health:
             self._findings[code] = RunFinding(code, new.severity, new.key, text, remedy, first, step)
 
     def findings(self) -> list[RunFinding]:
-        """Return all findings so far: those that persist first, then by severity, then by first step."""
+        """Return all findings so far: persisting ones first, then by severity, then by first step."""
         return gravest_first(self._findings.values())
 
 
 class HealthWatch(RunListener):
-    """Judges each record of a run, and tells what changes in the health report."""
+    """Listener that examines each record of a run, and announces changes of the health report."""
 
     def __init__(self, health: Health, tell: Callable[[FindingChanged], None]) -> None:
         self.health, self._tell = health, tell
         self._told: dict[str, RunFinding] = {}
 
     def step(self, event: StepEnded) -> None:
-        """Judge the record of a step."""
+        """Examine the record of a step."""
         self._observe(event.record)
 
     def evaluation(self, event: EvaluationEnded) -> None:
-        """Judge the record of an evaluation."""
+        """Examine the record of an evaluation."""
         self._observe(event.record)
 
     def _observe(self, record: JsonMapping) -> None:

@@ -1,4 +1,4 @@
-"""What the health report is computed from: facts about the run, and a running view of its records."""
+"""The inputs of the health report: facts about the run, and a running view of its records."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from math import isfinite
 from grouprl.core.json_types import JsonMapping
 
 WINDOW = 10
-"""Records a condition is averaged over: one batch of a few dozen groups is too noisy."""
+"""Number of records over which a condition is averaged: one batch of a few dozen groups is too noisy."""
 START = 5
-"""Records whose mean stands for 'at the start'."""
+"""Number of first records whose mean is the value 'at the start'."""
 
 
 @dataclass(frozen=True)
 class HealthFacts:
-    """What the findings must know about the run besides its metrics."""
+    """Facts about the run that findings need in addition to its metrics."""
 
     completions: int = 0
     """Completions of one rollout batch (prompts x completions per prompt); 0 if unknown."""
@@ -25,11 +25,11 @@ class HealthFacts:
     exact_sampler: bool = True
     """Whether the sampler runs the trainer's own weights in the trainer's precision."""
     async_steps: int = 0
-    """How many steps completions may be sampled ahead of their update."""
+    """Largest number of steps by which completions may be sampled ahead of their update."""
     grouped: bool = True
     """Whether completions of a prompt are compared with each other, so that equal rewards leave nothing to learn."""
     waits: int = 0
-    """Steps at the beginning in which the policy is not trained."""
+    """Number of first steps in which the policy is not trained."""
     clips: bool = False
     """Whether the method's objective clips or caps a ratio."""
     kl_weight: float | None = None
@@ -42,14 +42,14 @@ class HealthFacts:
     max_tokens: int = 0
     """Token limit of a completion; 0 if unknown."""
     actions: bool = False
-    """Whether the policy takes actions rather than writes tokens, which findings then speak of."""
+    """Whether the policy takes actions instead of writing tokens; findings are worded accordingly."""
     reach: float = 0.0
-    """By about how many nats the updates of one rollout can move a log-prob, for each unit of the learning rate; 0 if
+    """Estimate, in nats per unit of the learning rate, of how far the updates of one rollout can move a log-prob; 0 if
     unknown."""
     fast: float = 0.0
-    """Nats by which one optimiser step can move a log-prob and above which that is too far; 0 if unknown."""
+    """Largest acceptable movement of a log-prob by one optimiser step, in nats; 0 if unknown."""
     adapters: bool = False
-    """Whether adapters are trained, whose own size says nothing of that of the weights that they change."""
+    """Whether adapters are trained, whose size is no measure of the weights that they change."""
 
 
 @dataclass
@@ -88,34 +88,34 @@ class History:
 
     @property
     def graded(self) -> bool:
-        """Whether rewards are known to be graded, so that no completion is right or wrong."""
+        """Whether rewards are known to be graded, so that completions are not right or wrong."""
         return any(record.get("eval/graded") for record in self.evaluations)
 
     def values(self, name: str) -> list[float]:
-        """Finite values of `name` in the window, oldest first."""
+        """Return the finite values of `name` in the window, oldest first."""
         return [v for r in self.recent if isinstance(v := r.get(name), (int, float)) and isfinite(v)]
 
     def mean(self, name: str) -> float | None:
-        """Mean over the window, or None while fewer than START records have the metric."""
+        """Return the mean over the window, or None while fewer than START records have the metric."""
         if self.seen(name) < START or not (values := self.values(name)):
             return None
         return sum(values) / len(values)
 
     def start(self, name: str) -> float | None:
-        """Mean of the first START records, or None if there are fewer."""
+        """Return the mean of the first START records, or None if there are fewer."""
         first = self._first.get(name, [])
         return sum(first) / START if len(first) == START else None
 
     def best(self, name: str) -> float | None:
-        """Largest window mean so far."""
+        """Return the largest window mean so far."""
         return self._best.get(name)
 
     def peak(self, name: str) -> float:
-        """Largest absolute value so far (0 if never seen)."""
+        """Return the largest absolute value so far (0 if there is none)."""
         return self._peak.get(name, 0.0)
 
     def low(self, name: str) -> float | None:
-        """Smallest value so far."""
+        """Return the smallest value so far."""
         return self._low.get(name)
 
     def seen(self, name: str) -> int:
@@ -123,15 +123,15 @@ class History:
         return self._seen.get(name, 0)
 
     def total(self, name: str) -> float:
-        """Sum of all finite values so far."""
+        """Return the sum of all finite values so far."""
         return self._total.get(name, 0.0)
 
     def last(self, name: str) -> float | None:
-        """Value of `name` in the last record, finite or not, or None."""
+        """Return the value of `name` in the last record, finite or not, or None."""
         return self.recent[-1].get(name) if self.recent else None
 
 
 def percent(share: float) -> str:
-    """Write a share as a percentage, with a decimal where it is small."""
+    """Write a share as a percentage, with a decimal place if it is small."""
     value = 100 * share
     return f"{value:.0f} %" if value == 0 or abs(value) >= 9.95 else f"{value:.1f} %"

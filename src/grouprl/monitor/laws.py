@@ -1,4 +1,4 @@
-"""Two laws of how training goes: reward against entropy, and pass rate against compute.
+"""Two laws of training: reward as a function of entropy, and pass rate as a function of compute.
 
 The entropy law, R = -a·e^H + b, is linear in x = e^H (The Entropy Mechanism of RL, arXiv:2505.22617). The sigmoid law,
 R(C) = R_0 + (A - R_0)/(1 + (C_mid/C)^B), is that of ScaleRL (arXiv:2510.13786). Both are fitted to numbers that a run
@@ -23,7 +23,7 @@ LEAST_SPAN = 0.05
 
 @dataclass(frozen=True)
 class EntropyLaw:
-    """R = -a·e^H + b with its R² and, in words, why it may not hold."""
+    """R = -a·e^H + b with its R², and sentences on why it may not hold."""
 
     a: float
     b: float
@@ -32,7 +32,7 @@ class EntropyLaw:
 
     @property
     def ceiling(self) -> float:
-        """The reward at entropy 0, b - a: what is left when all entropy is spent."""
+        """The reward at entropy 0, b - a, when all entropy is spent."""
         return self.b - self.a
 
     def predict(self, entropy: float) -> float:
@@ -43,7 +43,7 @@ class EntropyLaw:
 def fit_entropy_law(entropy_n: Sequence[float], reward_n: Sequence[float]) -> EntropyLaw:
     """Fit R = -a·e^H + b by least squares of R on e^H.
 
-    It holds for runs without an entropy bonus or a KL term; a and b belong to model and data, not to the method.
+    It holds for runs without an entropy bonus or a KL term; a and b depend on model and data, not on the method.
 
     Args:
         entropy_n: [N] mean token entropy in nats, of the policy on its own completions.
@@ -76,7 +76,7 @@ class SigmoidLaw:
     ceiling: float
     """A, the pass rate that no compute exceeds."""
     exponent: float
-    """B > 0, how fast the ceiling is neared."""
+    """B > 0, the exponent that sets how fast the pass rate approaches the ceiling."""
     midpoint: float
     """C_mid, the compute at half of the gain, in the units of the fit."""
     r2: float
@@ -97,7 +97,7 @@ def fit_sigmoid_law(
     ceilings: Sequence[float] | None = None,
     precision: float = 1e-6,
 ) -> SigmoidLaw:
-    """Fit ScaleRL's sigmoid: a grid over the ceiling, B and C_mid for each by a line, the best of them refined.
+    """Fit ScaleRL's sigmoid: try a grid of ceilings, fit B and C_mid for each by a line, and refine the best fit.
 
     With A and R_0 given, log((A - R_0)/(R - R_0) - 1) = B·log C_mid - B·log C is a line in log C.
     *Differs from the paper*, which takes a grid over C_mid too; here the line gives C_mid and B.
@@ -135,7 +135,7 @@ Found = tuple[float, float, float, float]
 
 
 def _given_ceiling(ceiling: float, c_n: Numbers, r_n: Numbers, start: float) -> Found:
-    """Fit B and C_mid by the line, over the points strictly between start and ceiling."""
+    """Fit B and C_mid by a line through the points strictly between start and ceiling."""
     inside_n = (r_n > start) & (r_n < ceiling)
     if int(inside_n.sum()) < 2 or float(np.ptp(c_n[inside_n])) == 0:
         return math.inf, ceiling, 1.0, float(np.median(c_n))
@@ -148,7 +148,7 @@ def _given_ceiling(ceiling: float, c_n: Numbers, r_n: Numbers, start: float) -> 
 
 
 def _refined(best: Found, c_n: Numbers, r_n: Numbers, start: float, precision: float) -> Found:
-    """Walk downhill in (A - R_0, B, C_mid), each by factors that shrink."""
+    """Minimise the error over (A - R_0, B, C_mid) by coordinate descent, with shrinking factors."""
     step = 0.1
     while step > precision:
         _, a, b, mid = best
@@ -170,7 +170,7 @@ def _sigmoid(c_n: Numbers, start: float, ceiling: float, exponent: float, midpoi
 
 
 def _points(x: Sequence[float], y: Sequence[float], least: int, x_name: str, y_name: str) -> tuple[Numbers, Numbers]:
-    """Return both as arrays; InputError where they cannot be points of a curve."""
+    """Return x and y as arrays; raises InputError if they cannot be points of a curve."""
     x_n, y_n = np.asarray(x, float), np.asarray(y, float)
     if x_n.ndim != 1 or x_n.shape != y_n.shape:
         raise InputError(f"{x_name} has shape {list(x_n.shape)}, {y_name} {list(y_n.shape)}", "both must be [N]")
@@ -182,6 +182,6 @@ def _points(x: Sequence[float], y: Sequence[float], least: int, x_name: str, y_n
 
 
 def _r2(seen_n: Numbers, fitted_n: Numbers) -> float:
-    """Share of the variance that the fit explains; 1 where there is none to explain and none is left."""
+    """Return the share of the variance that the fit explains; 1 for an exact fit of constant values."""
     total, left = float(((seen_n - seen_n.mean()) ** 2).sum()), float(((seen_n - fitted_n) ** 2).sum())
     return 1 - left / total if total > 0 else float(left == 0)

@@ -1,4 +1,4 @@
-"""What is recorded of a step: metrics of the collected completions, and the completions themselves."""
+"""The record of a step: metrics of the collected completions, and the completions themselves."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from grouprl.rollout.row_settings import sample_id
 
 
 def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
-    """Metrics of all rows of a step (also of those not trained on).
+    """Return the metrics of all rows of a step, including those not trained on.
 
-    Rewards, lengths and entropies are those of completions sampled in the ordinary way, without hints or
-    demonstrations; they are missing where there is none.
+    Rewards, lengths and entropies describe completions sampled in the ordinary way, without hints or demonstrations;
+    they are missing if there are no such completions.
     """
     sampled = subset(samples, samples.source_b == SOURCES["sampled"])
     metrics = {
@@ -52,7 +52,7 @@ def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
         "truncated_fraction": float(sampled.rollout.truncated_b.float().mean()),
     }
     entropy_n = sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt]
-    if entropy_n.any():  # a sampler that does not know it says 0 everywhere
+    if entropy_n.any():  # a sampler that does not compute entropy reports 0 everywhere
         metrics["entropy"] = float(entropy_n.mean())
     if ok_b.any():
         metrics |= {
@@ -67,7 +67,7 @@ def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
 
 
 def agent_metrics(sampled: ScoredSamples) -> dict[str, float]:
-    """Mean reward of the rows of each agent, where there are several."""
+    """Return the mean reward of the rows of each agent, if there are several."""
     names = [None if record is None else record.agent for record in sampled.records or ()]
     found = {name: [row for row, other in enumerate(names) if other == name] for name in names if name}
     reward_b, ok_b = sampled.scores.reward_b, sampled.scores.ok_b
@@ -76,8 +76,7 @@ def agent_metrics(sampled: ScoredSamples) -> dict[str, float]:
 
 
 def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray) -> dict[str, float]:
-    """Shares of groups whose rewards are all equal: in all, with every completion right, with every completion
-    wrong."""
+    """Return the shares of groups whose rewards are all equal: overall, all correct, and all wrong."""
     groups, index_b = np.unique(group_b, return_inverse=True)
     low_g, high_g = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
     np.minimum.at(low_g, index_b, reward_b)
@@ -92,11 +91,11 @@ def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray
 
 
 def prepared_metrics(prepared: Batch) -> dict[str, float]:
-    """Metrics that need the prepared batch: distances to the reference and (unless exact) the sampler, the critic."""
+    """Return the metrics that need the prepared batch: distances to reference and inexact sampler, and the critic's."""
     metrics: dict[str, float] = {}
     if prepared.ref_bt is not None and prepared.old_bt is not None:
         metrics["kl_ref"] = float((prepared.old_bt - prepared.ref_bt)[prepared.mask_bt].mean())
-    sampled_bt = prepared.mask_bt & prepared.from_source("sampled", "review")[:, None]  # others differ for good reason
+    sampled_bt = prepared.mask_bt & prepared.from_source("sampled", "review")[:, None]  # others may differ
     if prepared.old_bt is not None and prepared.behavior_bt is not None and sampled_bt.any():
         behavior, old = prepared.behavior_bt[sampled_bt], prepared.old_bt[sampled_bt]
         metrics |= {} if torch.equal(behavior, old) else {"kl_behavior": float((behavior - old).mean())}
@@ -106,14 +105,14 @@ def prepared_metrics(prepared: Batch) -> dict[str, float]:
 
 
 def explained_variance(value_bt: Tensor, return_bt: Tensor, mask_bt: Tensor) -> float:
-    """1 - Var(return - value) / Var(return) over action tokens; 0 where returns do not vary."""
+    """Return 1 - Var(return - value) / Var(return) over action tokens; 0 if returns do not vary."""
     returns, errors = return_bt[mask_bt], (return_bt - value_bt)[mask_bt]
     spread = float(returns.var(unbiased=False))
     return 1 - float(errors.var(unbiased=False)) / spread if spread > 0 else 0.0
 
 
 def memory_mb() -> float:
-    """Peak memory of the process so far in MiB; of the GPU where one is used."""
+    """Return the peak memory so far in MiB, of the GPU if one is used, else of the process."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated() / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -135,8 +134,8 @@ TURN = [
     ("thinking", pa.string()),
     ("thought", pa.int32()),
 ]
-"""A turn: its number in the episode, the key of its state, the action, its reward, the observation that followed, what
-of the action is thinking, and how many of its tokens."""
+"""A turn: its number in the episode, the key of its state, the action, its reward, the observation that followed, the
+thinking within the action, and its number of tokens."""
 SCHEMA = pa.schema(
     [
         ("step", pa.int32()),
@@ -210,7 +209,7 @@ def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[flo
 
 
 def _versions(samples: ScoredSamples) -> list[list[int] | None]:
-    """[B] versions of the tokens of each row."""
+    """Return the versions of the tokens of each of the B rows."""
     version_bt = samples.extras.get("version_bt")
     if version_bt is None:
         return [None] * len(samples)
@@ -219,7 +218,7 @@ def _versions(samples: ScoredSamples) -> list[list[int] | None]:
 
 
 def _episode_columns(samples: ScoredSamples) -> dict[str, object]:
-    """Columns of who acted and how it ended; null for rows that are not episodes."""
+    """Return the columns of the acting agent and the end of the episode; null for rows that are not episodes."""
     records = samples.records
     if records is None:
         return {
@@ -238,7 +237,7 @@ def _episode_columns(samples: ScoredSamples) -> dict[str, object]:
 
 
 def _problems(samples: ScoredSamples) -> list[str | None]:
-    """[B] why a completion has no reward, with traceback and last output of the reward; None where it has one."""
+    """Return why each of B completions has no reward, with the reward's traceback and last output, or else None."""
     found = {problem.sample_id: f"{problem.what}\n{problem.trace}".strip() for problem in samples.scores.problems}
     ids = (example.id for example in samples.examples)
     names = map(sample_id, ids, samples.sample_b.tolist(), samples.context_b.tolist())

@@ -1,4 +1,4 @@
-"""Findings on how far the policy moves: it stands still, it moves too fast, evaluation sees no gain."""
+"""Findings on the policy's movement: it stands still, it moves too fast, or evaluation sees no gain."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from grouprl.monitor import health_codes as codes
 from grouprl.monitor.history import HealthFacts, History
 
 APART = 10
-"""Steps between two evaluations from which their agreement in every figure is no coincidence."""
+"""Least steps between two evaluations for which agreement in every figure is no coincidence."""
 STILL_STEPS = 20
-"""Steps after which learning rates are added up: enough for a warm-up of the rate to be over."""
+"""Number of steps after which learning rates are summed, so that a warm-up of the rate is over."""
 RATIO_FAST = 0.03
 """A step of 3 % of the weights; in docs/findings.md tiny policies learn at 0.6 % and lose what they knew at 5.6 %. The
-pretrained model of docs/real.md learns at 0.002 %: what is too fast for such a one, `fast` and `kl_old` say sooner."""
+pretrained model of docs/real.md learns at 0.002 %; for such models, `fast` and `kl_old` detect the problem sooner."""
 SURE = 0.9
 """Share of correct completions from which nothing is left to gain."""
 
 
 def stands_still(past: History, facts: HealthFacts) -> Finding | None:
-    """Updates were made and the policy is where it was."""
+    """Report updates that did not move the policy."""
     if past.peak("grad_norm") == 0 or past.peak("lr") == 0:
-        return None  # no gradient and a rate of 0 are findings of their own
+        return None  # a missing gradient and a rate of 0 have their own findings
     same, steps, moved = _same(past.evaluations), past.seen("lr"), past.total("lr") * facts.reach
     words = ""
     if same is not None:
@@ -41,7 +41,7 @@ def stands_still(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
-    """Optimiser steps that overturn the policy: by the size of the weights, or by how far they can move a log-prob."""
+    """Report optimiser steps that are too large, relative to the weights or by how far they can move a log-prob."""
     ratio = 0.0 if facts.adapters else max(past.values("update_ratio"), default=0.0)
     nats = past.peak("lr") * facts.reach / facts.updates_per_rollout
     if ratio >= RATIO_FAST:
@@ -55,14 +55,14 @@ def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def no_gain(past: History, facts: HealthFacts) -> Finding | None:
-    """Evaluation after some training that is not clearly better than the first one, or clearly worse."""
+    """Report an evaluation after some training that is worse, or not clearly better, than the first one."""
     pair = _comparable(past.evaluations)
     if pair is None or _gained(past.evaluations):
         return None
     first, last = pair
     name = _measure(last)
     worse = last[f"{name}_high"] < first[f"{name}_low"]
-    gained = _above(past.evaluations[0], last)  # the first one is often made with more prompts than those on the way
+    gained = _above(past.evaluations[0], last)  # the first evaluation often has more prompts than those during training
     if last["step"] - first["step"] < STILL_STEPS or (not worse and (_solved(first) or gained)):
         return None
     said = "The policy got worse" if worse else "Evaluation shows no gain"
@@ -123,7 +123,7 @@ def _solved(record: JsonMapping) -> bool:
 
 
 def _measure(record: Mapping[str, object]) -> str:
-    """Return the figure by which an evaluation is judged: the mean reward, or else correct completions; "" without."""
+    """Return the figure that judges an evaluation: the mean reward, else correct completions; "" if there is none."""
     return next((name for name in ("eval/reward", "eval/pass@1", "eval/greedy") if f"{name}_low" in record), "")
 
 

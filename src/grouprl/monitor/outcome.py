@@ -1,4 +1,4 @@
-"""What a run came to, in one sentence: whether the held-out numbers after training lie above those before."""
+"""The outcome of a run in one sentence: a comparison of held-out numbers before and after training."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 from grouprl.core.json_types import JsonMapping
 
 MEASURES = (("eval/pass@1", "sampled pass@1"), ("eval/greedy", "greedy pass@1"), ("eval/reward", "mean reward"))
-"""What a verdict goes by, the first that was evaluated; where rewards are graded the mean reward comes first."""
+"""Measures for a verdict, of which the first evaluated one counts; with graded rewards, the mean reward is first."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A kind and the sentence that says it with its numbers."""
+    """The kind of a verdict, and a sentence that states it with its numbers."""
 
     kind: Literal["learned", "worse", "unclear", "unfinished"]
     words: str
@@ -22,7 +22,7 @@ class Verdict:
 def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -> Verdict:
     """Compare the first and the last evaluation of a run, both on held-out prompts with 95 % intervals.
 
-    `steps` is how many steps of training lie between them, where that is known.
+    `steps` is the number of training steps between them, if known.
     A run learned (or got worse) if the intervals do not overlap, which is stricter than a test of the difference.
     """
     if not before or not after:
@@ -46,7 +46,7 @@ def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -
 
 
 def _ends(record: JsonMapping, name: str) -> tuple[float, ...]:
-    """Return the interval of a measure; empty where the record lacks the measure or an end of it."""
+    """Return the interval of a measure; empty if the record lacks the measure or one of its bounds."""
     values = [record.get(f"{name}{end}") for end in ("", "_low", "_high")]
     whole = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
     return tuple(float(value) for value in values[1:] if value is not None) if whole else ()

@@ -20,14 +20,14 @@ Compute = Literal["tokens", "steps", "seconds"]
 RESAMPLES = 200
 """Bootstrap samples of a fit's points."""
 COARSE = {"ceilings": 24, "precision": 0.02}
-"""How finely the sigmoid is fitted to each of them: ceilings tried, relative step of the refinement."""
+"""Settings of the sigmoid's fit to each resample: number of ceilings, relative step of the refinement."""
 ENOUGH = 0.5
-"""Share of them that must allow a fit for an interval to be given."""
+"""Least share of resamples that must allow a fit for an interval to be given."""
 
 
 @dataclass(frozen=True)
 class LawEstimate:
-    """A fitted number with its 95 % interval; None where too few resamples of the points allow a fit."""
+    """A fitted number with its 95 % interval, which is None if too few resamples of the points allow a fit."""
 
     value: float
     low: float | None
@@ -36,7 +36,7 @@ class LawEstimate:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A law of one run."""
+    """A law fitted to one run."""
 
     law: str
     points: int
@@ -57,13 +57,13 @@ class Curve:
 
 
 def curve(records: Sequence[Record], where: Where = "train", compute: Compute = "tokens") -> Curve:
-    """Return the points of a run's records (`metrics.jsonl`).
+    """Return the points of a run from its records (`metrics.jsonl`).
 
     `where="train"` takes pass@1 and entropy of the completions sampled in each step; "eval" held-out pass@1 with the
     entropy of the step that follows it, which the same policy sampled. Compute is what was spent before the point:
     tokens sampled, hints and probes included; steps; or seconds.
 
-    Raises InputError where the run has no such records.
+    Raises InputError if the run has no such records.
     """
     steps = [r for r in records if r.get("phase", "train") == "train" and "entropy" in r]
     if not steps:
@@ -108,7 +108,7 @@ def entropy_law(points: Curve, seed: int = 0) -> Fitted:
 
 
 def sigmoid_law(points: Curve, skip: float = 0.0, seed: int = 0) -> Fitted:
-    """Fit ScaleRL's sigmoid to the points after some compute (from `skip` on), R_0 being that before the first."""
+    """Fit ScaleRL's sigmoid to the points with compute from `skip` on; R_0 is the reward before the first update."""
     pairs = [(c, r) for c, r in zip(points.compute_n, points.reward_n, strict=True) if c > 0 and c >= skip]
 
     def fit(rows: Sequence[tuple[float, float]]) -> SigmoidLaw:
@@ -135,7 +135,7 @@ def _estimates(
     pairs: Sequence[tuple[float, float]],
     seed: int,
 ) -> Iterator[tuple[str, LawEstimate]]:
-    """Yield each number with the 2.5 and 97.5 percentiles of fits to points that are sampled with repetition."""
+    """Yield each number with the 2.5 and 97.5 percentiles of fits to points resampled with replacement."""
     rng, fits = np.random.default_rng(seed), []
     for _ in range(RESAMPLES):
         try:

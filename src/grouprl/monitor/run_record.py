@@ -1,4 +1,4 @@
-"""The record of a run on disk: metrics.jsonl and the rollouts, written as the run tells of them."""
+"""The record of a run on disk: metrics.jsonl and the rollouts, written as the run announces them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from grouprl.storage.run_folder import RunFolder, replacing
 
 
 class RunRecord(RunListener):
-    """Writes a line of metrics.jsonl per step and evaluation, and the rollouts of every so many steps."""
+    """Writes a line of metrics.jsonl per step and evaluation, and rollouts at regular intervals."""
 
     def __init__(self, run: RunFolder, rollouts_every: int) -> None:
-        """`rollouts_every`: steps from one stored rollout to the next; 0 stores none."""
+        """Prepare; `rollouts_every` is the number of steps from one stored rollout to the next, 0 for none."""
         self.run, self.rollouts_every = run, rollouts_every
 
     def rollout(self, event: RolloutScored) -> None:
-        """Write the completions of the step as one Parquet file, where it is due."""
+        """Write the completions of the step as a Parquet file, if one is due."""
         if self.rollouts_every and event.step % self.rollouts_every == 0:
             with replacing(self.run.rollout_file(event.step)) as temporary:
                 pq.write_table(event.table(), temporary, compression="zstd")

@@ -1,4 +1,4 @@
-"""The picture that the live display draws: fits a terminal of 80 columns and 24 rows, uses more if there is more."""
+"""The screen of the live display: fits a terminal of 80 columns and 24 rows, and uses more space if available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BARS = "▁▂▃▄▅▆▇█"
 SEVERITY_STYLE = {"note": "cyan", "warning": "yellow", "alarm": "bold red"}
 SEVERITY_SIGN = {"note": "·", "warning": "!", "alarm": "‼"}
 PACE_STEPS = 30
-"""Steps whose mean duration the time left is computed from: recent, as completions change in length."""
+"""Number of last steps whose mean duration predicts the time left; recent ones, as lengths change."""
 
 
 @dataclass
@@ -48,17 +48,17 @@ class RunScreen:
     first_evaluation: dict[str, object] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
     held: dict[str, RunFinding] = field(default_factory=dict)
-    """Findings that hold, by code."""
+    """Findings that currently hold, by code."""
     marks: list[tuple[int, float]] = field(default_factory=list)
     lock: RLock = field(default_factory=RLock)
     actions: bool = False
-    """Whether the policy takes actions, and writes no tokens."""
+    """Whether the policy takes actions instead of writing tokens."""
     graded: bool = False
-    """Whether rewards are known to be graded: then the share of those of 1 and more is not shown."""
+    """Whether rewards are known to be graded: then the share of rewards of at least 1 is not shown."""
 
     @property
     def title(self) -> str:
-        """Name of the phase in words."""
+        """The displayed name of the phase."""
         return TITLES.get(self.name, self.name)
 
     def begin(self, name: str, total: int, done: int) -> None:
@@ -73,13 +73,13 @@ class RunScreen:
                 self.record = {}
 
     def move(self, done: int, total: int) -> None:
-        """Set how far the phase is."""
+        """Set the progress of the phase."""
         with self.lock:
             self.done, self.total = done, total
             self.marks = [*self.marks[-PACE_STEPS:], (done, self.clock())]
 
     def judge(self, finding: RunFinding) -> None:
-        """Take over a finding as it is now; one that no longer holds is shown no more."""
+        """Update a finding; one that no longer holds is removed."""
         with self.lock:
             self.held.pop(finding.code, None)
             if finding.persists:
@@ -109,7 +109,7 @@ class RunScreen:
         return max(0.0, (self.total - last) * (end - start) / (last - first) - (self.clock() - end))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Sample."""
+        """Yield the screen at the current size of the console."""
         with self.lock:
             yield self._picture(options.max_width, console.size.height)
 
@@ -184,7 +184,7 @@ def plain(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut to `width` characters, keeping the beginning and the end (where the result of a completion stands)."""
+    """Cut to `width` characters, keeping the beginning and the end (which has the result of a completion)."""
     if len(text) <= width:
         return text
     tail = max(0, (width - 1) * 2 // 5)
@@ -192,13 +192,12 @@ def shorten(text: str, width: int) -> str:
 
 
 def verdict_mark(correct: bool | None) -> tuple[str, str]:
-    """Return the sign of a completion and its style; a dot without a style where rewards are graded."""
+    """Return the sign of a completion and its style; a dot without a style if rewards are graded."""
     return ("·", "") if correct is None else ("✓", "green") if correct else ("✗", "red")
 
 
 def sample_line(sample: Sample, width: int) -> Text:
-    """One completion on one line: sign, reward, prompt → completion, green when right, red when wrong, plain where
-    graded."""
+    """Return a completion as one line: sign, reward, prompt → completion; green if right, red if wrong, else plain."""
     sign, style = verdict_mark(sample.correct)
     line = Text().append(f"{sign} ", style=style)
     line.append(f"{sample.reward:>5.2f}  ", style="dim")
@@ -246,13 +245,13 @@ def _labelled(label: str, value: Text, width: int) -> Text:
 
 
 def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> str:
-    """Greedy and sampled numbers of an evaluation, with those of the first one; for graded rewards the mean first."""
+    """Return an evaluation's greedy and sampled numbers, with the first one's; for graded rewards the mean is first."""
     shares = {"eval/greedy": "greedy"} | {k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()}
     rewards = {"eval/reward": "reward"} | {
         name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))
     }
     names = {**shares, **rewards}
-    if record.get("eval/graded"):  # shares count rewards of 1 and more, of which there may be none
+    if record.get("eval/graded"):  # shares count rewards of at least 1, which graded rewards may never reach
         names = {"eval/reward": "reward", "eval/greedy_reward": "greedy reward", **rewards}
     parts = []
     for name, label in names.items():
@@ -263,7 +262,7 @@ def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> st
 
 
 def _numbers(record: JsonMapping, graded: bool) -> list[tuple[str, str]]:
-    """The figures below the curves, as (label, value)."""
+    """Return the figures below the curves as (label, value)."""
     rows: list[tuple[str, str]] = []
 
     def add(label: str, name: str, form: Callable[[float], str], more: str = "") -> None:
@@ -300,7 +299,7 @@ def _columns(rows: list[tuple[str, str]], width: int) -> list[Text]:
 
 
 def _findings(findings: Sequence[RunFinding], width: int, room: int) -> list[RenderableType]:
-    """At most `room` lines: each finding on one or two, and how many did not fit."""
+    """Return at most `room` lines: one or two per finding, and the number of findings that did not fit."""
     lines: list[RenderableType] = []
     for i, finding in enumerate(findings):
         sign = Text(f"{SEVERITY_SIGN[finding.severity]} ", style=SEVERITY_STYLE[finding.severity])

@@ -17,13 +17,13 @@ COMPLETION_WIDTH = 200
 """Characters of a completion shown in the side-by-side table."""
 
 RISING = ("eval/greedy", "eval/pass@", "eval/reward")
-"""Beginnings of the rows where more is better: their change is coloured."""
+"""Prefixes of the rows in which larger is better: their change is coloured."""
 
 
 def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = False) -> Table:
     """Tabulate two evaluation records: `eval/reward`, `eval/greedy`, `eval/pass@k`, their intervals, the length.
 
-    `actions`: the policy takes actions, and writes no tokens.
+    `actions`: whether the policy takes actions instead of writing tokens.
     """
     examples = after.get("eval/prompts")
     caption = f"{examples:.0f} held-out prompts, " if examples else ""
@@ -42,7 +42,7 @@ def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = Fa
 
 
 def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6, *, actions: bool = False) -> Table:
-    """Tabulate completions of the same prompts before and after training; prompts that are in both, in order."""
+    """Tabulate completions before and after training of the prompts that are in both, in order."""
     table = Table(box=box.SIMPLE_HEAD, expand=False)
     for column in ("prompt", "completion before", "completion after"):
         table.add_column(worded(column, actions=actions), overflow="fold")
@@ -65,7 +65,7 @@ def _rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def _of_rewards(record: Mapping[str, object]) -> list[tuple[str, str]]:
-    """The rows of mean rewards: sampled, greedy, then components."""
+    """Return the rows of mean rewards: sampled, greedy, then components."""
     parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
     rows = [("eval/reward", "mean reward"), ("eval/greedy_reward", "greedy reward")]
     return rows + [(name, f"  {name.removeprefix('eval/reward/')}") for name in parts]

@@ -1,1 +1,1 @@
-"""What a run will do, stated before it does it."""
+"""The plan of a run: its settings, checks and costs, stated before it starts."""

@@ -1,4 +1,4 @@
-"""What rules out a run before it begins: contradictions, and settings that can have no effect."""
+"""Checks of a run before it begins: contradictions, which rule it out, and settings that can have no effect."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ OF_TURNS = (
     *("turn_reward_bs", "state_bs", "valid_bs", "agent_b", "parent_b"),
     *("marks.said", "keys.ended", "keys.prompt", "keys.episode", "keys.context", "keys.caller", "keys.luck"),
 )
-"""Batch fields that a run fills besides where its task has an environment."""
+"""Further batch fields that a run fills if its task has an environment."""
 
 
 class PromptEncoder(CausalPolicy):
-    """The text half of a policy: encodes prompts by its rules without a model."""
+    """The text side of a policy: encodes prompts by the policy's rules, without a model."""
 
     def __init__(self, tokenizer: object) -> None:
         self.tokenizer, self.model = tokenizer, None
 
 
 def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> list[Finding]:
-    """Return why this run cannot work; empty when it can."""
+    """Return the reasons why this run cannot work; empty if it can."""
     found = [codes.PART.said(words, key=part.name) for part in method.parts() for words in part.refuse(facts)]
     found += _method_refusals(config, method, facts, found)
     found += told(codes.AHEAD, async_refusals(config, method))
@@ -56,7 +56,7 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
-    """Return the first of the findings that read the same."""
+    """Return the findings without those that repeat the text of an earlier one."""
     kept: dict[str, Finding] = {}
     for each in found:
         kept.setdefault(str(each), each)
@@ -64,14 +64,14 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def prompts_of(examples: Sequence[Example], method: Method, task: Task, facts: RunFacts) -> list[Prompt]:
-    """Return the prompts that `examples` may be shown as: their own, and those of the method's data parts."""
+    """Return the prompts that the policy may see for `examples`: the task's, and those of the method's data parts."""
     parts = data_parts(method.parts())
     others = [prompt for part in parts for example in examples for prompt in part.shown(example, task, facts)]
     return [*(example.prompt for example in examples), *others]
 
 
 def prompt_lengths(tokenizer: object, prompts: Sequence[Prompt]) -> tuple[list[int], list[str]]:
-    """Return tokens per prompt and, where prompts cannot be encoded, the first complaint."""
+    """Return the number of tokens of each prompt and, if a prompt cannot be encoded, the first error."""
     encoder = PromptEncoder(tokenizer)
     try:
         return [len(encoder.encode_prompt(prompt)) for prompt in prompts], []
@@ -80,7 +80,7 @@ def prompt_lengths(tokenizer: object, prompts: Sequence[Prompt]) -> tuple[list[i
 
 
 def without_effect(config: Config, method: Method, facts: RunFacts) -> list[Finding]:
-    """Return which settings and parts can have no effect in this run."""
+    """Return a finding for each setting and part that can have no effect in this run."""
     if config.steps == 0:
         said = [_nothing(config, f"{section}.") for section in ("batch", "optim") if _set(config, section)]
         return list(told(codes.NO_EFFECT, said))
@@ -138,7 +138,7 @@ def _fillers(name: str) -> list[str]:
 
 
 def _as_it_is(kind: type[DataPart]) -> DataPart | None:
-    """Return a part with its defaults; None for one that has settings without."""
+    """Return a part with default settings; None if a setting has no default."""
     settings: tuple[Field[object], ...] = fields(kind) if is_dataclass(kind) else ()
     return None if any(each.default is MISSING for each in settings) else kind()
 
@@ -161,7 +161,7 @@ def _demonstrates(task: Task) -> bool:
         return task.demonstration(task.example("train", 0), 0) is not None
     except GrouprlError:
         raise
-    except Exception:  # one that fails is left out of the warm-up, or ends it, as reward.on_error says
+    except Exception:  # reward.on_error decides whether a failure is left out of the warm-up or ends it
         return True
 
 
@@ -181,7 +181,7 @@ LESS = {
     "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on",
 }
 LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
-"""What lowers the entries of the memory estimate."""
+"""Remedies that lower each entry of the memory estimate."""
 
 
 def room(
@@ -189,7 +189,7 @@ def room(
 ) -> list[str]:
     """Refuse completions that do not fit behind the longest prompt, with `more` tokens that a part appends to them.
 
-    `example` is the name of the one that has the longest prompt.
+    `example` is the name of the example with the longest prompt.
     """
     needed = longest_prompt + max_new_tokens + more
     if positions is None or needed <= positions:

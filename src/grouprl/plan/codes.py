@@ -275,12 +275,12 @@ PRECISION = _plan(
 )
 
 EFFECTS = (NO_EFFECT.name, PART_NO_EFFECT.name)
-"""Codes of what has no effect, which a plan shows by itself."""
+"""Codes of findings about settings without effect, which a plan lists separately."""
 _SETTING = re.compile(rf"\b(?:{'|'.join(Config.model_fields)})\.[a-z]\w*(?:\.[a-z]\w*)*")
 
 
 def told(code: Code, sentences: Iterable[str], severity: Severity | None = None) -> Iterator[Finding]:
-    """Yield a finding per sentence or few, about the first setting that they name; refusals end with their remedy."""
+    """Yield a finding for each text, about the first setting that it names; a refusal ends with its remedy."""
     for words in sentences:
         named = _SETTING.search(words)
         key = named[0] if named else None

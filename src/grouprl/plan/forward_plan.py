@@ -1,4 +1,4 @@
-"""How rows will go through the model, and why: engine, packing, shared prompts, layers computed anew."""
+"""How rows are passed through the model, and why: engine, packing, shared prompts, recomputed layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from grouprl.processes.current_ranks import current_ranks
 
 @dataclass(frozen=True)
 class PassChoice:
-    """One choice: its name, what was chosen, and why."""
+    """One choice: its name, its value, and the reason."""
 
     name: str
     value: str
@@ -29,7 +29,7 @@ class PassChoice:
 
 
 def pass_choices(config: Config, model: ModelFacts | None, batch: Arithmetic) -> tuple[PassChoice, ...]:
-    """Return every choice; nothing for an unknown model or one that cannot be run as requested."""
+    """Return every choice; empty for an unknown model, or one that cannot be run as requested."""
     if model is None or list(pass_refusals(config, model)):
         return ()
     engine = _engine(config, model)
@@ -38,7 +38,7 @@ def pass_choices(config: Config, model: ModelFacts | None, batch: Arithmetic) ->
 
 
 def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
-    """Say why the model cannot be run in the way that is requested, as far as its configuration tells."""
+    """Say why the model cannot be run as requested, as far as its configuration shows."""
     if model is None:
         return
     settings = pass_settings(config.model)
@@ -56,10 +56,10 @@ def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
 
 
 def precision_of(config: Config, model: ModelFacts) -> PrecisionChoice:
-    """Return how the model's products will be computed, and why.
+    """Return the precision of the model's products, and the reason.
 
     Raises:
-        InputError: as it is requested it cannot be.
+        InputError: the requested precision is not available.
     """
     if current_ranks() is not None:
         mixed = config.model.precision == "mixed"
@@ -70,7 +70,7 @@ def precision_of(config: Config, model: ModelFacts) -> PrecisionChoice:
 
 
 def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterator[str]:
-    """Say what the precision of products costs or would bring on this machine, as far as it is worth a look."""
+    """Say what the precision of products costs or would gain on this machine, if that is worth knowing."""
     if list(pass_refusals(config, model)):
         return
     engine = _engine(config, model)
@@ -79,14 +79,14 @@ def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterat
 
 
 def _engine(config: Config, model: ModelFacts) -> str:
-    """Return which engine runs the model in training."""
+    """Return the name of the engine that runs the model in training."""
     if current_ranks() is not None and config.model.engine == "auto":
-        return "transformers"  # what is sharded is its own module tree
+        return "transformers"  # sharding needs the modules of transformers
     return engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
 
 
 def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:
-    """Tell whether layers are computed anew in the backward pass."""
+    """Return whether layers are recomputed in the backward pass."""
     per_token = activations(model, batch) // batch.tokens_per_pass
     threshold = checkpointing_threshold(config.model.checkpointing, per_token, free_bytes(torch.device(model.device)))
     return batch.tokens_per_pass > threshold

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from grouprl.rewards.contract import Reward
 
 SAMPLED = 32
-"""Prompts that are tried of a split without an end; of a data set, all are."""
+"""Number of prompts tried from an endless split; of a data set, all are tried."""
 SHOWN = 5
 
 
 def gold_refusals(reward: Reward, task: Task) -> list[str]:
-    """Return a sentence for each of the first rows whose gold the reward cannot grade, and how many more there are."""
+    """Return a sentence for each of the first rows whose gold the reward cannot grade, and a count of the others."""
     if task.max_turns > 1 or task.environment() is not None:
         return []
     examples: list[Columns] = []
@@ -42,7 +42,7 @@ def _graded(reward: object, example: Example) -> bool:
         try:
             if gold_completion(plain, example.columns) is not None:
                 return True
-        except Exception:  # a gold of the wrong kind is still a gold
+        except Exception:  # a gold answer of the wrong type still counts as one
             return True
     return False
 
@@ -55,7 +55,7 @@ def _requested(task: Task) -> list[tuple[Example, str]]:
         for index in range(SAMPLED if size is None else size):
             try:
                 example = task.example(split, index)
-            except GrouprlError:  # a small stream has no prompt here; it is reported where it matters
+            except GrouprlError:  # a stream may have no prompt here; that is reported elsewhere
                 break
             label = task.label(split, index) if isinstance(task, RowTask) else f"prompt {example.id}"
             found.append((example, label))

@@ -1,4 +1,4 @@
-"""What a plan says of a judge, and where its scores would mean nothing."""
+"""Notes of a plan on a judge, and refusals of runs in which its scores would mean nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from grouprl.config.run import Config
 
 
 def judge_notes(config: Config, *, environment: bool) -> Iterator[str]:
-    """Say who judges, with how many requests, and what becomes of the scores."""
+    """Say which model judges, with how many requests, and how the scores are used."""
     judge = config.reward.judge
     if judge is None:
         return
@@ -22,7 +22,7 @@ def judge_notes(config: Config, *, environment: bool) -> Iterator[str]:
 
 
 def judge_refusals(config: Config, method: Method) -> Iterator[str]:
-    """Say where there is nothing to compare."""
+    """Say why a comparing judge would have nothing to compare."""
     if config.reward.judge is None:
         return
     if config.batch.group_size < 2:
@@ -35,7 +35,7 @@ def judge_refusals(config: Config, method: Method) -> Iterator[str]:
 
 
 def judge_idle(config: Config) -> Iterator[str]:
-    """Say which settings of rewards have no effect where a judge is asked."""
+    """Say which settings of rewards have no effect when a judge scores."""
     if config.reward.judge is not None:
         for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
             yield f"reward.{name} has no effect: an LLM judge is not a function; see reward.judge.timeout and its tries"

@@ -1,4 +1,4 @@
-"""How long the prompts and completions of a run get, and what a step of them needs in passes and in memory."""
+"""Lengths of a run's prompts and completions, and the passes and memory that a step of them needs."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from grouprl.tasks import Example, Task
 LOOKED_AT = 32
 """Training examples whose prompts are measured."""
 LONGEST, SURVEYED = 8, 100_000
-"""The longest prompts are measured, too: so many of each split, among so many whose characters are counted."""
+"""Number of longest prompts measured in each split, and number of prompts whose characters are counted for this."""
 EPISODES = 8
-"""Training prompts of which an episode is played to measure the environment's texts."""
+"""Number of training prompts of which an episode is played to measure the environment's texts."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of the longest prompt looked at (that of the example `which`), and of what comes behind it at most."""
+    """Tokens of the longest measured prompt (that of the example `which`), and the most tokens after it (`behind`)."""
 
     longest: int
     behind: int
@@ -78,7 +78,7 @@ def lengths_of(
 
 
 def _episodes(run: ResolvedRun, requested: Sequence[Example], tokenizer: object) -> Measured:
-    """Play a few episodes with a policy that says nothing much, and measure them."""
+    """Play a few episodes with a trivial policy, and measure their texts."""
     encoder = PromptEncoder(tokenizer) if tokenizer is not None else None
     acting = run.config.environment
     workers = acting.workers if acting.workers == "auto" else min(1, acting.workers)
@@ -90,7 +90,7 @@ def _episodes(run: ResolvedRun, requested: Sequence[Example], tokenizer: object)
 
 @dataclass(frozen=True)
 class Needed:
-    """The arithmetic of a step, what it costs in memory, and what there is no room for."""
+    """The batch arithmetic of a step, its memory costs, and refusals for what does not fit."""
 
     batch: Arithmetic
     costs: tuple[Cost, ...]
@@ -142,9 +142,9 @@ def first_examples(task: Task) -> list[Example]:
 
 
 def _longest_prompts(task: Task, config: Config) -> list[Example]:
-    """Return the longest of the prompts that a run may sample, by characters, where they can be counted.
+    """Return the longest prompts that a run may sample, by characters, if the prompts can be counted.
 
-    One that leaves no room would otherwise end the run when its turn comes.
+    Otherwise a prompt that leaves no room would end the run only when it is sampled.
     """
     evaluation = max(config.eval.prompts, config.eval.final_prompts)
     most: dict[Split, int | None] = {"train": config.data.prompts, "eval": evaluation}
@@ -159,7 +159,7 @@ def _longest_prompts(task: Task, config: Config) -> list[Example]:
 
 
 def _cut_off_episodes(model: ModelFacts | None, prompt: int, completion: int, turns: int) -> list[str]:
-    """Say that long episodes are cut off where the model has no room for all their turns."""
+    """Say that long episodes are cut off if the model has no room for all their turns."""
     if model is None or model.positions is None or prompt + completion <= model.positions:
         return []
     return [

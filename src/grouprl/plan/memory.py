@@ -1,6 +1,6 @@
 """The size of a run before it begins: the model's sizes, the batch arithmetic, an estimate of the memory.
 
-Nothing is loaded but configurations and tokenizers; only the tiny model is really built.
+Only configurations and tokenizers are loaded; only the tiny model is actually built.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SAMPLER = "sampler's copy"
-"""Name of the cost of the second process that samples."""
+"""Name of the cost of a second process that samples."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Sizes of a model. `kv_width` is key heads times head dimension; `positions` is None where there is no limit."""
+    """Sizes of a model. `kv_width` is key heads times head dimension; `positions` is None if there is no limit."""
 
     parameters: int
     trainable: int
@@ -58,14 +58,14 @@ class ModelFacts:
     bytes_each: int
     device: str
     lean: str = ""
-    """Why the lean engine does not compute this model; "" where it does."""
+    """Reason why the lean engine cannot run this model; "" if it can."""
     tied: bool = True
     """Whether the output layer is the embedding."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a run samples and how it is cut into optimiser steps. Tokens are upper bounds unless they say otherwise."""
+    """The size of a rollout and its division into optimiser steps. Tokens are upper bounds unless stated otherwise."""
 
     steps: int
     prompts: int
@@ -86,11 +86,11 @@ class Arithmetic:
     passes_per_update: int
     refill_rounds: int
     mixed: bool = False
-    """Whether products are in bfloat16, and what enters them is kept so."""
+    """Whether products are in bfloat16, and their inputs are kept in it."""
 
     @property
     def row(self) -> int:
-        """Most tokens of one row."""
+        """The largest number of tokens in a row."""
         return self.prompt_tokens + self.max_new_tokens
 
 
@@ -109,7 +109,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
     (None, None) for a Hub id that is not on this machine, and for a policy that is not a language model.
 
     Raises:
-        InputError: a folder that is not there or is not a model.
+        InputError: the folder does not exist or is not a model.
     """
     config, task = run.config, run.task
     if policy_kind(config.model.name) is not None:
@@ -125,7 +125,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
             return None, None
     model, tokenizer = models[0]
     text = model.config.get_text_config()
-    heads = getattr(text, "num_attention_heads", None) or 1  # models without attention have a state of their own
+    heads = getattr(text, "num_attention_heads", None) or 1  # models without attention have another kind of state
     width = getattr(text, "head_dim", None) or text.hidden_size // heads
     parameters = sum(p.numel() for each, _ in models for p in each.parameters())
     lora = config.model.lora
@@ -158,7 +158,7 @@ def batch_arithmetic(
     phases: int = 1,
     model: ModelFacts | None = None,
 ) -> Arithmetic:
-    """Work out what a rollout holds and how it is cut; `model` limits what a pass may hold."""
+    """Work out the size of a rollout and its division into steps and passes; `model` limits the size of a pass."""
     plan, mixed = config.batch, config.model.precision == "mixed" and current_ranks() is None
     limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model, mixed))
     completions = plan.prompts * plan.group_size
@@ -191,7 +191,7 @@ def _cached(model: ModelFacts, mixed: bool) -> int:
 
 
 def activations(model: ModelFacts, batch: Arithmetic) -> int:
-    """Return bytes that a pass keeps for its backward pass."""
+    """Return the bytes that a forward pass keeps for its backward pass."""
     per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
     return batch.tokens_per_pass * model.layers * per_token * _kept_bytes(model, batch)
 
@@ -201,11 +201,11 @@ def _kept_bytes(model: ModelFacts, batch: Arithmetic) -> int:
 
 
 FOLLOWERS = "references that follow"
-"""Copies of the policy that move towards it."""
+"""Name of the cost of copies that follow the policy."""
 
 
 def follower_count(method: Method) -> int:
-    """Return how many references of a method follow the policy."""
+    """Return the number of a method's references that follow the policy."""
     return sum(isinstance(rule, Iterates) for rule in method.references().values())
 
 
@@ -221,15 +221,15 @@ def memory(
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
-    `followers` are references that follow the policy; `second_models` those that parts of the method keep, whose
-    weights are in the memory of the run once more, for checkpoints. With `samplers` other processes sample, and
-    weights go through shared memory with room for two versions.
+    `followers` is the number of references that follow the policy; `second_models` that of models kept by parts of the
+    method, whose weights are stored once more for checkpoints. With `samplers`, other processes sample, and weights
+    are sent through shared memory with room for two versions.
 
-    With `anew` a pass keeps the inputs of its layers and the activations of one.
+    With `anew`, a pass keeps the inputs of its layers and the activations of one layer.
 
     Activations are those of a Llama-like layer with fused attention, 8 hidden + 4 intermediate + 2 key-value numbers
-    per token; measured within a tenth of this for transformers when prompts are not shared. The lean engine keeps up to
-    a fifth less.
+    per token; measurements of transformers without shared prompts are within 10 % of this. The lean engine keeps up to
+    20 % less.
     """
     size, train = model.bytes_each, model.trainable
     wide = max(size, 4)  # the optimiser computes in float32 or better
@@ -279,34 +279,36 @@ def memory(
 
 
 PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy", "rollout cache")
-"""What ranks divide among themselves; weights, too, but those that sample each have a whole copy as well."""
+"""Costs that ranks divide among themselves. They also divide weights, but sampling ranks keep a whole copy, too."""
 
 
 def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -> tuple[Cost, ...]:
-    """Return the costs of one process, as memory that so many `ranks` need, of which `here` share this device, and
-    that hold so many whole `copies` of the weights on it."""
+    """Convert the costs of one process to those of `here` ranks on this device, out of `ranks` in all.
+
+    `copies` is the number of whole copies of the weights on the device.
+    """
     found = []
     for cost in costs:
         share = here / ranks if cost.what in PARTS_OF_RANKS else float(here)
         if cost.what == "weights":
             share = here / ranks + copies
         elif cost.what == SAMPLER:
-            share = 1.0  # beside rank 0 alone
+            share = 1.0  # only rank 0 has a second process
         found.append(Cost(cost.what, round(cost.bytes * share), f"{cost.how}, on {ranks} ranks, {here} here"))
     return tuple(found)
 
 
 def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
-    """Estimate the memory of a policy over arrays and of its rollout; () for a language model, or where none fits.
+    """Estimate the memory of a policy over arrays and of its rollout; () for a language model, or if no policy fits.
 
-    What a pass keeps depends on the policy's own code and is not known beforehand: it is of the order of the weights.
+    The memory that a pass keeps depends on the policy's own code and is unknown here; it is similar to the weights'.
     """
     config, numbers = run.config, numbers_of_episode(run.task)
     if policy_kind(config.model.name) is None or not numbers:
         return ()
     try:
         policy = build_kind(run)
-    except InputError:  # said among the refusals
+    except InputError:  # reported among the refusals
         return ()
     tensors = list(policy.parameters())
     count, size = sum(p.numel() for p in tensors), sum(p.numel() * p.element_size() for p in tensors)
@@ -326,7 +328,7 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
 
 
 def peak(costs: Iterable[Cost]) -> int:
-    """Most bytes needed at once: an update and a rollout only happen together where a second process samples."""
+    """Return the peak bytes: an update and a rollout only overlap if a second process samples."""
     size = {cost.what: cost.bytes for cost in costs}
     update, cache = (
         sum(size.pop(name, 0) for name in names)
@@ -380,7 +382,7 @@ def _read_pretrained(name: str) -> tuple[object, object] | None:
 
 
 def _adapter_parameters(model: PreTrainedModel, lora: Lora) -> int:
-    """Count the numbers of low-rank adapters: r * (in + out) for each adapted linear layer."""
+    """Count the parameters of low-rank adapters: r * (in + out) for each adapted linear layer."""
     head = model.get_output_embeddings()
     chosen = lora.target_modules
     return sum(

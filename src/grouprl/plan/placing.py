@@ -1,4 +1,4 @@
-"""What a plan says of the workers that a cluster places, and where it could not place them."""
+"""Notes of a plan on the workers that a cluster places, and refusals if it cannot place them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class PlacingPlan:
-    """What a plan says of a run's cluster."""
+    """The plan's findings on a run's cluster, as sentences."""
 
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class PlacingPlan:
 
 
 def placing_plan(run: ResolvedRun) -> PlacingPlan:
-    """Look at the cluster that a run names, where it names one, and say what will be placed on it, and what cannot."""
+    """Inspect the cluster that a run names, if any, and say what will be placed on it, and what cannot be."""
     idle = tuple(_idle(run))
     wrong = tuple(_contradictions(run))
     if run.config.cluster.ray == "off" or wrong:
@@ -55,20 +55,20 @@ def placing_plan(run: ResolvedRun) -> PlacingPlan:
 
 
 def ranks_meant(run: ResolvedRun) -> int:
-    """Return how many processes share the model: those that there are, or that `grouprl train` will start."""
+    """Return the number of processes that share the model: those running, or those that `grouprl train` will start."""
     ranks = current_ranks()
     return ranks.count if ranks is not None else 1 if launched() else max(1, run.config.cluster.learners)
 
 
 def _processes(run: ResolvedRun) -> Iterator[str]:
-    """Say how many processes train where nothing is placed."""
+    """Say how many processes train if no cluster places workers."""
     if not cluster_named(run) and not launched() and (count := run.config.cluster.learners) > 1:
         how = f"as grouprl launch -n {count} starts them"
         yield f"cluster.learners: {count} processes of this machine share the model, {how}"
 
 
 def _contradictions(run: ResolvedRun) -> Iterator[str]:
-    """Say what no cluster could do."""
+    """Say which of the settings contradict each other on any cluster."""
     config = run.config
     cluster, placed = config.cluster, cluster_named(run)
     shared = cluster.samplers > 1 or (placed and cluster.samplers)
@@ -103,7 +103,7 @@ def _contradictions(run: ResolvedRun) -> Iterator[str]:
 
 
 def _learners(cluster: Placing) -> Iterator[str]:
-    """Say where a launcher has started another number of processes than the cluster is to have learners."""
+    """Say if a launcher started a different number of processes than `cluster.learners` requires."""
     if not cluster.learners or not launched() or placed_by():
         return
     given = f"cluster.learners is {cluster.learners} under grouprl launch or torchrun"
@@ -125,7 +125,7 @@ def _cannot_send(run: ResolvedRun) -> Iterator[str]:
 
 
 def _no_room(run: ResolvedRun, facts: ClusterFacts) -> Iterator[str]:
-    """Say of what the cluster has too little, whoever uses it."""
+    """Say which resources the cluster lacks, even if nothing else uses it."""
     learners: dict[Kind, int] = {"learner": run.config.cluster.learners} if run.config.cluster.learners else {}
     yield from short_of(learners | placed_counts(run), run.config.cluster, facts)
 

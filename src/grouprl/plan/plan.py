@@ -62,7 +62,7 @@ from grouprl.tasks import Example, Task
 
 @dataclass(frozen=True)
 class StageLine:
-    """One part of the method: in words and in symbols."""
+    """One part of the method, in words and in symbols."""
 
     kind: str
     part: str
@@ -72,7 +72,7 @@ class StageLine:
 
 @dataclass(frozen=True)
 class Plan:
-    """A resolved run. Without refusals it can start."""
+    """A resolved run, which can start if there are no refusals."""
 
     config: Config
     task: str
@@ -83,40 +83,40 @@ class Plan:
     model: ModelFacts | None
     batch: Arithmetic
     extra_samples: tuple[str, ...]
-    """Completions and rows besides those of `batch`, one part a line."""
+    """Completions and rows in addition to those of `batch`, one line per part."""
     costs: tuple[Cost, ...]
     pass_choices: tuple[PassChoice, ...]
-    """How rows go through the model."""
+    """Choices of how rows are passed through the model."""
     stages: tuple[StageLine, ...]
     formula: str
     settings: tuple[Setting, ...]
     method_settings: tuple[Setting, ...]
     findings: tuple[Finding, ...]
-    """Everything that speaks against the run or deserves a look, each with a code (`docs/codes.md`)."""
+    """Everything that speaks against the run or needs attention, each with a code (`docs/codes.md`)."""
     actions: bool = False
-    """Whether the policy takes actions, and writes no tokens."""
+    """Whether the policy takes actions instead of writing tokens."""
     graded: bool = False
-    """Whether the reward is known to be graded, as it was tried: neither 0 nor 1."""
+    """Whether a trial showed that the reward is graded: it gave a score other than 0 and 1."""
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why the run cannot work, a few sentences each."""
+        """The reasons why the run cannot work, a few sentences each."""
         return tuple(str(found) for found in self.findings if found.severity == "refusal")
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Which settings and parts have no effect."""
+        """The settings and parts that have no effect."""
         return tuple(str(found) for found in self.findings if found.code in codes.EFFECTS)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else deserves a look."""
+        """All other findings: warnings and notes."""
         rest = (found for found in self.findings if found.code not in codes.EFFECTS and found.severity != "refusal")
         return tuple(map(str, rest))
 
     @property
     def peak(self) -> int | None:
-        """Estimated peak memory in bytes; None for an unknown model."""
+        """The estimated peak memory in bytes; None for an unknown model."""
         return peak(self.costs) if self.costs else None
 
     def raise_if_refused(self) -> None:
@@ -140,25 +140,25 @@ class Plan:
         return [self.worded(line) for line in lines]
 
     def worded(self, text: str) -> str:
-        """Return a text of this plan in the words of its policy: completions and tokens, or episodes and actions."""
+        """Return a text with the nouns of this policy: completions and tokens, or episodes and actions."""
         return worded(text, actions=self.actions)
 
     def as_data(self) -> JsonObject:
-        """Return everything as plain data."""
+        """Return the whole plan as plain data."""
         names = [f.name for f in dataclasses.fields(self) if f.name not in ("config", "method")]
         data = {name: _plain(getattr(self, name)) for name in (*names, "refusals", "idle", "notes")}
         return data | {"config": self.config.model_dump(mode="json"), "method": self.method.name, "peak": self.peak}
 
 
 def plan(run: Config | ResolvedRun) -> Plan:
-    """Resolve a configuration, where it is not resolved yet, and check it.
+    """Resolve a configuration, unless it is resolved already, and check it.
 
     Raises:
         InputError: an unknown method, task, reward or model, or options that do not fit them. Contradictions between
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
     run = resolve(run)
-    _ = run.reward, run.engine  # what is missing is said before models are looked at
+    _ = run.reward, run.engine  # missing things are reported before models are read
     check_optimizer(run.config.optim)
     model, tokenizer = read_model(run)
     requested_precision = run.config.model.precision
@@ -216,7 +216,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
 def _ruled_out(
     run: ResolvedRun, facts: RunFacts, requested: Sequence[Example], model: ModelFacts | None, lengths: Lengths
 ) -> Iterator[Finding]:
-    """Yield why the run cannot work, as far as its settings, method, task and prompts tell."""
+    """Yield the reasons why the run cannot work that follow from its settings, method, task and prompts."""
     config, task, ranks = run.config, run.task, ranks_meant(run)
     yield from told(codes.POLICY_KIND, kind_refusals(run))
     yield from told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if ranks > 1 else ())
@@ -230,12 +230,12 @@ def _ruled_out(
 
 
 def _trial(run: ResolvedRun) -> RewardTrial:
-    """Return what the trial of the run's reward found; nothing where rewards are stored."""
+    """Return the result of trying the run's reward; an empty one if rewards are stored."""
     return try_reward(run.config.reward, run.reward, run.task) if run.row_kind.samples else RewardTrial()
 
 
 def _own_parts(method: Method) -> tuple[list[str], list[str]]:
-    """Return what rules out the parts of the user's, and what a small batch makes doubtful of them."""
+    """Return refusals of the user's own parts, and doubts about them that a small batch raised."""
     fault = fault_of_own_parts(method)
     if fault is None:
         return [], []
@@ -245,7 +245,7 @@ def _own_parts(method: Method) -> tuple[list[str], list[str]]:
 
 
 def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:
-    """Say which completions a method samples besides those of a rollout, part by part."""
+    """Say, part by part, which completions a method samples in addition to those of a rollout."""
     if method.greedy_baseline:
         yield f"greedy baseline: {facts.prompts} greedy completions per rollout, as baselines"
     for part in data_parts(method.parts()):
@@ -254,7 +254,7 @@ def _extra_sampling(method: Method, facts: RunFacts) -> Iterator[str]:
 
 
 def run_facts(run: ResolvedRun) -> RunFacts:
-    """Return what the parts of the run's method may know of it."""
+    """Return the facts of the run that the parts of its method may read."""
     config, task, method = run.config, run.task, run.method
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)

@@ -1,4 +1,4 @@
-"""What deserves a look in a plan, besides what rules the run out or has no effect."""
+"""Findings of a plan that need attention, apart from refusals and settings without effect."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.tasks import Task
 
 COLDEST, HOTTEST = 0.01, 100.0
-"""Temperatures at which a difference of one between two logits is one of 100 nats, and of 0.01."""
+"""Temperatures that turn a difference of 1 between two logits into one of 100 nats, and of 0.01 nats."""
 
 
 def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> Iterator[Finding]:
-    """Yield what the method, the task, the model and the settings give to think of."""
+    """Yield what is doubtful about the method, the task, the model and the settings."""
     if model is not None:
         yield from told(codes.ADDED_TOKENS, unused_ids(tokenizer, model.vocabulary))
     yield from told(codes.METHOD_SETTINGS, run.resolved.warnings, "warning")
@@ -41,13 +41,13 @@ def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> It
 
 
 def _repeats(config: Config, task: Task) -> Iterator[Finding]:
-    """Yield that a step samples some prompts more than once."""
+    """Yield a finding if a step samples some prompts more than once."""
     prompts = config.batch.prompts
     size, limit = task.size("train"), config.data.prompts
     count = limit if size is None else size if limit is None else min(size, limit)
     if count is not None and count < prompts:
         why = f"a step takes {prompts} prompts and there are {count}"
-    elif size is None:  # as many as a step takes are compared: chance repeats prompts of a small task
+    elif size is None:  # only as many as a step takes are compared: a small task repeats prompts by chance
         seen = [example_text(task.example("train", index)) for index in range(min(prompts, LOOKED_AT))]
         different = len(set(seen))
         if different == len(seen):
@@ -60,7 +60,7 @@ def _repeats(config: Config, task: Task) -> Iterator[Finding]:
 
 
 def _temperature(value: float) -> Iterator[Finding]:
-    """Yield that sampling is as good as greedy, or as good as uniform."""
+    """Yield a finding if sampling is practically greedy, or practically uniform."""
     if value < COLDEST:
         yield codes.TEMPERATURE(
             f"sampling.temperature {value:g} is as good as greedy: the completions of a prompt are all the same, "
@@ -76,7 +76,7 @@ def _temperature(value: float) -> Iterator[Finding]:
 
 
 def _evidence(method: str) -> Iterator[Finding]:
-    """Yield what is not known for sure of a method of the catalogue."""
+    """Yield a finding if the evidence for a method of the catalogue is incomplete."""
     card = CATALOGUE[method].card if method in CATALOGUE else None
     if card is not None and card.confidence != "verified":
         yield codes.UNVERIFIED(f"{method}: {card.confidence}. {card.uncertain}", "")
@@ -85,7 +85,7 @@ def _evidence(method: str) -> Iterator[Finding]:
 
 
 def _model(run: ResolvedRun, model: ModelFacts | None) -> Iterator[Finding]:
-    """Yield what the model, its adapters and its learning rate give to think of."""
+    """Yield what is doubtful about the model, its adapters and its learning rate."""
     config, method = run.config, run.method
     if model is None and policy_kind(config.model.name) is None:
         yield codes.MODEL_ABSENT(
@@ -115,7 +115,7 @@ def _model(run: ResolvedRun, model: ModelFacts | None) -> Iterator[Finding]:
 
 
 def _settings(config: Config, task: Task) -> Iterator[Finding]:
-    """Yield what single settings give to think of."""
+    """Yield what is doubtful about single settings."""
     if config.sampling.top_p < 1 or config.sampling.top_k > 0:
         yield codes.CUT_DISTRIBUTION(
             "top_p and top_k cut the distribution that completions are sampled from, while log-probs are those of "
@@ -132,7 +132,7 @@ def _settings(config: Config, task: Task) -> Iterator[Finding]:
 
 
 def _engine(engine: ChosenEngine) -> Iterator[Finding]:
-    """Yield what another engine than that of this process does to the run."""
+    """Yield how the run differs with an engine other than that of this process."""
     if engine.name == LOCAL:
         return
     if engine.exact:

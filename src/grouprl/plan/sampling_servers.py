@@ -1,4 +1,4 @@
-"""What a plan says of the servers that a run samples with, whoever's they are."""
+"""Notes and refusals of a plan about the servers that a run samples with, of any kind."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from grouprl.plan import vllm_servers as vllm
 
 
 def server_notes(run: ResolvedRun) -> Iterator[str]:
-    """Say what will be started, or who will be asked, and how weights get there."""
+    """Say which servers will be started or asked, and how they receive weights."""
     yield from vllm.server_notes(run)
     yield from sglang.server_notes(run)
 
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
-    """Say why servers cannot sample for this run, `longest` tokens at most in prompt and completion."""
+    """Say why servers cannot sample for this run; prompt and completion have at most `longest` tokens."""
     yield from vllm.server_refusals(run, longest)
     yield from sglang.server_refusals(run, longest)
 

@@ -1,4 +1,4 @@
-"""What a plan says of servers that sample, whoever wrote them, and where none of them could serve a run."""
+"""Notes and refusals of a plan that are the same for sampling servers of every kind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from grouprl.rollout.servers.starting import port_taken, program
 
 
 def running_notes(settings: Servers, described: Callable[[str], str]) -> Iterator[str]:
-    """Say who samples at each address; where nobody answers, that is said among the refusals."""
+    """Say which server samples at each address; an address without an answer is reported among the refusals."""
     for address in settings.addresses:
         with suppress(GrouprlError):
             yield described(address)
 
 
 def own_notes(settings: Servers, tested: str, way: str) -> Iterator[str]:
-    """Say what will be started; `tested` begins the versions that this was tested with, `way` how weights arrive."""
+    """Say what will be started; `tested` begins the versions that were tested, `way` says how weights arrive."""
     count, version = settings.servers, installed(settings)
     which = f"{settings.kind} {version}" if version else settings.kind
     each = "a server" if count == 1 else f"{count} servers"
@@ -34,7 +34,7 @@ def own_notes(settings: Servers, tested: str, way: str) -> Iterator[str]:
 
 
 def cut_notes(sampling: Sampling) -> Iterator[str]:
-    """Say how the log-probs of servers differ from the trainer's behind top-k and top-p."""
+    """Say how the log-probs of servers differ from the trainer's under top-k and top-p."""
     if sampling.top_p < 1 or sampling.top_k:
         yield (
             "the servers' log-probs are those behind sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
@@ -43,7 +43,7 @@ def cut_notes(sampling: Sampling) -> Iterator[str]:
 
 
 def unserved(run: ResolvedRun, settings: Servers, others: Iterator[str]) -> Iterator[str]:
-    """Say why no server can sample for this run, and then `others`, unless it has no language model at all."""
+    """Say why no server can sample for this run, then yield `others`, unless there is no language model."""
     config, name = run.config, settings.engine
     if policy_kind(config.model.name) is not None:
         yield f"sampling.engine {name} samples from language models, and model is {config.model.name}"
@@ -59,7 +59,7 @@ def unserved(run: ResolvedRun, settings: Servers, others: Iterator[str]) -> Iter
 
 
 def unstartable(settings: Servers) -> Iterator[str]:
-    """Say why own servers do not start: there is no program, or no port."""
+    """Say why the run cannot start servers: the program is missing, or there is no free port."""
     try:
         program(settings)
     except InputError as error:
@@ -70,20 +70,20 @@ def unstartable(settings: Servers) -> Iterator[str]:
 
 
 def too_short(address: str, room: object, longest: int) -> Iterator[str]:
-    """Say where a server of `room` positions has too few for `longest` tokens in prompt and completion."""
+    """Say if a server's `room` of positions is too small for `longest` tokens in prompt and completion."""
     if isinstance(room, int) and longest > room:
         yield f"the server {address} has room for {room} positions, and this run needs {longest}"
 
 
 def idle(run: ResolvedRun, settings: Servers) -> Iterator[str]:
-    """Say where settings of servers have no effect, since another engine samples."""
+    """Say that settings of servers have no effect if another engine samples."""
     sampling = run.config.sampling
     if sampling.engine != settings.engine and settings.engine in sampling.model_fields_set:
         yield f"{settings.key} has no effect: sampling.engine is {sampling.engine}"
 
 
 def installed(settings: Servers) -> str:
-    """Return the version that a server's program belongs to, without starting it; "" where it cannot be told."""
+    """Return the version of a server's program, without starting it; "" if it cannot be determined."""
     try:
         folder = Path(program(settings)).absolute().parent.parent
     except InputError:

@@ -1,4 +1,4 @@
-"""Where every setting of a run comes from."""
+"""The source of every setting of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Setting:
-    """One resolved setting: its dotted key, its value, where that comes from, and what the setting is."""
+    """One resolved setting: its dotted key, its value, the source of the value, and a description."""
 
     key: str
     value: object
@@ -27,9 +27,9 @@ class Setting:
 def config_settings(
     section: Section, path: tuple[str, ...], depending: Mapping[str, tuple[object, str]] | None = None
 ) -> Iterator[Setting]:
-    """Yield every leaf of the configuration but the method, which has a table of its own.
+    """Yield every leaf of the configuration except the method, which has its own table.
 
-    `depending`: by key the defaults that depend on other settings, each with its source.
+    `depending`: the defaults that depend on other settings, by key, each with its source.
     """
     depending = depending or {}
     for name, field in type(section).model_fields.items():
@@ -66,7 +66,7 @@ def _overruled(base: str, setting: str, exchanged: Collection[str]) -> bool:
 
 
 def _decides(base: str, setting: str) -> set[str]:
-    """Return the part settings that a setting of an entry decides, found by varying it."""
+    """Return the keys of the part settings that change when a setting of an entry is varied."""
     entry = CATALOGUE.get(base)
     if entry is None:
         return set()

@@ -1,4 +1,4 @@
-"""What a plan says of the servers of SGLang that a run samples with, and where they could not serve it."""
+"""Notes of a plan on the SGLang servers that a run samples with, and refusals if they cannot serve it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grouprl.rollout.servers.starting import wire_to
 from grouprl.rollout.sglang.exchange import abilities, way_to
 
 TESTED = "0.5"
-"""The versions of SGLang that this was tested with one of."""
+"""Series of SGLang versions of which one was tested."""
 WEIGHTS = {
     "shared_memory": "through memory of this machine, by a loader of its own",
     "disk": "from a folder that it reads again",
@@ -21,7 +21,7 @@ WEIGHTS = {
 
 
 def server_notes(run: ResolvedRun) -> Iterator[str]:
-    """Say what will be started, or who will be asked, and how weights get there."""
+    """Say which servers will be started or asked, and how they receive weights."""
     sampling, settings = run.config.sampling, run.config.sampling.sglang
     if sampling.engine != SGLANG:
         return
@@ -34,7 +34,7 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
 
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
-    """Say why servers of SGLang cannot sample for this run, `longest` tokens at most in prompt and completion."""
+    """Say why SGLang servers cannot sample for this run; prompt and completion have at most `longest` tokens."""
     settings = run.config.sampling.sglang
     if run.config.sampling.engine == SGLANG:
         yield from unserved(run, settings, _refusals(settings, longest))

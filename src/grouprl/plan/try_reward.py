@@ -1,4 +1,4 @@
-"""A reward of the user's, tried on completions of real prompts before a run: one that always fails teaches nothing."""
+"""Trial of the user's reward on completions of real prompts before a run: one that always fails teaches nothing."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from grouprl.rewards.worker_choice import in_workers
 from grouprl.tasks import Task
 
 PROMPTS = 4
-"""Prompts that are tried until the reward gives a number for one of them: a row may be bad, not all of them."""
+"""Largest number of prompts tried until the reward scores one of them: single rows may be bad, but not all."""
 LONGEST_REFERENCE = 1000
 LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 @dataclass
 class RewardTrial:
-    """What the trial of a reward found: why the run cannot work, and what is worth a look."""
+    """The result of a reward's trial: the reasons why the run cannot work, and notes."""
 
     refusals: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     graded: bool = False
-    """Whether a reward was seen that is neither 0 nor 1, so that no completion is right or wrong."""
+    """Whether some score was neither 0 nor 1, so that completions are not simply right or wrong."""
 
 
 def try_reward(settings: Settings, reward: Callable[..., object], task: Task) -> RewardTrial:
-    """Score completions of a few real prompts, in a worker of the run's limits, until one of them has a number.
+    """Score completions of a few real prompts, in a worker with the run's limits, until one gets a number.
 
     Rewards of this package and judges are not tried, nor is any with `reward.self_test` off.
     """
@@ -51,7 +51,7 @@ def try_reward(settings: Settings, reward: Callable[..., object], task: Task) ->
         scorer, _ = in_workers(
             reward, 1 if workers == "auto" else workers, timeout=settings.timeout, memory_gb=settings.memory_gb
         )
-    except InputError:  # it cannot be sent, or dies on its own examples: the run itself says so where that matters
+    except InputError:  # it cannot be pickled, or fails on its own examples: the run reports that if it matters
         if settings.workers != "auto":
             return RewardTrial()
         scorer = reward
@@ -74,18 +74,18 @@ def _examples(task: Task) -> Iterator[Example]:
     for index in range(PROMPTS if size is None else min(PROMPTS, size)):
         try:
             yield task.example("train", index)
-        except GrouprlError:  # it is reported where prompts are read
+        except GrouprlError:  # reported by the check that reads prompts
             return
 
 
 def completions_of(task: Task, example: Example) -> list[str]:
-    """Return what a policy may write to a prompt: the known solution or what the columns hold, a number, nothing.
+    """Return plausible completions of a prompt: the known solution or the columns' values, a number, and nothing.
 
-    The empty one comes twice, as equal completions are common in a group.
+    The empty completion appears twice, as equal completions are common in a group.
     """
     try:
         known = task.solution(example)
-    except Exception:  # a row that is bad in itself; the rewards see it all the same
+    except Exception:  # a bad row; the rewards are tried on it nevertheless
         known = None
     texts = [] if known is None else [known]
     texts += [str(value) for value in example.columns.values() if isinstance(value, str | int | float)][:3]
@@ -105,7 +105,7 @@ def _tried(
         problems += [problem for problem in scores.problems if problem.status != "not_applicable"]
         tried += len(scores.status_b)
         if problems and all(problem.status == "timeout" for problem in problems):
-            break  # each of them takes all its time
+            break  # each further one would run into the time limit, too
     if not problems:
         return RewardTrial(
             notes=[f"the reward '{name}' returned None (does not apply) for all of {tried} completions tried"]
@@ -127,7 +127,7 @@ def _scores(scorer: Callable[..., object], task: Task, example: Example, correct
 
 
 def _notes(name: str, problems: list[Problem]) -> list[str]:
-    """Say once of each kind of failure that a sample would be lost by it."""
+    """Say, once for each kind of failure, that it would lose a sample."""
     kinds = {(each.what, each.completion == ""): each for each in problems if each.status != "not_applicable"}
     said = [
         f"the reward '{name}' fails on {'an empty completion' if not each.completion else 'a completion'}: "
@@ -138,7 +138,7 @@ def _notes(name: str, problems: list[Problem]) -> list[str]:
 
 
 def _said(problem: Problem) -> str:
-    """Return what went wrong, on what, and in which line, where that is known."""
+    """Say what went wrong, on which input, and in which line if that is known."""
     found = LINE.findall(problem.trace)
     line = f", {found[-1][0]}, line {found[-1][1]}" if found else ""
     return f"{problem.what} (prompt {problem.sample_id}, completion {problem.completion!r}{line})"

@@ -1,4 +1,4 @@
-"""What a plan says of the servers of vLLM that a run samples with, and where they could not serve it."""
+"""Notes of a plan on the vLLM servers that a run samples with, and refusals if they cannot serve it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from grouprl.rollout.vllm.requests import GENERATE
 from grouprl.rollout.vllm.start_server import NO_SLEEP
 
 TESTED = "0.32"
-"""The version of vLLM that this was tested with."""
+"""Version of vLLM that was tested."""
 HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Dimensions of heads for which its CPU build has an attention."""
+"""Head dimensions that the attention of vLLM's CPU build supports."""
 LOOKS = 5
-"""Times that an address is asked who is there."""
+"""Number of requests to an address to identify the servers behind it."""
 WEIGHTS = {
     "shared_memory": "through memory of this machine, by its weight transfer",
     "broadcast": "over the network, by its weight transfer, to all servers at once",
@@ -37,7 +37,7 @@ WEIGHTS = {
 
 
 def server_notes(run: ResolvedRun) -> Iterator[str]:
-    """Say what will be started, or who will be asked, and how weights get there."""
+    """Say which servers will be started or asked, and how they receive weights."""
     settings = run.config.sampling.vllm
     if run.config.sampling.engine != VLLM:
         return
@@ -56,7 +56,7 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
 
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
-    """Say why servers of vLLM cannot sample for this run, `longest` tokens at most in prompt and completion."""
+    """Say why vLLM servers cannot sample for this run; prompt and completion have at most `longest` tokens."""
     if run.config.sampling.engine == VLLM:
         yield from unserved(run, run.config.sampling.vllm, _refusals(run, longest))
 
@@ -89,7 +89,7 @@ def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
 
 
 def _heads(model: Model) -> Iterator[str]:
-    """Say where the attention of the CPU build knows no heads of this size; only of the model that is made here."""
+    """Say if the CPU build's attention does not support the head size; checked only for a model made here."""
     size = model.tiny.hidden // model.tiny.heads
     if model.name == "tiny" and resolve_device(model.device).type == "cpu" and size not in HEADS:
         yield (
@@ -120,7 +120,7 @@ def _running(address: str, settings: Vllm) -> str:
 
 
 def _way(wire: Wire, settings: Vllm) -> Way:
-    """Return how weights reach a running server; raises InputError where it was not started for that."""
+    """Return how weights reach a running server; raises InputError if it was not started for that."""
     way = way_of(wire, settings.weights)
     if settings.adapters == "merged":
         return way
@@ -139,11 +139,11 @@ def _running_refusals(address: str, settings: Vllm, longest: int) -> Iterator[st
 
 
 def _names_refusals(settings: Vllm) -> Iterator[str]:
-    """Say where an address leads to several servers, or two addresses to the same one, as far as servers tell."""
+    """Say if an address leads to several servers, or two addresses to the same one, as far as servers tell."""
     found: dict[str, str] = {}
     for address in settings.addresses:
         names = set[str]()
-        with suppress(GrouprlError):  # it does not tell, or it was said already why it does not answer
+        with suppress(GrouprlError):  # it does not tell, or its missing answer is already reported
             names = {asked(wire_to(address, settings), "grouprl_name") for _ in range(LOOKS)}
         if len(names) > 1:
             yield (
@@ -156,10 +156,10 @@ def _names_refusals(settings: Vllm) -> Iterator[str]:
 
 
 def _meeting_refusals(settings: Vllm) -> Iterator[str]:
-    """Say which servers that are sent their weights do not reach this machine."""
+    """Say which servers cannot reach this machine although it sends them weights."""
     sent = []
     for address in settings.addresses:
-        with suppress(GrouprlError):  # said of that server already
+        with suppress(GrouprlError):  # already reported of that server
             if _way(wire := wire_to(address, settings), settings) == "broadcast":
                 sent.append(wire)
     try:
@@ -186,7 +186,7 @@ def _unreached(wires: Sequence[Wire], host: str, port: int) -> Iterator[str]:
 
 
 def _check_tokens(wire: Wire) -> None:
-    """Raise InputError where tokens do not go in and out."""
+    """Raise InputError if the server does not accept and return tokens."""
     body = {"token_ids": [0], "sampling_params": {"max_tokens": 1, "temperature": 0.0}}
     try:
         wire.post(GENERATE, body, 300.0)

@@ -12,11 +12,11 @@ from grouprl.protocols.run_events import METHODS, Event, RunBegan, RunListener, 
 
 
 class Announcer:
-    """Tells each event to the run's own listeners, to added ones in their order, and then to those that judge.
+    """Tells each event to the run's own listeners, then to added ones in their order, then to those that judge.
 
     An error of the run's own listeners ends the run: its record could not be written. An added listener that fails
-    as the run begins ends it too, before anything is trained. One that fails later is named with its error, is told
-    nothing more, and changes nothing of the run.
+    at the start also ends the run, before anything is trained. If one fails later, its error is reported, it receives
+    no more events, and the run continues unchanged.
     """
 
     def __init__(self, added: Sequence[RunListener] = ()) -> None:
@@ -28,7 +28,7 @@ class Announcer:
         """Tell one event to every listener.
 
         Raises:
-            InputError: an added listener failed as the run began.
+            InputError: an added listener failed at the start of the run.
         """
         method = METHODS[type(event)]
         for listener in self.own:
@@ -39,12 +39,12 @@ class Announcer:
             getattr(listener, method)(event)
 
     def say(self, text: str) -> None:
-        """Tell a sentence for the user."""
+        """Send the user a message through the listeners."""
         self.tell(UserMessage(text))
 
     def _tell_added(self, listener: RunListener, method: str, event: Event) -> None:
         try:
-            with torch.random.fork_rng(devices=[]):  # what a listener draws changes no number of the run
+            with torch.random.fork_rng(devices=[]):  # random numbers that a listener draws must not change the run
                 getattr(listener, method)(event)
         except Exception as error:
             self._added = [each for each in self._added if each is not listener]
@@ -57,7 +57,7 @@ class Announcer:
 
 
 def _in_words(error: Exception) -> str:
-    """Return what was raised, and in which line."""
+    """Describe an exception and the line that raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     said = f": {error}" if str(error) else ""
     return f"{type(error).__name__}{said} ({last.filename}, line {last.lineno})"

@@ -1,6 +1,6 @@
 """Answers of a saved model by `transformers`: `python -m grouprl.training.answer_in_transformers`, JSON in and out.
 
-Nothing else of grouprl is imported: this is how somebody who was given the folder calls the model.
+Nothing else of grouprl is imported: users who only have the folder call the model like this.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Prompt = str | list[dict[str, str]]
-"""A text, or chat messages."""
+"""Text or chat messages of a prompt."""
 
 
 class Answer(TypedDict):
-    """A greedy answer; `gap` is the log-prob in nats by which its first other token exceeds the expected one."""
+    """A greedy answer; `gap` is the log-prob in nats by which its first differing token exceeds the expected one."""
 
     prompt_ids: list[int]
     ids: list[int]
@@ -29,7 +29,7 @@ class Answer(TypedDict):
 
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, rendered: bool) -> list[int]:
-    """Return the token ids that the tokenizer itself makes of a prompt; a rendered chat has its special tokens."""
+    """Return the token ids of a prompt by the tokenizer alone; a rendered chat already has its special tokens."""
     if isinstance(prompt, str):
         return list(tokenizer(prompt, add_special_tokens=not rendered).input_ids)
     made = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)

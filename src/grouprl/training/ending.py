@@ -1,4 +1,4 @@
-"""How a run ends: its results are written, with the final model and the report."""
+"""The end of a run: writing its results, the final model and the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_before(run: RunFolder, found: Evaluation) -> None:
 def read_before(run: RunFolder) -> EvaluationEnded | None:
     """Return the evaluation before reinforcement; None if there was none yet.
 
-    Raises RunError when the record is damaged.
+    Raises RunError if the record is damaged.
     """
     if not run.before.is_file():
         return None
@@ -57,9 +57,9 @@ def conclude(session: Session, found: Evaluation | None) -> RunEnded:
 
 
 def _before(session: Session) -> EvaluationEnded | None:
-    """The evaluation before reinforcement; without it a run still ends well, and reports the loss.
+    """Return the evaluation before reinforcement; if its record is lost, say so and end the run normally.
 
-    That the reward is graded may have come out only since.
+    The run may have learned only later that the reward is graded.
     """
     try:
         found = read_before(session.run)

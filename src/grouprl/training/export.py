@@ -1,4 +1,4 @@
-"""The policy of a run, at its end or at a checkpoint, and its export as an ordinary Hugging Face folder."""
+"""Loading of a run's policy, final or from a checkpoint, and its export as an ordinary Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grouprl.training.saved_model import check_saved, held_out_prompts
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run made: configuration, task and policy, and, in words, the point of the run it was taken from."""
+    """A trained policy with its configuration and task, and a description of the point of the run it is from."""
 
     config: Config
     task: Task
@@ -34,10 +34,10 @@ class Trained:
 def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
     """Load the final policy of the run folder `run`, or that of a checkpoint.
 
-    A run without final model (interrupted, or still going) gives its newest whole checkpoint.
+    For a run without a final model (interrupted, or still running) the newest intact checkpoint is loaded.
 
     Raises:
-        InputError: no run folder, no such checkpoint, or nothing to load yet.
+        InputError: `run` is not a run folder, has no such checkpoint, or has nothing to load yet.
         RunError: the checkpoint is damaged.
     """
     folder = RunFolder.open(run)
@@ -55,7 +55,7 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
 
 
 def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolicy:
-    """Load the final model; that of every agent where they have their own."""
+    """Load the final model, or one model per agent if agents have their own."""
     agents = list(model_names(config, task))
     folders = [folder] if len(agents) == 1 else [folder / agent for agent in agents]
     policies = [load_policy(each, device=config.model.device, dtype=config.model.dtype) for each in folders]
@@ -65,13 +65,13 @@ def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolic
 
 
 def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
-    """Write the policy of a run to `dest` as a folder that `transformers` loads; return which policy it was, in words.
+    """Write a run's policy to `dest` as a folder that `transformers` loads; return a description of the policy.
 
-    Written whole or not at all.
+    The folder is written completely or not at all.
 
     Raises:
-        InputError: `dest` holds something already, or there is nothing to export (see `load_trained`).
-        RunError: what was written answers otherwise in `transformers` than the policy does.
+        InputError: `dest` is not empty, or there is nothing to export (see `load_trained`).
+        RunError: the written model answers differently in `transformers` than the policy does.
     """
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise InputError(f"{dest} exists already", "an export never overwrites anything", "Choose an empty folder")

@@ -1,4 +1,4 @@
-"""What the health report is told of a run besides its records."""
+"""Facts about a run that the health report needs in addition to its records."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from grouprl.protocols import Policy
 
 
 def health_facts_of(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
-    """Return what the health report needs to know of the run and of its policy."""
+    """Return the facts for the health report that follow from the run's settings and its policy."""
     other = policy_kind(config.model.name) is not None
     facts = health_facts(config, method, max_tokens, exact)
     facts = replace(facts, actions=other, adapters=config.model.lora is not None)
     if method.update is not None or other or config.optim.name != "adamw":
-        return facts  # no rule tells how far steps of this rate go, or a part sets them itself
+        return facts  # no rule predicts the steps at this rate, or a part sets the rate itself
     reach = reach_of_rollout(policy, config.model.lora, facts.updates_per_rollout)
     return replace(facts, reach=reach, fast=fastest_of(policy))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:
-    """Return what the health report needs to know of the run's settings."""
+    """Return the facts for the health report that follow from the run's settings."""
     weights = [p.settings().get("coef") for p in (*method.regularize, *method.reward_transform) if "kl" in p.name]
     return HealthFacts(
         completions=config.batch.prompts * config.batch.group_size,

@@ -1,4 +1,4 @@
-"""Ctrl-C asks the run to end after this step, and a second time ends it at once; SIGTERM does so within seconds."""
+"""Signals: Ctrl-C ends the run after the current step, a second one at once; SIGTERM ends it within seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 GRACE = 5.0
 """Seconds after SIGTERM within which a step may end by itself: its sender usually kills some ten seconds later."""
 ONE_STROKE = 0.1
-"""Seconds within which a second signal is the first one again: `timeout`, for one, sends each twice."""
+"""Seconds within which a second signal counts as a repetition: `timeout`, for instance, sends each signal twice."""
 SAID: dict[int, str] = {
     signal.SIGINT: "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once.",
     signal.SIGTERM: ("Stopping after this step, or in {grace:g} seconds; what is not in a checkpoint is lost then."),
@@ -22,12 +22,14 @@ SAID: dict[int, str] = {
 
 
 class Stopped(Exception):
-    """Work that can be repeated was left undone, because the run is to stop."""
+    """Repeatable work was left undone, because the run is to stop."""
 
 
 class Interrupt:
-    """While active, SIGINT and SIGTERM set `requested`; a second signal, or `GRACE` after SIGTERM,
-    KeyboardInterrupt."""
+    """While active, the first SIGINT or SIGTERM sets `requested`.
+
+    A second signal, or the end of `GRACE` after SIGTERM, raises KeyboardInterrupt.
+    """
 
     def __init__(self, announce: Callable[[str], None]) -> None:
         self.requested = False
@@ -56,12 +58,12 @@ class Interrupt:
             self._teller.join()
 
     def give_way(self) -> None:
-        """Raise Stopped if the run is to stop; for work that is repeated when the run continues."""
+        """Raise Stopped if the run is to stop; for work that a resumed run repeats."""
         if self.requested:
             raise Stopped
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Note the signal. Nothing is printed here: what was interrupted may be in the middle of printing itself."""
+        """Note the signal. Nothing is printed here, because the interrupted code may itself be printing."""
         now = time.monotonic()
         if self.requested and now - self._first > ONE_STROKE:
             before = self._before[number]
@@ -73,12 +75,12 @@ class Interrupt:
             os.write(self._heard, bytes([number]))
 
     def _tell(self, reader: int) -> None:
-        """Say what the signal that comes through the pipe will do, and see to it; until the pipe is closed."""
+        """Wait until the pipe gives a signal or closes; announce the signal's effect, and end the grace period."""
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             number = pipe.read(1)
             if not number:
                 return
-            with suppress(OSError):  # nobody reads any more
+            with suppress(OSError):  # the terminal is closed
                 self._announce(SAID[number[0]].format(grace=GRACE))
             if number[0] == signal.SIGTERM and not select.select([pipe], [], [], GRACE)[0]:
                 os.kill(os.getpid(), signal.SIGTERM)

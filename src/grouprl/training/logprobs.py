@@ -1,4 +1,4 @@
-"""What the policy says of a rollout before the update: values, statistics, old log-probs where the sampler's differ."""
+"""Scores of a rollout by the policy before the update: values, statistics, and old log-probs if they are needed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
 def with_scores(
     session: Session, batch: Batch, inputs: PolicyInputs, foreign_b: torch.Tensor, *, exact: bool = True
 ) -> Batch:
-    """Let the policy compute values, and old log-probs where those of the sampler are not its own.
+    """Let the policy compute values, and old log-probs where the sampler's differ from its own.
 
-    `exact`: what the sampler said of its log-probs. Rows from a store keep those that they were stored with. Where the
-    update itself gives the old log-probs (`left_to_update`) they are None.
+    `exact` is the sampler's statement that its log-probs are the policy's. Rows from a store keep their stored
+    log-probs. If the update itself computes the old log-probs (`left_to_update`), they are None.
     """
     policy, values = session.policy, () if session.method.critic is None else (VALUE,)
     inexact = not exact
@@ -44,7 +44,7 @@ def with_scores(
     found = policy.evaluate(inputs, (LOG_PROB, *((ENTROPY,) if unknown else ()), *values))
     batch = batch.replace(value_bt=found[VALUE].cpu() if values else None)
     batch = with_final_values(policy, batch, inputs) if values else batch
-    if unknown and batch.entropy_bt is not None:  # the sampler does not know it
+    if unknown and batch.entropy_bt is not None:  # the sampler does not compute it
         batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, found[ENTROPY].cpu(), batch.entropy_bt))
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
@@ -52,7 +52,7 @@ def with_scores(
 
 
 def with_references(session: Session, batch: Batch, inputs: PolicyInputs) -> Batch:
-    """Return the batch with the log-probs of the references that the method reads, and of one that is kept anyway."""
+    """Return the batch with log-probs of the references that the method reads, and of one kept by configuration."""
     needs, references = session.method.needs(), session.references
     if references.frozen is not None and ("ref_bt" in needs or session.config.model.reference == "initial"):
         batch = batch.replace(ref_bt=references.logp(FROZEN, inputs))
@@ -61,7 +61,7 @@ def with_references(session: Session, batch: Batch, inputs: PolicyInputs) -> Bat
 
 
 def with_final_values(policy: Policy, batch: Batch, inputs: PolicyInputs) -> Batch:
-    """Return the batch with the values of the final observations of rows that a limit cut, where inputs know them."""
+    """Return the batch with values of the final observations of truncated rows, if the inputs contain them."""
     finals = inputs.finals() if isinstance(inputs, FinalInputs) else None
     if finals is None or batch.truncated_b is None:
         return batch
@@ -102,7 +102,7 @@ def _counts_rows(part: Part) -> bool:
 
 
 def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Batch:
-    """Set the old log-probs of `rows` [N]; those that no policy sampled also get them as behaviour."""
+    """Set the old log-probs of `rows` [N]; rows that no policy sampled also get them as behaviour log-probs."""
     if not len(rows):
         return batch
     old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()
@@ -115,11 +115,11 @@ def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Bat
 def add_statistics(policy: Policy, batch: Batch, names: Sequence[str]) -> Batch:
     """Return the batch with the outputs that `names` (a method's needs) calls "stats.NAME", padded to its width.
 
-    Other names and what the batch holds already are skipped. "stats.influence" is computed of whole groups.
+    Other names, and outputs that the batch has already, are skipped. "stats.influence" is computed over whole groups.
 
     Raises:
-        InputError: no such output, or "stats.influence" without `correct_b` or of a policy
-        that cannot tell it.
+        InputError: there is no such output, or "stats.influence" is needed without `correct_b` or with a policy
+        that cannot compute it.
     """
     wanted = [name.removeprefix("stats.") for name in names if name.startswith("stats.")]
     missing = [name for name in dict.fromkeys(wanted) if name not in batch.stats]

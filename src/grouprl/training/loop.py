@@ -2,7 +2,7 @@
 
 One reinforcement step is: choose prompts, sample completions, score them, build the Batch, compute advantages,
 update the policy, observe. Everything stateful is in the checkpoint, every random number follows from (seed, step).
-What happens is told to listeners (`grouprl.protocols.run_events`); the loop itself writes, draws and judges nothing.
+Listeners (`grouprl.protocols.run_events`) are told of events; the loop itself writes, draws and judges nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ When = Literal["before", "between", "after"]
 
 @dataclass(frozen=True)
 class Summary:
-    """The folder of a run, and how the run ended."""
+    """The folder of a run, and the outcome of the run."""
 
     folder: Path
     interrupted: bool = False
@@ -80,12 +80,12 @@ def train(
     """Run a configuration from the start, or continue the run in `folder`.
 
     At the end the folder holds the resolved config, metrics, rollouts, checkpoints, the final model and a report.
-    With `profile` so many steps are profiled, and the table is printed and written into the folder. `engine` makes
+    With `profile` > 0, that many steps are profiled, and a table is printed and saved in the folder. `engine` makes
     the policy's sampler (see `grouprl.protocols.Engine`) in place of `sampling.engine`; asynchronous runs sample in
     processes of their own by `sampling.engine`, and evaluate with `engine`. `changes` and `accept_changes` are for a
-    run that is resumed: see `opening.resume`. `listeners` are told what happens: see `grouprl.protocols.run_events`.
+    run that is resumed: see `opening.resume`. `listeners` receive its events: see `grouprl.protocols.run_events`.
 
-    Raises InputError for what the user can mend and RunError when the run cannot continue; what is on disk stays whole.
+    Raises InputError for errors that the user can fix, and RunError if the run cannot continue; files stay intact.
     """
     console = console or Terminal()
     if not resume:
@@ -114,7 +114,7 @@ def train(
 
 @contextmanager
 def _left_in_order(session: Session, resumed: bool) -> Iterator[None]:
-    """Tell of an error that ends the run, forget a run that never began, and unlock its folder."""
+    """Report an error that ends the run, remove a run that never began, and unlock its folder."""
     try:
         yield
     except BaseException as error:
@@ -151,7 +151,7 @@ def settled() -> Iterator[None]:
 
 
 def _run(session: Session, display: Display, *, resumed: bool) -> Evaluation | None:
-    """Run the phases that are left; return the evaluation after training, None if it was interrupted before."""
+    """Run the remaining phases; return the evaluation after training, None if the run was interrupted before it."""
     say = session.announcer.say
     with closing(session), settled(), display, Interrupt(say) as stop:
         session.announcer.tell(_begun(session, resumed))
@@ -183,7 +183,7 @@ def reinforce(session: Session, stop: Interrupt) -> None:
         write_before(session.run, _evaluate(session, stop, config.eval.final_prompts, "before"))
         session.save()
     with phase(session, "train", config.steps, session.step):
-        if _evaluation_due(session):  # it was cut short, or the run ended here and continues now
+        if _evaluation_due(session):  # it was cut short, or the run had ended here and is now continued
             _evaluate(session, stop, config.eval.prompts, "between")
         while session.step < config.steps and not stop.requested:
             reinforce_step(session)
@@ -242,7 +242,7 @@ def reinforce_step(session: Session) -> None:
 
 @spanned("log-probs, statistics")
 def batch_of(session: Session, wanted: ScoredSamples) -> Batch | None:
-    """The Batch of the rows to train on, with old, reference and critic values where they are needed; None if empty."""
+    """Return the Batch of the rows to train on, with old, reference and critic values if needed; None if empty."""
     if not len(wanted):
         return None
     batch = session.context.batch(wanted)
@@ -256,9 +256,9 @@ def batch_of(session: Session, wanted: ScoredSamples) -> Batch | None:
 
 
 def _evaluate(session: Session, stop: Interrupt, prompts: int, when: When) -> Evaluation:
-    """Evaluate on held-out prompts; before and after training this is a phase of its own.
+    """Evaluate on held-out prompts, as a separate phase before and after training.
 
-    Raises Stopped when the run is to stop meanwhile.
+    Raises Stopped if the run is to stop meanwhile.
     """
     tell = session.announcer.tell
 

@@ -1,4 +1,4 @@
-"""Opening a session: a fresh one in a new run folder, or that of a run as its last checkpoint left it."""
+"""Opening of a session: a fresh one in a new run folder, or one restored from a run's last checkpoint."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
         }
         remember_data(run, task)
         write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
-        write_text(run.config, settings)  # last: from here on it is a run that can be resumed
+        write_text(run.config, settings)  # written last: a run with this file can be resumed
         session = assemble(resolved, run, policy, reward, engine, placement)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
@@ -82,13 +82,13 @@ def resume(
     accept_changes: bool = False,
     engine: MakeEngine | None = None,
 ) -> Session:
-    """Rebuild the session of an existing run from its newest whole checkpoint (or from the start if there is none).
+    """Rebuild the session of an existing run from its newest intact checkpoint (or from the start if there is none).
 
     `changes` are settings `key=value` among `extending.MAY_CHANGE`; with `accept_changes` the task, and the user's own
     code, may differ from those that the run began with.
 
-    Raises InputError when the folder is no run or in use, or its settings, task or code no longer are what they were;
-    RunError on damaged records, and when there are checkpoints but none is whole, or were some and none is left.
+    Raises InputError if the folder is not a run or is in use, or if its settings, task or code have changed;
+    RunError if records are damaged, if no checkpoint is intact, or if all checkpoints are gone.
     """
     run = RunFolder.open(folder)
     lock = FolderLock(run)
@@ -131,7 +131,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         _restore(session, checkpoint)
         if changes or accept_changes:
             _write_changes(run, config, task, facts)
-        if not complaints:  # killed between writing a checkpoint and pruning; damaged ones must not count as kept
+        if not complaints:  # a killed process may not have pruned; damaged ones must not count as kept
             prune(run, config.run.keep)
     except BaseException:
         close_reward(reward)
@@ -152,10 +152,10 @@ def _check_settings(run: RunFolder, facts: State) -> None:
 
 
 def _last_checkpoint(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
-    """Return the checkpoint from which a run continues, None at its very beginning; and what is wrong with others.
+    """Return the checkpoint from which a run continues, None at the beginning, and the errors of damaged ones.
 
     Raises:
-        RunError: there are checkpoints, and none is whole; or there are none although steps were made.
+        RunError: no checkpoint is intact, or there is none although steps were made.
     """
     with in_words(run.checkpoints):
         settle(run.checkpoints)
@@ -177,9 +177,10 @@ def _last_checkpoint(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
 
 
 def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, object]) -> None:
-    """Make changed settings, and the task and code as they are now, those of the run.
+    """Store changed settings, and the current task and code, as those of the run.
 
-    A process that is killed in between leaves facts that know the settings before as well as those after.
+    Until the end the facts hold the digests of both the old and the new settings, so that the run can still be resumed
+    if the process is killed in between.
     """
     settings = config.dump()
     code = remember(run, own_code(config))
@@ -191,7 +192,7 @@ def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, 
 
 
 def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest checkpoint that is whole but for metrics.jsonl, which is then mended."""
+    """Return the newest checkpoint that is intact except for metrics.jsonl, which is then repaired."""
     checkpoint, others = newest(run, log=False)
     if checkpoint is None:
         return None, complaints
@@ -213,7 +214,7 @@ def _facts(run: RunFolder) -> State:
 
 
 def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
-    """Forget everything recorded after the checkpoint (None: everything)."""
+    """Delete all records made after the checkpoint (None: all records)."""
     nothing: State = {"metrics_size": 0, "phase": "warmup", "evaluated_before": False}
     state = checkpoint.state if checkpoint else nothing
     run.rewind(state["metrics_size"], state["step"] if state["phase"] == "train" else 0)
@@ -223,7 +224,7 @@ def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
 
 
 def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
-    """Continue from the checkpoint; from the beginning without one."""
+    """Restore the session from the checkpoint; without one, start from the beginning."""
     config, policy = session.config, session.policy
     if checkpoint is None:
         session.begin("warmup" if config.warmup.steps else session.after_warmup())

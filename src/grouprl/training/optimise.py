@@ -1,4 +1,4 @@
-"""One rollout batch's optimiser steps, taken by a session, and how far the last of them went."""
+"""The optimiser steps of a session on a rollout batch, and the size of the last one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def optimise(
 
 
 def moved(session: Session, grad_norm: float) -> dict[str, float]:
-    """Return how far the last optimiser step went relative to the weights; nothing where there was no gradient."""
+    """Return the size of the last optimiser step relative to the weights; empty if there was no gradient."""
     assert session.optimizer is not None
     if not grad_norm > 0:
         return {}

@@ -1,4 +1,4 @@
-"""The phases before reinforcement: the warm-up on demonstrations, and what a method does once before its first step."""
+"""The phases before reinforcement: the warm-up on demonstrations, and the method's pretraining."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grouprl.training.warmup import demonstration_batch, warmup_rate
 
 
 def warm_up(session: Session, stop: Interrupt) -> None:
-    """Imitate demonstrations, then enter reinforcement."""
+    """Train on demonstrations, then enter the next phase."""
     config, sft = session.config, catalogue_method("sft")
     with phase(session, "warmup", config.warmup.steps, session.step):
         while session.step < config.warmup.steps and not stop.requested:
@@ -48,7 +48,7 @@ def warm_up(session: Session, stop: Interrupt) -> None:
 
 
 def prepare_run(session: Session, stop: Interrupt) -> None:
-    """Do what the method does once before its first step (its pretraining), piece by piece."""
+    """Do the method's pretraining, once before its first step, piece by piece."""
     session.publish()
     pieces = session.pretraining_pieces()
     with phase(session, "pretraining", len(pieces), session.step):

@@ -1,10 +1,10 @@
-"""Where the time of a training step goes, and what share of it is useful arithmetic.
+"""Profile of a training step: the time of each part, and the share of useful arithmetic.
 
-Hot code says what it is about (`grouprl.core.spans`); only while steps are profiled somebody listens. Times are
-exclusive: what an inner part takes is not counted in the outer one. Useful arithmetic is the matrix products that a
-step cannot do without: each distinct prompt once, each token once that differs from others in itself or in what comes
-before it, sampled, trained forward and twice backward, attention included; not padding, not rows that have ended,
-nothing that is computed anew.
+Hot code marks its spans (`grouprl.core.spans`); they have a listener only while steps are profiled. Times are
+exclusive: the time of an inner part is not counted in the outer one. Useful arithmetic is the matrix products that a
+step needs: each distinct prompt once, and each token once that differs from others in itself or in its context,
+sampled, trained forward and twice backward, attention included; but no padding, no rows that have ended, and no
+recomputation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from grouprl.rollout.local.decode_loop import Written
 STEP = "step"
 """The span of a whole step."""
 SKIPPED = 2
-"""First steps of a process, in which memory is found and kernels are chosen."""
+"""Number of first steps to skip, in which a process allocates memory and chooses kernels."""
 INSIDE_SAMPLING = ("products", "attention", "sampling")
 OPAQUE = ("prefill", "log-probs, statistics", "score", "records")
 """Parts that are not divided further."""
@@ -57,15 +57,14 @@ PARTS = (
 
 @dataclass
 class Work:
-    """The products that were needed, by part of a step, and the attention's operations."""
+    """The matrix products that were needed, by part of a step, and the operations of attention."""
 
     matrices: Matrices
     products: dict[str, Counter[Shape]] = field(default_factory=lambda: defaultdict(Counter))
     attention: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def sample(self, tokens: Tokens) -> None:
-        """Count a rollout: distinct prompts are read, and so is every sampled token but each completion's last
-        one."""
+        """Count a rollout: distinct prompts are read, and every sampled token except each completion's last one."""
         prompts, tree = set(tokens.prompt_ids), histories(read_rows(tokens))
         known_r = np.maximum(tree.common_r, np.array(tokens.prompt_lengths)[list(tree.order)])
         read, decoded = sum(map(len, prompts)), int((tree.length_r - known_r).sum())
@@ -87,23 +86,23 @@ class Work:
             self.attention["backward"] += 2 * attention
 
     def _attention(self, known_r: np.ndarray, length_r: np.ndarray) -> float:
-        """Operations of tokens `known_r` to `length_r` of each row: each looks back on those before it."""
+        """Return the operations of tokens `known_r` to `length_r` of each row; each attends to those before it."""
         pairs = zip(known_r.tolist(), length_r.tolist(), strict=True)
         return sum(self.matrices.attention(n - k, (k + n) / 2) for k, n in pairs)
 
     def seconds(self, rate_of: Callable[[Shape], float]) -> dict[str, float]:
-        """Return seconds of the products alone by part, at the rates of their shapes; attention at the best rate."""
+        """Return the seconds of the products alone, by part, at the rate of each shape; attention at the best rate."""
         found = {name: timed(products, rate_of) for name, products in self.products.items()}
         best = max((rate_of(shape) for products in self.products.values() for shape in products), default=1.0)
         return {name: seconds + self.attention[name] / best for name, seconds in found.items()}
 
     def operations(self) -> float:
-        """Return floating-point operations of everything counted."""
+        """Return the floating-point operations of everything counted."""
         return sum(map(operations, self.products.values())) + sum(self.attention.values())
 
 
 class Clock:
-    """Exclusive seconds of nested parts, by the wall clock unless another one is given."""
+    """Exclusive seconds of nested parts, by the wall clock unless another clock is given."""
 
     def __init__(self, device: torch.device, now: Callable[[], float] | None = None) -> None:
         self.device, self.now, self.seconds = device, now or time.perf_counter, defaultdict[str, float](float)
@@ -111,7 +110,7 @@ class Clock:
         self._mark = 0.0
 
     def enter(self, span: str) -> None:
-        """Begin a span; it counts as the part of a step that it is where it stands."""
+        """Begin a span; the enclosing spans decide to which part of a step it belongs."""
         name = self._part(span)
         self._tell()
         self._stack.append(name)
@@ -144,10 +143,10 @@ class Clock:
 class Profile:
     """Profiles `steps` reinforcement steps of a run, after the first `skipped`. Use it as a context manager.
 
-    `now` is the clock: on one thread of a busy machine the processor's time says more than the wall's.
+    `now` is the clock: on a busy machine, a single thread is better measured by processor time than by the wall clock.
 
     Raises:
-        InputError: the policy is not one language model, of which the matrix products are known.
+        InputError: the policy is not a single language model, for which alone the matrix products are known.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class Profile:
         self._open.close()
 
     def enter(self, name: str) -> None:
-        """Hear that a span begins; a step that is profiled begins with its own."""
+        """Begin a span; the span of a step begins the profiling of that step."""
         if name == STEP:
             self._seen += 1
             self._active = self._seen > self.skipped and self.taken < self.steps
@@ -188,14 +187,14 @@ class Profile:
             self.clock.enter(name)
 
     def leave(self, name: str) -> None:
-        """Hear that the innermost span ends."""
+        """End the innermost span."""
         if self._active:
             self.clock.leave()
         if name == STEP:
             self._active = False
 
     def note(self, what: str, facts: tuple[object, ...]) -> None:
-        """Count what is sampled, and the passes of an update."""
+        """Count the tokens sampled, and those in the passes of an update."""
         if self._active and what == "sampled":
             requests, written = cast(tuple[Sequence[Request[tuple[int, ...]]], Written], facts)
             self.work.sample(Tokens(tuple(request.prompt for request in requests), written.ids))
@@ -205,14 +204,14 @@ class Profile:
 
 
 def product_kind(policy: CausalPolicy) -> ProductKind:
-    """Return how a policy's matrices are multiplied: in which type, and by oneDNN or torch's default."""
+    """Return how a policy's matrices are multiplied: the data type, and oneDNN or torch's default."""
     if policy.precision == "float32":
         return policy.dtype
     return torch.bfloat16 if policy.precision == "mixed" else "onednn"
 
 
 def timed_modules(policy: CausalPolicy) -> Iterator[tuple[nn.Module, str]]:
-    """Yield attention and linear layers of a model that is run by transformers itself, with the part they are."""
+    """Yield the attention and linear layers of a model run by transformers, each with its part of a step."""
     if policy.lean is not None:
         return
     for module in policy.model.modules():

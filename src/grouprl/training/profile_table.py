@@ -41,9 +41,9 @@ WORDS = {
 
 
 def profile_data(profile: Profile, times: CallTimes | None = None) -> JsonObject:
-    """Return seconds per step by part, those of its products alone, and the share of useful arithmetic.
+    """Return the seconds per step by part, those of its products alone, and the share of useful arithmetic.
 
-    `times` are those of the calls of environments.
+    `times` are the times of calls of environments.
     """
     steps = max(1, profile.taken)
     kind, device = product_kind(profile.policy), str(profile.policy.device)
@@ -65,7 +65,7 @@ def profile_data(profile: Profile, times: CallTimes | None = None) -> JsonObject
 
 
 def profile_rows(data: JsonObject) -> list[list[str]]:
-    """Return one row per part that took time, and the sum."""
+    """Return one row per part that took time, and a row with the sum."""
     total, alone, rows = data["total"], data["products_alone"], []
     for part, seconds in data["seconds"].items():
         if seconds:
@@ -80,7 +80,7 @@ HEAD = ("part", "ms/step", "share", "products alone, ms", "useful", "what it is"
 
 
 def profile_table(data: dict[str, object]) -> Table:
-    """Return the table that the terminal shows."""
+    """Return the profile as a table for the terminal."""
     table = Table(title=f"Where {data['steps']} steps went", box=None, header_style="bold", title_justify="left")
     for name in HEAD[:-1]:
         table.add_column(name, justify="left" if name == HEAD[0] else "right", no_wrap=True)
@@ -91,7 +91,7 @@ def profile_table(data: dict[str, object]) -> Table:
 
 
 def profile_words(data: JsonObject) -> str:
-    """Say what the table means."""
+    """Explain the table in sentences."""
     rate = data["operations"] / max(1e-9, sum(data["products_alone"].values())) / 1e9
     return (
         f"Useful arithmetic: {data['operations'] / 1e9:.2f} GFLOP per step of matrix products and attention that a "
@@ -102,7 +102,7 @@ def profile_words(data: JsonObject) -> str:
 
 
 def _environment_words(data: dict[str, object]) -> str:
-    """Say how long environments took, where there are any."""
+    """Say how long environments took, if there are any."""
     words = data.get("environments", "")
     return f" Environments: {words}." if words else ""
 
@@ -116,7 +116,7 @@ def write_profile(run: RunFolder, data: dict[str, object]) -> None:
 
 
 def profiled(session: Session, console: Console, steps: int, run: Callable[[], R]) -> R:
-    """Return `run()`, some of its steps profiled: the table is printed and written into the folder."""
+    """Return `run()` with `steps` of its steps profiled; print the table and write it into the run folder."""
     stage = session.row_source.stage
     with Profile(session.policy, steps) as profile:
         outcome = run()

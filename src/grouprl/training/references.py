@@ -1,4 +1,4 @@
-"""The policies that log-probs are compared with, by name, and what they said of rows that come again."""
+"""The reference policies of a run, by name, and their log-probs of rows that return in later steps."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from grouprl.core.json_types import State
 from grouprl.protocols import Policy, PolicyInputs, Scorer
 
 KEPT_POSITIONS = 2**22
-"""Positions whose log-probs are kept for each reference: 16 MiB in float32. The row that was read longest ago goes
-first."""
+"""Number of positions whose log-probs are kept for each reference: 16 MiB in float32. The least recently used row is
+dropped first."""
 
 
 class KnownRows:
-    """Log-probs of rows by their fingerprint, under one policy that does not change."""
+    """Cached log-probs of rows, by their fingerprints, under a policy that does not change."""
 
     def __init__(self, positions: int = KEPT_POSITIONS) -> None:
         self.most, self.positions = positions, 0
         self.rows: OrderedDict[bytes, Tensor] = OrderedDict()
 
     def logp(self, scorer: Scorer[PolicyInputs], inputs: PolicyInputs) -> Tensor:
-        """Return log-probs [B,T] on the CPU; only rows that are not known are scored."""
+        """Return log-probs [B,T] on the CPU; only unknown rows are scored."""
         keys = inputs.fingerprints()
         length_b = inputs.present_bt().sum(1).tolist()
         new = [row for row, key in enumerate(keys) if key not in self.rows]
@@ -47,16 +47,16 @@ class KnownRows:
             self.positions -= len(self.rows.popitem(last=False)[1])
 
     def clear(self) -> None:
-        """Forget all: the policy is another one from now on."""
+        """Remove all rows, because the policy has changed."""
         self.rows.clear()
         self.positions = 0
 
     def state(self) -> State:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {"keys": list(self.rows), "logp": list(self.rows.values())}
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Replace the rows by those of a checkpoint's `state`."""
         self.clear()
         self._keep(dict(zip(state["keys"], state["logp"], strict=True)))
 
@@ -65,8 +65,8 @@ class References:
     """The references of a run, by name: the frozen one, those that follow the policy, and their mixtures.
 
     Args:
-        rules: what parts name, with its rule.
-        rows_return: whether rows come again in later steps, so that their log-probs are kept.
+        rules: the rule of each reference that parts of the method name.
+        rows_return: whether rows return in later steps, so that their log-probs are kept.
     """
 
     def __init__(self, rules: Mapping[str, ReferenceRule], *, rows_return: bool = False) -> None:
@@ -80,13 +80,13 @@ class References:
         return self.frozen is not None or bool(self.rules)
 
     def freeze(self, scorer: Scorer[PolicyInputs]) -> None:
-        """Let `scorer` be the frozen reference from now on."""
+        """Make `scorer` the frozen reference."""
         self.frozen = scorer
         if self.known:
             self.known[FROZEN].clear()
 
     def begin(self, policy: Policy[PolicyInputs]) -> None:
-        """Let every reference that follows the policy begin as the policy is now."""
+        """Start every reference that follows the policy as a copy of the current policy."""
         for name, rule in self.rules.items():
             if isinstance(rule, Iterates):
                 self.followers[name] = policy.copied()
@@ -103,7 +103,7 @@ class References:
         return self.known[name].logp(scorer, inputs) if self.known else scorer.logp(inputs).cpu()
 
     def follow(self, policy: Policy[PolicyInputs], step: int) -> None:
-        """Move the references that are due at `step` towards the policy as it is now, before the update."""
+        """Move the references that are due at `step` towards the current policy, before its update."""
         due = {name: rule for name, rule in self.rules.items() if isinstance(rule, Iterates) and step % rule.every == 0}
         now = policy.trainable_state() if due else {}
         for name, rule in due.items():
@@ -114,12 +114,12 @@ class References:
                 self.known[name].clear()
 
     def state(self) -> State:
-        """Return what a checkpoint keeps beside the frozen reference: weights, and log-probs of known rows."""
+        """Return the state for a checkpoint, without the frozen reference: weights, and log-probs of known rows."""
         weights = {name: model.trainable_state() for name, model in self.followers.items()}
         return {"weights": weights, "known": {name: rows.state() for name, rows in self.known.items()}}
 
     def restore(self, state: State, policy: Policy[PolicyInputs]) -> None:
-        """Go on where `state` was taken."""
+        """Restore the followers and the known rows from a checkpoint's state."""
         for name, weights in cast("dict[str, dict[str, Tensor]]", state["weights"]).items():
             self.followers[name] = policy.copied()
             self.followers[name].load_trainable_state(weights)

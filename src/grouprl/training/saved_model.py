@@ -1,4 +1,4 @@
-"""Whether a saved model answers in `transformers` as the policy does that it was saved from."""
+"""Check that a saved model answers in `transformers` like the policy from which it was saved."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from grouprl.training.answer_in_transformers import Answer
 
 PROMPTS = 6
 TOKENS = 48
-"""Tokens of an answer that are compared; a difference in what is read or computed shows in the first few."""
+"""Number of compared tokens of an answer; a difference in reading or computing shows in the first few."""
 TIES = {torch.float32: 1e-3, torch.float64: 1e-6}
 HALF_TIE = 0.2
-"""Nats by which the most probable token may differ: two ways to compute the same product round differently."""
+"""Nats by which log-probs of the best token may differ: two ways to compute a product round differently."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt as users of the saved model write it, its token ids, and the greedy answer of the policy."""
+    """A prompt as given to the saved model, its token ids, and the greedy answer of the policy."""
 
     prompt: str | list[JsonObject]
     rendered: bool
-    """Whether the prompt is the text of a chat: its template alone does not show all that the messages hold."""
+    """Whether the prompt is a rendered chat, because the template alone does not show everything in the messages."""
     ids: tuple[int, ...]
     expected: tuple[int, ...]
 
@@ -57,20 +57,20 @@ def _form(policy: CausalPolicy, prompt: Prompt) -> tuple[str | list[JsonObject],
     messages, text = [dict(message) for message in prompt], render_chat(policy.tokenizer, prompt)
     try:
         shown = policy.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except Exception:  # a template refuses what it does not know in ways of its own
+    except Exception:  # templates raise errors of many types for messages that they do not support
         return text, True
     return (messages, False) if shown == text else (text, True)
 
 
 def held_out_prompts(task: Task) -> list[Prompt]:
-    """Return some prompts of the split `eval`; none where a prompt is the beginning of an episode and has no text."""
+    """Return some prompts of the split `eval`; none if prompts begin episodes and have no text."""
     size = task.size("eval")
     examples = [task.example("eval", index) for index in range(PROMPTS if size is None else min(PROMPTS, size))]
     return [example.prompt for example in examples if example.prompt]
 
 
 def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None:
-    """Check the answers of every language model in `folder`, and its members' where the policy is a team.
+    """Check the answers of the language model in `folder`, or of every member if the policy is a team.
 
     Raises:
         RunError: see `check_answers`.
@@ -83,7 +83,7 @@ def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None
 
 
 def check_final_model(policy: Policy, folder: Path, task: Task) -> None:
-    """Check the final model of a run, which stays where it was written.
+    """Check the final model of a run, and keep its folder in any case.
 
     Raises:
         RunError: see `check_answers`.
@@ -92,15 +92,15 @@ def check_final_model(policy: Policy, folder: Path, task: Task) -> None:
 
 
 def _any_text(policy: CausalPolicy) -> str:
-    """Return the text of a token, for tasks whose prompts have none."""
+    """Return the text of some token, as a prompt for tasks whose prompts have no text."""
     return next(text for i in reversed(range(len(policy.tokenizer))) if (text := policy.decode([i]).strip()))
 
 
 def check_answers(policy: CausalPolicy, folder: Path, prompts: Sequence[Prompt]) -> None:
-    """Load `folder` in a fresh process by `transformers` alone, and compare its greedy answers with the policy's.
+    """Load `folder` in a fresh process with `transformers` alone, and compare its greedy answers with the policy's.
 
     Raises:
-        RunError: another reading of a prompt, another answer, or a folder that cannot be loaded.
+        RunError: a prompt has other token ids, an answer differs, or the folder cannot be loaded.
     """
     asked = questions(policy, prompts)
     found = _answers(policy, folder, asked)

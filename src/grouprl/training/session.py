@@ -1,4 +1,4 @@
-"""Everything one run holds in memory, built from its configuration or from its last checkpoint."""
+"""The state of a run in memory, built from its configuration or from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from grouprl.training.references import References
 
 @dataclass
 class Session:
-    """A run in memory. `phase` is 'warmup', 'prelude' or 'train'; `step` counts finished steps of the phase."""
+    """A run in memory. `phase` is 'warmup', 'pretraining' or 'train'; `step` counts finished steps of the phase."""
 
     resolved: ResolvedRun
     run: RunFolder
@@ -56,58 +56,58 @@ class Session:
     row_source: ScoringSource
     context: SessionContext
     sampler: RunEngine
-    """Every sample of this process comes from it."""
+    """The engine that makes every sample of this process."""
     health: Health
     phase: str
     placement: RunPlacement | None = None
-    """The workers of the cluster; None where nothing is placed."""
+    """The workers on the cluster; None if no workers are placed."""
     lock: FolderLock | None = None
     step: int = 0
     elapsed: float = 0.0
     optimizer: torch.optim.Optimizer | None = None
     references: References = field(default_factory=lambda: References({}))
-    """The policies that log-probs are compared with."""
+    """The reference policies with which log-probs are compared."""
     renewed: int | None = None
-    """Step in which the frozen reference was last renewed from the policy; None: it is the policy after the warm-up."""
+    """Step at which the frozen reference was last renewed; None if it still is the policy after the warm-up."""
     evaluated: int = 0
-    """The step after which the policy was evaluated last."""
+    """The step after which the policy was last evaluated."""
     graded: bool = False
-    """Whether a reward of this run was graded: from then on nothing of it is marked right or wrong."""
+    """Whether a graded reward was seen in this run; from then on completions are not marked right or wrong."""
     notes: list[str] = field(default_factory=list)
     announcer: Announcer = field(default_factory=Announcer)
-    """Tells what listens to the run of its events."""
+    """Tells the run's listeners of its events."""
     clock: TrainingClock = field(default_factory=lambda: TrainingClock(0.0))
 
     @property
     def config(self) -> Config:
-        """The configuration."""
+        """The configuration of the run."""
         return self.resolved.config
 
     @property
     def task(self) -> Task:
-        """What is trained on."""
+        """The task that the run trains on."""
         return self.resolved.task
 
     @property
     def method(self) -> Method:
-        """What is trained by."""
+        """The method that the run trains by."""
         return self.resolved.method
 
     @property
     def max_new_tokens(self) -> int:
-        """Token budget of a completion."""
+        """The token budget of a completion."""
         return self.resolved.max_new_tokens
 
     def after_warmup(self) -> str:
-        """The phase that follows the warm-up."""
+        """Return the phase that follows the warm-up."""
         return "pretraining" if self.method.pretrain else "train"
 
     def pretraining_pieces(self) -> list[tuple[Pretraining, int]]:
-        """Each pretraining part with the numbers of its pieces, in order."""
+        """Return (part, number) of every piece of every pretraining part, in order."""
         return [(part, number) for part in self.method.pretrain for number in range(part.count(self.context))]
 
     def begin(self, phase: str) -> None:
-        """Enter a phase: fresh optimiser, step 0; the reference policy is fixed as the warm-up ends."""
+        """Enter a phase with a fresh optimiser at step 0; after the warm-up, fix the reference policy."""
         first = self.references.frozen is None
         self.phase, self.step = phase, 0
         self.optimizer = make_optimizer(self.config, self.policy, phase)
@@ -123,7 +123,7 @@ class Session:
         self.sampler.publish(self.step if self.phase == "train" else 0, self.policy)
 
     def renew_reference(self) -> None:
-        """Make the policy as it is now the frozen reference; nothing where none is kept."""
+        """Make a copy of the current policy the frozen reference, if the run keeps one."""
         if self.references.frozen is None:
             return
         self.renewed = self.step
@@ -132,7 +132,7 @@ class Session:
         self.references.freeze(frozen(self.policy))
 
     def save(self) -> None:
-        """Write a checkpoint of everything that has state, then delete the oldest."""
+        """Write a checkpoint of all state, then delete the oldest ones beyond those to keep."""
         assert self.optimizer is not None
         run = self.run
         run.sync_metrics()
@@ -181,19 +181,19 @@ class Session:
 
 
 def frozen(policy: Policy) -> Scorer:
-    """Return the policy as it is now, no longer trained."""
+    """Return a copy of the current policy that is not trained."""
     return policy.snapshot() if isinstance(policy, DistributedPolicy) else policy.copied(trainable=False)
 
 
 def placement_of(resolved: ResolvedRun, policy: Policy) -> RunPlacement | None:
-    """Place the workers of a run whose completions this process samples; None where nothing is placed."""
+    """Place the workers of a run on its cluster; return None if no workers are placed."""
     return open_placement(resolved, policy.device.type, sampling_here=not is_asynchronous(resolved.config))
 
 
 def reward_of(
     resolved: ResolvedRun, run: RunFolder, placement: RunPlacement | None
 ) -> tuple[RewardFunction, list[str]]:
-    """Return what scores the completions of a run, and notes on it; a placement ends where that fails."""
+    """Return the reward function of a run, and notes on it; if that fails, close the placement."""
     placed = None if placement is None else placement.reward(resolved.reward)
     try:
         return open_reward(resolved.config.reward, resolved.task, resolved.reward, run.verdicts, placed)
@@ -253,6 +253,6 @@ def settings_digest(settings: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that compute."""
+    """Return the versions of Python and of the numerical libraries."""
     names = ("grouprl", "torch", "transformers", "numpy")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}

@@ -1,7 +1,7 @@
 """Starting and resuming a run from what a user names: a recipe, a file, a run folder, or a configuration.
 
-The command line and `grouprl.train` choose by the same functions. What loads torch is imported where it is used, so
-that a wrong name is told at once.
+The command line and `grouprl.train` choose by the same functions. Modules that load torch are imported where they are
+used, so that a wrong name is reported at once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class RunChoice:
     folder: Path | None
     resume: bool
     changes: tuple[str, ...] = ()
-    """Settings that differ from those with which the run began."""
+    """Changes `key=value` of the settings with which the run began."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
 
     def place(self) -> Path:
-        """Return where the run is, or will be."""
+        """Return the folder in which the run is, or will be."""
         return self.folder if self.folder is not None else default_folder(self.config)
 
 
@@ -59,8 +59,8 @@ def train(
 ) -> Summary | None:
     """Train a policy, as `grouprl train` does, and return the folder of the run and how it ended.
 
-    Under torchrun every process calls this: the first one trains and tells `listeners`, the others do their part of the
-    work and get None.
+    Under torchrun every process calls this: the first one trains and tells `listeners`, the others work as its ranks
+    and get None.
 
     Args:
         source: a recipe, a YAML file, a run folder to resume, or a configuration (`Config`, or plain data like YAML's).
@@ -68,13 +68,13 @@ def train(
         folder: the run folder; by default a new one below runs/.
         resume: continue the run in the folder, or the newest run with these settings.
         accept_changes: resume although the user's code or data has changed.
-        listeners: told of the run's events, in this order.
+        listeners: receive the run's events, in this order.
         engine: makes the policy's sampler in place of `sampling.engine`.
         console: where progress is shown; by default the terminal.
 
     Raises:
-        InputError: something the user can mend, `cluster.learners` among it: only the command line starts learners.
-        RunError: the run cannot continue. What is on disk stays whole.
+        InputError: an error that the user can fix; or `cluster.learners`, as only the command line starts learners.
+        RunError: the run cannot continue. Its files stay intact.
     """
     if own_rank() > 0:
         follow_leader()
@@ -104,10 +104,11 @@ def train(
 
 
 def choose(source: str, changes: Sequence[str] = (), folder: Path | None = None, resume: bool = False) -> RunChoice:
-    """Return the run that a recipe, a file or a run folder means.
+    """Return the run that is given as a recipe, a file or a run folder.
 
     Raises:
-        InputError: a run folder without `resume`, nothing to resume, another folder for a run that is resumed.
+        InputError: a run folder is given without `resume`, there is nothing to resume, or a run is resumed in another
+            folder.
     """
     if not source.strip():
         raise InputError("SOURCE is empty", "it is a YAML file, the name of a recipe, or a run folder")
@@ -119,10 +120,10 @@ def choose(source: str, changes: Sequence[str] = (), folder: Path | None = None,
 
 
 def choose_config(config: Config, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:
-    """Return the run that a configuration means.
+    """Return the run that is given as a configuration.
 
     Raises:
-        InputError: nothing to resume, or changes of a configuration that could be changed itself.
+        InputError: there is nothing to resume, or `changes` are given for a new run.
     """
     if changes and not resume:
         raise InputError(
@@ -134,7 +135,7 @@ def choose_config(config: Config, changes: Sequence[str], folder: Path | None, r
 
 
 def _choose_by(config: Config, name: str, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:
-    if resume and folder is None:  # the configuration says where its run is, or it is looked for
+    if resume and folder is None:  # the folder is given by the configuration, or searched for
         return RunChoice(config, Path(config.run.folder) if config.run.folder else newest_run(config, name), True)
     if resume and folder is not None and (folder / "config.yaml").is_file():
         return _choose_begun(config, folder, changes)
@@ -142,7 +143,7 @@ def _choose_by(config: Config, name: str, changes: Sequence[str], folder: Path |
 
 
 def _choose_begun(given: Config, folder: Path, changes: Sequence[str]) -> RunChoice:
-    """Return the run of `folder`, resumed by a file: the given changes are made, all else is as it began."""
+    """Return the run of `folder`, resumed from a file: the given changes apply, other settings stay as they were."""
     run = RunFolder(folder)
     made = made_by(run, changes)
     changed = {change.partition("=")[0] for change in made}
@@ -167,10 +168,10 @@ def _choose_folder(run: Path, changes: Sequence[str], folder: Path | None, resum
 
 
 def newest_run(config: Config, name: str, root: Path = Path("runs")) -> Path:
-    """Return the run folder below `root` that was last written with this very configuration.
+    """Return the most recently written run folder below `root` with exactly this configuration.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such run.
     """
     stored = [path for path in root.glob("*/config.yaml") if _fingerprint(path) == config.fingerprint()]
     if not stored:
@@ -183,7 +184,7 @@ def newest_run(config: Config, name: str, root: Path = Path("runs")) -> Path:
 
 
 def _written(stored: Path) -> float:
-    """Return when a run was last written: its metrics, or its configuration while there are none."""
+    """Return when a run was last written: the time of its metrics, or of its configuration if there are none."""
     metrics = stored.parent / "metrics.jsonl"
     return (metrics if metrics.exists() else stored).stat().st_mtime
 
@@ -197,9 +198,9 @@ def _fingerprint(stored: Path) -> str | None:
 
 
 def placed_config(chosen: RunChoice) -> Config | None:
-    """Return the configuration, with its changes, of a run whose learners this process only starts and watches.
+    """Return the changed configuration of a run whose learners this process only starts and watches.
 
-    None: this process trains by itself, or is one of those that do.
+    None means that this process itself trains, alone or as one of several.
     """
     config = chosen.config
     if launched():
@@ -211,7 +212,7 @@ def placed_config(chosen: RunChoice) -> Config | None:
 
 
 def follow_leader() -> None:
-    """Do the part of a rank other than the first; signals are for rank 0, which ends the run in good order."""
+    """Work as a rank other than 0; signals are ignored, because rank 0 handles them and ends the run in order."""
     from grouprl.policy.sharded.ranks import follow
 
     if threading.current_thread() is threading.main_thread():
@@ -222,7 +223,7 @@ def follow_leader() -> None:
 
 @contextmanager
 def leading_ranks() -> Iterator[None]:
-    """Lead the other processes that a launcher has started for this run, where there are any."""
+    """Lead the other processes that a launcher has started for this run, if there are any."""
     if ranks_requested() == 1:
         yield
         return

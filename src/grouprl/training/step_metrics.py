@@ -1,4 +1,4 @@
-"""Metrics of a step besides those of its update: what was sampled, what became of it, and what the engine reports."""
+"""Metrics of a step in addition to those of its update: counts of samples and their use, and engine reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grouprl.training.session import Session
 
 
 def add_engine_metrics(session: Session, metrics: dict[str, float]) -> None:
-    """Add what the sampler and the cluster report: counts and seconds are summed, of gaps the largest is kept."""
+    """Add the reports of the sampler and the cluster: counts and seconds are summed, of gaps the largest is kept."""
     for name, value in engine_metrics(session.sampler).items():
         before = metrics.get(name, 0.0)
         metrics[name] = max(before, value) if name == "canary_gap" else before + value
@@ -26,7 +26,7 @@ def add_engine_metrics(session: Session, metrics: dict[str, float]) -> None:
 def rollout_metrics(
     session: Session, rollout: StepRollout, prepared: Batch | None, known: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the metrics of what was sampled; its entropy only where it is not among the `known` ones."""
+    """Return the metrics of the sampled completions; their entropy only if it is not among the `known` ones."""
     metrics = dict(sample_metrics(rollout.sampled))
     if "entropy" not in {**known, **metrics} and (entropy := entropy_of(prepared)) is not None:
         metrics["entropy"] = entropy

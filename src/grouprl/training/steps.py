@@ -25,15 +25,15 @@ class OutputLoss(ABC):
     """A loss on a model's outputs; values and metrics add up over the passes of one optimiser step."""
 
     couples: str = "sequence"
-    """'sequence' where a row's loss depends on that row alone; anything else: the whole step is seen together."""
+    """'sequence' if a row's loss depends on that row alone; otherwise the loss sees the whole step together."""
 
     @property
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs that it reads."""
+        """The names of the outputs that the loss reads."""
 
     def live_rows(self, step: Batch) -> Tensor:
-        """Return the rows whose gradient may be other than zero, [B] bool; asked where rows are not coupled."""
+        """Return the rows whose gradient may be non-zero, [B] bool; called only if rows are not coupled."""
         return torch.ones_like(step.group_b, dtype=torch.bool)
 
     @abstractmethod
@@ -47,7 +47,7 @@ class OutputLoss(ABC):
 def take_step(
     model: Trainable, optimizer: torch.optim.Optimizer, loss: OutputLoss, step: Batch, *, grad_clip: float = 1.0
 ) -> dict[str, float]:
-    """Take one optimiser step; return its metrics. Raises RunError when the gradient is not finite."""
+    """Take one optimiser step; return its metrics. Raises RunError if the gradient is not finite."""
     found = accumulate(model, loss, step)
     return {**found, "grad_norm": apply_gradient(model, optimizer, grad_clip)}
 
@@ -55,12 +55,12 @@ def take_step(
 def accumulate(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
     """Add the gradient of one optimiser step to the parameters' `.grad`; return its metrics.
 
-    They are sums over the step: those of the loss, its value as `loss`; and the share of rows passed through the model
-    with gradients, `rows_trained`.
+    These are the metrics of the loss, summed over the step, and its value as `loss`; `rows_trained` is the share of
+    rows passed through the model with gradients.
     """
     found = (_one_pass if loss.couples == "sequence" else _two_passes)(model, loss, step)
     for parameter in [] if isinstance(model, DistributedPolicy) else model.parameters():
-        if parameter.grad is None:  # an optimiser would leave it out, weight decay and momentum too
+        if parameter.grad is None:  # an optimiser would skip it, including weight decay and momentum
             parameter.grad = torch.zeros_like(parameter)
     return found
 
@@ -74,24 +74,24 @@ def apply_gradient(model: Trainable, optimizer: torch.optim.Optimizer, grad_clip
     norm = _clipped_norm(model, grad_clip)
     _let_idle_rest(model)
     optimizer.step()
-    optimizer.zero_grad()  # not to zeros: while the first pass is read there are no gradients to hold
+    optimizer.zero_grad()  # not to zeros, so that gradients take no memory during the next first pass
     return norm
 
 
 @spanned("forward")
 def outputs_of(model: Trainable, names: Sequence[str], batch: Batch, *, grad: bool = False) -> dict[str, Tensor]:
-    """Return outputs where the batch is: it stays on the CPU, whatever device the model runs on."""
+    """Return the outputs on the batch's device, the CPU, regardless of the device of the model."""
     found, place = model.evaluate(inputs_of(batch), names, grad=grad), batch.mask_bt.device
     return {name: x.to(place) for name, x in found.items()}
 
 
 def columns(batch: Batch) -> Batch:
-    """Return the batch cut to the columns its rows use, as the model will return them."""
+    """Return the batch cut to the columns that its rows use, which the model will return."""
     return batch.trim(inputs_of(batch).width)
 
 
 def inputs_of(batch: Batch) -> PolicyInputs:
-    """Return what a model scores of the batch; raise InputError where there is nothing."""
+    """Return the model inputs of the batch; raises InputError if it has none."""
     if not isinstance(batch.inputs, PolicyInputs):
         raise InputError(
             f"batch.inputs is {type(batch.inputs).__name__}",
@@ -102,7 +102,7 @@ def inputs_of(batch: Batch) -> PolicyInputs:
 
 
 def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
-    """Forward and backward micro-batch by micro-batch: each row's loss depends on that row alone."""
+    """Go forward and backward micro-batch by micro-batch, since each row's loss depends on that row alone."""
     alive_b = loss.live_rows(step)
     sums: dict[str, float] = defaultdict(float)
     for found in _each_pass(model, loss, step, alive_b.nonzero()[:, 0].tolist()):
@@ -111,7 +111,7 @@ def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, floa
 
 
 def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int]) -> Iterator[Mapping[str, float]]:
-    """Go through `rows` of a step pass by pass, here or wherever the model's weights are; yield what was found."""
+    """Process `rows` of a step pass by pass, here or on the ranks of the model; yield the sums of each pass."""
 
     def piece(own: list[int]) -> Batch:
         return columns(step.rows(torch.tensor(own)))
@@ -124,7 +124,7 @@ def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int])
 
 
 def _pass(model: Trainable, loss: OutputLoss, part: Batch) -> dict[str, float]:
-    """Go forward and backward once; return sums."""
+    """Go forward and backward once; return the summed loss and metrics."""
     out = _lost(loss, outputs_of(model, loss.outputs, part, grad=True), part)
     with span("backward"):
         out.value.backward()
@@ -132,14 +132,14 @@ def _pass(model: Trainable, loss: OutputLoss, part: Batch) -> dict[str, float]:
 
 
 def _two_passes(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
-    """Outputs without graph, the loss on them as leaves, then the cotangents back through the model."""
+    """Compute outputs without a graph, the loss on them as leaves, then pass the cotangents back through the model."""
     step = columns(step)
     leaves = {name: x.detach().requires_grad_() for name, x in outputs_of(model, loss.outputs, step).items()}
     out = _lost(loss, leaves, step)
     if out.value.requires_grad:
         found = torch.autograd.grad(out.value, list(leaves.values()), allow_unused=True)
         cotangents = {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
-    else:  # nothing in the step teaches anything, such as pairs where all rewards are equal
+    else:  # no row has a gradient, for instance if there are no pairs because all rewards are equal
         cotangents = {name: torch.zeros_like(x) for name, x in leaves.items()}
     model.backward(inputs_of(step), cotangents)
     alive_b = torch.stack([(x != 0).reshape(len(x), -1).any(1) for x in cotangents.values()]).any(0)
@@ -160,7 +160,7 @@ def _add(sums: dict[str, float], metrics: Mapping[str, Tensor | float]) -> None:
 
 
 def _let_idle_rest(model: Trainable) -> None:
-    """Drop the gradients of owners whose gradient is exactly zero, where there are several: they take no step."""
+    """If there are several owners of parameters, drop gradients that are exactly zero, so that these take no step."""
     owners = model.owners()
     for owned in owners if len(owners) > 1 else []:
         if not any(bool(p.grad.any()) for p in owned if p.grad is not None):
@@ -169,7 +169,7 @@ def _let_idle_rest(model: Trainable) -> None:
 
 
 def _clipped_norm(model: Trainable, grad_clip: float) -> float:
-    """Norm of the gradient before clipping to `grad_clip` (0: not clipped)."""
+    """Clip the gradient to `grad_clip` (0: no clipping), and return its norm before."""
     limit = grad_clip if grad_clip > 0 else math.inf
     if isinstance(model, DistributedPolicy):
         norm = model.clip(limit)

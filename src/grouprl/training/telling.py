@@ -1,4 +1,4 @@
-"""What a session tells of its steps: their records, a few completions, and the rollouts."""
+"""Events of a session's steps: their records, a few completions, and the rollouts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.training.session import Session
 
 SHOWN = 4
-"""Completions of a step that are shown."""
+"""Number of completions of a step that are shown."""
 
 
 @contextmanager
 def phase(session: Session, name: str, total: int, done: int = 0) -> Iterator[None]:
-    """Tell that a phase of `total` steps, of which `done` are made, begins, and that it ends, however it does."""
+    """Announce the begin of a phase of `total` steps, `done` of them made, and its end, also after an error."""
     session.announcer.tell(PhaseBegan(name, total, done))
     try:
         yield
@@ -37,7 +37,7 @@ def phase(session: Session, name: str, total: int, done: int = 0) -> Iterator[No
 
 @spanned("records")
 def tell_step(session: Session, name: str, metrics: dict[str, float], rollout: StepRollout | None = None) -> None:
-    """Tell the record of a step of a phase, with a few completions of its rollout."""
+    """Announce the record of a step of a phase, with a few completions of its rollout."""
     shown = None
     if name == "train":
         shown = shown_samples(marked(session, rollout.sampled)) if rollout is not None else ()
@@ -46,16 +46,16 @@ def tell_step(session: Session, name: str, metrics: dict[str, float], rollout: S
 
 @spanned("records")
 def tell_rollout(session: Session, rollout: StepRollout, prepared: Batch | None) -> None:
-    """Tell the rollout of a step, with advantages where rows were trained on."""
+    """Announce the rollout of a step, with the advantages of rows that were trained on."""
     table = partial(_table, session.step, marked(session, rollout.sampled), rollout.wanted, prepared)
     session.announcer.tell(RolloutScored(session.step, table))
 
 
 def record_of(session: Session, name: str, values: dict[str, float]) -> JsonMapping:
-    """Return the line of metrics.jsonl that `values` make, which nobody can change.
+    """Return the read-only record of a step for metrics.jsonl, with the metrics `values`.
 
     Raises:
-        InputError: a metric that the glossary does not explain.
+        InputError: a metric is not in the glossary.
     """
     seconds, session.elapsed = session.clock.step.taken, session.clock.elapsed()
     record: JsonObject = {"phase": name, "step": session.step, "seconds": round(session.elapsed, 3), **values}
@@ -68,7 +68,7 @@ def record_of(session: Session, name: str, values: dict[str, float]) -> JsonMapp
 
 
 def marked(session: Session, samples: ScoredSamples) -> ScoredSamples:
-    """Return the samples with what the run knows of its reward: a step of zeros and ones may belong to a graded one."""
+    """Return the samples marked as graded if the run's reward is; a single step may show only zeros and ones."""
     return replace(samples, scores=replace(samples.scores, graded=session.graded))
 
 

@@ -30,12 +30,11 @@ if TYPE_CHECKING:
     from grouprl.algorithms.update.update import UpdateSteps
 
 GAPS = ("logp_gap_mean", "logp_gap_max")
-"""Sampler against trainer: only comparable before the first optimiser step after a rollout."""
+"""Differences of sampler and trainer, which are comparable only at the first optimiser step after a rollout."""
 
 
 def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
-    """Cut the rows into `parts` sets of whole groups, in an order sampled from `seed`; fewer where groups are too
-    few."""
+    """Divide the rows into `parts` sets of whole groups, in random order by `seed`; fewer if groups are too few."""
     groups = torch.unique(group_b).numpy()
     order = np.random.default_rng(seed).permutation(groups)
     chunks = [chunk for chunk in np.array_split(order, parts) if len(chunk)]
@@ -44,10 +43,10 @@ def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Learner:
-    """With this an `update` part turns a prepared rollout into optimiser steps.
+    """The learner with which an `update` part turns a prepared rollout into optimiser steps.
 
-    `parts` optimiser steps share one pass over the rollout, `epochs` passes are made. With `old_of_update` a rollout
-    is one optimiser step, and its log-probs are the old ones, which the rollout comes without.
+    Each of `epochs` passes over the rollout has `parts` optimiser steps. With `old_of_update` the rollout has no old
+    log-probs; it is used for one optimiser step, whose own log-probs are the old ones.
     """
 
     policy: Policy
@@ -78,13 +77,13 @@ class Learner:
 
     @torch.no_grad()
     def evaluate(self, step: Batch) -> tuple[float, Tensor]:
-        """Policy loss of one step, regularisers included, and its log-probs [B,T], without a graph."""
+        """Return the policy loss of one step, regularisers included, and its log-probs [B,T], without a graph."""
         loss = MethodLoss(self.method.with_parts(critic=None))
         found = outputs_of(self.policy, loss.outputs, step)
         return float(loss(found, step).value), found[LOG_PROB]
 
     def without_critic(self) -> Learner:
-        """Return the learner of the policy's loss alone."""
+        """Return the same learner without the critic's loss."""
         return replace(self, method=self.method.with_parts(critic=None))
 
     def apply(self) -> float:
@@ -95,7 +94,7 @@ class Learner:
         return apply_gradient(self.policy, self.optimizer, self.grad_clip)
 
     def take(self, step: Batch) -> dict[str, float]:
-        """Take one whole optimiser step; returns its metrics. Without a live token none is taken (nor by momentum)."""
+        """Take one whole optimiser step; returns its metrics. Without an active token no step is taken."""
         if not bool(step.active_bt.any()):
             return {"loss": 0.0, "rows_trained": 0.0}
         return {**self.accumulate(step), "grad_norm": self.apply()}
@@ -118,7 +117,7 @@ def update(
     """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
     `context` is the run's (`grouprl.algorithms.data_part.RunContext`), for an `update` part that samples between two
-    steps. `old_of_update`: the rollout is one optimiser step and comes without old log-probs, which are its own.
+    steps. `old_of_update`: the rollout has no old log-probs and is used for one optimiser step, whose own are taken.
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """
@@ -131,7 +130,7 @@ def update(
         plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared)
     ):
         for name, value in record.items():
-            if name in GAPS and number:  # later steps have moved away from the sampler on purpose
+            if name in GAPS and number:  # later steps are expected to differ from the sampler
                 continue
             sums[name] += value
             counts[name] += 1
@@ -150,20 +149,20 @@ class MethodLoss(OutputLoss):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs that the method reads."""
+        """The names of the outputs that the method reads."""
         return self.method.outputs
 
     @property
     def couples(self) -> str:  # type: ignore[override]
-        """Which rows the loss sees together."""
+        """The rows that the loss must see together: 'sequence', 'group' or 'batch'."""
         return self.method.couples
 
     def live_rows(self, step: Batch) -> Tensor:
-        """[B] bool: rows whose gradient may be other than zero."""
+        """Return the rows whose gradient may be non-zero, [B] bool."""
         return ~self.method.zero_rows(step)
 
     def __call__(self, found: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """Loss and metrics of some rows of a step with loss weights."""
+        """Return the loss and metrics of some rows of a step with loss weights."""
         logp_bt = found[LOG_PROB]
         batch = batch.replace(old_bt=logp_bt.detach()) if self.old_of_update else batch
         named = {name: x for name, x in found.items() if name not in (LOG_PROB, ENTROPY, VALUE)}
@@ -184,7 +183,7 @@ class ValuesAlone(OutputLoss):
     couples = "batch"
 
     def __call__(self, found: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """Loss and metrics of a step with loss weights."""
+        """Return the loss and metrics of a step with loss weights."""
         return self.method.value_loss(found[VALUE], batch)
 
 
@@ -193,7 +192,7 @@ def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
 
     With `signed`, also return the sum by which the sampler's exceed them, if no other part compares old log-probs.
 
-    Rows that were sampled in another way (stored, with advice or a hint) differ for good reason.
+    Rows from other sources (stored, or with advice or a hint) are left out, as they are expected to differ.
     """
     share = {f"_share/{level}": share.sum() for level, share in shares(batch).items()}
     sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
@@ -206,7 +205,7 @@ def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
 
 
 def _closed(sums: dict[str, float]) -> dict[str, float]:
-    """Turn sums into metrics: losses are sums, everything else a mean at its level (absent where nothing counts)."""
+    """Turn sums into metrics: losses are sums, everything else is a mean at its level (absent if nothing counts)."""
     sums = dict(sums)
     rows, share = sums.pop("rows_trained"), {level: sums.pop(f"_share/{level}", 0.0) for level in AXES}
     count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 EPOCH = 1_000_003
-"""How much the seed grows from one epoch to the next, so that a prompt is demonstrated anew each time it comes."""
+"""Increase of the seed from one epoch to the next, so that each visit to a prompt gets a new demonstration."""
 
 
 def demonstration_batch(
@@ -48,15 +48,15 @@ def demonstration_batch(
     teachers: Sequence[DataPart] = (),
     errors: ErrorPolicy | None = None,
 ) -> Batch | None:
-    """Lay demonstrations out as a Batch: B groups of one, every token of the completion and its end acted.
+    """Arrange demonstrations as a Batch: B groups of one, with all tokens of completion and end as actions.
 
-    `examples` is how many the stream has before it starts over; None when it never ends. An episode may have several
-    rows; they are of one group. `stage` is where environments act; None: in this process. Where there are `teachers`
-    each episode is demonstrated twice, and their lessons are added. Failed demonstrations are left out, in every mode
-    of `errors` but "raise", counted against its budget (None: the first one ends the run); None when all failed.
+    `examples` is the number of examples in the stream before it repeats; None if it never ends. An episode may have
+    several rows, which form one group. `stage` runs the environments; None: in this process. With `teachers`, each
+    episode is demonstrated twice, and their lessons are added. Unless `errors` is "raise", failed demonstrations are
+    left out and counted against its budget (None: the first one ends the run). Returns None if all failed.
 
     Raises:
-        RunError: naming a demonstration that failed, where `errors` says so.
+        RunError: a demonstration failed, and `errors` makes that end the run.
         InputError: the task has no demonstrations.
     """
     errors = errors or ErrorPolicy("raise")
@@ -105,7 +105,7 @@ def _episode_batch(
     teachers: Sequence[DataPart],
     errors: ErrorPolicy,
 ) -> Batch | None:
-    """Lay out episodes that the environments demonstrate; the ordinal tells passes over a prompt apart."""
+    """Arrange episodes that the environments demonstrate; the ordinal distinguishes passes over a prompt."""
     numbered_examples = [*numbered_examples, *(numbered_examples if teachers else ())]
     times = np.arange(len(numbered_examples)) >= len(numbered_examples) / (2 if teachers else 1)
     starts = [
@@ -150,11 +150,11 @@ def _with_lessons(
     ordinals: Sequence[int],
     teachers: Sequence[DataPart],
 ) -> Batch:
-    """Add what `teachers` make of every two episodes of a prompt; episodes of several rows teach nothing."""
+    """Add the lessons of `teachers` on every two episodes of a prompt; episodes with several rows are skipped."""
     once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
     alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
-    learned = cast("CausalPolicy", policy)  # lessons are of texts
+    learned = cast("CausalPolicy", policy)  # lessons are texts
     found = [
         (ordinals[i], lesson)
         for i in range(half)
@@ -185,7 +185,7 @@ def _shown(episodes: Episodes, row: int) -> Shown:
 
 
 def warmup_rate(warmup: Warmup, step: int) -> float:
-    """Learning rate of warm-up step `step` (from 0): linear warm-up, then linear decay to a tenth."""
+    """Return the learning rate of warm-up step `step` (from 0): linear warm-up, then linear decay to a tenth."""
     rise = min(1.0, (step + 1) / max(1, warmup.warmup_steps))
     return warmup.lr * rise * max(0.1, 1 - step / warmup.steps)
 

@@ -1,4 +1,4 @@
-"""The glossary: what every logged number means, its unit, and how a healthy run looks. One module for each topic."""
+"""The glossary: the meaning and unit of every logged number, and its healthy values. Each topic has a module."""
 
 from grouprl.monitor.glossary import (
     completions as completions,

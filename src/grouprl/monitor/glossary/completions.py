@@ -1,4 +1,4 @@
-"""How long completions are, and how they end."""
+"""Metrics of the lengths of completions, and of how they end."""
 
 from grouprl.monitor.glossary.entry import define
 

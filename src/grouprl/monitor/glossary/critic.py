@@ -1,4 +1,4 @@
-"""How critics and other second models learn."""
+"""Metrics of critics and other auxiliary models."""
 
 from grouprl.monitor.glossary.entry import define
 

@@ -1,4 +1,4 @@
-"""Entries of the glossary are looked up here, and every record is held against them.
+"""Lookup of glossary entries, and the check of every record against them.
 
 A metric has an entry here before it is logged; `check_names` enforces it for each record of `metrics.jsonl`.
 Names with a `*` are families: `reward/*` stands for every reward component.
@@ -16,7 +16,7 @@ __all__ = ["GLOSSARY", "GROUPS", "Metric", "check_names", "define", "lookup"]
 
 
 def lookup(name: str) -> Metric:
-    """Return the entry of `name`, or of the family it belongs to. Raises InputError when there is none."""
+    """Return the entry of `name`, or of the family it belongs to. Raises InputError if there is none."""
     if name in GLOSSARY:
         return GLOSSARY[name]
     families = [m for m in GLOSSARY.values() if m.family and fnmatchcase(name, m.name)]

@@ -1,4 +1,4 @@
-"""Results on held-out prompts."""
+"""Metrics of evaluations on held-out prompts."""
 
 from grouprl.monitor.glossary.entry import define
 

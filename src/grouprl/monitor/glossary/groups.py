@@ -1,4 +1,4 @@
-"""What happens to groups, and what data parts do."""
+"""Metrics of groups, and of data parts."""
 
 from grouprl.monitor.glossary.entry import define
 

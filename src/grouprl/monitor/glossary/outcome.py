@@ -1,4 +1,4 @@
-"""How well the run does."""
+"""Metrics of the success of a run."""
 
 from grouprl.monitor.glossary.entry import define
 

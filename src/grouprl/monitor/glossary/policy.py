@@ -1,4 +1,4 @@
-"""How the policy moves."""
+"""Metrics of the policy's movement."""
 
 from grouprl.monitor.glossary.entry import define
 

@@ -1,4 +1,4 @@
-"""What identifies a record."""
+"""Entries that identify a record."""
 
 from grouprl.monitor.glossary.entry import define
 

@@ -1,4 +1,4 @@
-"""Where time and memory go."""
+"""Metrics of time and memory."""
 
 from grouprl.monitor.glossary.entry import define
 

@@ -1,4 +1,4 @@
-"""What the parts of a method do during the update."""
+"""Metrics of the parts of a method during the update."""
 
 from grouprl.monitor.glossary.entry import define
 

@@ -1,1 +1,1 @@
-"""What a run would take on a cluster: memory, time, placement, and where it stops scaling."""
+"""Estimates for a run on a cluster: memory, time, placement, and the size at which it stops scaling."""

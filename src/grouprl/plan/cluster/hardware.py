@@ -1,4 +1,4 @@
-"""Accelerators and clusters of them, as data."""
+"""Accelerators and clusters of accelerators, as data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError, suggest
 
 PATTERN = re.compile(r"(?:(\d+)x)?(?:(\d+)x)?([A-Za-z][\w-]*)")
 MOST = 100_000
-"""Accelerators of a cluster; beyond, the arithmetic says nothing."""
+"""Largest number of accelerators in a cluster; beyond it, the estimates mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Accelerator:
     bandwidth: float
     flops: float
     link: float
-    """To the others of its node."""
+    """Bytes/s one way to other accelerators of the same node."""
     network: float
-    """To other nodes."""
+    """Bytes/s one way to accelerators of other nodes."""
     source: str
 
 
@@ -40,12 +40,12 @@ class Cluster:
 
     @property
     def count(self) -> int:
-        """All accelerators."""
+        """The number of accelerators in all nodes."""
         return self.nodes * self.per_node
 
     @property
     def name(self) -> str:
-        """As it is written: 4x8xH100."""
+        """The name as it is written: 4x8xH100."""
         return f"{self.nodes}x{self.per_node}x{self.accelerator.name}"
 
     def speed(self, ranks: int) -> float:
@@ -56,16 +56,16 @@ class Cluster:
 
 @cache
 def accelerators() -> dict[str, Accelerator]:
-    """Return every known kind by name."""
+    """Return every known kind of accelerator by name."""
     data = json.loads(files(__package__).joinpath("accelerators.json").read_text(encoding="utf-8"))
     return {name: Accelerator(name, **values) for name, values in data.items()}
 
 
 def parse_cluster(text: str) -> Cluster:
-    """Return the cluster that "4x8xH100", "8xH100" or "H100" names.
+    """Return the cluster with a name such as "4x8xH100", "8xH100" or "H100".
 
     Raises:
-        InputError: for another form, an unknown kind, or a number out of range.
+        InputError: the text has another form, names an unknown kind, or has a number out of range.
     """
     found = PATTERN.fullmatch(text.strip().replace("×", "x"))
     rule = "a cluster is nodes x accelerators of each x kind, such as 4x8xH100, or 8xH100 for one node"

@@ -1,4 +1,4 @@
-"""Where samplers and learners stand: every sensible placement of a run on a cluster, the quickest first."""
+"""Placement of samplers and learners: every sensible one of a run on a cluster, the quickest first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Placement:
-    """One way to place a run; seconds are of a step."""
+    """One way to place a run; all seconds are per step."""
 
     kind: Kind
     sampling: SamplingTime
@@ -40,18 +40,18 @@ class Placement:
 
     @property
     def seconds(self) -> float:
-        """Of a step: the slower side where both work at once, else one after the other."""
+        """Seconds of a step: those of the slower side if both work at once, else the sum of both."""
         parts = (self.sampling.seconds, self.training.seconds)
         return self.sync + (max(parts) if self.kind == "asynchronous" else sum(parts))
 
     @property
     def staleness(self) -> int:
-        """How many optimiser rounds the weights that sampled are behind those that are trained, at most."""
+        """The largest number of steps by which the sampling weights are behind the trained ones."""
         return 0 if self.kind != "asynchronous" else max(1, math.ceil(self.sampling.seconds / self.training.seconds))
 
     @property
     def idle(self) -> float:
-        """Share of all accelerators' time that waits for the other side."""
+        """The share of all accelerators' time spent waiting for the other side."""
         total = (self.samplers + self.learners) if self.kind != "colocated" else self.learners
         if self.kind == "colocated":
             return self.sync / self.seconds
@@ -60,7 +60,7 @@ class Placement:
 
     @property
     def waits_for(self) -> str:
-        """The part of a step that is worth a change first."""
+        """The slowest part of a step, which is worth changing first."""
         parts = {
             f"decoding: {self.sampling.bound}": self.sampling.decode,
             "prefill": self.sampling.prefill,
@@ -73,13 +73,13 @@ class Placement:
 
 
 def placements(work: Workload, cluster: Cluster, speed: Efficiency) -> list[Placement]:
-    """Return the quickest placement of every kind and split, the quickest first; [] where the run has no room."""
+    """Return the best placement of every kind and split, the quickest first; [] if the run does not fit."""
     found = [*_colocated(work, cluster, speed), *_separate(work, cluster, speed)]
     return sorted(found, key=lambda each: (each.seconds, each.kind, each.samplers))
 
 
 def why_no_room(work: Workload, cluster: Cluster) -> str:
-    """Say what a run lacks on a cluster that has no placement for it."""
+    """Say what a run lacks on a cluster on which it does not fit."""
     need = 4 * work.parameters + 12 * work.trainable
     have = cluster.count * cluster.accelerator.memory * USABLE
     return (
@@ -101,7 +101,7 @@ def _colocated(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[
 
 
 def learned_share(work: Workload, cluster: Cluster, learned: TrainingTime) -> float:
-    """Return the share of a rank's memory that weights and moments keep while it samples."""
+    """Return the share of a rank's memory that weights and moments occupy while the rank samples."""
     states = (4 * work.parameters + 12 * work.trainable) / learned.shard
     return min(1.0, states / (cluster.accelerator.memory * USABLE))
 
@@ -119,7 +119,7 @@ def _separate(work: Workload, cluster: Cluster, speed: Efficiency) -> Iterator[P
 
 
 def splits(cluster: Cluster) -> list[int]:
-    """Return how many accelerators may sample: parts of a node where nodes are few, else whole ones."""
+    """Return the numbers of accelerators that may sample: any with one or two nodes, else those of whole nodes."""
     unit = 1 if cluster.nodes <= 2 else cluster.per_node
     units = cluster.count // unit
     stride = max(1, units // 64)

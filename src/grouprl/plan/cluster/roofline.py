@@ -1,10 +1,10 @@
-"""Times by a roofline: what has to be computed, read and sent, at the share of a machine's speed that is reached.
+"""Roofline estimates of time: the work to compute, read and send, over the share of peak speed that is reached.
 
-Products take 2 FLOPs per weight and token, the backward pass twice as many, and what is computed anew once more. A
-token of decoding reads all weights and the caches. Times are seconds, sizes bytes.
+Products take 2 FLOPs per weight and token, the backward pass twice as many, and recomputation the same again.
+Decoding a token reads all weights and the caches. Times are in seconds, sizes in bytes.
 
-Sources: the FLOPs of passes from Kaplan et al. 2020, Scaling Laws for Neural Language Models, section 2.1; the slowest
-of several resources from Williams et al. 2009, Roofline; what shards send from Zhao et al. 2023, PyTorch FSDP.
+Sources: the FLOPs of passes from Kaplan et al. 2020, Scaling Laws for Neural Language Models, section 2.1; the limit by
+the slowest resource from Williams et al. 2009, Roofline; transfers of shards from Zhao et al. 2023, PyTorch FSDP.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from grouprl.plan.cluster.hardware import Cluster
 from grouprl.plan.cluster.workload import Workload
 
 USABLE = 0.9
-"""Share of an accelerator's memory that is planned with."""
+"""Share of an accelerator's memory that a plan may use."""
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Shares of the data sheet's speeds that are reached, and fixed costs. Assumptions but where a page says otherwise.
+    """Reached shares of the data sheet's speeds, and fixed costs; assumptions unless a source is given.
 
     `training` is the model FLOPs utilisation of large runs: 0.38 to 0.43 (Grattafiori et al. 2024, The Llama 3 Herd of
     Models, table 4).
@@ -34,13 +34,13 @@ class Efficiency:
     scoring: float = 0.5
     prefill: float = 0.5
     decoding: float = 0.5
-    """Of products, when many sequences are decoded at once."""
+    """Share of the peak FLOP/s of products when many sequences are decoded at once."""
     bandwidth: float = 0.7
     link: float = 0.7
     layer_seconds: float = 1e-5
-    """A layer of a decoded token costs at least this: launches and synchronisation."""
+    """Least seconds per layer and decoded token, for kernel launches and synchronisation."""
     hop_seconds: float = 1e-5
-    """An all-reduce of a layer that is spread over accelerators costs at least this."""
+    """Least seconds of an all-reduce in a layer that is spread over accelerators."""
 
 
 @dataclass(frozen=True)
@@ -53,42 +53,42 @@ class SamplingTime:
     replicas: int
     ranks: int
     at_once: int
-    """Sequences that a copy decodes at once, at most."""
+    """Largest number of sequences that a copy decodes at once."""
     bound: str
-    """What a decoded token waits for: memory, products, launches or links."""
+    """The resource that limits decoding: memory, products, launches or links."""
 
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """The optimiser steps on a rollout, and what is scored before."""
+    """The time of the optimiser steps on a rollout, and of scoring before them."""
 
     seconds: float
     compute: float
     scoring: float
     communication: float
-    """All of it; only what exceeds the computation of a pass adds to the time."""
+    """Seconds of all transfers; only those beyond the computation of a pass (`exposed`) add to the time."""
     exposed: float
     ranks: int
     shard: int
     """Accelerators that share one copy of the weights."""
     memory: float
-    """Of a rank at its peak."""
+    """Peak memory of a rank, in bytes."""
     tokens_per_pass: int
 
 
 def attention_flops(work: Workload, tokens: float, context: float) -> float:
-    """Return FLOPs of attention's own products for `tokens` that look back on `context` tokens on average."""
+    """Return the FLOPs of attention's own products for `tokens` that attend to `context` tokens on average."""
     return 4 * work.layers * work.hidden * tokens * context
 
 
 def forward_flops(work: Workload) -> float:
-    """Return FLOPs of a forward pass over all rows; the output layer is computed for completions alone."""
+    """Return the FLOPs of a forward pass over all rows; the output layer is computed only for completions."""
     own = attention_flops(work, work.tokens, work.row_tokens / 2)
     return 2 * work.body * work.tokens + 2 * work.head * work.sampled_tokens + own
 
 
 def room_for(work: Workload, cluster: Cluster, ranks: int, share: float = 1.0) -> int:
-    """Return how many sequences a copy over `ranks` accelerators can hold at once, in a share of their memory."""
+    """Return the number of sequences that fit a copy over `ranks` accelerators, in a `share` of their memory."""
     free = ranks * cluster.accelerator.memory * USABLE * share - work.parameters * work.weight_bytes
     longest = work.prompt_tokens + min(work.longest, 1.5 * work.completion_tokens)
     return max(0, math.floor(free / (work.cached_bytes * longest)))
@@ -97,7 +97,7 @@ def room_for(work: Workload, cluster: Cluster, ranks: int, share: float = 1.0) -
 def token_seconds(
     work: Workload, cluster: Cluster, ranks: int, rows: float, context: float, speed: Efficiency
 ) -> dict[str, float]:
-    """Return what one more token of `rows` sequences costs, by what it waits for; the largest counts, links add."""
+    """Return the seconds of one more token of `rows` sequences, by resource; the largest counts, and links add."""
     kind = cluster.accelerator
     weights = (work.body + work.head) * work.weight_bytes
     read = weights + rows * context * work.cached_bytes
@@ -117,9 +117,9 @@ def token_seconds(
 def sampling(
     work: Workload, cluster: Cluster, count: int, ranks: int, speed: Efficiency, share: float = 1.0
 ) -> SamplingTime | None:
-    """Return the time of a rollout on `count` accelerators, copies over `ranks` each; None where the model has no room.
+    """Return the time of a rollout on `count` accelerators, `ranks` per copy; None if the model does not fit.
 
-    Every copy gets its share of the completions, the longest among them; prompts are computed once per group.
+    Every copy gets an equal share of the completions, including the longest; prompts are computed once per group.
     """
     replicas = count // ranks
     at_once = room_for(work, cluster, ranks, share)
@@ -140,13 +140,13 @@ def sampling(
 
 @lru_cache(maxsize=512)
 def _decode(work: Workload, cluster: Cluster, ranks: int, rows: int, slots: int, speed: Efficiency) -> float:
-    """Return the seconds in which a copy decodes its rows, `slots` at once; a free slot is taken by the next row."""
+    """Return the seconds in which a copy decodes its rows, `slots` at once; the next row takes a free slot."""
 
     return decoded(work.lengths(rows).tolist(), slots, lambda active: tick(work, cluster, ranks, active, speed))
 
 
 def tick(work: Workload, cluster: Cluster, ranks: int, active: float, speed: Efficiency) -> float:
-    """Return the seconds of one more token of `active` sequences, half-way through their completions."""
+    """Return the seconds of one more token of `active` sequences that are half-way through their completions."""
     costs = token_seconds(work, cluster, ranks, active, work.prompt_tokens + work.completion_tokens / 2, speed)
     return max(costs["memory"], costs["products"], costs["launches"]) + costs["links"]
 
@@ -154,7 +154,7 @@ def tick(work: Workload, cluster: Cluster, ranks: int, active: float, speed: Eff
 def decoded(lengths: Sequence[float], slots: int, tick: Callable[[int], float]) -> float:
     """Return the seconds until sequences of these lengths are decoded, `slots` at once.
 
-    `tick(active)` is the time of a token of so many sequences.
+    `tick(active)` is the time of one token of `active` sequences.
     """
     waiting = iter(lengths)
     ends = [length for _, length in zip(range(slots), waiting, strict=False)]
@@ -172,10 +172,10 @@ def decoded(lengths: Sequence[float], slots: int, tick: Callable[[int], float]) 
 
 
 def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Efficiency) -> TrainingTime | None:
-    """Return the time of the optimiser steps on `ranks` accelerators, weights spread over `shard` of them each.
+    """Return the time of the optimiser steps on `ranks` accelerators, each copy of the weights spread over `shard`.
 
     Weights and moments are float32, gathered in bfloat16 for each pass, gradients summed in float32 (as FSDP2 with
-    mixed precision does); activations are computed anew. None where they have no room.
+    mixed precision does); activations are recomputed. None if they do not fit.
     """
     kind = cluster.accelerator
     states = _states(work) / shard
@@ -208,12 +208,12 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
 
 
 def _states(work: Workload) -> float:
-    """Return bytes of float32 weights, gradients and two moments, and of a reference in bfloat16."""
+    """Return the bytes of float32 weights, gradients and two moments, and of a reference in bfloat16."""
     return 4 * work.parameters + 12 * work.trainable + (2 * work.parameters if work.reference else 0)
 
 
 def _sent(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Efficiency, passes: int) -> float:
-    """Return the seconds of an update's transfers: weights gathered twice a pass, gradients scattered and summed."""
+    """Return the seconds of an update's transfers: weights gathered twice per pass, gradients scattered and summed."""
     if ranks == 1:
         return 0.0
     share = (shard - 1) / shard
@@ -227,7 +227,7 @@ def _sent(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Effic
 
 
 def syncing(work: Workload, cluster: Cluster, learners: int, samplers: int, speed: Efficiency) -> float:
-    """Return the seconds until every sampler has new weights, in bfloat16; `samplers` is 0 where they share memory."""
+    """Return the seconds until every sampler has new bfloat16 weights; `samplers` is 0 if they share memory."""
     size = 2.0 * work.parameters
     gather = size / (cluster.speed(learners) * speed.link) if learners > 1 else 0.0
     if not samplers:

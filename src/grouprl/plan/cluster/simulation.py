@@ -1,7 +1,7 @@
-"""A run in simulated time: samplers with free slots, learners, weights on their way, event by event.
+"""Event simulation of a run: samplers with slots for sequences, learners, and transfers of weights.
 
-The roofline says how long each thing takes; the simulation adds what averages hide: lengths of completions at random,
-the last completion of a step, learners that wait for it, samplers that wait for their bound of staleness.
+The roofline gives the duration of each event; the simulation adds what averages hide: random lengths of completions,
+learners that wait for the last completion of a step, and samplers that wait because of the bound on staleness.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from grouprl.plan.cluster.workload import SPREAD, Workload
 
 @dataclass(frozen=True)
 class Simulated:
-    """What came of it, over the steps after the first: the first has nothing to overlap with."""
+    """Results of a simulation, over the steps after the first, which has nothing to overlap with."""
 
     step_seconds: float
     tokens_per_second: float
     staleness: float
-    """Mean over steps: updates of the weights between the first token of a step and its training."""
+    """Mean number of weight updates between the first token of a step and its training."""
     sampler_busy: float
-    """Share of the time in which a sampler decodes."""
+    """Share of time during which a sampler decodes."""
     learner_busy: float
 
 
 @dataclass
 class _Replica:
-    """One copy of the model that samples: sequences by the number of tokens after which they end."""
+    """One sampling copy of the model, with its sequences ordered by the number of tokens after which they end."""
 
     slots: int
     ends: list[tuple[float, int]] = field(default_factory=list)
     tokens: float = 0.0
-    """Tokens that each sequence of this copy has had since the beginning."""
+    """Number of tokens that this copy has decoded in each slot since the beginning."""
     since: float = 0.0
-    """Until when `tokens` counts; later than now while new weights arrive."""
+    """Time up to which `tokens` counts; later than now while new weights arrive."""
     busy: float = 0.0
     version: int = 0
-    """Grows with every change, so that an event that was foreseen before it is known to be stale."""
+    """Grows with every change, so that events scheduled before a change are recognised as stale."""
 
 
 class Simulation:
@@ -60,13 +60,13 @@ class Simulation:
         staleness: int,
         seed: int = 0,
     ) -> None:
-        """Prepare; `staleness` is how many steps samplers may run ahead of the learners (0: in turn)."""
+        """Prepare; samplers may run `staleness` steps ahead of the learners (0: both work in turn)."""
         self.work, self.placement, self.staleness = work, placement, staleness
         self._random = np.random.default_rng(seed)
         rollout = placement.sampling
         most = min(rollout.at_once, work.rows)
         self._seconds = [0.0] + [tick(work, cluster, rollout.ranks, n, speed) for n in range(1, most + 1)]
-        self._prefill = rollout.prefill * rollout.replicas / work.prompts  # of a prompt, on one copy
+        self._prefill = rollout.prefill * rollout.replicas / work.prompts  # seconds of a prompt on one copy
         self.replicas = [_Replica(most) for _ in range(rollout.replicas)]
         self.now, self.trained, self.begun = 0.0, 0, 0
         self._waiting: deque[tuple[int, float]] = deque()
@@ -79,7 +79,7 @@ class Simulation:
         self.stale: list[int] = []
 
     def run(self, steps: int) -> Simulated:
-        """Simulate so many steps; at least two."""
+        """Simulate `steps` steps, of which there must be at least two."""
         assert steps >= 2
         self._admit(steps)
         while self.trained < steps:
@@ -104,7 +104,7 @@ class Simulation:
         )
 
     def _admit(self, steps: int) -> None:
-        """Begin the steps that the bound of staleness lets begin, and give their sequences to free slots."""
+        """Begin the steps that the bound on staleness allows, and give their sequences to free slots."""
         while self.begun < min(steps, self.trained + self.staleness + 1):
             normal = self._random.normal(-(SPREAD**2) / 2, SPREAD, self.work.rows)
             lengths = np.clip(np.rint(self.work.completion_tokens * np.exp(normal)), 1, self.work.longest)
@@ -114,7 +114,7 @@ class Simulation:
         self._fill(range(len(self.replicas)))
 
     def _fill(self, numbers: range | tuple[int, ...]) -> None:
-        """Give waiting sequences to the copies that have the fewest, one after the other."""
+        """Give each waiting sequence to the copy that has the fewest at that moment."""
         free = [(len(self.replicas[number].ends), number) for number in numbers]
         heapq.heapify(free)
         touched = set()
@@ -134,8 +134,8 @@ class Simulation:
             self._foresee(number)
 
     def _advance(self, replica: _Replica) -> None:
-        """Let a copy decode until now."""
-        passed = max(0.0, self.now - replica.since)  # it may stand still until later
+        """Decode on a copy up to the current time."""
+        passed = max(0.0, self.now - replica.since)  # `since` is in the future while new weights arrive
         if replica.ends:
             replica.tokens += passed / self._seconds[len(replica.ends)]
             replica.busy += passed
@@ -150,7 +150,7 @@ class Simulation:
             heapq.heappush(self._events, (at, number, "sampled", replica.version))
 
     def _finish(self, number: int) -> None:
-        """Take the sequence that ended, and another one in its place."""
+        """Remove the sequence that ended, and fill its slot."""
         replica = self.replicas[number]
         self._advance(replica)
         _, step = heapq.heappop(replica.ends)
@@ -162,7 +162,7 @@ class Simulation:
         self._foresee(number)
 
     def _learn(self) -> None:
-        """Train on the oldest whole step, where the learners are free."""
+        """Train on the oldest complete step, if the learners are free."""
         if not self._ready or self._free_at > self.now:
             return
         step = self._ready.popleft()
@@ -173,7 +173,7 @@ class Simulation:
         heapq.heappush(self._events, (self.now + seconds, -1, "updated", 0))
 
     def _send(self) -> None:
-        """Send new weights: learners and samplers stand still meanwhile."""
+        """Send new weights, during which learners and samplers stand still."""
         for number, replica in enumerate(self.replicas):
             self._advance(replica)
             replica.since = self.now + self.placement.sync
@@ -184,6 +184,6 @@ class Simulation:
 def simulate(
     work: Workload, cluster: Cluster, placement: Placement, speed: Efficiency, *, steps: int = 6, seed: int = 0
 ) -> Simulated:
-    """Simulate a placement; an asynchronous one runs as far ahead as its staleness says."""
+    """Simulate a placement; an asynchronous one runs ahead by its staleness."""
     ahead = placement.staleness if placement.kind == "asynchronous" else 0
     return Simulation(work, cluster, placement, speed, staleness=ahead, seed=seed).run(steps)

@@ -1,4 +1,4 @@
-"""What a step of a run has to compute, apart from any machine."""
+"""The work of a step of a run, independent of any machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPREAD = 0.6
 
 @dataclass(frozen=True)
 class Workload:
-    """One step: what is sampled, scored and trained. Tokens are means; `longest` is the bound of a completion."""
+    """The sampling, scoring and training of one step. Tokens are means; `longest` is the limit of a completion."""
 
     parameters: int
     trainable: int
@@ -34,68 +34,68 @@ class Workload:
     updates: int
     """Optimiser steps on a rollout."""
     passes: int
-    """How often each row is trained on."""
+    """Number of times that each row is trained on."""
     scorings: int
-    """Forward passes without a backward one over all rows: old log-probs of an inexact sampler, a reference."""
+    """Forward passes over all rows without a backward pass: for old log-probs of an inexact sampler, a reference."""
     steps: int
     tied: bool = True
     """Whether the output layer is the embedding."""
     weight_bytes: float = 2
-    """Of a weight as products read it."""
+    """Bytes of a weight as products read it."""
     reference: bool = False
     recomputed: bool = True
-    """Whether activations are computed anew for the backward pass."""
+    """Whether activations are recomputed in the backward pass."""
 
     @property
     def rows(self) -> int:
-        """Completions of a step."""
+        """The number of completions in a step."""
         return self.prompts * self.group_size
 
     @property
     def row_tokens(self) -> float:
-        """Mean tokens of a row."""
+        """The mean number of tokens in a row."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def tokens(self) -> float:
-        """Tokens of all rows of a step."""
+        """The number of tokens in all rows of a step."""
         return self.rows * self.row_tokens
 
     @property
     def sampled_tokens(self) -> float:
-        """Tokens that are sampled in a step."""
+        """The number of tokens sampled in a step."""
         return self.rows * self.completion_tokens
 
     @property
     def cached_bytes(self) -> float:
-        """Bytes that a token keeps in the cache."""
+        """The bytes that a token occupies in the cache."""
         return 2 * self.layers * self.kv_width * self.weight_bytes
 
     @property
     def body(self) -> int:
-        """Weights of the layers, which every token is multiplied with."""
+        """The number of weights in the layers, used for every token."""
         return self.parameters - self.head * (1 if self.tied else 2)
 
     @property
     def head(self) -> int:
-        """Weights of the output layer, for tokens that are predicted."""
+        """The number of weights in the output layer, used for every predicted token."""
         return self.vocabulary * self.hidden
 
     def lengths(self, count: int) -> np.ndarray:
-        """Return [count] lengths of completions: quantiles of a log-normal with the mean, cut at the bound, mixed."""
+        """Return [count] completion lengths: shuffled quantiles of a log-normal with the mean, cut at the limit."""
         places = (
             np.arange(count) * 0.6180339887498949 + 0.5
-        ) % 1.0  # neighbours are far apart, so that no part is long
+        ) % 1.0  # neighbours differ, so that no share gets only long completions
         normal = NormalDist()
         scale = np.exp(SPREAD * np.array([normal.inv_cdf(min(max(p, 1e-6), 1 - 1e-6)) for p in places]) - SPREAD**2 / 2)
         return np.clip(np.rint(self.completion_tokens * scale), 1, self.longest)
 
 
 def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
-    """Return what a step of a planned run has to compute; completions have half of their bound where nothing is said.
+    """Return the work of a step of a planned run; by default, completions have half the largest allowed length.
 
     Raises:
-        InputError: the model is not known here, the policy is no language model, or the mean exceeds the bound.
+        InputError: the model is not known here, the policy is no language model, or the mean length exceeds the limit.
     """
     model, batch = plan.model, plan.batch
     if model is None or plan.actions:
@@ -135,5 +135,5 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
 
 
 def grown(work: Workload, times: float) -> Workload:
-    """Return the workload with so many times as many prompts a step."""
+    """Return the workload with the number of prompts per step multiplied by `times`."""
     return replace(work, prompts=max(1, math.ceil(work.prompts * times)))
