@@ -67,17 +67,6 @@ def _place(row: Any, number: int) -> int:
     return [turn["number"] for turn in row["turns"]].index(number)
 
 
-def test_rollouts_that_were_stored_under_the_old_column_are_read(team: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [(each.prompt, each.sample, len(each.rows)) for each in of_step(team)]
-
-    def older(folder: Path, step: int | None) -> tuple[int, list[dict[str, Any]]]:
-        number, rows = read_rollouts(folder, step)
-        return number, [{"answer" if key == "sample" else key: value for key, value in row.items()} for row in rows]
-
-    monkeypatch.setattr("grouprl.view.trajectory.read_rollouts", older)
-    assert [(each.prompt, each.sample, len(each.rows)) for each in of_step(team)] == now
-
-
 def test_the_text_tells_everything(team: Path) -> None:
     each = called(team)
     text = shown(each)
