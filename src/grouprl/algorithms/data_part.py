@@ -81,7 +81,7 @@ class RunContext(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many steps the run has."""
+        """The number of steps of the run."""
 
     @property
     def group_size(self) -> int:
@@ -93,7 +93,7 @@ class RunContext(Protocol):
 
     @property
     def examples(self) -> int | None:
-        """How many training prompts there are; None when they never end."""
+        """The number of training prompts; None if they never end."""
 
     @property
     def max_new_tokens(self) -> int:

@@ -123,7 +123,7 @@ class Method:
 
     @property
     def couples(self) -> str:
-        """Which rows the loss must see together: 'sequence', 'group' or 'batch'."""
+        """The rows that the loss must see together: 'sequence', 'group' or 'batch'."""
         order = ("sequence", "group", "batch")
         return max((p.couples for p in self._in_loss()), key=order.index)
 

@@ -80,7 +80,7 @@ PARTS: dict[str, Discovered[type[Part]]] = {
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a part may know about the run for which it is planned."""
+    """Facts about the run for which a part is planned."""
 
     updates_per_rollout: int = 1
     group_size: int = 8

@@ -6,7 +6,7 @@ from grouprl.core.terminal import Terminal
 
 
 class Telling:
-    """Whether the current command shows its progress; `-q` turns that off."""
+    """The switch for showing the progress of the current command; `-q` turns it off."""
 
     quiet = False
 

@@ -25,7 +25,7 @@ class Recipe:
 
     @property
     def sure(self) -> bool:
-        """Whether there is a record in which every seed gained."""
+        """True if there is a record in which every seed gained."""
         return 0 < self.seeds == self.gained
 
     def note(self) -> str:

@@ -89,7 +89,7 @@ class Lora(Section):
 
 
 class Model(Section):
-    """What is trained: `tiny`, a folder or the id of any causal language model of `transformers`, a GGUF file (extra
+    """The model to train: `tiny`, a folder or the id of any causal language model of `transformers`, a GGUF file (extra
     `gguf`), or another policy.
 
     Policies over vectors: `mlp`, or a class of yours as `pkg.module:Class` or `file.py:Class`.
@@ -147,7 +147,7 @@ class Warmup(Section):
 
 
 class BatchPlan(Section):
-    """How many completions are sampled and how they are cut into optimiser steps."""
+    """The number of completions per rollout, and their division into optimiser steps."""
 
     prompts: WrittenCount = 32
     """Prompts per rollout."""
@@ -162,7 +162,7 @@ class BatchPlan(Section):
 
 
 class Data(Section):
-    """Which of the task's training prompts are used."""
+    """The choice among the task's training prompts."""
 
     prompts: WrittenCount | None = None
     """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
@@ -308,7 +308,7 @@ class Sglang(Servers):
 
 
 class Sampling(Section):
-    """How completions are sampled in training."""
+    """The sampling of completions in training."""
 
     temperature: WrittenPositive = 1.0
     """Logits are divided by it, in sampling and in every log-prob."""
@@ -420,7 +420,7 @@ class Judge(Section):
 
 
 class Reward(Section):
-    """Where the reward comes from and what happens when it fails."""
+    """The source of the reward, and the treatment of its failures."""
 
     function: str | JsonObject | list[str | JsonObject] | None = None
     """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
@@ -464,7 +464,7 @@ class Reward(Section):
 
 
 class Acting(Section):
-    """Where the environments of a task act, and how long they may take."""
+    """The place where the environments of a task act, and their time limits."""
 
     workers: Workers | Literal["auto"] = "auto"
     """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
@@ -478,7 +478,7 @@ class Acting(Section):
 
 
 class Placing(Section):
-    """Where completions are sampled and scored and environments act: here, or placed by Ray; see ray.md."""
+    """The place where completions are sampled and scored and environments act: here, or placed by Ray; see ray.md."""
 
     ray: Annotated[str, pydantic.BeforeValidator(lambda x: SWITCH[x] if x is False else x)] = "off"
     """Who places workers: `off`, nobody, everything stays with the trainer; `auto`, the Ray that runs on this machine

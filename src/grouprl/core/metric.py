@@ -37,7 +37,7 @@ class Metric:
 
     @property
     def family(self) -> bool:
-        """Whether the name is a pattern that stands for several metrics."""
+        """True if the name is a pattern that stands for several metrics."""
         return "*" in self.name
 
 

@@ -41,7 +41,7 @@ class PlayedTask(Protocol):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether its environments may run code that never returns."""
+        """True if its environments may run code that never returns."""
 
     def environment(self) -> Any:
         """Return a fresh environment; None if the task has none."""

@@ -145,7 +145,7 @@ class Slot(WorkerSlot):
 
     @property
     def idle(self) -> bool:
-        """Whether it is ready and has nothing to do."""
+        """True if it is ready and has nothing to do."""
         return self.ready and not self.sent and not self.queued
 
     def waits(self, at_least: float) -> bool:

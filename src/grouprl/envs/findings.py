@@ -84,7 +84,7 @@ class CheckedEpisode:
 
     @property
     def ended(self) -> bool:
-        """Whether the environment ended it."""
+        """True if the environment ended it."""
         return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
 
     @property

@@ -64,7 +64,7 @@ class Game(ABC):
     @property
     @abstractmethod
     def correct(self) -> bool:
-        """Whether the episode has succeeded so far."""
+        """True if the episode has succeeded so far."""
 
     @property
     def legal(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class Game(ABC):
 
     @property
     def fresh(self) -> bool:
-        """Whether the next agent acts without anything that it saw before."""
+        """True if the next agent acts without anything that it saw before."""
         return False
 
     def reset(self, example: Example, seed: int) -> Observation:

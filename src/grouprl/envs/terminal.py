@@ -100,7 +100,7 @@ class Shell(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether all tests passed; known when the episode is over."""
+        """True if all tests passed; known when the episode is over."""
         return self.right
 
     def act(self, action: str) -> Outcome:

@@ -56,7 +56,7 @@ class RuleFinding:
 
     @property
     def passed(self) -> bool:
-        """Whether the method follows the rule."""
+        """True if the method follows the rule."""
         return not self.words
 
     def finding(self) -> Finding:

@@ -30,7 +30,7 @@ class Claim:
 
     @property
     def known(self) -> bool:
-        """Whether the catalogue has the method."""
+        """True if the catalogue has the method."""
         return self.entry in CATALOGUE
 
     def data(self) -> dict[str, str]:

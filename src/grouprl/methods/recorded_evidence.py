@@ -14,14 +14,14 @@ OWN = "A method of yours: no run of it is recorded with this package."
 
 @dataclass(frozen=True)
 class Evidence:
-    """Whether a method learned in the recorded runs, and the sentence that says so with its numbers."""
+    """The verdict of the recorded runs on a method, and the sentence that states it with its numbers."""
 
     verdict: Verdict
     words: str
 
     @property
     def doubtful(self) -> bool:
-        """Whether the runs give reason for doubt, which a reader should learn first."""
+        """True if the runs give reason for doubt, which a reader should learn first."""
         return self.verdict in ("mixed", "not shown")
 
 

@@ -88,7 +88,7 @@ class History:
 
     @property
     def graded(self) -> bool:
-        """Whether rewards are known to be graded, so that completions are not right or wrong."""
+        """True if rewards are known to be graded, so that completions are not right or wrong."""
         return any(record.get("eval/graded") for record in self.evaluations)
 
     def values(self, name: str) -> list[float]:

@@ -53,13 +53,13 @@ class ResolvedRun:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a frozen reference policy is needed."""
+        """True if a frozen reference policy is needed."""
         chosen = self.config.model.reference
         return chosen == "initial" or (chosen == "auto" and reads_frozen([*self.method.parts()]))
 
     @property
     def needs_values(self) -> bool:
-        """Whether the policy needs a value head, because the method has a critic."""
+        """True if the policy needs a value head, because the method has a critic."""
         return self.method.critic is not None
 
     @cached_property
@@ -78,7 +78,7 @@ class ResolvedRun:
 
     @property
     def exact(self) -> bool:
-        """Whether the engine's log-probs are known beforehand to equal the trainer's."""
+        """True if the engine's log-probs are known beforehand to equal the trainer's."""
         if self.config.sampling.engine != LOCAL:
             return self.engine.exact
         model = self.config.model

@@ -1,4 +1,4 @@
-"""How rows are passed through the model, and why: engine, packing, shared prompts, recomputed layers."""
+"""The way rows pass through the model, and the reason: engine, packing, shared prompts, recomputed layers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ VOCABULARY = 2**13
 
 
 class TokenScores(NamedTuple):
-    """What `token_logprobs` returns, each [M]; None for what was not requested."""
+    """The result of `token_logprobs`, each [M]; None for what was not requested."""
 
     logp_m: torch.Tensor
     entropy_m: torch.Tensor | None

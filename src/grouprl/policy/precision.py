@@ -146,7 +146,7 @@ class Probe:
 
     @property
     def pays(self) -> bool:
-        """Whether oneDNN is fast enough to accept different last bits."""
+        """True if oneDNN is fast enough to accept different last bits."""
         return self.onednn_ratio >= FASTER
 
     @property

@@ -31,7 +31,7 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether samples may be older than the weights they are trained on."""
+        """True if samples may be older than the weights they are trained on."""
 
     def begin(self, say: Callable[[str], None]) -> None:
         """Get ready, with the weights as they are; `say` shows a sentence to the user."""

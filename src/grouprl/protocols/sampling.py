@@ -197,7 +197,7 @@ class Sampler(Protocol[Prompt_contra, Action_co]):
 
     @property
     def exact(self) -> bool:
-        """Whether samples are expected to be `exact`; each `Samples` states whether its own are."""
+        """True if samples are expected to be `exact`; each `Samples` states whether its own are."""
 
     def sample(self, requests: Sequence[Request[Prompt_contra]]) -> Samples[Action_co]:
         """Return the samples that `requests` ask for, in their order. Names have no effect outside a session.

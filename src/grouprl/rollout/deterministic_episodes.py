@@ -43,7 +43,7 @@ class _Line:
 
     @property
     def drafting(self) -> bool:
-        """Whether the draft of this episode can act."""
+        """True if the draft of this episode can act."""
         return self.draft is not None and self.draft.alive and not self.called
 
 

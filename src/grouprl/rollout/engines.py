@@ -75,7 +75,7 @@ class ChosenEngine:
 
     @property
     def exact(self) -> bool:
-        """Whether its log-probs are known to be the trainer's: its class says `exact = True`."""
+        """True if its log-probs are known to be the trainer's: its class says `exact = True`."""
         return getattr(self.make, "exact", False) is True
 
     def __call__(self, policy: object) -> RunEngine:

@@ -157,7 +157,7 @@ class Episode:
 
     @property
     def alive(self) -> bool:
-        """Whether the episode continues."""
+        """True if the episode continues."""
         return self.ended is None
 
     @property

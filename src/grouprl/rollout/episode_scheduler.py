@@ -70,7 +70,7 @@ class Player:
 
     @property
     def busy(self) -> bool:
-        """Whether episodes are in play."""
+        """True if episodes are in play."""
         return bool(self._acting or self._ready or len(self._settling))
 
     def ready(self) -> bool:

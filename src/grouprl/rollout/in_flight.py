@@ -75,7 +75,7 @@ class InFlightEpisodes:
 
     @property
     def busy(self) -> bool:
-        """Whether there are units that have not been returned."""
+        """True if there are units that have not been returned."""
         return bool(self._waiting or self._unit_of)
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:

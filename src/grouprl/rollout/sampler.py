@@ -70,7 +70,7 @@ class LocalSampler:
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: the same weights and products in full precision."""
+        """True if the log-probs are the trainer's: the same weights and products in full precision."""
         return exact_in(self.policy.dtype, getattr(self.policy, "precision", "float32"))
 
     def publish(self, version: int, policy: object) -> None:

@@ -41,7 +41,7 @@ class CommandOutcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the command ended by itself with exit status 0."""
+        """True if the command ended by itself with exit status 0."""
         return self.exit_code == 0
 
 

@@ -255,7 +255,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the class is from outside this package."""
+        """True if the class is from outside this package."""
         return not str(getattr(self._make, "__module__", "")).startswith("grouprl.")
 
     def environment(self) -> Any:

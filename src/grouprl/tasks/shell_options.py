@@ -48,7 +48,7 @@ class ShellOptions(BoundedTurns, OptionTask):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether commands run in another place: episodes then wait in workers, at the same time."""
+        """True if commands run in another place: episodes then wait in workers, at the same time."""
         return self.runtime != "sandbox"
 
     def episode(self, *, ascii_only: bool = True) -> Shell | ShellTools:

@@ -104,7 +104,7 @@ class Task(ABC):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether an environment may never return, because it runs code from outside this package."""
+        """True if an environment may never return, because it runs code from outside this package."""
         return False
 
     def final_answer(self, example: Example, text: str) -> str | None:

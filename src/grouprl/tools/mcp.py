@@ -181,7 +181,7 @@ class _Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the session is open."""
+        """True if the session is open."""
         return self._thread.is_alive()
 
     def run(self, ask: Callable[[Client], Coroutine[object, object, Heard]], seconds: float) -> Heard:

@@ -33,7 +33,7 @@ class RunData:
 
     @property
     def graded(self) -> bool:
-        """Whether a reward of the run is known to be graded, so that no completion counts as right or wrong."""
+        """True if a reward of the run is known to be graded, so that no completion counts as right or wrong."""
         evaluated = (record.get("eval/graded") for record in self.of_phase("eval"))
         stored = (row.get("correct") is None and row.get("reward") is not None for row in self.rollouts)
         return any((self.summary.get("graded"), *evaluated, *stored))

@@ -1,4 +1,4 @@
-"""How a policy is asked to review an episode, how its review is read, and how it guides the next attempt."""
+"""Forms of reviews: the request for one, its reading, and the guidance it gives to the next attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a prepared rollout becomes optimiser steps: the arguments of such parts, and the update in two phases."""
+"""Turning a prepared rollout into optimiser steps: the arguments of such parts, and the update in two phases."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Adventure(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the wanted thing is in its target room."""
+        """True if the wanted thing is in its target room."""
         return self.things.get(self.wanted) == self.target
 
     def look(self) -> str:

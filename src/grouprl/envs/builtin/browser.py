@@ -119,7 +119,7 @@ class Browser(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the page's state is as expected; known when the episode is over."""
+        """True if the page's state is as expected; known when the episode is over."""
         return self.right
 
     def act(self, action: str) -> Outcome:

@@ -64,7 +64,7 @@ class Calculator(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the right answer was given."""
+        """True if the right answer was given."""
         return self.answer is not None and self.answer == running_totals(self.terms, self.signs)[-1]
 
     def act(self, action: str) -> Outcome:

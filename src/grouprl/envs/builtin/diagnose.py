@@ -69,7 +69,7 @@ class Diagnose(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the right diagnosis was given."""
+        """True if the right diagnosis was given."""
         return self.said == self.right
 
     def act(self, action: str) -> Outcome:

@@ -44,7 +44,7 @@ class Faithful(Game):
 
     @property
     def fresh(self) -> bool:
-        """Whether the reader begins, which knows only the long answer."""
+        """True if the reader begins, which knows only the long answer."""
         return self.said is not None
 
     @property
@@ -54,7 +54,7 @@ class Faithful(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the short answer is right."""
+        """True if the short answer is right."""
         return self.said is not None and self.said[3] == self.answer
 
     def act(self, action: str) -> Outcome:

@@ -45,7 +45,7 @@ class Guess(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the number was found."""
+        """True if the number was found."""
         return self.found
 
     def act(self, action: str) -> Outcome:

@@ -60,7 +60,7 @@ class Screen(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether all goals are reached."""
+        """True if all goals are reached."""
         return self.reached == len(self.goals)
 
     def target(self) -> GuiTarget:

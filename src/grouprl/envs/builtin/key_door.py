@@ -77,7 +77,7 @@ class Keys(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the agent is at the door with the key, without any move of the expert."""
+        """True if the agent is at the door with the key, without any move of the expert."""
         return self._arrived and not self.patched
 
     @property

@@ -87,7 +87,7 @@ class Propose(Game):
 
     @property
     def fresh(self) -> bool:
-        """Whether an attempt begins: each attempt knows only the problem."""
+        """True if an attempt begins: each attempt knows only the problem."""
         return bool(self.problem)
 
     @property
@@ -97,7 +97,7 @@ class Propose(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether most attempts were right."""
+        """True if most attempts were right."""
         return 2 * sum(self.right) > self.attempts
 
     def valid(self, problem: str) -> bool:

@@ -73,7 +73,7 @@ class Search(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the right answer was given."""
+        """True if the right answer was given."""
         return self.said == self.answer
 
     def act(self, action: str) -> Outcome:

@@ -43,7 +43,7 @@ class Shortlist(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether every place has a hit."""
+        """True if every place has a hit."""
         return self.hits == self.max_turns
 
     @property

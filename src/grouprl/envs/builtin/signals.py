@@ -59,7 +59,7 @@ class Signals(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the listener named the target."""
+        """True if the listener named the target."""
         return self.choice == self.meant
 
     def act(self, action: str) -> Outcome:

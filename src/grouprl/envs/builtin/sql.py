@@ -43,7 +43,7 @@ class Sql(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the last query returns the right rows."""
+        """True if the last query returns the right rows."""
         return bool(self.query) and sql_components(self.query, self.gold, self.tables)["execution"] == 1
 
     def act(self, action: str) -> Outcome:

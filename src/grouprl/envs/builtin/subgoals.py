@@ -80,7 +80,7 @@ class Subgoals(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether all goals are reached; in a single step, whether most attempts were right."""
+        """True if all goals are reached; in a single step, whether most attempts were right."""
         return self.screen.correct if self.whole else 2 * sum(x == 1 for x in self.earned) > self.attempts
 
     def show(self) -> str:

@@ -50,7 +50,7 @@ class Team(Game):
 
     @property
     def fresh(self) -> bool:
-        """Whether a worker begins: each worker knows only its own call."""
+        """True if a worker begins: each worker knows only its own call."""
         return bool(self.call)
 
     @property
@@ -60,7 +60,7 @@ class Team(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the right answer was given."""
+        """True if the right answer was given."""
         return self.answer == str(sum(self.terms))
 
     def act(self, action: str) -> Outcome:

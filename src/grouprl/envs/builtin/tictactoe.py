@@ -80,7 +80,7 @@ class TicTacToe(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the game is over and not lost."""
+        """True if the game is over and not lost."""
         return winner(self.board) != THEIRS and self._over
 
     @property

@@ -58,7 +58,7 @@ class Wordle(Game):
 
     @property
     def correct(self) -> bool:
-        """Whether the word was found."""
+        """True if the word was found."""
         return self.found
 
     def act(self, action: str) -> Outcome:

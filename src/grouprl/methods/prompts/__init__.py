@@ -1,1 +1,1 @@
-"""Which prompts are chosen, what help they get, which rows are left out or added."""
+"""Methods that choose prompts, help the policy with them, or leave out or add rows."""

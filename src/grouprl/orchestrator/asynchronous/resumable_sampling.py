@@ -31,7 +31,7 @@ class Follower:
 
     @property
     def outdated(self) -> bool:
-        """Whether shared memory holds newer weights than the policy."""
+        """True if shared memory holds newer weights than the policy."""
         return self.weights.latest > self.version
 
     def refresh(self) -> None:
@@ -58,7 +58,7 @@ class _Open:
 
     @property
     def open(self) -> bool:
-        """Whether more tokens are to be sampled."""
+        """True if more tokens are to be sampled."""
         return not self.ended and len(self.ids) < self.request.budget
 
     @property
@@ -147,7 +147,7 @@ class Following:
 
     @property
     def exact(self) -> bool:
-        """Whether the engine's log-probs are exact, by its own account."""
+        """True if the engine's log-probs are exact, by its own account."""
         return self.engine.exact
 
     def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:

@@ -54,7 +54,7 @@ class PlacedSampler(ShareSampler):
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs equal the trainer's, because everything is computed in full precision."""
+        """True if the log-probs equal the trainer's, because everything is computed in full precision."""
         return super().exact if current_ranks() is None else exact_copies(cast("ShardedPolicy", self.policy))
 
     def take_weights(self) -> None:

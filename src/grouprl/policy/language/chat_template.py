@@ -80,12 +80,12 @@ class ChatTemplate:
 
     @property
     def dated(self) -> bool:
-        """Whether the template writes the date into prompts."""
+        """True if the template writes the date into prompts."""
         return "strftime_now" in str(self.source)
 
     @property
     def facts(self) -> TemplateFacts:
-        """What the template shows, probed once."""
+        """The parts of messages that the template shows, probed once."""
         if self.found.facts is None:
             self.found.facts = template_facts(self.raw)
         return self.found.facts

@@ -86,7 +86,7 @@ class ArrayPolicy(ModulePolicy):
 
     @property
     def has_dynamics(self) -> bool:
-        """Whether the policy can take several actions without calling the environment."""
+        """True if the policy can take several actions without calling the environment."""
         return type(self).advance is not ArrayPolicy.advance and type(self).ended is not ArrayPolicy.ended
 
     def score(self, inputs: ArrayInputs, names: Sequence[str]) -> dict[str, Tensor]:

@@ -84,7 +84,7 @@ class Several:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of the elements counts."""
+        """True if the order of the elements counts."""
         return self.left in ("(", "[", "]")
 
 

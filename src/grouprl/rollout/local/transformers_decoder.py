@@ -38,7 +38,7 @@ class TransformersDecoder:
 
     @property
     def keeps(self) -> bool:
-        """Whether keys and values can be kept and continued from; False if a layer has another kind of state."""
+        """True if keys and values can be kept and continued from; False if a layer has another kind of state."""
         from grouprl.rollout.local.preallocated_cache import empty_cache
 
         return empty_cache(self.model, windows=True) is not None

@@ -32,7 +32,7 @@ class OwnServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         child = self._child
         return child is not None and child.poll() is None
 

@@ -64,7 +64,7 @@ class ServedPolicy:
 
     @property
     def attached(self) -> bool:
-        """Whether another process provides the servers' weights."""
+        """True if another process provides the servers' weights."""
         return self.attachment is not None
 
     @property

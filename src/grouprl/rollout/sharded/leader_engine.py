@@ -33,7 +33,7 @@ class LeaderEngine:
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: the engine says so, and both compute in full precision."""
+        """True if the log-probs are the trainer's: the engine says so, and both compute in full precision."""
         return self.engine.exact and self.policy.precision != "mixed"
 
     @property

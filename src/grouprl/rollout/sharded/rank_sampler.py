@@ -39,7 +39,7 @@ class RankSampler(ShareSampler):
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: both compute in full precision."""
+        """True if the log-probs are the trainer's: both compute in full precision."""
         return exact_copies(self.sharded)
 
     def take_weights(self) -> None:

@@ -60,7 +60,7 @@ class ShareSampler(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether the log-probs are the trainer's: all samplers compute in full precision."""
+        """True if the log-probs are the trainer's: all samplers compute in full precision."""
         return LocalSampler(self.policy).exact
 
     def publish(self, version: int, policy: object) -> None:

@@ -129,7 +129,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the reward or the expert may never return; the program itself has its own time limit."""
+        """True if the reward or the expert may never return; the program itself has its own time limit."""
         return self._expert is not None or not harmless(self._score_result)
 
     def environment(self) -> ProgramEnvironment:

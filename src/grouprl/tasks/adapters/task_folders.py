@@ -70,7 +70,7 @@ class TaskFolders(ShellOptions):
 
     @property
     def reward(self) -> Reward:
-        """Whether the tests pass after the actions, one per line."""
+        """The reward of the actions, one per line: 1 if the tests pass afterwards."""
         return EpisodeReward(self)
 
     def example(self, split: Split, index: int) -> Example:

@@ -84,7 +84,7 @@ class TextGameTask(BoundedTurns, KnownCharacters, OptionTask):
 
     @property
     def listed(self) -> bool:
-        """Whether the games know their admissible commands."""
+        """True if the games know their admissible commands."""
         return True
 
     def environment(self) -> TextGame:
@@ -184,7 +184,7 @@ class TextWorld(TextGameTask):
 
     @property
     def listed(self) -> bool:
-        """Whether the games know their admissible commands."""
+        """True if the games know their admissible commands."""
         return self._listed
 
 

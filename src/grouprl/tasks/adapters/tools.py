@@ -111,7 +111,7 @@ class ToolTask(BoundedTurns, KnownCharacters, OptionTask):
 
     @property
     def needs_clock(self) -> bool:
-        """Whether the reward of the final answer, or a tool without a time limit, may never return."""
+        """True if the reward of the final answer, or a tool without a time limit, may never return."""
         unlimited = any(each.seconds is None and not own_clock(each) for each in self._toolbox.tools.values())
         return unlimited or self._expert is not None or not harmless(self._inner.reward)
 

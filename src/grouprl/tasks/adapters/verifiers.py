@@ -179,7 +179,7 @@ class Verifiers(OptionTask):
 
     @property
     def scores_groups(self) -> bool:
-        """Whether its rubric compares the episodes of a group."""
+        """True if its rubric compares the episodes of a group."""
         return bool(self._facts["grouped"])
 
     async def score_group(self, names: Sequence[tuple[str, int]]) -> Sequence[dict[str, float] | Failure | None]:

@@ -1,4 +1,4 @@
-"""How likely the policy finds the correct answer at the beginning of each turn."""
+"""The policy's probability of the correct answer at the beginning of each turn."""
 
 from __future__ import annotations
 

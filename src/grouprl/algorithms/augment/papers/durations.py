@@ -1,4 +1,4 @@
-"""How long each action took, as the environment says."""
+"""The duration of each action, as the environment reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stored rows join the new ones: whole groups of earlier steps, completions of earlier policies, single
+"""Choosing stored rows that join the new ones: whole groups of earlier steps, completions of earlier policies, single
 completions."""
 
 from __future__ import annotations

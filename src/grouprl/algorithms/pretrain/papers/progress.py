@@ -1,4 +1,4 @@
-"""How much each turn contributed to the outcome, by a model fitted to outcomes alone (SPA)."""
+"""The contribution of each turn to the outcome, by a model fitted to outcomes alone (SPA)."""
 
 from __future__ import annotations
 

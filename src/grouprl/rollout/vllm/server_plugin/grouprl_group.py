@@ -154,7 +154,7 @@ class Group:
 
     @property
     def pending(self) -> bool:
-        """Whether something is being sent or received."""
+        """True if something is being sent or received."""
         return self._work is not None and not self._work.is_completed()
 
     def close(self) -> None:
