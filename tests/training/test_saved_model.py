@@ -148,3 +148,12 @@ def test_a_tokenizer_that_ends_every_text_is_refused(adder, tmp_path):
     policy.tokenizer.backend_tokenizer.post_processor = ending
     with pytest.raises(InputError, match="appends its end token '<eos>' to every text"):
         policy.encode_prompts(["1+2="])
+
+
+def test_an_answer_that_ends_too_early_is_another(adder, tmp_path):
+    """Its settings of `generate` hold an end token that training did not know."""
+    (question,) = questions(adder, ["12+34="])
+    adder.save(tmp_path)
+    GenerationConfig(eos_token_id=[2, question.expected[0]]).save_pretrained(tmp_path)
+    with pytest.raises(RunError, match="inf nats"):
+        check_answers(adder, tmp_path, ["12+34="])

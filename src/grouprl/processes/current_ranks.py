@@ -16,6 +16,11 @@ class Led(Protocol):
 
 LEARNER = "GROUPRL_LEARNER"
 """The environment variable of a learner that a cluster started: the address of the cluster."""
+OF_RANKS = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
+    "TORCHELASTIC_",
+)
+"""Beginnings of the names of torchrun's environment variables."""
 LEADING: list[Led] = []
 """The ranks (`grouprl.policy.sharded.ranks.Ranks`) that this process leads at present; empty if it leads none."""
 
@@ -35,6 +40,11 @@ def ranks_here() -> int:
     """Return the number of this run's processes on this machine."""
     given = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(given) if given.isdecimal() else ranks_requested()
+
+
+def environment_without_ranks() -> dict[str, str]:
+    """Return the environment for a program that is no rank: it would take torchrun's variables for its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
 
 
 def own_rank() -> int:

@@ -1,16 +1,19 @@
-"""Answers of a saved model by `transformers`: `python -m grouprl.training.answer_in_transformers`, JSON in and out.
+"""Answers of a saved model by `transformers`, in a process of its own that reads and writes JSON.
 
-Nothing else of grouprl is imported: users who only have the folder call the model like this.
+Nothing of grouprl reads the model: users who only have the folder call it like this.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
+
+from grouprl.processes.limits import die_with
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -20,7 +23,10 @@ Prompt = str | list[dict[str, str]]
 
 
 class Answer(TypedDict):
-    """A greedy answer; `gap` is the log-prob in nats by which its first differing token exceeds the expected one."""
+    """A greedy answer; `gap` is the log-prob in nats by which its first differing token exceeds the expected one.
+
+    It is infinite if the answer ends before the expected one does.
+    """
 
     prompt_ids: list[int]
     ids: list[int]
@@ -49,26 +55,24 @@ def answer(
     row = torch.tensor([ids])
     made = model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=len(expected))
     found = made[0, len(ids) :].tolist()
-    same = next((i for i, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), None)
-    gap = 0.0
-    if same is not None:
-        logp_v = model(input_ids=made[:, : len(ids) + same]).logits[0, -1].double().log_softmax(-1)
-        gap = float(logp_v[found[same]] - logp_v[expected[same]])
+    other = next((i for i, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), None)
+    gap = 0.0 if len(found) == len(expected) else math.inf
+    if other is not None:
+        logp_v = model(input_ids=made[:, : len(ids) + other]).logits[0, -1].double().log_softmax(-1)
+        gap = float(logp_v[found[other]] - logp_v[expected[other]])
     return {"prompt_ids": ids, "ids": found, "text": tokenizer.decode(found, skip_special_tokens=True), "gap": gap}
 
 
-def main() -> None:
-    """Read {folder, dtype, questions: [{prompt, expected, rendered}]} and write the list of answers."""
+def main(lifeline: str, questions: str, answers: str) -> None:
+    """Read the file {folder, dtype, questions: [{prompt, expected, rendered}]}, and write the file of answers."""
+    die_with(int(lifeline))
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    asked = json.load(sys.stdin)
+    asked = json.loads(Path(questions).read_text(encoding="utf-8"))
     tokenizer = AutoTokenizer.from_pretrained(asked["folder"])
     model = AutoModelForCausalLM.from_pretrained(asked["folder"], dtype=getattr(torch, asked["dtype"])).eval()
-    json.dump([answer(model, tokenizer, **question) for question in asked["questions"]], sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    found = [answer(model, tokenizer, **question) for question in asked["questions"]]
+    Path(answers).write_text(json.dumps(found), encoding="utf-8")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -16,12 +14,15 @@ from grouprl.core.errors import RunError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy import CausalPolicy
 from grouprl.policy.language.text import render_chat
+from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from grouprl.policy.teams.team_policy import TeamPolicy
+from grouprl.processes.child_process import LoggedProcess, how_it_ended
+from grouprl.processes.current_ranks import environment_without_ranks
 from grouprl.protocols import Policy, Request
 from grouprl.records.examples import Prompt
-from grouprl.rollout.engines import local_engine
+from grouprl.rollout.sampler import LocalSampler
 from grouprl.tasks import Task
-from grouprl.training.answer_in_transformers import Answer
+from grouprl.training.answer_in_transformers import Answer, main
 
 PROMPTS = 6
 TOKENS = 48
@@ -46,7 +47,7 @@ def questions(policy: CausalPolicy, prompts: Sequence[Prompt]) -> list[Question]
     """Return the prompts with the policy's greedy answers."""
     read = [tuple(ids) for ids in policy.encode_prompts(list(prompts))]
     with policy.full_precision():
-        sampled = local_engine(policy).sample([Request(ids, TOKENS, greedy=True) for ids in read])
+        sampled = LocalSampler(policy).sample([Request(ids, TOKENS, greedy=True) for ids in read])
     forms = [_form(policy, prompt) for prompt in prompts]
     return [Question(*form, *each) for form, *each in zip(forms, read, sampled.actions, strict=True)]
 
@@ -78,8 +79,10 @@ def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None
     if isinstance(policy, TeamPolicy):
         for name, member in policy.members.items():
             check_saved(member, folder / name, prompts)
-    elif isinstance(policy, CausalPolicy):
-        check_answers(policy, folder, prompts or [_any_text(policy)])
+        return
+    whole = policy.whole if isinstance(policy, ShardedPolicy) else policy
+    if isinstance(whole, CausalPolicy):
+        check_answers(whole, folder, prompts or [_any_text(whole)])
 
 
 def check_final_model(policy: Policy, folder: Path, task: Task) -> None:
@@ -114,17 +117,19 @@ def _answers(policy: CausalPolicy, folder: Path, asked: Sequence[Question]) -> l
         "dtype": str(policy.model.dtype).removeprefix("torch."),
         "questions": [{"prompt": q.prompt, "rendered": q.rendered, "expected": q.expected} for q in asked],
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "grouprl.training.answer_in_transformers"],
-        input=json.dumps(work),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
-        raise RunError(f"transformers cannot use the saved model in {folder}: {last}")
-    answers: list[Answer] = json.loads(done.stdout)
+    with TemporaryDirectory() as place:
+        asking, answering = Path(place, "questions.json"), Path(place, "answers.json")
+        asking.write_text(json.dumps(work), encoding="utf-8")
+        environment = {**environment_without_ranks(), "HF_HUB_OFFLINE": "1"}
+        child = LoggedProcess(main, asking, answering, environment=environment)
+        try:
+            code = child.wait()
+        finally:
+            child.end()
+        if code:
+            last = (child.last_output(2000).splitlines() or [how_it_ended(code)])[-1]
+            raise RunError(f"transformers cannot use the saved model in {folder}: {last}")
+        answers: list[Answer] = json.loads(answering.read_text(encoding="utf-8"))
     return answers
 
 

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 MODEL = "policy"
 """Name under which the run's own servers serve the policy."""
-OF_RANKS = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_ADDR", "MASTER_PORT"),
-    "TORCHELASTIC_",
-)
-"""Environment variables of torchrun, which a server must not inherit: it would take them for those of its own ranks."""
 
 
 def own_servers(
@@ -59,11 +54,6 @@ def program(settings: Servers) -> str:
             f"Install it there (docs/{name}.md), or give the addresses of running servers",
         )
     return found
-
-
-def inherited() -> dict[str, str]:
-    """Return the environment variables that own servers inherit from this process."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
 
 
 def write_description(policy: CausalPolicy, folder: Path) -> None:

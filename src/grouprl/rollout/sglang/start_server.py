@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.config.sections import Sglang
-from grouprl.rollout.servers.starting import MODEL, inherited
+from grouprl.processes.current_ranks import environment_without_ranks
+from grouprl.rollout.servers.starting import MODEL
 
 if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
@@ -31,4 +32,4 @@ def serve_words(settings: Sglang, policy: CausalPolicy, folder: Path, port: int,
 
 def server_environment(settings: Sglang) -> dict[str, str]:
     """Return the environment of an own server."""
-    return {"HF_HUB_OFFLINE": "1", **inherited(), "PYTHONPATH": str(PLUGIN), **settings.env}
+    return {"HF_HUB_OFFLINE": "1", **environment_without_ranks(), "PYTHONPATH": str(PLUGIN), **settings.env}

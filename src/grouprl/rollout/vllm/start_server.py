@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from grouprl.config.sections import Vllm
-from grouprl.rollout.servers.starting import MODEL, inherited
+from grouprl.processes.current_ranks import environment_without_ranks
+from grouprl.rollout.servers.starting import MODEL
 from grouprl.rollout.vllm.adapters import SWITCH, lora_words
 
 if TYPE_CHECKING:
@@ -55,4 +56,4 @@ def server_environment(settings: Vllm, device: torch.device) -> dict[str, str]:
     if settings.adapters == "loaded":
         beside |= SWITCH
     fixed = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(PLUGIN)}
-    return {**beside, **inherited(), **fixed, **settings.env}
+    return {**beside, **environment_without_ranks(), **fixed, **settings.env}
