@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,18 @@ def own_environment() -> Iterator[None]:
         os.environ.pop(name, None)
         os.environ.update({name: before[name]} if name in before else {})
     raise AssertionError(f"the test left other values of {sorted(changed)} in the environment")
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """A test that leaves other handlers of signals fails itself, instead of ending the worker of the ones after it."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    changed = [number for number in numbers if signal.getsignal(number) != before[number]]
+    for number in changed:
+        signal.signal(number, before[number])
+    assert changed == [], f"the test left other handlers of {[number.name for number in changed]}"
 
 
 @pytest.fixture(autouse=True)

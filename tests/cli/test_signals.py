@@ -127,6 +127,7 @@ def test_an_interruption_that_a_destructor_swallows_comes_again(capfd: pytest.Ca
             threading.Event().wait(0.001)
 
     before, hook = signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
+    term = signal.getsignal(signal.SIGTERM)
     try:
         with Listening(130), pytest.raises(KeyboardInterrupt):
             thing = Slow()
@@ -134,5 +135,6 @@ def test_an_interruption_that_a_destructor_swallows_comes_again(capfd: pytest.Ca
             threading.Event().wait(30)
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, term)
         sys.unraisablehook = hook
     assert "Exception ignored" not in capfd.readouterr().err
