@@ -46,16 +46,6 @@ def test_rows_of_rows_are_the_rows_of_both(graph, taken, seed):
     assert torch.equal(twice.value_e, once.value_e)
 
 
-@settings(max_examples=40, deadline=None)
-@given(first=graphs, second=graphs)
-def test_joined_edges_come_apart_again(first, second):
-    both = Edges.join([first, second], [ROWS, ROWS])
-    for part, start in ((first, 0), (second, ROWS)):
-        own = both.rows(torch.arange(start, start + ROWS), 2 * ROWS)
-        assert torch.equal(own.index_e2, part.index_e2)
-        assert torch.equal(own.value_e, part.value_e)
-
-
 def test_a_preference_matrix_and_a_tree_go_with_their_rows():
     prob_bb = f64([[0.5, 0.9, 0.2], [0.1, 0.5, 0.6], [0.8, 0.4, 0.5]])
     matrix = Edges.where(~torch.eye(3, dtype=torch.bool), prob_bb)

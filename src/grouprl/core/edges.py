@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,13 +47,6 @@ class Edges:
     def where(cls, related_bb: Tensor, value_bb: Tensor) -> Edges:
         """Return the edges at which `related_bb` ([B,B] bool) holds, with their values of `value_bb` ([B,B])."""
         return cls(related_bb.nonzero(), value_bb[related_bb])
-
-    @classmethod
-    def join(cls, parts: Sequence[Edges], rows: Sequence[int]) -> Edges:
-        """Return the edges of several concatenated batches, of which batch i has `rows[i]` rows."""
-        start_p = torch.tensor([0, *rows[:-1]]).cumsum(0)
-        shifted = [part.index_e2 + start for part, start in zip(parts, start_p, strict=True)]
-        return cls(torch.cat(shifted), torch.cat([part.value_e for part in parts]))
 
     def rows(self, index: Tensor, size: int) -> Edges:
         """Return the edges between the selected rows `index` ([N] int64) of `size` rows, renumbered.
