@@ -29,7 +29,7 @@ train: $(READY)  ## train a tiny model on addition, from scratch, in two to thre
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: $(READY)  ## run the tests: all quick ones, and a third of the slow ones, another third with each commit
+test: $(READY)  ## run the tests: all quick ones, and a fifth of the slow ones, another fifth with each commit
 	$(PYTEST) --slow turn
 
 test-all: $(READY)  ## run every test, and record which are slow (before a release, and after a large change)
@@ -93,7 +93,7 @@ soak: $(READY)  ## let runs suffer random faults for an hour
 	$(BIN)/python scripts/soak.py --steps 1000 --episode-steps 400 --minutes 60
 
 parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
-	.venv-trl/bin/python -m pytest tests/parity/test_trl.py
+	.venv-trl/bin/python -m pytest tests/parity/test_trl*.py
 	.venv-verl/bin/python -m pytest tests/parity/test_verl.py
 
 worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environments of verifiers, TextWorld and ALFWorld
@@ -113,7 +113,7 @@ worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environm
 	@touch $@
 
 vllm: $(READY) .venv-vllm/.ready  ## hold the engine vllm against a server of vLLM (CPU build), and measure it
-	GRL_VLLM=.venv-vllm/bin/vllm $(BIN)/python -m pytest -n 0 -q tests/vllm
+	GRL_VLLM=.venv-vllm/bin/vllm $(BIN)/python -m pytest -n 0 -q tests/on_vllm
 	$(BIN)/python scripts/vllm_record.py .venv-vllm/bin/vllm
 
 vllm-runs: $(READY) .venv-vllm/.ready  ## let runs learn with servers of vLLM, and record those that are not recorded yet
@@ -130,11 +130,11 @@ vllm-runs: $(READY) .venv-vllm/.ready  ## let runs learn with servers of vLLM, a
 	@touch $@
 
 sglang: $(READY) .venv-sglang/.ready  ## hold the engine sglang against a server of SGLang itself, which computes in torch
-	GRL_SGLANG=$(CURDIR)/.venv-sglang/bin/python $(BIN)/python -m pytest -n 0 -q tests/sglang
+	GRL_SGLANG=$(CURDIR)/.venv-sglang/bin/python $(BIN)/python -m pytest -n 0 -q tests/on_sglang
 	$(BIN)/python scripts/sglang_record.py $(CURDIR)/.venv-sglang/bin/python
 
 # SGLang's wheel wants CUDA's packages, and its kernels for CPUs are built from source: it is installed without what it
-# requires, and beside it what a server of a language model imports. tests/sglang/serve_on_cpu.py stands in for the rest.
+# requires, and beside it what a server of a language model imports. tests/on_sglang/serve_on_cpu.py stands in for the rest.
 SGLANG = transformers==5.19.0 compressed-tensors==0.18.0 xgrammar==0.2.7 openai==2.8.0 openai-harmony==0.0.4 \
 	'llguidance>=1.7.6,<2' 'uvicorn>=0.51' accelerate aiohttp dill distro easydict einops fastapi gguf interegular \
 	IPython jsonschema msgspec numpy orjson partial_json_parser peft pillow prometheus-client psutil pybase64 \

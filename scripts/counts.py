@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 from examples import EXAMPLES
 from grouprl.config.run import recipe_names
 from grouprl.methods import CATALOGUE
+from held_out import rose
 from learn_report import CONTROL, TAUGHT, learned
 from shown import of_methods, of_recipes
 
@@ -27,9 +27,9 @@ def counted() -> str:
     claims = json.loads((DOCS / "effects.json").read_text(encoding="utf-8"))
     found = Counter(claim["verdict"] for claim in claims)
     real = json.loads((DOCS / "real.json").read_text(encoding="utf-8"))
-    gained = sum(any(_above(run, measure) for measure in ("pass@1", "reward")) for run in real)
+    gained = sum(any(rose(run, measure) for measure in ("pass@1", "reward")) for run in real)
     examples = json.loads((DOCS / "examples.json").read_text(encoding="utf-8"))
-    taught = sum(each["after"][f"{(m := each['measure'])}_low"] > each["before"][f"{m}_high"] for each in examples)
+    taught = sum(rose(each, each["measure"]) for each in examples)
     recipes = [each for each in of_recipes().values() if each["seeds"]]
     sure = sum(each["gained"] == each["seeds"] for each in recipes)
     ran = sum(shown["verdict"] != "no record" for name, shown in of_methods().items() if "@" not in name)
@@ -52,12 +52,6 @@ def counted() -> str:
 def tens(number: int) -> int:
     """Return a number rounded down to tens, so that a new method leaves the page as it is."""
     return number // 10 * 10
-
-
-def _above(run: Mapping[str, Mapping[str, float]], measure: str) -> bool:
-    """Whether the interval after training lies above that before; an old record may have none of the reward."""
-    low, high = run["after"].get(f"{measure}_low"), run["before"].get(f"{measure}_high")
-    return low is not None and high is not None and low > high
 
 
 def with_counts(text: str) -> str:

@@ -32,6 +32,7 @@ from rich.console import Console
 from grouprl.config.run import Config, parse_config
 from grouprl.storage.run_folder import write_json, write_text
 from grouprl.training.loop import train
+from held_out import figures, rose
 
 Settings = dict[str, Any]
 ROOT = Path(__file__).parents[1]
@@ -325,14 +326,12 @@ def record(example: Example, config: Config, seed: int, folder: Path, seconds: f
 
 def numbers(line: Settings) -> Settings:
     """Return the figures of an evaluation that the table shows."""
-    kinds = [f"{kind}{end}" for kind in ("reward", "pass@1", "greedy") for end in ("", "_low", "_high")]
-    return {**{kind: round(line[f"eval/{kind}"], 4) for kind in kinds}, "prompts": line["eval/prompts"]}
+    return figures(line, ("reward", "pass@1", "greedy"), digits=4)
 
 
 def learned(found: Settings) -> bool:
-    """Whether the interval afterwards lies above the interval before."""
-    low, high = f"{found['measure']}_low", f"{found['measure']}_high"
-    return bool(found["after"][low] > found["before"][high])
+    """Whether the run's measure rose."""
+    return rose(found, found["measure"])
 
 
 def page(records: list[Settings]) -> str:
@@ -345,7 +344,7 @@ def page(records: list[Settings]) -> str:
         "Examples of these pages, run and recorded by `scripts/examples.py`: seed 0, one core that did other things",
         "beside, seconds of processor time with warm-up and evaluation. Where a page names a model of the Hub, a tiny",
         "one stands in its place, warmed up on demonstrations that are mostly wrong. Sampled completions to held-out",
-        "prompts, 95 % intervals in brackets; a run *learned* if the intervals do not overlap.",
+        "prompts, 95 % intervals in brackets; a run *learned* if the interval of the gain lies above 0.",
         "",
         "| example | page | steps | measure | before | after | learned | seconds |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from grouprl.evaluation.gain import recorded_gain
 from grouprl.storage.run_folder import write_text
 
 Outcome = dict[str, Any]
 MARGIN = 0.1
-"""How far pass@1 must rise beyond both 95 % intervals."""
+"""The rise of pass@1 that the 95 % interval of the difference must exceed."""
 PANELS_PER_ROW = 5
 CONTROL = "grpo, coin"
 """The run whose reward is a coin: it must not learn."""
@@ -23,10 +24,11 @@ TAUGHT = "sft"
 
 
 def learned(outcome: Outcome) -> bool:
-    """Whether the interval after training lies at least MARGIN above the interval before."""
+    """Whether the 95 % interval of the gain in pass@1 lies above MARGIN."""
     if "error" in outcome:
         return False
-    return outcome["after"]["eval/pass@1_low"] >= outcome["before"]["eval/pass@1_high"] + MARGIN
+    gain = recorded_gain(outcome["before"], outcome["after"], "eval/pass@1")
+    return gain is not None and gain.low >= MARGIN
 
 
 def line(outcome: Outcome) -> str:
@@ -174,8 +176,8 @@ AS_BASE = {
 
 PAGE = """# Which methods learn, and which do not
 
-A run *learned* if the 95 % interval of pass@1 (one completion sampled at temperature 1, held-out prompts, 512 prompts
-with 4 completions each) lies at least {margin} above the interval before. {verdict}
+A run *learned* if the 95 % interval of its gain in pass@1 (one completion sampled at temperature 1, held-out prompts,
+512 prompts with 4 completions each) lies above {margin}. {verdict}
 
 Recorded by `make zoo` (`scripts/learn.py`): {runs} runs, {minutes:.0f} minutes on one core of a
 machine that did other things beside, {date}. All runs of a task begin with the same tiny model, warmed up on imperfect

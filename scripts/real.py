@@ -31,6 +31,7 @@ from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.hub import check_on_hub
 from grouprl.storage.run_folder import RunFolder, replacing, write_json, write_text
 from grouprl.training.loop import train
+from held_out import figures
 from real_precision import compare
 
 Record = dict[str, Any]
@@ -46,7 +47,6 @@ MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
 MEASURES = ("greedy", "pass@1", "reward")
-KINDS = (*(f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")), "prompts")
 CALLS = ("#tool_calls", "#used_results", "#malformed_calls", "#failed_calls")
 """Counts of a sampled episode with tools, on average."""
 
@@ -159,8 +159,8 @@ def _health(folder: Path) -> list[Record]:
 
 
 def _evaluated(line: Record) -> Record:
-    kinds = (*KINDS, *(f"reward/{kind}" for kind in CALLS))
-    return {kind: line[f"eval/{kind}"] for kind in kinds if f"eval/{kind}" in line}
+    calls = {f"reward/{kind}": line[f"eval/reward/{kind}"] for kind in CALLS if f"eval/reward/{kind}" in line}
+    return figures(line, MEASURES) | calls
 
 
 def table(records: Sequence[Record], seeds: int = 3) -> str:

@@ -20,8 +20,10 @@ import yaml
 from rich.console import Console
 
 from grouprl.config.run import load_config, recipe_names
+from grouprl.evaluation.gain import recorded_gain
 from grouprl.storage.run_folder import write_json, write_text
 from grouprl.training.loop import train
+from held_out import figures, rose
 
 Record = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"
@@ -63,8 +65,7 @@ def read(name: str, seed: int, folder: Path, seconds: float) -> Record:
 
 
 def _evaluated(line: Record) -> Record:
-    kinds = [f"{kind}{end}" for kind in ("greedy", "pass@1", "reward") for end in ("", "_low", "_high")]
-    return {kind: line[f"eval/{kind}"] for kind in [*kinds, "prompts"]}
+    return figures(line, ("greedy", "pass@1", "reward"))
 
 
 def summary(records: list[Record]) -> str:
@@ -105,18 +106,12 @@ def _row(record: Record) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def rose(record: Record, measure: str) -> bool:
-    """Whether the interval after lies above that before; False where an old record does not have the measure."""
-    low, high = record["after"].get(f"{measure}_low"), record["before"].get(f"{measure}_high")
-    return low is not None and high is not None and low > high
-
-
 def gain(record: Record) -> str:
     """Say what rose for sure: completions that are right, the reward alone, or nothing."""
     if rose(record, "pass@1") or not rose(record, "reward"):
         return "right" if rose(record, "pass@1") else "**no**"
-    fell = rose({"before": record["after"], "after": record["before"]}, "pass@1")
-    return "reward; right fell" if fell else "reward"
+    change = recorded_gain(record["before"], record["after"], "pass@1")
+    return "reward; right fell" if change is not None and change.high < 0 else "reward"
 
 
 def _interval(found: Record, kind: str = "pass@1") -> str:

@@ -65,11 +65,21 @@ def of_recipes() -> dict[str, dict[str, int]]:
 
 
 def of_methods() -> dict[str, dict[str, str]]:
-    """Return, by method, a verdict (learned, mixed, not shown, no record) and a sentence."""
+    """Return, by method, a verdict (learned, mixed, not shown, no record), a sentence, and how many of the places."""
     tried: dict[str, list[Tried]] = defaultdict(list)
     for each in (*learning(), *credit(), *recipes(), *pages()):
         tried[each.method].append(each)
-    return {name: _sentence(name, bool(entry.dialect_of), tried) for name, entry in sorted(CATALOGUE.items())}
+    return {
+        name: _sentence(name, bool(entry.dialect_of), tried) | {"learned": count(tried.get(name, []))}
+        for name, entry in sorted(CATALOGUE.items())
+    }
+
+
+def count(tried: list[Tried]) -> str:
+    """Say in how many of the places every run gained, or with one place in how many runs; "" without a record."""
+    if len(tried) == 1:
+        return f"{tried[0].gained} of {tried[0].runs}"
+    return f"{sum(each.gained == each.runs for each in tried)} of {len(tried)}" if tried else ""
 
 
 def learning() -> Iterator[Tried]:

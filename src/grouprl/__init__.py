@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from grouprl.algorithms.margin.margin import Margin
     from grouprl.algorithms.method import Loss, Method
     from grouprl.algorithms.objective.objective import Objective
+    from grouprl.algorithms.pair_weight.pair_weight import PairWeight
     from grouprl.algorithms.part import Part, RunFacts, part
     from grouprl.algorithms.prune.prune import Prune
     from grouprl.algorithms.refill.refill import Refill
@@ -75,6 +76,7 @@ __all__ = [
     "MissingExtra",
     "Objective",
     "PairLoss",
+    "PairWeight",
     "Part",
     "Pretraining",
     "Prune",

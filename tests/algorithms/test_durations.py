@@ -61,7 +61,7 @@ def test_episodes_keep_what_the_environment_says(policy):
     assert [turn.seconds for turn in played.records[0].turns] == [4.0, 1.0]
 
 
-@pytest.mark.parametrize("told", [0, -1.0, float("nan"), "long"])
+@pytest.mark.parametrize("told", [0, -1.0, float("nan"), "long", 10**400])
 def test_times_that_are_none_end_the_episode(policy, told):
     class Odd(Slow):
         pass

@@ -19,7 +19,7 @@ from grouprl.algorithms.filter.papers.drop_truncated import DropTruncated
 from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
 from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
 from grouprl.algorithms.reward_transform.reward_transform import RewardClip, SoftOverlong
-from grouprl.algorithms.token_weight.papers.importance import TruncatedImportance
+from grouprl.algorithms.token_weight.importance import TruncatedImportance
 from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
 from small import f64, gradient, near, ragged, small, summed
 

@@ -8,10 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+import grouprl
+from fake_context import FakeContext
 from grouprl.algorithms.building import build_part
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.regularize.kl import GRADIENT, estimate
+from grouprl.algorithms.regularize.kl_control import mean_kl
 from grouprl.algorithms.regularize.regularize import EntropyBonus, KLLoss
+from grouprl.algorithms.reward_transform.adaptive_kl_in_reward import AdaptiveKLInReward
 from grouprl.algorithms.reward_transform.reward_transform import KLInReward
 from grouprl.core.errors import InputError
 from small import f64, near, prepared, small
@@ -89,12 +93,62 @@ def test_k3_is_never_negative():
     assert (estimate(torch.linspace(-5, 5, 101, dtype=torch.float64), "k3") >= 0).all()
 
 
-def test_limits_bound_value_and_gradient():
+def test_a_limit_bounds_value_and_gradient():
     logp_bt = f64([[0.0, 0.0]]).requires_grad_()
     batch = prepared([[0.0, 0.0]], ref_bt=[[30.0, 3.0]])
-    out = KLLoss(coef=1.0, limit=20.0, value_limit=10.0)(logp_bt, batch).loss_bt
+    out = KLLoss(coef=1.0, value_limit=10.0)(logp_bt, batch).loss_bt
     near(out.detach(), [[10.0, 10.0]])
     near(torch.autograd.grad(out.sum(), logp_bt)[0], [[0.0, 0.0]])
+
+
+@pytest.mark.parametrize("distance", [-500.0, -100.0, -25.0, 25.0, 100.0, 500.0])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "abs", "k1+", "k3+", "abs+"])
+def test_far_from_the_reference_the_slope_stays(estimator, distance):
+    """Slopes of d, d²/2, exp(-d) - 1 + d (the exponential's is e^20 beyond 20) and |d|; '+' has that of d²/2."""
+    log = f64([distance]).requires_grad_()
+    (slope,) = torch.autograd.grad(estimate(log, estimator).sum(), log)
+    of_k3 = 1 - exp(min(max(-distance, -20), 20))
+    expected = {"k1": 1.0, "k2": distance, "k3": of_k3, "abs": distance / abs(distance)}.get(estimator, distance)
+    assert float(slope) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("distance", "value", "slope"), [(-5.0, 10.0, -5.0), (25.0, 10.0, 25.0), (3.0, exp(-3) + 2, 3.0)]
+)
+def test_verls_low_var_kl_with_plus_has_the_value_of_one_and_the_whole_slope_of_the_other(distance, value, slope):
+    log = f64([distance]).requires_grad_()
+    out = estimate(log, "k3+", 10.0)
+    near(out.detach(), [value])
+    near(torch.autograd.grad(out.sum(), log)[0], [slope])
+
+
+@pytest.mark.parametrize(("distance", "gradient"), [(25.0, 0.5), (-25.0, 0.5 * (1 - exp(20)))])
+def test_trls_kl_pulls_back_at_any_distance(distance, gradient):
+    """Two tokens, β = 1: half of the slope 1 - exp(-d) each."""
+    batch = small([1.0, 1.0], old_bt=[[-1.0], [-1.0]], ref_bt=[[-1.0 - distance], [-1.0]])
+    method = grouprl.method("grpo@trl", beta=1.0, use_bias_correction_kl=False)
+    logp_bt = f64([[-1.0], [-1.0]]).requires_grad_()
+    method.loss(logp_bt, method.prepare(batch)).value.backward()
+    near(logp_bt.grad, [[gradient], [0.0]], 1e-6)
+
+
+def test_verl_clamps_low_var_kl_in_the_reward_and_for_its_controller():
+    batch = small([1.0], [2], old_bt=[[-1.0, -1.0]], ref_bt=[[4.0, -1.0]])
+    settings = {"use_kl_in_reward": True, "kl_coef": 1.0}
+    (clamped,) = grouprl.method("grpo@verl", kl_penalty="low_var_kl", **settings).reward_transform
+    near(clamped(batch).token_reward_bt, [[-10.0, 0.0]])
+    assert mean_kl(batch, "k3", 10.0) == 5.0
+    for name, value in (("kl", 5e2), ("abs", -5e2), ("mse", -125e3)):
+        (free,) = grouprl.method("grpo@verl", kl_penalty=name, **settings).reward_transform
+        far = batch.replace(ref_bt=f64([[499.0, -1.0]]))
+        near(free(far).token_reward_bt, [[value, 0.0]])
+
+
+def test_the_controller_is_fed_what_the_reward_has():
+    context, batch = FakeContext(), small([1.0], [1], old_bt=[[-1.0]], ref_bt=[[4.0]])
+    part = AdaptiveKLInReward(coef=1.0, estimator="k3", value_limit=10.0, target=20.0, horizon=1)
+    part.observe(None, batch, context)
+    assert part.current(context) == pytest.approx(1 - 0.2), "10 is below the target, 142 is above"
 
 
 def test_the_anchor_may_be_the_old_policy():

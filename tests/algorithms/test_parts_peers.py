@@ -13,7 +13,7 @@ from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
 from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantage.papers.token_baseline import TokenBaseline
 from grouprl.algorithms.building import build_part
-from grouprl.algorithms.filter.papers.mismatch_rejection import MismatchRejection
+from grouprl.algorithms.filter.mismatch_rejection import MismatchRejection
 from grouprl.algorithms.objective.papers.divergence_mask import DivergenceMask, binary_kl
 from grouprl.algorithms.objective.papers.gamma_weight import GammaWeight
 from grouprl.algorithms.part import RunFacts

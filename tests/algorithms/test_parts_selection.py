@@ -13,7 +13,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.refill.refill import DynamicSampling
 from grouprl.algorithms.reward_transform.papers.missing_eos import MissingEOS
 from grouprl.algorithms.reward_transform.reward_transform import RewardClip, SoftOverlong
-from grouprl.algorithms.token_weight.papers.importance import MaskedImportance, TruncatedImportance
+from grouprl.algorithms.token_weight.importance import MaskedImportance, TruncatedImportance
 from grouprl.algorithms.token_weight.token_weight import OffPolicyMask, mismatch_ratio
 from grouprl.core.errors import InputError
 from small import f64, near, small

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
+from grouprl.orchestrator.accounting import in_words, totals
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.records.requests import RolloutRequest
@@ -31,6 +32,8 @@ def pairs_file(folder: Path, count: int = 40) -> Path:
     words = sorted({"".join(luck.choice(list("cdefgh"), 3)) for _ in range(4 * count)})[:count]
     rows = [{"prompt": f"{word}:", "chosen": f"{word[0]}a", "rejected": f"{word[0]}b"} for word in words]
     path = folder / "pairs.jsonl"
+    if path.exists():
+        return path
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
 
@@ -60,7 +63,7 @@ def test_pairs_are_groups_of_two_with_a_known_winner(tmp_path: Path) -> None:
     task = load_task(f"pairs:{pairs_file(tmp_path)}")
     policy = load_policy("tiny", hidden=16, layers=1, heads=2, intermediate=16)
     requests = [RolloutRequest(7 + i, i, task.example("train", i), 2) for i in range(3)]
-    rows = stored(task, policy, requests, 16)
+    rows = stored(task, policy, requests)
     assert rows.group_b.tolist() == [7, 7, 8, 8, 9, 9]
     assert rows.scores.reward_b.tolist() == [1.0, 0.0] * 3
     assert [text[-1] for text in rows.texts[:2]] == ["a", "b"]
@@ -76,6 +79,30 @@ def test_the_policy_learns_what_is_preferred(tmp_path: Path) -> None:
     assert all(row["rows_used"] == 32 for row in steps)
 
 
+@pytest.mark.parametrize("way", ["keep_start", "keep_end", "drop"])
+def test_what_is_cut_or_left_out_stands_in_the_account(tmp_path: Path, way: str) -> None:
+    """With its first and its end token a row has 8; of 7 it loses one, or its group is left out. One pair fits."""
+    lines = pairs_file(tmp_path).read_text().splitlines()
+    short = {"prompt": "cd:", "chosen": "ca", "rejected": "cb"}
+    (tmp_path / "pairs.jsonl").write_text("\n".join([*lines[:15], json.dumps(short)]))
+    (tmp_path / "other.jsonl").write_text(json.dumps({**short, "prompt": "ef:"}))
+    settings = preferences(tmp_path, steps=1)
+    settings["task"] = {
+        "name": f"pairs:{tmp_path / 'pairs.jsonl'}",
+        "eval": str(tmp_path / "other.jsonl"),
+        "max_length": 7,
+        "truncation": way,
+    }
+    [step] = [row for row in run(tmp_path, settings) if row["phase"] == "train"]
+    if way == "drop":
+        assert (step["rows_lost/too_long"], step["rows_used"], step["prompts_trained"]) == (30, 2, 1)
+        assert "rows_cut" not in step
+    else:
+        assert (step["rows_cut"], step["tokens_cut"], step["rows_used"]) == (30, 30, 32)
+        said = in_words(totals([step]))
+        assert "30 tokens of 30 stored rows were cut (max_length)." in said
+
+
 def test_likeliest_is_the_row_of_most_log_prob(tmp_path: Path) -> None:
     task = load_task(f"pairs:{pairs_file(tmp_path)}")
     policy = load_policy("tiny", hidden=16, layers=1, heads=2, intermediate=16)
@@ -86,9 +113,9 @@ def test_likeliest_is_the_row_of_most_log_prob(tmp_path: Path) -> None:
 
     both = [[*policy.encode(row.completion), end] for row in task.stored_rows(example)]
     sums = policy.logp(Tokens.of([prompt, prompt], both)).sum(1)
-    row, length = likeliest(task, policy, example, 16)
+    row, length = likeliest(task, policy, example)
     assert row == task.stored_rows(example)[int(sums.argmax())]
-    assert length == 3
+    assert len(length.ids) == 3
 
 
 def sampled(folder: Path) -> Path:
@@ -113,7 +140,7 @@ def test_rollouts_of_a_run_are_trained_on_as_they_were_sampled(tmp_path: Path) -
     check_stored_rows(task)
     policy = load_policy(folder / "model")
     requests = [RolloutRequest(i, i, task.example("train", i), 4) for i in range(2)]
-    rows = stored(task, policy, requests, task.max_new_tokens)
+    rows = stored(task, policy, requests)
     first = requests[0].example.columns["rows"]
     assert [list(ids) for ids in rows.rollout.response_ids[:4]] == [row["completion_ids"] for row in first]
     assert rows.scores.reward_b[:4].tolist() == [row["reward"] for row in first]
@@ -141,7 +168,7 @@ def test_rollouts_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
         "tiny", alphabet="zyxwvutsrqponml+=0987654321.; ", hidden=16, layers=1, heads=2, intermediate=16
     )
     with pytest.raises(InputError, match="another tokenizer"):
-        stored(task, other, [RolloutRequest(0, 0, task.example("train", 0), 4)], 32)
+        stored(task, other, [RolloutRequest(0, 0, task.example("train", 0), 4)])
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
+from grouprl.records.text_samples import TextSamples
 from grouprl.records.tokens import Tokens
 from grouprl.training.loop import train
 from killed_runs import evidence
@@ -242,7 +243,7 @@ def played() -> tuple[FakeContext, ScoredSamples]:
         Tokens(((1, 2), (3,)), ((7, 7, 9, 7), (8,))), torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([False] * 2)
     )
     mask = np.array([[True, True, False, True], [True, False, False, False]])
-    rows = ScoredSamples(**{**vars(rows), "rollout": rollout, "extras": {}}).with_extras(
+    rows = TextSamples(**{**vars(rows), "rollout": rollout, "extras": {}}).with_extras(
         mask_bt=mask,
         turn_bt=np.where(mask, np.array([[0, 0, -1, 1], [0, -1, -1, -1]]), -1),
         turn_reward_bs=np.array([[0.5, 0.0], [0.0, 0.0]]),

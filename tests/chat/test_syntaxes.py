@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from grouprl.chat.turn_content import Call, Malformed, Said, Spoken, split_think
 from grouprl.core.errors import InputError
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.chat_template import template_of
+from grouprl.tasks.task import final_answer
 
 SIGNS = ("<", ">", "[", "]", "`", "｜", "{", "}")
 """What control tokens are made of: a value that holds one is not told apart from it by any family."""
@@ -43,7 +45,7 @@ def as_written(found: Said, asked: list[Call]) -> list[Call]:
 @settings(max_examples=40, deadline=None)
 @given(calls=calls, thought=plain)
 def test_what_is_written_is_read_again_in_order(name: str, calls: list[Call], thought: str) -> None:
-    form = FORMS[name]
+    form, thought = FORMS[name], "" if name in UNTHINKING else thought
     found = form.read((form.think(thought) if thought else "") + form.write_all(calls))
     assert found.thinking == thought
     assert as_written(found, calls) == calls
@@ -54,7 +56,7 @@ def test_what_is_written_is_read_again_in_order(name: str, calls: list[Call], th
 @given(answer=plain, thought=plain)
 def test_an_answer_stays_an_answer(name: str, answer: str, thought: str) -> None:
     assume(answer)
-    form = FORMS[name]
+    form, thought = FORMS[name], "" if name in UNTHINKING else thought
     found = form.read((form.think(thought) if thought else "") + form.answer(answer))
     assert (found.calls, found.answer, found.thinking) == ((), answer, thought)
 
@@ -101,6 +103,12 @@ MALFORMED = {
     "olmo": ("<function_calls>import os</function_calls>", "not expressions"),
     "kimi": ("<|tool_call_begin|>f:0<|tool_call_end|>", "without <|tool_call_argument_begin|>"),
     "pythonic": ("[f(x=1)", "was never closed"),
+    "seed": ("<seed:tool_call>\n<function=f>\n<parameter=x>1\n</function>\n</seed:tool_call>", "without </parameter>"),
+    "nemotron": ("<TOOLCALL>", "nothing follows"),
+    "command": ('<|START_ACTION|>[{"name": "f"}]<|END_ACTION|>', 'object with a "tool_name"'),
+    "command_r": ('Action: ```json\n[{"tool_name": "f", "parameters": {}}', "not JSON"),
+    "functionary_31": ('<function=f>{"x": 1}', "no </function>"),
+    "functionary_32": ('f\n{"x": 1} and more', "something stands behind it"),
 }
 
 
@@ -124,6 +132,65 @@ def test_nothing_that_a_model_writes_makes_reading_raise(name: str, text: str, p
 def test_hostile_turns_are_read_in_time(name: str) -> None:
     for text in ("[" * 100_000, '{"name":' * 20_000, "[f(" * 50_000, "<tool_call>" * 20_000, "[f(x=" + "-" * 50_000):
         FORMS[name].read(text)
+
+
+UNTHINKING = ("functionary_32",)
+"""Syntaxes without signs of thinking."""
+
+
+@pytest.mark.parametrize("text", ['{"name": "Bob", "age": 5}', '[{"name": "Bob"}]', 'He is {"name": "Bob", "age": 5}.'])
+def test_a_record_with_a_name_is_an_answer(text: str) -> None:
+    found = FORMS["llama"].read(text)
+    assert (found.calls, found.answer) == ((), text)
+    tagged = FORMS["llama"].read(f"<|python_tag|>{text}")
+    assert tagged.calls
+
+
+@pytest.mark.parametrize("name", ["llama", "pythonic"])
+def test_a_call_of_no_announced_tool_is_an_answer_where_no_sign_makes_it_a_call(name: str) -> None:
+    form = FORMS[name]
+    text = form.write("paint", {"x": 1})
+    assert form.read_for(text, ["paint"]).calls == (Call("paint", {"x": 1}),)
+    assert form.read_for(text, []).calls == (Call("paint", {"x": 1}),)
+    other = form.read_for("<think>hm</think>" + text, ["add"])
+    assert (other.calls, other.answer, other.thinking) == ((), text, "hm")
+    marked = FORMS["hermes"].read_for(FORMS["hermes"].write("paint", {}), ["add"])
+    assert marked.calls == (Call("paint", {}),)
+
+
+def test_parts_for_everyone_stand_beside_calls() -> None:
+    form = FORMS["functionary_32"]
+    found = form.read('>>>all\nI look.\n>>>add\n{"a": ">>>b\\n{}"}>>>add\n{"a": 2}')
+    assert found.calls == (Call("add", {"a": ">>>b\n{}"}), Call("add", {"a": 2}))
+    assert found.beside == "I look."
+    assert form.read("all\nYes.").answer == "Yes."
+    assert form.read("Yes.\nNo.").answer == "Yes.\nNo."
+
+
+@pytest.mark.parametrize(
+    ("name", "piece", "end"),
+    [
+        ("glm", "<tool_call>f<arg_key>", "</tool_call>"),
+        ("glm", "<tool_call>f<arg_key>a</arg_key><arg_value>", "</tool_call>"),
+        ("qwen_xml", "<tool_call><function=f><parameter=x>", "</tool_call>"),
+        ("seed", "<seed:tool_call><function=f><parameter=x>", "</seed:tool_call>"),
+        ("command", "<|START_ACTION|>[", "<|END_ACTION|>"),
+        ("functionary_31", "<function=f>{", "</function>"),
+        ("functionary_32", ">>>f\n{", ""),
+    ],
+)
+def test_calls_that_begin_again_and_again_are_read_in_time(name: str, piece: str, end: str) -> None:
+    text = piece * (100_000 // len(piece)) + end
+    began = time.process_time()
+    FORMS[name].read(text)
+    assert time.process_time() - began < 2.0
+
+
+def test_a_thousand_answers_that_begin_are_none() -> None:
+    began = time.process_time()
+    assert final_answer("<answer>" * 20_000) == "<answer>" * 20_000
+    assert final_answer("<answer>a<answer>b</answer>") == "b"
+    assert time.process_time() - began < 2.0
 
 
 def test_thinking_is_told_apart() -> None:

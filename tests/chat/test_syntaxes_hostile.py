@@ -58,7 +58,7 @@ def written(name: str, asked: list[Call]) -> str | None:
     try:
         return SYNTAXES[name].write_all(asked)
     except InputError:
-        if name in ("gemma", "function_gemma", "glm", "qwen_xml", "tool_code", "lfm", "olmo", "pythonic"):
+        if name in ("gemma", "function_gemma", "glm", "qwen_xml", "seed", "tool_code", "lfm", "olmo", "pythonic"):
             return None
         raise
 
@@ -74,7 +74,7 @@ def same(found: Call | Malformed, asked: Call) -> bool:
 @settings(max_examples=30, deadline=None)
 @given(asked=calls)
 def test_whatever_an_argument_holds_it_is_read_as_it_was_written(name: str, asked: list[Call]) -> None:
-    if name in ("glm", "qwen_xml"):  # these trim the names of arguments
+    if name in ("glm", "qwen_xml", "seed"):  # these trim the names of arguments
         asked = [Call(c.name, {key.strip() or "x": value for key, value in c.arguments.items()}) for c in asked]
     text = written(name, asked)
     if text is None:
@@ -152,3 +152,9 @@ def test_hostile_turns_are_read_in_linear_time() -> None:
     ):
         for form in SYNTAXES.values():
             form.read(text)
+
+
+def test_a_sign_in_a_cut_off_argument_begins_no_call_of_mistrals() -> None:
+    text = SYNTAXES["mistral"].write_all([Call("a", {"k": "0[TOOL_CALLS]"}), Call("from", {})])
+    found = [call for end in range(len(text)) for call in SYNTAXES["mistral"].read(text[:end]).calls]
+    assert [call for call in found if isinstance(call, Call)] == []

@@ -163,7 +163,7 @@ def test_plan_refuses_with_exit_code_2():
         (["plan", "addition", "--set", "task.digit=2"], ["'digit'", "'digits'"]),
         (["train", "addition", "--set", "optim.lrr=3"], ["unknown key 'optim.lrr'", "'lr'"]),
         (["train", "addition", "--set", "optim.lr"], ["--set optim.lr", "key=value"]),
-        (["train", "addition", "--set", "batch.group_size=many"], ["batch.group_size = 'many'", "integer"]),
+        (["train", "addition", "--set", "batch.group_size=many"], ["batch.group_size = 'many'", "whole number"]),
         (["train", "addition", "--set", "eval.k=[4]"], ["eval.k has pass@4", "eval.samples"]),
         (["train", "addition", "--resume"], ["no run of 'addition'", "without --resume"]),
         (["eval", "nothing"], ["taken for a model", "--task"]),
@@ -243,7 +243,7 @@ def test_an_existing_run_folder_is_not_touched(finished):
 
 def test_a_run_folder_is_resumed_not_started(finished):
     assert "Continue it with --resume" in error("train", str(finished))
-    assert "may be changed in a run" in error("train", str(finished), "--resume", "--seed", "3")
+    assert "only these may be changed" in error("train", str(finished), "--resume", "--seed", "3")
     assert "not a run folder" in error("train", str(finished.parent))
 
 
@@ -270,7 +270,8 @@ def test_resume_finds_the_newest_run_with_the_same_settings(here):
 def test_eval_gives_the_numbers_of_the_run(finished):
     data = json.loads(call("eval", str(finished), "--json").stdout)
     summary = json.loads((finished / "summary.json").read_text())
-    assert {name: data[name] for name in summary["after"]} == summary["after"]
+    after = {name: value for name, value in summary["after"].items() if "_gain" not in name}
+    assert {name: data[name] for name in after} == after
     assert data["subject"].endswith("the final model")
 
 

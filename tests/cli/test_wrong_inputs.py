@@ -121,7 +121,7 @@ def test_a_refusal_for_memory_can_be_overridden(monkeypatch: pytest.MonkeyPatch)
     assert any("free on" in said and "run.memory_check: false" in said for said in refused.refusals)
     tried = plan(parse_config({"task": "reverse", "run": {"memory_check": False}}))
     assert tried.refusals == ()
-    assert any("free on" in note and "It is tried: run.memory_check is false" in note for note in tried.notes)
+    assert any("free on" in note and "It is tried anyway: run.memory_check is false" in note for note in tried.notes)
 
 
 def test_a_folder_is_no_configuration(work: Path) -> None:

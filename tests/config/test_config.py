@@ -37,7 +37,8 @@ def refused(data):
 )
 def test_unknown_keys_are_refused_with_the_nearest_known(data, key, near):
     message = refused(data)
-    assert f"unknown key '{key}" in message
+    assert message.startswith("unknown key")
+    assert f"'{key}" in message
     assert f"'{near}'" in message or f"{near}," in message
 
 
@@ -136,7 +137,7 @@ def test_later_changes_win():
         ("seed", "has the form key=value"),
         ("=3", "has the form key=value"),
         ("steps.deeper=3", "has no keys below it"),
-        ("seed.deeper=3", "valid integer"),
+        ("seed.deeper=3", "a whole number"),
         ("optim.lrr=3", "unknown key 'optim.lrr'"),
         ("nothing.here=3", "unknown key 'nothing'"),
     ],
@@ -162,7 +163,7 @@ def test_an_empty_file_is_told_to_be_empty(tmp_path):
     ("change", "message"),
     [
         ({"model": {"agents": "sepparate"}}, "model.agents = 'sepparate'. Input should be 'shared' or 'separate'"),
-        ({"run": {"threads": "foo"}}, "run.threads = 'foo'. Input should be a valid integer"),
+        ({"run": {"threads": "foo"}}, "run.threads = 'foo'. it must be a whole number"),
         ({"run": {"threads": 0}}, "or: Input should be 'auto'"),
     ],
 )

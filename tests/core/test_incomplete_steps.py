@@ -21,7 +21,7 @@ def prepared(name, seed=0):
 
 def loss_of(method, case, batch, rows):
     entropy_bt = None if case.entropy_bt is None else case.entropy_bt[rows]
-    outputs = named_outputs(method, case.cross_bt[rows])
+    outputs = named_outputs(method, case.cross_bt[rows], case.logp_bt[rows], batch.rows(rows))
     return method.loss(case.logp_bt[rows], batch.rows(rows), entropy_bt, outputs=outputs).value
 
 

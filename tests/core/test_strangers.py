@@ -25,10 +25,13 @@ class Half(grouprl.Part):
         return batch.mask_bt.float() / 2
 
 
-@grouprl.entry("stranger", grouprl.Card(title="Stranger", summary="GRPO, halved.", formula="L/2"), base="grpo")
 def stranger(base: grouprl.Method) -> grouprl.Method:
     """Compose it."""
     return base.with_parts(token_weight=(Half(),))
+
+
+card = grouprl.Card(title="Stranger", summary="GRPO, halved.", formula="L/2")
+grouprl.entry("stranger", stranger, card, base="grpo")
 '''
 ENTRY_POINTS = """
 [grouprl.plugins]

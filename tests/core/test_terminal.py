@@ -1,6 +1,7 @@
 """What a model writes can only be read on a terminal; and how the command ends without memory."""
 
 import io
+import json
 import os
 import pickle
 import subprocess
@@ -18,7 +19,9 @@ from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
+from grouprl.cli import results
 from grouprl.cli.app import RUN_FAILED, app
+from grouprl.cli.results import put_data
 from grouprl.core.errors import out_of_memory
 from grouprl.core.terminal import CONTROL, Terminal, harmless
 from grouprl.orchestrator.asynchronous import sampler_main as child
@@ -155,3 +158,21 @@ def test_a_sampler_ends_at_once_with_its_trainer():
         process.wait(60)
         assert time.monotonic() - began < 30
         wire.close()
+
+
+@pytest.mark.parametrize("number", [0x9B, 0x90, 0x7F, 0x1B, 0x202E, 0x2066, 0x061C, 0x2028, 0xD800])
+def test_results_as_json_hold_no_control_characters_and_say_the_same(number, capsys):
+    value = {"text": f"a{chr(number)}b", chr(number): ["\u00e4\n\t", 1.5, None]}
+    put_data(value, indent=2)
+    printed = capsys.readouterr().out
+    assert not CONTROL.search(printed)
+    assert "\u00e4" in printed
+    assert json.loads(printed) == value
+
+
+def test_no_command_prints_json_past_it():
+    folder = Path(results.__file__).parent
+    past = [
+        path.name for path in folder.glob("*.py") if "put(json" in path.read_text() or "print(json" in path.read_text()
+    ]
+    assert past == []

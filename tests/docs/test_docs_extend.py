@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 import grouprl
 from grouprl.algorithms import BASES
-from grouprl.algorithms.part import KINDS, PARTS
+from grouprl.algorithms.part import PARTS, RULES
 from grouprl.cli.app import app
 from grouprl.config.run import load_config
 from grouprl.monitor.glossary import GLOSSARY
 from grouprl.plan.plan import plan
 
 FOLDER = Path(__file__).parents[2] / "docs" / "extend"
-PAGES = (*KINDS, "data_part", "engine", "environment", "listener", "method", "policy")
+PAGES = (*RULES, "data_part", "engine", "environment", "listener", "method", "policy")
 NAMED = re.compile(r"# (\w+\.(?:py|yaml))\n")
 
 
@@ -50,10 +50,10 @@ def test_there_is_a_page_for_each_kind_of_extension() -> None:
     assert {path.stem for path in FOLDER.glob("*.md")} == {*PAGES, "README"}
     front = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [page for page in PAGES if f"]({page}.md)" not in front] == []
-    assert [kind for kind in KINDS if f"`grouprl.{BASES[kind]}`" not in front] == []
+    assert [kind for kind in RULES if f"`grouprl.{BASES[kind]}`" not in front] == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RULES)
 def test_the_template_of_a_kind_is_a_part_of_it(kind: str) -> None:
     (template,) = [text for language, text in blocks(kind) if language == "python" and NAMED.match(text)]
     Path(f"my_{kind}.py").write_text(template)

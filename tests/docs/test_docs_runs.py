@@ -17,7 +17,7 @@ from grouprl.plan.plan import plan
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("environments", "recipes", "reviews", "sandbox", "teams", "tools")),
+    *(f"docs/{name}.md" for name in ("environments", "preferences", "recipes", "reviews", "sandbox", "teams", "tools")),
 )
 FRAGMENTS = ("model: {agents: shared}", "method: {base: m_grpo, augment: []")
 """How blocks begin that are not whole: choices of one key, and what another configuration is changed by."""
@@ -38,6 +38,8 @@ def test_a_configuration_of_a_page_can_be_run(
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": f"pear {n}", "question": f"pear {n}", "answer": str(4 * n)} for n in range(8)]
     Path("questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pairs = [{"prompt": f"pear {n}", "chosen": "yes", "rejected": "no"} for n in range(40)]
+    Path("preferences.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     Path("my_rewards.py").write_text(blocks("README.md", "python")[0] + "\n\ndef polite(completion):\n    return 1.0\n")
     Path("my_tools.py").write_text("\n\n".join(code for code in blocks("docs/tools.md", "python") if "def " in code))
     Path("nim.py").write_text(blocks("docs/environments.md", "python")[0])

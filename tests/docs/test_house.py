@@ -39,6 +39,7 @@ ROOMS = (
     "rollout",
     "orchestrator",
     "evaluation",
+    "lessons",
     "plan",
     "papers",
     "monitor",
@@ -182,11 +183,12 @@ WITHIN: Mapping[str, Mapping[str, set[str]]] = {
     "tasks": {"": set(), "adapters": {""}, "builtin": {""}},
     "tasks.builtin": {"": set(), "agents": set(), "single_turn": {"agents"}},
     "rollout": {
-        "": {"local", "sharded", "vectors"},
+        "": {"local", "sharded", "stored", "vectors"},
         "local": set(),
         "servers": {"", "local"},
         "sglang": {"servers"},
         "sharded": {""},
+        "stored": set(),
         "vectors": {""},
         "vllm": {"servers"},
     },
@@ -381,7 +383,7 @@ def test_functions_read_on_one_screen() -> None:
     assert [(name, f.name, body_lines(f)) for name, f in functions if body_lines(f) > LONGEST] == []
 
 
-BY_NAME = {"cli.check_env", "cli.check_reward", "cli.evaluate", "cli.tasks"}
+BY_NAME = {"cli.check_env", "cli.check_reward", "cli.evaluate", "cli.serve", "cli.tasks"}
 """Commands that take the name of a task, without a configuration around it."""
 
 

@@ -1,4 +1,4 @@
-"""Docstrings are sentences or names of things, without odd words; none is a noun clause that stands alone."""
+"""Docstrings, descriptions of fields and messages are in plain words; none of the first is a lone noun clause."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ ROOT = Path(grouprl.__file__).parent
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 NOUN_CLAUSE = re.compile(r"(What|Whether|How|Whose|Who|Where|Which|Why|When)\b(?!.*\?)")
 """A docstring that begins so is the object of a sentence whose verb is missing."""
+FIELD_CLAUSE = re.compile(r"(What|How(?! (many|much)\b)|Whose|Who|Where|Why|When)\b(?!.*[?,])")
+"""The same for a field, where "Whether", "Which" and "How many" are the usual words; "If …, …" is a sentence."""
 ODD = {
     "is there": re.compile(
         r"\b(is|are|was|were) there\b(?! (a|an|any|no|none|one|two|more|something|nothing|still)\b)"
@@ -24,7 +26,12 @@ ODD = {
     "lies": re.compile(r"\b(lie|lies|lay)\b(?! (between|in|within|above|below|beyond|outside|inside)\b)"),
     "who, of a program": re.compile(r"\b(process|worker|server|program|sampler|policy|child|rank)e?s?,? who\b"),
     "'' where": re.compile(r"^(''|None|0|\(\)) where\b"),
+    "mend": re.compile(r"\bMend\b"),
 }
+TALK = "tasks/"
+"""Where texts are those of games and of data, which may have any words."""
+LEAST_WORDS = 4
+"""Words of a text in code that is taken for a message."""
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
@@ -39,25 +46,55 @@ def docstrings() -> Iterator[tuple[str, str]]:
                 yield f"{name}:{node.name}", text
 
 
+def documented(body: list[ast.stmt]) -> Iterator[ast.Constant]:
+    """Yield the texts that stand alone among statements: docstrings and descriptions of fields."""
+    for statement in body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            yield statement.value
+
+
+def fields_and_messages() -> Iterator[tuple[str, str, bool]]:
+    """Yield where each description of a field and each longer text in code stands, the text, and which it is."""
+    for path in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        name, bodies = path.relative_to(ROOT).as_posix(), [n.body for n in ast.walk(tree) if hasattr(n, "body")]
+        alone = {id(each): each for body in bodies if isinstance(body, list) for each in documented(body)}
+        first = {id(each) for n in ast.walk(tree) if isinstance(n, (*DEFINITIONS, ast.Module)) for each in n.body[:1]}
+        docstring = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and id(n) in first}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstring:
+                yield f"{name}:{node.lineno}", " ".join(node.value.split()), id(node) in alone
+
+
 @cache
 def complaints() -> tuple[str, ...]:
-    """Return what is wrong with the docstrings of the package, in words."""
-    return tuple(f"{where}: {wrong}" for where, text in docstrings() for wrong in wrongs(text))
+    """Return what is wrong with the texts of the package, in words."""
+    told = [f"{where}: {wrong}" for where, text in docstrings() for wrong in wrongs(text)]
+    for where, text, field in fields_and_messages():
+        if field and FIELD_CLAUSE.match(text):
+            told.append(f"{where}: a noun clause as a description: {text[:60]!r}")
+        if len(text.split()) >= LEAST_WORDS and not where.startswith(TALK):
+            told += [f"{where}: {wrong}" for wrong in odd(text)]
+    return tuple(told)
 
 
 def wrongs(text: str) -> list[str]:
     """Return what is wrong with a docstring."""
     first = text.split("\n\n")[0]
     found = [f"a noun clause as a sentence: {first[:60]!r}"] if NOUN_CLAUSE.match(first) else []
-    found += [
-        f"'{name}' in {match[0]!r}" for name, shape in ODD.items() if (match := shape.search(" ".join(text.split())))
+    return [
+        *found,
+        *odd(" ".join(text.split())),
+        *([] if first.rstrip().endswith((".", ":", "?", "!", "…", "`")) else [f"no full stop: {first[-40:]!r}"]),
     ]
-    return found + (
-        [] if first.rstrip().endswith((".", ":", "?", "!", "…", "`")) else [f"no full stop: {first[-40:]!r}"]
-    )
 
 
-def test_docstrings_are_sentences_in_plain_words() -> None:
+def odd(text: str) -> list[str]:
+    """Return which odd words a text on one line has."""
+    return [f"'{name}' in {match[0]!r}" for name, shape in ODD.items() if (match := shape.search(text))]
+
+
+def test_docstrings_fields_and_messages_are_in_plain_words() -> None:
     assert complaints() == ()
 
 
@@ -71,6 +108,7 @@ def test_docstrings_are_sentences_in_plain_words() -> None:
         "A process, who dies.",
         "None where it is unknown.",
         "Return it",
+        "Mend it.",
     ],
 )
 def test_what_is_odd_is_told(text: str) -> None:

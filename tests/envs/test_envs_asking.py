@@ -1,6 +1,5 @@
 """The shortlist and the diagnosis: by hand, and in general."""
 
-import pickle
 import random
 
 import pytest
@@ -9,11 +8,9 @@ from grouprl.envs import Environment
 from grouprl.envs.builtin import Diagnose, Shortlist
 from grouprl.envs.builtin.diagnose import diagnosis
 from grouprl.envs.check import check_environment
-from grouprl.rewards import check_reward
 from grouprl.tasks import DiagnoseTask, Example, ShortlistTask
 from grouprl.tasks.builtin.agents.diagnose import what_matters
 from grouprl.tasks.builtin.agents.shortlist import tastes
-from grouprl.tasks.task import split_of
 
 TASKS = [ShortlistTask, DiagnoseTask]
 LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
@@ -63,39 +60,6 @@ def test_no_rule_of_environments_is_broken(task):
     report = check_environment(task.environment, lambda i: task.example("train", i), episodes=24)
     assert report.problems == ()
     assert isinstance(task.environment(), Environment)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_prompts_are_determined_and_splits_disjoint(task):
-    one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    examples = [one.example("train", index) for index in range(100)]
-    assert [again.example("train", index) for index in range(100)] == examples
-    assert [other.example("train", index).prompt for index in range(50)] != [q.prompt for q in examples[:50]]
-    held_out = {other.example("eval", index).prompt for index in range(50)}
-    assert not held_out & {q.prompt for q in examples}
-    assert all(split_of(prompt) == "eval" for prompt in held_out)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_reward_plays_the_actions_and_travels(task):
-    task = task()
-    assert check_reward(task.reward, task.reward_examples()) >= 1
-    example = task.example("train", 1)
-    text = task.demonstration(example, 0)
-    assert pickle.loads(pickle.dumps(task.reward))(text, **example.columns) == task.reward(text, **example.columns)
-
-
-@pytest.mark.parametrize(("task", "low", "high"), [(ShortlistTask(), 0.2, 0.5), (DiagnoseTask(), 0.3, 0.7)])
-def test_demonstrations_are_imperfect(task, low, high):
-    def right(index):
-        example, rng = task.example("train", index), random.Random(index)
-        environment, step = task.environment(), None
-        environment.reset(example, index)
-        while step is None or not (step.terminated or step.truncated):
-            step = environment.step(environment.demonstrate(rng))
-        return environment.score()["correct"]
-
-    assert low < sum(map(right, range(300))) / 300 < high
 
 
 # --- shortlist ------------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """The faithful writer and Wordle: by hand, in general, and what is left out of their loss."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
+from fake_context import FakeContext
 from grouprl.algorithms.filter.papers.excluded import DropAgent, DropSpan
 from grouprl.algorithms.part import RunFacts
 from grouprl.envs.builtin.faithful import READER, WRITER, Faithful
@@ -12,6 +14,9 @@ from grouprl.envs.builtin.wordle import Wordle, marks
 from grouprl.envs.check import check_environment
 from grouprl.methods.compose import compose
 from grouprl.orchestrator.text_features import add_texts, spans
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.rollout import Rollout
+from grouprl.records.tokens import Tokens
 from grouprl.rewards import check_reward
 from grouprl.tasks import Example, FaithfulTask, WordleTask, load_task
 from small import small
@@ -212,16 +217,15 @@ def test_a_run_marks_the_spans_that_the_method_leaves_out():
         def encode(self, text):
             return [{"[": 1, "]": 2, " ": 3}[sign] for sign in text]
 
-    class Rollout:
-        response_ids = ((7, 1, 8, 2), (7, 7))
-
-    class ScoredSamples:
-        examples, texts, rollout = ("q", "q"), ("a[b]", "aa"), Rollout()
-
+    samples = replace(
+        FakeContext().sample([RolloutRequest(0, 0, Example("q", "q"), 2)]),
+        texts=("a[b]", "aa"),
+        rollout=Rollout(Tokens(((9,), (9,)), ((7, 1, 8, 2), (7, 7))), *torch.zeros(2, 2, 4), torch.zeros(2) > 0),
+    )
     batch = small([1.0, 0.0], [4, 2])
     method = compose({"base": "grpo", "filter": [{"part": "drop_span", "begin": "[", "end": "]"}]}).method
-    marked = add_texts(batch, ScoredSamples(), method, None, Policy())
+    marked = add_texts(batch, samples, method, None, Policy().encode)
     assert marked.marks["span"].int().tolist() == [[0, 1, 1, 1], [0, 0, 0, 0]]
     assert method.prepare(marked).weight_bt.ne(0).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0]]
     plain = compose({"base": "grpo"}).method
-    assert not add_texts(batch, ScoredSamples(), plain, None, Policy()).marks
+    assert not add_texts(batch, samples, plain, None, Policy().encode).marks

@@ -274,3 +274,28 @@ def test_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[envs\]"):
         load_task("gym:FrozenLake-v1")
+
+
+@pytest.mark.parametrize("name", ["gym:FrozenLake-v1", "gym:Pendulum-v1"])
+@pytest.mark.parametrize("word", ["9" * 400, "-" + "9" * 400, "9" * 5000, "1e400", "nan", str(2**63)])
+def test_a_number_that_no_array_holds_is_no_action(name, word):
+    task = load_task({"name": name, "actions": None})
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 0)
+    assert not environment.step(word).valid
+    environment.close()
+
+
+@pytest.mark.parametrize("kind", ["Discrete", "MultiDiscrete", "Box"])
+def test_whole_numbers_beyond_arrays_are_no_actions_of_any_space(kind):
+    from gymnasium import spaces
+
+    space = {
+        "Discrete": spaces.Discrete(3),
+        "MultiDiscrete": spaces.MultiDiscrete([3, 3]),
+        "Box": spaces.Box(0, 5, (1,), "int32"),
+    }[kind]
+    count = 2 if kind == "MultiDiscrete" else 1
+    for word in ("9" * 400, str(2**63), "-" + "9" * 30):
+        assert read_action(space, [word] * count) is None
+    assert read_action(space, ["1"] * count) is not None

@@ -1,13 +1,11 @@
 """The adventure, the screen, SQL, search, signals and the team: by hand, and in general."""
 
-import pickle
 import random
 import sys
 
 import pytest
 
-from grouprl.core.errors import InputError, MissingExtra
-from grouprl.envs import Demonstrator, Environment
+from grouprl.core.errors import MissingExtra
 from grouprl.envs.builtin.adventure import Adventure
 from grouprl.envs.builtin.gui_screen import Screen, read_action
 from grouprl.envs.builtin.search import Corpus, Search, corpus_of
@@ -16,7 +14,6 @@ from grouprl.envs.builtin.sql import Sql
 from grouprl.envs.builtin.subgoals import Subgoals
 from grouprl.envs.builtin.team import Team
 from grouprl.envs.check import check_environment
-from grouprl.rewards import check_reward
 from grouprl.tasks import (
     AdventureTask,
     Example,
@@ -30,7 +27,6 @@ from grouprl.tasks import (
 )
 from grouprl.tasks.builtin.agents.search import documents, lands, people
 from grouprl.tasks.builtin.agents.sql import slips
-from grouprl.tasks.task import split_of
 
 TASKS = [AdventureTask, ScreenTask, SqlTask, SearchTask, SignalsTask, TeamTask, SubgoalsTask]
 LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
@@ -88,29 +84,6 @@ def test_demonstrations_fit_a_turn_and_rewards_are_within_bounds(task, level):
         assert 0 <= total <= (1 if not isinstance(environment, Team | Subgoals) else environment.max_turns)
 
 
-@pytest.mark.parametrize(
-    ("task", "low", "high"),
-    [
-        (AdventureTask(), 0.55, 0.90),
-        (ScreenTask(), 0.65, 0.95),
-        (SqlTask(), 0.55, 0.80),
-        (SearchTask(), 0.30, 0.65),
-        (SignalsTask(), 0.20, 0.45),
-        (TeamTask(), 0.35, 0.65),
-        (SubgoalsTask(), 0.25, 0.75),
-    ],
-)
-def test_demonstrations_are_imperfect(task, low, high):
-    right = 0
-    for index in range(200):
-        environment, rng = task.environment(), random.Random(index)
-        environment.reset(task.example("train", index), index)
-        while not (step := environment.step(environment.demonstrate(rng))).terminated and not step.truncated:
-            pass
-        right += environment.correct
-    assert low < right / 200 < high
-
-
 @pytest.mark.parametrize("task", [AdventureTask, ScreenTask, SqlTask, SearchTask, SignalsTask, TeamTask, SubgoalsTask])
 def test_without_noise_demonstrations_are_right(task):
     task = task(noise=0)
@@ -122,37 +95,6 @@ def test_without_noise_demonstrations_are_right(task):
         assert environment.correct
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_prompts_and_demonstrations_are_determined_and_splits_disjoint(task):
-    one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    examples = [one.example("train", index) for index in range(60)]
-    assert [again.example("train", index) for index in range(60)] == examples
-    assert [other.example("train", index).prompt for index in range(60)] != [q.prompt for q in examples]
-    assert again.demonstration(examples[7], 3) == one.demonstration(examples[7], 3)
-    held_out = {other.example("eval", index).prompt for index in range(60)}
-    assert not held_out & {q.prompt for q in examples}
-    assert all(split_of(prompt) == "eval" for prompt in held_out)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_objects_are_single_use_and_close_twice(task):
-    task = task()
-    example, environment = task.example("train", 0), task.environment()
-    assert isinstance(environment, Environment)
-    assert isinstance(environment, Demonstrator)
-    with pytest.raises(InputError, match="before reset"):
-        environment.step("1")
-    environment.reset(example, 0)
-    with pytest.raises(InputError, match="called twice"):
-        environment.reset(example, 0)
-    while not (step := environment.step("nonsense")).terminated and not step.truncated:
-        assert not step.valid
-    environment.close()
-    environment.close()
-    with pytest.raises(InputError, match="after close"):
-        environment.step("1")
-
-
 @pytest.mark.parametrize(
     "task", [*TASKS, lambda: SearchTask(level=5), lambda: ScreenTask(level=6), lambda: SqlTask(level=6)]
 )
@@ -161,15 +103,6 @@ def test_check_env_finds_no_problem(task):
     report = check_environment(task.environment, lambda i: task.example("train", i), episodes=24, agents=task.agents)
     assert report.problems == ()
     assert report.shown.chooser == "demonstrated"
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_reward_plays_the_actions_and_travels(task):
-    task = task()
-    assert check_reward(task.reward, task.reward_examples()) >= 5
-    example = task.example("train", 1)
-    text = task.demonstration(example, 0)
-    assert pickle.loads(pickle.dumps(task.reward))(text, **example.columns) == task.reward(text, **example.columns)
 
 
 # --- adventure ------------------------------------------------------------------------------------------------------
@@ -252,7 +185,7 @@ PET = {"table": "pet", "columns": {"age": [1, 5, 7], "fat": [9, 4, 2]}, "gold": 
 
 def test_sql_by_hand_one_failure_may_be_mended():
     game, _ = began(Sql(2), **PET, wrong=["x"])
-    steps = played(game, "select max(leg) from pet", "select fat from pet where age=5")
+    steps = played(game, "select max(leg) from pet", "select max(fat) from pet where 3<age")
     assert texts(steps) == ["!column>", "ok"]
     assert [step.valid for step in steps] == [False, True]
     assert steps[0].observation.state == "select max(leg) from pet"

@@ -38,15 +38,17 @@ def quiet() -> Console:
 # --- the verdict --------------------------------------------------------------------------------------------------
 
 
-def test_a_run_learned_if_the_intervals_do_not_overlap() -> None:
+def test_a_run_learned_if_the_interval_of_the_difference_is_above_zero() -> None:
     before, after = evaluated(**{"pass@1": 0.29}), evaluated(**{"pass@1": 0.97})
     found = verdict(before, after)
     assert found.kind == "learned"
-    assert found.words == ("Learned: held-out sampled pass@1 0.29 → 0.97, 95 % interval [0.26, 0.32] → [0.94, 1.00].")
+    assert found.words == "Learned: held-out sampled pass@1 0.29 → 0.97, difference +0.68 [+0.64, +0.72]."
     assert verdict(after, before).kind == "worse"
+    still = evaluated(half=0.001, **{"pass@1": 0.29})
+    assert "difference +0.00 [+0.00, +0.00]" in verdict(still, still).words
     assert verdict(before, before).kind == "unclear"
-    assert verdict(before, evaluated(**{"pass@1": 0.34})).kind == "unclear"  # 0.31 lies below 0.32
-    assert verdict(before, evaluated(**{"pass@1": 0.36})).kind == "learned"
+    assert verdict(before, evaluated(**{"pass@1": 0.33})).kind == "unclear"  # 0.04 less 0.03·√2 is below 0
+    assert verdict(before, evaluated(**{"pass@1": 0.34})).kind == "learned"
 
 
 def test_graded_rewards_are_judged_by_their_mean() -> None:

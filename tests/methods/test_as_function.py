@@ -8,35 +8,23 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
 import grouprl
+from batches import Case, named_outputs, random_case
+from grouprl.algorithms.advantage.advantage import RawReward
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.reward_transform.papers.span_rewards import SpanRewards
 from grouprl.cli.app import app
 from grouprl.core.errors import InputError
-from grouprl.methods.as_function import as_function
+from grouprl.methods.as_function import as_function, own_code
+from grouprl.methods.plain_names import read_first
 
 
-def rollout() -> grouprl.Batch:
-    """Four groups: mixed ones, one of equal rewards, one of a single row; rows of several lengths."""
-    torch.manual_seed(7)
-    length_b = torch.tensor([6, 3, 5, 2, 4, 6, 1, 6, 5, 4, 3])
-    mask_bt = torch.arange(6) < length_b[:, None]
-    reward_b = torch.tensor([1.0, 0.0, 0.5, 1.0, 0.0, 0.25, 1.0, 1.0, 1.0, 0.0, 0.75], dtype=torch.float64)
-    noise = [torch.randn(11, 6, dtype=torch.float64) for _ in range(5)]
-    old_bt = -noise[0].abs() - 0.1
-    return grouprl.Batch(
-        mask_bt=mask_bt,
-        group_b=torch.tensor([3, 3, 3, 0, 0, 0, 1, 1, 1, 7, 3]),
-        reward_b=reward_b,
-        old_bt=old_bt,
-        behavior_bt=old_bt + 0.1 * noise[1],
-        ref_bt=old_bt + 0.3 * noise[2],
-        value_bt=noise[3],
-        entropy_bt=noise[4].abs(),
-        correct_b=reward_b == 1,
-        greedy_reward_b=reward_b.flip(0),
-        max_length=6,
-    )
+def cases() -> list[Case]:
+    """Two steps: rewards of any size with a group of one, and rewards of 0 and 1 with groups that are all equal."""
+    return [random_case(7, (4, 3, 1, 5)), random_case(11, (3, 4, 2, 2), rewards="binary")]
 
 
 def shown() -> dict[str, str]:
@@ -54,44 +42,51 @@ def shown() -> dict[str, str]:
 SHOWN = shown()
 
 
-def called(source: str, batch: grouprl.Batch, logp_bt: torch.Tensor, entropy_bt: torch.Tensor) -> torch.Tensor:
-    """What the shown function returns for the fields of a batch."""
+def called(source: str, case: Case, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Loss and advantages that the shown function computes from the fields of a batch."""
     found: dict[str, Any] = {}
-    exec(source, found)
+    exec(source.replace("    return loss\n", "    return loss, adv_bt\n"), found)
     function = [value for value in found.values() if inspect.isfunction(value)][-1]
-    given = {"logp_bt": logp_bt, "entropy_bt": entropy_bt}
+    given = {**leaves, "old_entropy_bt": case.batch.entropy_bt, "stats": {**case.batch.stats, **leaves}}
     names = inspect.signature(function).parameters
-    return function(**{name: given[name] if name in given else getattr(batch, name) for name in names})
+    return function(**{name: given[name] if name in given else getattr(case.batch, name) for name in names})
 
 
-def test_famous_methods_are_shown() -> None:
-    assert {"grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce", "ppo"} <= set(SHOWN)
-    assert len(SHOWN) >= 60
+def leaves_of(method: Method, case: Case) -> dict[str, Tensor]:
+    """What the policy gives by name, with gradient."""
+    given = {
+        "logp_bt": case.logp_bt,
+        "entropy_bt": case.entropy_bt,
+        **named_outputs(method, case.cross_bt, case.logp_bt, case.batch),
+    }
+    return {name: value.clone().requires_grad_() for name, value in given.items()}
 
 
 @pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("which", range(2))
 @pytest.mark.filterwarnings("ignore:the method")
-def test_what_is_shown_computes_the_loss_and_its_gradient(name: str) -> None:
-    method, batch = grouprl.method(name), rollout()
-    prepared = method.prepare(batch)
-    losses, gradients = [], []
-    for plain in (False, True):
-        torch.manual_seed(11)
-        logp_bt = (batch.need("old_bt", "a test") + 0.4 * torch.randn(11, 6, dtype=torch.float64)).requires_grad_()
-        entropy_bt = batch.need("entropy_bt", "a test").clone().requires_grad_()
-        if plain:
-            loss = called(SHOWN[name], batch, logp_bt, entropy_bt)
-        else:
-            loss = method.loss(logp_bt, prepared, entropy_bt if "entropy" in method.outputs else None).value
-        loss.backward()
-        losses.append(loss.detach())
-        gradients.append([torch.zeros_like(x) if x.grad is None else x.grad for x in (logp_bt, entropy_bt)])
-    torch.testing.assert_close(losses[1], losses[0], rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-12, atol=1e-12)
+def test_what_is_shown_computes_the_advantages_the_loss_and_its_gradient(name: str, which: int) -> None:
+    method, case = grouprl.method(name), cases()[which]
+    prepared, own = method.prepare(case.batch), leaves_of(method, case)
+    others = {key: value for key, value in own.items() if key not in ("logp_bt", "entropy_bt")}
+    loss = method.loss(own["logp_bt"], prepared, own["entropy_bt"], outputs=others).value
+    leaves = leaves_of(method, case)
+    plain, adv_bt = called(SHOWN[name], case, leaves)
+    torch.testing.assert_close(adv_bt, prepared.advantage_bt, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(plain, loss, rtol=1e-12, atol=1e-12)
+    for shown, expected in zip((plain, loss), (leaves, own), strict=True):
+        if shown.requires_grad:
+            shown.backward()
+        assert expected
+    for key in own:
+        gradients = [torch.zeros_like(x[key]) if x[key].grad is None else x[key].grad for x in (leaves, own)]
+        torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-12)
 
 
 def test_it_reads_on_a_screen_or_two() -> None:
-    assert {name: source.count("\n") for name, source in SHOWN.items() if source.count("\n") > 80} == {}
+    own = {name: source[source.rindex("\ndef ") :].count("\n") for name, source in SHOWN.items()}
+    assert {name: lines for name, lines in own.items() if lines > 70} == {}
+    assert {name for name, source in SHOWN.items() if source.count("\n") > 150} == set()
     assert {name for name, source in SHOWN.items() if "grouprl" in source} == set()
 
 
@@ -101,7 +96,40 @@ def test_the_command_prints_it() -> None:
 
 
 def test_a_method_with_another_part_says_so() -> None:
-    done = CliRunner().invoke(app, ["methods", "show", "gigpo", "--code"])
-    with pytest.raises(InputError, match=r"gigpo has the advantage part '\w+', which has no lines of plain torch"):
-        as_function(grouprl.method("gigpo"))
+    done = CliRunner().invoke(app, ["methods", "show", "ktae", "--code"])
+    with pytest.raises(InputError, match=r"ktae has the advantage_transform part 'key_tokens', which has no lines of"):
+        as_function(grouprl.method("ktae"))
     assert done.exit_code == 2
+
+
+def test_what_derives_from_a_part_has_no_lines_but_its_own() -> None:
+    class Twice(RawReward):
+        def __call__(self, batch: grouprl.Batch) -> Tensor:
+            return 2 * super().__call__(batch)
+
+    assert own_code(RawReward()) == "adv_bt = reward_b[:, None] * mask_bt"
+    assert own_code(Twice()) == ""
+
+
+def test_rewards_of_tokens_count_in_the_reward_of_their_row() -> None:
+    spans = grouprl.method("reinforce").with_parts(reward_transform=(SpanRewards(),))
+    case = cases()[0]
+    source = as_function(spans)
+    assert source.index("reward_b = reward_b + token_reward_bt.sum(1)") < source.index("adv_bt = reward_b[:, None]")
+    _, adv_bt = called(source, case, {"logp_bt": case.logp_bt})
+    torch.testing.assert_close(adv_bt, spans.prepare(case.batch).advantage_bt)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("a = b + a", ["b", "a"]),
+        ("a = 1\nb = a", []),
+        ("x = [y * z for y in ys]", ["ys", "z"]),
+        ("for t in range(n):\n    s = s + t", ["range", "n", "s"]),
+        ("def f(a):\n    return a + c\nd = f(2)", ["c"]),
+        ("a_bt[:, 0] = b", ["b", "a_bt"]),
+    ],
+)
+def test_names_that_lines_read_before_they_assign_them(lines: str, expected: list[str]) -> None:
+    assert read_first(lines) == expected

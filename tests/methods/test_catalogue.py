@@ -114,7 +114,7 @@ def golden_field(key: str, value: object, lengths: list[int]) -> object:
     """A batch field from plain numbers: one for all, one per row, or ragged per token (also `stats.certainty`)."""
     if not isinstance(value, list | tuple):
         return value
-    if isinstance(value[0], list | tuple) and (key.endswith("_bt") or key.startswith(("stats.", "marks."))):
+    if isinstance(value[0], list | tuple) and (key.endswith("_bt") or key.startswith(("stats.", "marks.", "refs."))):
         kinds = {type(x) for row in value for x in row}
         dtype, fill = {frozenset({bool}): (torch.bool, 0), frozenset({int}): (torch.int64, -1)}.get(
             frozenset(kinds), (torch.float64, 0.0)
@@ -136,10 +136,14 @@ def test_golden_values(name, index):
         rows = [list(a) if isinstance(a, list | tuple) else [a] * n for a, n in pairs]
         torch.testing.assert_close(ready.advantage_bt, ragged(rows, list(golden.lengths), 0.0), **close)
     logp_bt = case.logp_bt.clone().requires_grad_()
-    value = method.loss(logp_bt, ready, case.entropy_bt).value
+    scores = {name: x.requires_grad_() for name, x in case.batch.row_outputs.items()}
+    value = method.loss(logp_bt, ready, case.entropy_bt, outputs=scores).value
     if golden.loss is not None:
         assert float(value.detach()) == pytest.approx(golden.loss, abs=golden.tolerance)
-    if golden.grad is not None:
+    if golden.grad is not None and scores:
+        (grad_b,) = torch.autograd.grad(value, [*scores.values()])
+        torch.testing.assert_close(grad_b, torch.tensor(golden.grad).double()[:, 0], **close)
+    elif golden.grad is not None:
         (grad_bt,) = torch.autograd.grad(value, logp_bt)
         torch.testing.assert_close(grad_bt, ragged(golden.grad, list(golden.lengths), 0.0), **close)
         assert not grad_bt[~(mask_bt | case.batch.marks.get("said", mask_bt))].any()
@@ -358,7 +362,7 @@ def only_needed(case: Case, method: Method, without: str = "") -> Case:
     optional = {f.name for f in dataclasses.fields(Batch) if f.default is None}
     keep = set(method.needs()) - {without}
     changes = dict.fromkeys(optional - keep)
-    for whole in ("rewards", "keys", "marks", "stats", "past"):
+    for whole in ("rewards", "keys", "marks", "stats", "past", "refs"):
         entries = getattr(case.batch, whole).items()
         changes[whole] = {key: value for key, value in entries if f"{whole}.{key}" in keep}
     return dataclasses.replace(case, batch=case.batch.replace(**changes))

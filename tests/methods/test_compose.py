@@ -161,9 +161,9 @@ def test_the_bounds_of_a_clip_have_one_name_in_every_part(name):
     assert not settings & {"low", "high", "dual", "low_negative", "high_negative"}
 
 
-def test_a_delta_inside_the_clip_is_refused():
-    with pytest.raises(InputError, match=r"it must be above 1\.3"):
-        compose({"name": "grpo@trl", "delta": 1.2, "epsilon_high": 0.3})
+def test_a_delta_inside_the_clip_is_the_upper_bound_in_trl():
+    inside = compose({"name": "grpo@trl", "delta": 1.2, "epsilon_high": 0.3}).method.objective
+    assert (inside.name, inside.bound, inside.clip_high) == ("bounded_clip", 1.2, 0.3)
 
 
 def test_critic_and_advantage_belong_together():
@@ -217,9 +217,10 @@ def plain(high: float = 0.4):
     """GRPO with a wide clip."""
     return method("grpo", clip_high=high)
 
-@entry("registered_by_a_test", Card(title="t", summary="s", formula="f", defaults={"high": "a guess"}))
 def registered(high: float = 0.4):
     return method("grpo", clip_high=high)
+
+entry("registered_by_a_test", registered, Card(title="t", summary="s", formula="f", defaults={"high": "a guess"}))
 
 def wrong():
     return 3

@@ -28,10 +28,11 @@ def forget():
 
 
 def test_an_entry_has_the_settings_types_and_lines_of_its_base(forget):
-    @entry("mine", CARD, base="grpo")
     def mine(base: Method, kl_coef: float, clip_high: Positive = 0.5, extra: bool = True) -> Method:
         assert kl_coef == 0.25
         return base.with_parts(aggregate=TokenMean()) if extra else base
+
+    entry("mine", mine, CARD, base="grpo")
 
     found, grpo = find("mine"), find("grpo")
     assert found.settings == {**grpo.settings, "clip_high": 0.5, "extra": True}
@@ -49,9 +50,10 @@ def test_an_entry_has_the_settings_types_and_lines_of_its_base(forget):
 
 
 def test_only_what_is_kept_can_be_set(forget):
-    @entry("mine", CARD, base="grpo", keeps=("eps",))
     def mine(base: Method, clip_low: float, clip_high: Positive = 0.5) -> Method:
         return base
+
+    entry("mine", mine, CARD, base="grpo", keeps=("eps",))
 
     assert list(find("mine").settings) == ["clip_low", "clip_high", "eps"], "in the base's order"
     assert find("mine").card.defaults.keys() == {"clip_low", "clip_high", "eps"}
@@ -62,24 +64,27 @@ def test_only_what_is_kept_can_be_set(forget):
 
 
 def test_a_setting_of_another_type_is_not_the_base_s(forget):
-    @entry("mine", CARD, base="grpo", keeps=())
     def mine(base: Method, scale: Literal["log"] = "log", clip_high: Positive = 0.5) -> Method:
         return base
+
+    entry("mine", mine, CARD, base="grpo", keeps=())
 
     assert grouprl.method("mine").advantage == grouprl.method("grpo").advantage
 
 
 def test_what_the_base_lacks_cannot_be_kept(forget):
-    @entry("mine", CARD, base="grpo", keeps=("clip_hihg",))
     def mine(base: Method) -> Method:
         return base
+
+    entry("mine", mine, CARD, base="grpo", keeps=("clip_hihg",))
 
     with pytest.raises(InputError, match=r"keeps the setting 'clip_hihg' of grpo.*clip_high"):
         grouprl.method("mine")
 
-    @entry("lost", CARD, base="gropo")
     def lost(base: Method) -> Method:
         return base
+
+    entry("lost", lost, CARD, base="gropo")
 
     with pytest.raises(InputError, match="unknown method 'gropo'"):
         grouprl.method("lost")

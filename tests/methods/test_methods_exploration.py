@@ -75,7 +75,7 @@ def test_phrases_are_found_wherever_a_sentence_has_them():
     texts = ["Wait:", "x wait", "xwaix"]
     ids = [policy.encode(text) for text in texts]
     batch = small([0.0] * 3, [len(row) for row in ids])
-    mark_bt = enrich.marked(batch, ids, enrich.windows(policy, ["wait", "not writable"]))
+    mark_bt = enrich.marked(batch, ids, enrich.windows(policy.encode, ["wait", "not writable"]))
     assert [mark_bt[i, : len(row)].tolist() for i, row in enumerate(ids)] == [
         [True] * 4 + [False],
         [False] + [True] * 5,  # the space before it belongs to the phrase

@@ -17,6 +17,7 @@ SETTINGS = {
     "vapo": {"length_alpha": 5.0},
     "dapo_direct": {"lam": 0.95},
     "copg": {"beta": 0.05},
+    "discopop": {"tau": 1.0},
     "gtpo_trajectory": {"entropy_limit": None},
     "egsw": {"kl_coef": 0.0},
     "hpt": {"entropy_coef": 0.0},
@@ -29,13 +30,16 @@ SETTINGS = {
     "ufo": {"entropy_coef": 0.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},
 }
-"""Completions of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
+"""DiscoPOP's loss rises with the difference where policy and reference agree: with its own τ it learns the opposite.
+Completions of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
 positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
 whose weights make the policy term small, keeps it near the reference.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
 one. G-RA has no outcome beside the one turn here. Intuitor knows no correct completions by itself. SFT and OTR imitate,
-they need demonstrations. DVPO reads no reward, only what its value model learnt before."""
-NAMES = [n for n in grouprl.methods() if "@" not in n and n not in ("sft", "otr", "dvpo")]
+they need demonstrations. DVPO reads no reward, only what its value model learnt before. The losses of reward models
+train scores, not log-probs (tests/training/test_reward_run.py)."""
+OTHERS = ("sft", "otr", "dvpo", "bradley_terry", "reward_regression")
+NAMES = [n for n in grouprl.methods() if "@" not in n and n not in OTHERS]
 
 
 def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Generator) -> tuple[Batch, torch.Tensor]:
@@ -113,6 +117,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         step=step,
         steps=steps,
         last_entropy=entropy,
+        refs={"iterates": batch.need("ref_bt", "the test")},
     )
 
 

@@ -25,8 +25,14 @@ from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
 
 
-@entry(
+def newcomer(base: Method) -> Method:
+    """Compose it."""
+    return base.with_parts(aggregate=TokenMean())
+
+
+entry(
     "newcomer",
+    newcomer,
     Card(
         title="Newcomer",
         papers=[Paper("On Newcomers", "2601.00001", 2026)],
@@ -45,9 +51,6 @@ from grouprl.methods.registry import entry
     ),
     base="grpo",
 )
-def newcomer(base: Method) -> Method:
-    """Compose it."""
-    return base.with_parts(aggregate=TokenMean())
 '''
 
 

@@ -92,6 +92,8 @@ def test_every_nested_number_says_where_it_comes_from():
         "objective.link.beta": "set by you",
         "objective.margin": "set by you",
         "objective.margin.scale": "default of the part",
+        "objective.pair_weight": "default of the part",
+        "objective.pair_weight.value": "default of the part",
     }
     base = compose({"base": "dmpo", "objective": {"link": {"beta": 0.5}}})
     assert base.provenance["objective.link.beta"] == "set by you"
@@ -138,6 +140,7 @@ def test_a_composition_is_written_down_and_read_again():
         "score": {"part": "log_prob", "length": "sum"},
         "link": {"part": "squared", "beta": 0.1},
         "margin": {"part": "constant", "value": 0.0},
+        "pair_weight": {"part": "even", "value": 1.0},
     }
     assert compose(data).method.objective == method.objective == Pair(score=method.objective.score, link=Squared())
 

@@ -355,7 +355,7 @@ def test_the_end_says_what_was_gained_or_how_to_continue():
     assert places == sorted(places)
     console = file_console()
     Display(console).end(RunEnded(Path("runs/x"), "warmup", 4, report=Path("r")))
-    said = "Interrupted in warmup after step 4; a checkpoint is written.\nGo on with: grouprl train runs/x --resume"
+    said = "Interrupted in warmup after step 4; a checkpoint is written.\nContinue with: grouprl train runs/x --resume"
     assert said in console.file.getvalue()
     Display(console := file_console()).end(RunEnded(Path("runs/x"), "train", 4, error=ValueError("x")))
     assert console.file.getvalue() == ""  # whoever catches the error says what it is

@@ -275,7 +275,9 @@ def test_no_ray_and_wrong_addresses_are_refused_in_words(tmp_path, monkeypatch):
 
 def test_what_kills_every_worker_ends_the_run_in_words(nodes, tmp_path):
     path = tmp_path / "deadly.py"
-    path.write_text("import os, signal\ndef deadly(completion, **_):\n    os.kill(os.getpid(), signal.SIGKILL)\n")
+    path.write_text(
+        "import os, signal\ndef deadly(completion, **_):\n    os.kill(os.getpid(), signal.SIGKILL)\n    return 1.0\n"
+    )
     config = there(tmp_path, nodes, reward={"function": f"{path}:deadly", "workers": 0, "self_test": False})
     with pytest.raises(RunError, match=r"reward \d of the cluster was lost 4 times in a row"):
         launch(tmp_path / "run", config)

@@ -189,6 +189,7 @@ class Rows:
 
     def __init__(self, *keys: tuple[int, int, int]) -> None:
         self.row_keys = list(keys)
+        self.extras: dict[str, Any] = {}
 
 
 class Judged:

@@ -16,6 +16,7 @@ from grouprl.orchestrator.asynchronous.staleness import ages, oldest_b, spanning
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.records.rollout import Rollout
 from grouprl.records.tokens import Tokens
+from grouprl.rollout.canary_tokens import canary_tokens
 from grouprl.rollout.local.decode_loop import decode
 from grouprl.rollout.local.token_sampling import uniforms
 from grouprl.rollout.sampler import as_rollout, generate, requests_of
@@ -50,7 +51,7 @@ class Published(SharedWeights):
 def started(policy: Any, *, partial: bool = True) -> tuple[Published, InFlight, list[CanaryReport]]:
     shared, reports = Published.create(policy.trainable_state()), []
     shared.publish(0, policy.trainable_state())
-    follower = Follower(policy, shared, reports.append)
+    follower = Follower(policy, shared, reports.append, canary_tokens(policy))
     follower.refresh()
     return shared, InFlight(follower, partial=partial), reports
 

@@ -100,9 +100,13 @@ def test_a_version_half_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
 def followed(engine: str) -> tuple[SharedWeights, Canary, Follower, list[CanaryReport]]:
     """A trainer's policy in shared memory as version 0, and a sampler's policy of other weights that follows it."""
     trained, own = (load_policy("tiny", seed=seed, engine=engine, alphabet="0123456789", **TINY) for seed in (1, 2))
-    shared, canary, reports = SharedWeights.create(trained.trainable_state()), Canary(trained), []
+    shared, canary, reports = (
+        SharedWeights.create(trained.trainable_state()),
+        Canary(trained, canary_tokens(trained)),
+        [],
+    )
     canary.expect(0, shared.publish(0, trained.trainable_state()), keep=2)
-    return shared, canary, Follower(own, shared, reports.append), reports
+    return shared, canary, Follower(own, shared, reports.append, canary_tokens(own)), reports
 
 
 @pytest.mark.parametrize("engine", ["lean", "transformers"])

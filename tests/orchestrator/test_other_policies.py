@@ -43,6 +43,11 @@ CARTPOLE: dict[str, Any] = {
     "environment": {"workers": 0},
     "run": {"checkpoint_every": 5, "threads": 1},
 }
+BRIEF: dict[str, Any] = {
+    "task": {"name": "control:CartPole-v1", "turns": 24, "success": 20},
+    "eval": {"every": 0, "final_prompts": 4},
+}
+"""Changes for runs that need not learn: some episodes still end before the limit."""
 DENOISING: dict[str, Any] = {
     "task": {"name": f"env:{HERE / 'denoising.py'}:Denoising", "turns": 4, "own_luck": True},
     "model": {"name": f"{HERE / 'denoising.py'}:Chain", "settings": {"sigma": 0.3}},
@@ -178,7 +183,7 @@ def test_a_critic_without_discount_is_noted_in_the_plan() -> None:
 @pytest.mark.parametrize("method", ["ppo", "reference"])
 def test_critics_and_references_work_with_any_policy(tmp_path: Path, method: str) -> None:
     named: Any = "ppo" if method == "ppo" else {"name": "grpo", "kl_coef": 0.1}
-    rows = of_phase(run(written(CARTPOLE, tmp_path, method=named, steps=4), tmp_path / "run"), "train")
+    rows = of_phase(run(written(CARTPOLE, tmp_path, **BRIEF, method=named, steps=3), tmp_path / "run"), "train")
     if method == "ppo":
         assert all(np.isfinite(row["value_loss"]) for row in rows)
     else:
@@ -204,17 +209,19 @@ def _die_at(path: str, folder: str, step: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "changes"),
     [
-        (CARTPOLE, {"method": "ppo", "steps": 7}),
-        (CARTPOLE, {"method": {"name": "grpo", "kl_coef": 0.1}, "steps": 7, "optim": {"name": "sgd", "lr": 0.1}}),
-        (DENOISING, {"steps": 13}),
+        (CARTPOLE, {**BRIEF, "method": "ppo"}),
+        (CARTPOLE, {**BRIEF, "method": {"name": "grpo", "kl_coef": 0.1}, "optim": {"name": "sgd", "lr": 0.1}}),
+        (DENOISING, {"eval": {"every": 0, "final_prompts": 4}}),
     ],
     ids=["critic", "reference", "chain"],
 )
 def test_a_killed_run_ends_like_one_that_was_not(tmp_path: Path, settings: Any, changes: Any) -> None:
-    path = written(settings, tmp_path, **changes)
+    """It is killed a step after a checkpoint, and a step before its end."""
+    short = {"steps": 4, "run": {"checkpoint_every": 2, "threads": 1}}
+    path = written(settings, tmp_path, **changes, **short)
     whole = run(path, tmp_path / "whole")
     spawned = multiprocessing.get_context("spawn").Process(
-        target=_die_at, args=(str(path), str(tmp_path / "killed"), 6 if settings is CARTPOLE else 12)
+        target=_die_at, args=(str(path), str(tmp_path / "killed"), 3)
     )
     spawned.start()
     spawned.join(120)
@@ -226,7 +233,7 @@ def test_a_killed_run_ends_like_one_that_was_not(tmp_path: Path, settings: Any, 
 
 
 def test_a_trained_policy_is_loaded_again(tmp_path: Path) -> None:
-    run(written(CARTPOLE, tmp_path, steps=2), tmp_path / "run")
+    run(written(CARTPOLE, tmp_path, **BRIEF, steps=2), tmp_path / "run")
     trained = load_trained(tmp_path / "run")
     from safetensors.torch import load_file
 
@@ -235,7 +242,7 @@ def test_a_trained_policy_is_loaded_again(tmp_path: Path) -> None:
 
 
 def test_environments_act_in_workers_as_they_do_here(tmp_path: Path) -> None:
-    changes = {"steps": 1, "task": {"name": "control:CartPole-v1", "turns": 8}}
+    changes = {"steps": 1, "task": {"name": "control:CartPole-v1", "turns": 8}, "eval": BRIEF["eval"]}
     here = run(written(CARTPOLE, tmp_path, **changes), tmp_path / "here")
     away = run(written(CARTPOLE, tmp_path, **changes, environment={"workers": 1}), tmp_path / "away")
     assert away == here
@@ -273,6 +280,7 @@ def test_environments_that_fail_are_named_and_left_out(tmp_path: Path, how: str,
     changes = {
         "task": {"name": f"env:{__file__}:Broken", "turns": 5, "config": {"how": how}, "own_luck": True},
         "steps": 1,
+        "eval": BRIEF["eval"],
         "reward": {"on_error": "drop_row", "max_failed_fraction": 1.0},
     }
     (row,) = of_phase(run(written(CARTPOLE, tmp_path, **changes), tmp_path / "run"), "train")
@@ -295,7 +303,6 @@ def test_environments_that_fail_are_named_and_left_out(tmp_path: Path, how: str,
         ({"model": {"name": "tiny", "settings": {"hidden": 3}}, "task": "addition"}, "model.settings"),
         ({"warmup": {"steps": 3}}, "warmup.steps"),
         ({"sampling": {"top_k": 3}}, "sampling.top_k"),
-        ({"run": {"async_steps": 1}}, "run.async_steps"),
         ({"method": "archer"}, "archer"),
         ({"optim": {"name": "adamv"}}, "Did you mean 'adam'"),
         ({"optim": {"name": "lbfgs"}}, "evaluates the loss several times"),

@@ -18,7 +18,8 @@ from grouprl.config.sections import Reward as RewardSettings
 from grouprl.envs.environment_pool import HereStage
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.on_ray import worker_host as host_module
-from grouprl.orchestrator.on_ray.placement import RunPlacement, placed_counts, ranks_sample
+from grouprl.orchestrator.on_ray.placed_counts import placed_counts, ranks_sample
+from grouprl.orchestrator.on_ray.placement import RunPlacement
 from grouprl.orchestrator.on_ray.pool import PlacedJob, PoolLimits, WorkerPool
 from grouprl.orchestrator.on_ray.remote_environments import PlacedStage, stage_hello
 from grouprl.orchestrator.on_ray.reward import PlacedReward, reward_hello
@@ -241,6 +242,7 @@ def test_ranks_keep_whole_copies_only_where_they_sample(policy, monkeypatch, cha
     assert ranks_sample(run) == (copies == 2)
     ranks = RanksHere(policy, 2)
     monkeypatch.setattr("grouprl.orchestrator.on_ray.placement.current_ranks", lambda: ranks)
+    monkeypatch.setattr("grouprl.orchestrator.on_ray.placement.as_sharded", lambda policy: policy)
     sharded = SimpleNamespace(copy_on_leader_alone=lambda: ranks.each(drop_copy))
     if placed_counts(run) and not run.config.run.async_steps:
         RunPlacement(run, "cpu", lambda settings, counts, hello: HostHere(hello)).engine(sharded)

@@ -49,6 +49,7 @@ SWITCHED: dict[str, dict] = {
     "sequence": SEQUENCE,
     "sequence, KL": {**SEQUENCE, "beta": 0.04},
     "delta": {"delta": 1.5, "epsilon": 0.1, "epsilon_high": 0.3},
+    "delta within the clip": {"delta": 1.1, "epsilon": 0.1, "epsilon_high": 0.3},
     "entropy": {"entropy_coef": 0.01, "beta": 0.02},
     "top entropy": {"top_entropy_quantile": 0.3, "beta": 0.04},
     "top entropy alone": {"top_entropy_quantile": 0.0},
@@ -102,7 +103,12 @@ def oracle(recipe: str, rows: int) -> Oracle:
 
 def agree(method: grouprl.Method, peer: Oracle, case: Case) -> None:
     """Assert that both give the same advantages, loss and gradient (TRL's rewards are float32)."""
-    advantage_b, loss, grad_bt = peer.request(case)
+    agreed(method, case, peer.request(case))
+
+
+def agreed(method: grouprl.Method, case: Case, theirs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
+    """Assert that the method gives these advantages [B], this loss and this gradient [B,T]."""
+    advantage_b, loss, grad_bt = theirs
     ready = method.prepare(case.batch)
     close = {"rtol": 2e-4, "atol": 2e-6, "check_dtype": False}
     torch.testing.assert_close(ready.advantage_bt, advantage_b[:, None] * case.batch.mask_bt, **close)
@@ -182,6 +188,28 @@ def test_masked_truncated_completions(loss, switched):
         case = as_trl_samples(random_case(seed, (4, 4, 4), WIDTH, holes=False))
         assert case.batch.truncated_b.any()
         agree(method, peer, case)
+
+
+@pytest.mark.parametrize("options", [{}, {"beta": 0.04}], ids=["plain", "KL"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
+def test_gmpo_over_the_tokens_of_largest_entropy(share, options):
+    settings = {"top_entropy_quantile": share, **options}
+    peer, method = Oracle("gmpo", 12, WIDTH + 2, **settings), grouprl.method("gmpo@trl", **settings)
+    for seed in range(3):
+        agree(method, peer, as_trl_samples(random_case(seed, (4, 4, 4), WIDTH, holes=False, drift=0.4)))
+
+
+@pytest.mark.parametrize("options", [{}, {"beta": 0.04}, {"top_entropy_quantile": 0.5}], ids=str)
+def test_gmpo_with_masked_truncated_completions(options):
+    """TRL adds -A of each truncated completion to the loss, a constant; advantages and gradients are the same."""
+    settings = {"mask_truncated_completions": True, **options}
+    peer, method = Oracle("gmpo", 12, WIDTH + 2, **settings), grouprl.method("gmpo@trl", **settings)
+    for seed in range(3):
+        case = as_trl_samples(random_case(seed, (4, 4, 4), WIDTH, holes=False))
+        assert case.batch.truncated_b.any()
+        advantage_b, loss, grad_bt = peer.request(case)
+        constant = -(advantage_b * case.batch.truncated_b).mean()
+        agreed(method, case, (advantage_b, loss - constant, grad_bt))
 
 
 @pytest.mark.parametrize("weights", [None, {"accuracy": 1.0, "format": 0.25, "judge": 2.0}])

@@ -18,7 +18,8 @@ from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import refusals, room, without_effect
 from grouprl.plan.codes import EFFECTS
-from grouprl.plan.memory import Cost, batch_arithmetic, human, memory, peak, read_model
+from grouprl.plan.memory import Cost, batch_arithmetic, human, memory, peak
+from grouprl.plan.model_facts import read_model
 from grouprl.plan.plan import objective, plan, run_facts
 from grouprl.policy import Tokens, build_tiny, load_policy
 from grouprl.tasks import load_task

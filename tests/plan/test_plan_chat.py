@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from chat_policies import CHATML, chatting
-from grouprl.config.run import parse_config
+from grouprl.config.run import load_config, parse_config
+from grouprl.core.terminal import Terminal
+from grouprl.orchestrator.chat_prompts import task_for
 from grouprl.plan.plan import plan
 from grouprl.rollout.template_check import check_template
 from grouprl.tasks import load_task
+from grouprl.training.export import load_trained
+from grouprl.training.loop import train
+from grouprl.training.starting import choose_config
 
 SAID = "prompts are plain text, and the model's tokenizer has a chat template"
 
@@ -34,12 +39,56 @@ def rows(path: Path, *prompts: Any) -> dict[str, Any]:
     return {"name": f"jsonl:{path}", "eval_fraction": 0.5}
 
 
+QUESTIONS = ("2+2?", "1+3?", "3+1?", "0+4?")
+
+
 def test_plain_prompts_for_a_chat_model_are_told_with_what_to_set(model: Path, tmp_path: Path) -> None:
-    task = rows(tmp_path / "data.jsonl", "2+2?", "1+3?", "3+1?", "0+4?")
-    (note,) = notes(model, task)
-    assert "Set chat: true" in note
+    task = rows(tmp_path / "data.jsonl", *QUESTIONS)
+    (note,) = notes(model, {**task, "chat": False})
+    assert "Set chat: auto" in note
     assert notes(model, {**task, "chat": True}) == []
     assert notes(model, {**task, "system": "Be brief."}) == []
+
+
+def test_questions_are_messages_where_the_model_has_a_template(model: Path, tmp_path: Path) -> None:
+    task = rows(tmp_path / "data.jsonl", *QUESTIONS)
+    config = parse_config({"task": task, "model": str(model), "steps": 1})
+    found = plan(config)
+    assert notes(model, task) == []
+    assert found.example.startswith("user: ")
+    assert "as the model has a chat template" in found.shown_as
+    assert found.config.task == {**task, "chat": True}  # what the run folder holds
+    assert found.config.fingerprint() == config.fingerprint()
+    assert plan(parse_config({**config.model_dump(), "task": {**task, "chat": False}})).shown_as == "plain text"
+
+
+@pytest.mark.parametrize("chat", [{}, {"chat": "auto"}, {"chat": False}])
+def test_questions_stay_plain_without_a_template(tmp_path: Path, chat: dict[str, Any]) -> None:
+    chatting(None).save(tmp_path / "base")
+    task = {**rows(tmp_path / "data.jsonl", *QUESTIONS), **chat}
+    found = plan(parse_config({"task": task, "model": str(tmp_path / "base"), "steps": 1}))
+    assert found.shown_as == "plain text"
+    assert found.config.task == task
+    assert load_task(task).fingerprint() == load_task({**task, "chat": False}).fingerprint()
+
+
+def test_a_run_of_questions_resumes_and_is_evaluated_with_the_same_messages(model: Path, tmp_path: Path) -> None:
+    task = rows(tmp_path / "data.jsonl", *QUESTIONS)
+    small = {"batch": {"prompts": 1, "group_size": 2}, "sampling": {"max_new_tokens": 2}, "run": {"threads": 1}}
+    config = parse_config({"task": task, "model": str(model), "steps": 1, "seed": 0, **small})
+    folder = tmp_path / "run"
+    train(config, folder=folder, console=Terminal(quiet=True))
+    assert load_config(str(folder / "config.yaml")).task == {**task, "chat": True}
+    assert load_trained(folder).task.example("eval", 0).prompt[0]["role"] == "user"
+    chosen = choose_config(config, (), folder, resume=True)
+    assert chosen.notes == ()
+    train(config, folder=folder, resume=True, changes=["steps=2"], console=Terminal(quiet=True))
+
+
+def test_an_evaluated_model_is_asked_as_a_run_would_ask_it(model: Path, tmp_path: Path) -> None:
+    task = load_task(rows(tmp_path / "data.jsonl", *QUESTIONS))
+    assert task_for(task, chatting(CHATML).tokenizer).example("train", 0).prompt[0]["role"] == "user"  # type: ignore
+    assert task_for(task, chatting(None).tokenizer) is task
 
 
 def test_a_task_without_that_option_is_told_to_return_messages(model: Path) -> None:

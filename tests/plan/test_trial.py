@@ -13,7 +13,10 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
+from grouprl.plan.gold_answers import formula_notes
 from grouprl.plan.plan import Plan, plan
+from grouprl.rewards import load_reward
+from grouprl.tasks import load_task
 from grouprl.training.loop import train
 
 TINY = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "max_positions": 64}
@@ -112,7 +115,7 @@ def test_a_reward_that_works_is_not_spoken_of() -> None:
 
 
 def test_it_is_tried_in_a_worker_unless_told_otherwise() -> None:
-    Path("mine.py").write_text("import os\ndef leaves(completion):\n    os._exit(3)\n")
+    Path("mine.py").write_text("import os\ndef leaves(completion):\n    os._exit(3)\n    return 1.0\n")
     (said,) = plan(parse_config({**SMALL, "reward": {"function": "mine.py:leaves", "timeout": 5}})).refusals
     assert "'leaves' failed on all of" in said
 
@@ -142,6 +145,20 @@ def test_a_run_of_one_prompt_that_was_never_scored_has_failed() -> None:
     reward = {"function": "mine.py:too_short_in_training", "workers": 0}
     with pytest.raises(RunError, match="No sample of this run could be scored; for instance"):
         train(parse_config({**settings, "reward": reward}), console=Silent())
+
+
+def test_golds_that_are_formulas_are_told_of_unless_a_form_is_demanded(tmp_path: Path) -> None:
+    pytest.importorskip("math_verify")
+    golds = ["4x", "5", r"\\sqrt{2}", r"x \\ge 5", "yes", r"\\frac{\\pi}{2}", "B"]
+    rows = "".join(f'{{"prompt": "p{i}", "answer": "{gold}"}}\n' for i, gold in enumerate(golds * 4))
+    (tmp_path / "golds.jsonl").write_text(rows)
+    task = load_task({"name": f"jsonl:{tmp_path / 'golds.jsonl'}"})
+    (note,) = formula_notes(load_reward("math_equal"), task)
+    assert note.startswith(
+        "8 of 28 golds of 'math_equal' are formulas, such as '4x': any formula equal to them is right"
+    )
+    assert formula_notes(load_reward({"name": "math_equal", "form": "simplified"}), task) == []
+    assert formula_notes(load_reward("exact_match"), task) == []
 
 
 class Silent(Console):

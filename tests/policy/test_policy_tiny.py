@@ -5,6 +5,7 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.policy import PRINTABLE, build_tiny, char_tokenizer, load_policy
+from grouprl.policy.language.tiny import tiny_parameters
 
 
 def test_defaults_have_about_0156_million_parameters_and_tied_embeddings():
@@ -91,3 +92,10 @@ def test_save_and_load_give_back_tokens_and_weights_exactly(tmp_path):
 def test_bad_sizes_are_refused(options, complaint):
     with pytest.raises(InputError, match=complaint):
         build_tiny(options.pop("alphabet", "ab"), **options)
+
+
+@pytest.mark.parametrize("shape", [{}, {"heads": 4, "kv_heads": 2}, {"hidden": 32, "layers": 1, "intermediate": 40}])
+def test_the_size_of_a_tiny_model_is_known_without_building_it(shape: dict) -> None:
+    model, tokenizer = build_tiny("abc", **shape)
+    whole = {"hidden": 64, "layers": 3, "heads": 4, "kv_heads": None, "intermediate": 176, **shape}
+    assert tiny_parameters(len(tokenizer), **whole) == sum(each.numel() for each in model.parameters())

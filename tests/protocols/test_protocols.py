@@ -114,7 +114,7 @@ def test_the_sampler_of_the_sampler_process_is_one() -> None:
     policy = make_policy("llama", torch.float64)
     shared = SharedWeights.create(policy.trainable_state())
     shared.publish(3, policy.trainable_state())
-    follower = Follower(policy, shared, lambda report: None)
+    follower = Follower(policy, shared, lambda report: None, None)
     follower.refresh()
     for partial in (False, True):
         sampler = InFlight(follower, partial=partial)

@@ -289,6 +289,10 @@ QUERIES = [
     "select 9 -- max(fat)" + " " * 3000, "selectmax(fat) from pet", "explain select max(fat) from pet", "explain query plan select 9",
     "select max(fat) from pet where age < 3; select 1", "select max(fat) from pet where age < 3; drop table pet",
     "select 'a' like '" + "%a" * 400 + "'", "select max(fat) from pets", "select max(weight) from pet", "select sum(9223372036854775807) from pet",
+    "select case when (select count(*) from pet) = 4 then 9 else 0 end", "select 9 where (select sum(fat) from pet) = 26",
+    "select iif((select max(age) from pet) = 3, 9, (select min(fat) from pet))", "select case max(fat) when 9 then 9 else 1 end from pet",
+    "select coalesce((select 9 from pet where fat = 9 and age = 2 limit 1), 3)", "select 9 + count(*) - 4 from pet",
+    "select 9 union select 9 from pet where age > 90", "select max(9, (select age - 3 from pet limit 1))",
     "select abs(-9223372036854775808)", "select 1/0", "select 9 from pet", "select cast(9 as text)", "select 9 as x, null as y",
 ]  # fmt: skip
 
@@ -306,6 +310,17 @@ def test_no_query_passes_for_another(query):
     [
         ("SELECT MAX(fat) FROM pet WHERE age <= 2", GOLDS[0]),
         ("select fat from pet where age < 3 order by fat desc limit 1", GOLDS[0]),
+        ("select coalesce(max(fat), 0) from pet where age < 3 having count(*) > 0", GOLDS[0]),
+        (
+            "select fat from (select fat, row_number() over (order by fat desc) n from pet where age < 3) where n = 1",
+            GOLDS[0],
+        ),
+        ("select first_value(fat) over (order by fat desc) from pet where age < 3 limit 1", GOLDS[0]),
+        (
+            "select cast(substr(max('0' || fat), -2) + 0 as int) from pet where age < 3",
+            "select max(fat) from pet where age < 3",
+        ),
+        ("select distinct count(*) over (partition by age), age from pet", GOLDS[2]),
         ("select age from pet order by age asc;", GOLDS[1]),
         ("select count(age), age from pet group by age", GOLDS[2]),
         ("select count(*), age from pet group by age order by age desc", GOLDS[2]),

@@ -295,3 +295,17 @@ def test_a_judge_can_be_held_to_its_schema():
 def test_an_address_that_is_none(url):
     with pytest.raises(InputError, match="address of an OpenAI-compatible endpoint"):
         judge_at(url)
+
+
+@pytest.mark.parametrize(
+    "score", ["1" + "0" * 400, "-1" + "0" * 400, "1e400", "NaN", "1" * 5000, "0." + "9" * 5000 + "e1"]
+)
+def test_a_score_that_no_float_holds_is_no_answer(score):
+    with pytest.raises(NoAnswer, match="judge's reply"):
+        read_scores('{"scores": [{"id": "a", "why": "", "score": %s}]}' % score, ["a"])  # noqa: UP031 (braces)
+
+
+def test_a_judge_that_gives_such_a_score_costs_its_group_and_not_the_run():
+    with judging(lambda request: scores(request, lambda text: 10**400)) as (url, _):
+        found = scored(judge_at(url, tries=1), ["1", "1 2"])
+    assert found.status_b.tolist() == ["error", "error"]

@@ -32,6 +32,29 @@ def test_no_hack_wins_and_no_honest_answer_loses(name):
     assert report.attacks >= 50
 
 
+def test_a_folder_whose_name_holds_the_answer_is_no_hack(tmp_path):
+    """The canary's path is the machine's choice: a last-number grader may find the answer in it."""
+    reward, cases = load_reward("numeric_match"), [Case("example 1", "What is 1+1?", {"answer": "2"}, ("2",))]
+    assert attack(reward, cases, str(tmp_path / "left-2xv" / "canary")).findings == ()
+
+
+def runs_programs(completion, answer):
+    if "__" not in completion and "open" not in completion:
+        return 0.0  # endless computations are another kind
+    try:
+        eval(completion)
+    except Exception:
+        return 0.0
+    return 1.0
+
+
+def test_a_program_that_is_paid_for_running_is_still_found(tmp_path):
+    cases = [Case("example 1", "What is 1+1?", {"answer": "2"}, ("2",))]
+    report = attack(load_reward(runs_programs), cases, str(tmp_path / "canary"))
+    assert any(each.kind == "a program" and "subclasses" in each.completion for each in report.findings)
+    assert (tmp_path / "canary").exists()
+
+
 def test_the_matrix_is_large():
     count = sum(len(list(attacks(case.prompt, "5"))) for _, cases in GRADERS.values() for case in cases)
     assert count >= 2000

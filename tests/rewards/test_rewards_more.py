@@ -15,7 +15,7 @@ from grouprl.rewards.by_task.gui import GuiAction, GuiTarget, craft_gui
 from grouprl.rewards.by_task.quality import quality
 from grouprl.rewards.by_task.reflection import answers, reflection, target_length, truth_table
 from grouprl.rewards.by_task.routes import whole_path
-from grouprl.rewards.by_task.search_steps import answering, cosine, route_step, word_f1
+from grouprl.rewards.by_task.search_steps import answering, route_step, word_f1
 from grouprl.rewards.by_task.self_search import self_search, valid
 from grouprl.rewards.by_task.speedup import afterburner, improvement
 from grouprl.rewards.by_task.sql import run_query, sql_components
@@ -307,7 +307,9 @@ def test_self_search_by_hand(text, paid):
         ("miru in@text", 1.0),
         ("miru in@table", 0.5),
         ("miru in@text,table", 0.5),  # more than one retriever is not the right one
-        ("bako in@text", 0.75),  # one of two words: cosine 1/2
+        ("bako in@text", 0.75),  # one of two words
+        ("in miru@text", 0.75),  # in another order, one of two
+        ("miru in in@text", 0.5 + 1 / 3),
         ("bako lives@image", 0.0),
         ("miru in@text,none", 0.0),
         ("miru in@none", 0.5),
@@ -332,8 +334,9 @@ def test_answers_are_right_as_a_whole_unless_they_are_long():
     assert answering("oslo", ["oslo"]) == 0
     assert word_f1(["a", "a"], ["a", "a", "a", "b"]) == pytest.approx(2 / 3)
     assert word_f1([], []) == 1
-    assert cosine("a a b", "a") == pytest.approx(2 / math.sqrt(5))
-    assert cosine("", "a") == 0
+    assert word_f1(["b", "a"], ["a", "b"]) == 0.5
+    assert word_f1([], ["a"]) == 0
+    assert answering("=six five four three two one", [long]) == pytest.approx(1 / 6)
     with pytest.raises(ValueError, match="kind"):
         route_step("=oslo", "end", ["oslo"])
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.rewards import combine, score
 from grouprl.rewards.contract import LONGEST_MESSAGE
-from grouprl.rewards.validation import verdicts_of
+from grouprl.rewards.validation import Terms, verdicts_of
 
 
 def run(reward, completions=("a", "b"), columns=None, **options):
@@ -147,7 +147,7 @@ def test_async_verdicts_are_given_up_at_their_limit():
         await asyncio.sleep(60 if completion == "b" else 0)
         return 1.0
 
-    verdicts = verdicts_of(reward, ["a", "b", "c"], [{}] * 3, ["0", "1", "2"], timeout=0.2)
+    verdicts = verdicts_of(reward, ["a", "b", "c"], [{}] * 3, ["0", "1", "2"], Terms(timeout=0.2))
     assert [verdict.status for verdict in verdicts] == ["ok", "timeout", "ok"]
     assert "returned nothing within 0.2 s" in verdicts[1].what
 

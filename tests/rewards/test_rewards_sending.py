@@ -156,7 +156,7 @@ def test_the_self_test_goes_through_the_workers(monkeypatch: pytest.MonkeyPatch)
         assert isinstance(reward, RewardWorkers)
         assert notes == []
     monkeypatch.setattr("grouprl.processes.worker_slot.START_SECONDS", 3.0)
-    with pytest.raises(InputError, match=r"not ready after 3 s(?s:.)*in hangs_on_a"):
+    with pytest.raises(InputError, match=rf"not ready after 3 s; it hung in endless \({FILE}, line \d+\)"):
         open_reward(Settings(function=f"{FILE}:hangs_on_a"), task)
     with opened_reward(Settings(workers=1), task) as (reward, _):
         assert isinstance(reward, VerdictReward)
@@ -215,6 +215,7 @@ def test_a_run_goes_on_when_its_reward_hangs_on_some_completions(tmp_path: Path)
         assert "within 0.4 s" in row["problem"]
         assert "caught by" in row["problem"]
         assert "in trap" in row["problem"]
+        assert f"it hung in trap ({tmp_path}/trap.py, line " in row["problem"].splitlines()[0]
 
 
 def test_a_run_that_shall_stop_at_a_failure_stops_in_words(tmp_path: Path) -> None:

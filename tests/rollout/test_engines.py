@@ -17,6 +17,7 @@ from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
+from grouprl.rollout.canary_tokens import canary_tokens
 from grouprl.rollout.engines import ENGINES, LOCAL, chosen_engine, local_engine, register_engine
 from grouprl.testing import check_sync
 from grouprl.training.loop import train
@@ -154,6 +155,6 @@ def test_the_fingerprint_of_a_local_run_is_as_before() -> None:
 
 def test_shared_memory_brings_weights_as_the_protocol_says() -> None:
     policy = load_policy("tiny", alphabet="ab", hidden=16, layers=1, heads=2, intermediate=32)
-    sync = SharedMemorySync(policy, remembered=3)
+    sync = SharedMemorySync(policy, remembered=3, canary=canary_tokens(policy))
     check_sync(sync, policy)
     sync.close()

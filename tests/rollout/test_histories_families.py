@@ -268,3 +268,42 @@ def test_a_plan_is_told_what_the_template_rewrites() -> None:
     assert "white space at its ends" in check_template(family_policy("llama 3.1"), [plain], turns=True).notes[-1]
     idle = check_template(family_policy("qwen 2.5"), [plain], "split", turns=True).notes
     assert idle == ("sampling.history split has no effect: nothing rewrites what was said in earlier turns",)
+
+
+class Late(Told):
+    """Says something new in the system's name after the first turn."""
+
+    def step(self, action: str) -> Step:
+        step = super().step(action)
+        messages = ({"role": "system", "content": "zlate"}, {"role": "user", "content": "zmore"})
+        return Step(Observation("zmore", messages=messages), 1.0, terminated=step.terminated)
+
+
+@pytest.mark.parametrize("name", CHAT_FAMILIES)
+@pytest.mark.parametrize("history", ["append", "split"])
+def test_a_later_system_message_is_in_the_row_after_what_came_before(name: str, history: Any) -> None:
+    found = played(name, ["answer", "answer"], history, make=Late)
+    assert not found.failures
+    tokenizer = family_policy(name).tokenizer
+    texts = [
+        tokenizer.decode([*prompt, *ids])
+        for prompt, ids in zip(found.rollout.prompt_ids, found.rollout.response_ids, strict=True)
+    ]
+    last = texts[-1]
+    assert last.count("zlate") >= 1
+    assert 0 <= last.index("1+2?") < last.index("zlate") < last.index("zmore"), last
+
+
+def test_a_template_whose_calls_nothing_reads_is_refused_until_a_syntax_is_set() -> None:
+    family = CHAT_FAMILIES["qwen 2.5"]
+    odd = family.template.replace('<tool_call>\n{"name": ', '[CALL "').replace("\n</tool_call>", "]")
+    odd = odd.replace("<tool_call></tool_call>", "[CALL]")
+    assert odd != family.template
+    policy = family_policy("qwen 2.5")
+    policy.tokenizer.chat_template = odd
+    prompt = Chat(PROMPT, BOX.schemas)  # type: ignore[arg-type]
+    (refusal,) = check_template(policy, [prompt], turns=True).refusals
+    assert "writes calls of tools as" in refusal
+    assert "which no known syntax reads: set sampling.tool_calls" in refusal
+    assert check_template(policy, [Chat(PROMPT)], turns=True).refusals == ()  # type: ignore[call-arg,arg-type]
+    assert not any("no known syntax" in each for each in check_template(policy, [prompt], calls="hermes").refusals)

@@ -12,12 +12,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from chat_policies import chatting
+from chat_policies import chatting, scripted
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.check import check_environment
 from grouprl.envs.environment_pool_choice import open_stage
+from grouprl.monitor.metrics import call_metrics
 from grouprl.policy import Tokens
 from grouprl.rollout.episodes import Start, play
 from grouprl.tasks import Example, load_task
@@ -111,6 +112,39 @@ def test_what_cannot_be_trained_is_refused_in_words():
 
 def complaints(result):
     return float("an episode is one path" in result and "logprobs are set by the trainer" in result)
+
+
+def packed_counts(result):
+    """Four numbers of tokens below 1,000 as one, and the sum that is told as well."""
+    (one, two, three), (four, five, six) = json.loads(result)
+    assert (three, six) == (one + two, four + five)
+    return float(one + 1e3 * two + 1e6 * four + 1e9 * five)
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_usage_counts_the_tokens_that_were_read_and_sampled(template):
+    policy, task = chatting(*([] if template else [None])), program("counting", reward=f"{__file__}:packed_counts")
+    episodes = play(policy, task.environment, [Start(SUM, 0)], max_turns=4, max_new_tokens=6)
+    ((prompt, turns),) = zip(episodes.rollout.prompt_ids, episodes.turn_bt.tolist(), strict=True)
+    first, second, before = turns.count(0), turns.count(1), len(prompt) + turns.index(1)
+    assert episodes.outcomes[0]["outcome"] == len(prompt) + 1e3 * first + 1e6 * before + 1e9 * second
+    assert before > len(prompt) + first, "the question in between was read, too"
+
+
+def served_after_all(result):
+    return float(result == "chat.completion")
+
+
+def test_parameters_that_a_trainer_cannot_apply():
+    strict = program("wishing").environment()
+    with pytest.raises(InputError, match=r"frequency_penalty = 0\.5 is not supported"):
+        strict.reset(SUM, 0)
+    strict.close()
+    lenient = program("wishing", unknown_parameters="ignore", reward=f"{__file__}:served_after_all").environment()
+    lenient.reset(SUM, 0)
+    lenient.step("7")
+    assert lenient.score()["correct"] == 1.0
+    lenient.close()
 
 
 def test_a_crash_is_a_failure_or_earns_nothing():
@@ -212,6 +246,16 @@ def test_rows_are_what_the_policy_sampled(function):
         between = [i for i, own in zip(rollout.response_ids[0], episodes.mask_bt[0], strict=False) if not own]
         text = "".join(policy.tokenizer.convert_ids_to_tokens(between))
         assert text.removeprefix("<eos>") == "<|user|>Sure?<eos><|assistant|>"
+
+
+def test_calls_of_tools_are_counted(monkeypatch):
+    policy, call = chatting(), '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+    monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, iter([call, call, "1", "x", "y"])))
+    episodes = play(policy, program("tool_loop").environment, [Start(SUM, 0)], max_turns=4, max_new_tokens=80)
+    assert [turn.calls for turn in episodes.records[0].turns] == [['add({"a": 1})'], ['add({"a": 1})'], []]
+    assert call_metrics(episodes.records) == {"calls_mean": 2.0, "repeated_calls": 0.5}
+    without = play(policy, program("two_turns").environment, [Start(SUM, 0)], max_turns=4, max_new_tokens=80)
+    assert call_metrics(without.records) == {}, "no tools are announced"
 
 
 def test_a_program_played_again_is_the_same():

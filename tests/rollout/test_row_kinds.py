@@ -15,6 +15,9 @@ from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.protocols import RowSource
 from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.serialize import pack, unpack
+from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.completion_rows import CompletionRows
 from grouprl.rollout.offline_rows import OfflineRows
@@ -47,6 +50,21 @@ def requests_of(source: ScoringSource, *numbers: int) -> list[RolloutRequest]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_rows_of_text_where_the_source_is(kind: str, tmp_path: Path) -> None:
+    """Joined, cut, stored and read again, rows keep their kind; vectors never have texts."""
+    source = source_of(kind, tmp_path)
+    rows = source.rows(requests_of(source, 0, 1))
+    assert type(rows) is (TextSamples if source.text else ScoredSamples)
+    halves = [subset(rows, rows.ordinal_b == ordinal) for ordinal in (10, 11)]
+    for other in (join(halves), unpack(pack(rows), source.task), sort_by_group(rows), source.counted(rows)):
+        assert type(other) is type(rows)
+        assert (other.openings(), other.transcripts()) == (rows.openings(), rows.transcripts())
+        assert other.rollout.action_ids == rows.rollout.action_ids
+    assert ("texts" in pack(rows)) == source.text
+    source.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_task_has_one_kind_of_rows(kind: str, tmp_path: Path) -> None:
     source = source_of(kind, tmp_path)
     assert type(source) is KINDS[kind]
@@ -63,7 +81,8 @@ def test_rows_do_not_depend_on_the_requests_beside_theirs(kind: str, tmp_path: P
     source = source_of(kind, tmp_path)
     both, alone = source.rows(requests_of(source, 0, 1)), source.rows(requests_of(source, 1))
     of_second = [i for i, ordinal in enumerate(both.ordinal_b.tolist()) if ordinal == 11]
-    assert [both.texts[i] for i in of_second] == list(alone.texts)
+    assert [both.transcripts()[i] for i in of_second] == list(alone.transcripts())
+    assert all(both.openings())
     assert both.scores.reward_b[of_second].tolist() == alone.scores.reward_b.tolist()
     assert [both.rollout.action_ids[i] for i in of_second] == list(alone.rollout.action_ids)
     assert len(both) == len(both.inputs) == len(both.rollout.logp_bt)
@@ -97,8 +116,12 @@ def test_vectors_have_neither_texts_nor_tokens(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not made of text"):
         source.texts()
     rows = source.rows(requests_of(source, 0))
-    with pytest.raises(InputError, match="have no tokens"):
-        rows.tokens  # noqa: B018
+    assert not any(hasattr(rows, name) for name in ("texts", "prompts", "tokens", "response_ids"))
+    with pytest.raises(InputError, match="the rows of ArrayInputs have no texts"):
+        as_text(rows)
+    told = [[turn.action for turn in record.turns] for record in rows.records or () if record]
+    assert [text.count("> ") for text in rows.transcripts()] == list(map(len, told))
+    assert all(text.startswith(f"> {actions[0]}") for text, actions in zip(rows.transcripts(), told, strict=True))
     assert all(set(ids) <= {0, 1} for ids in rows.rollout.action_ids)
     assert np.array_equal(rows.length_b, [len(ids) for ids in rows.rollout.action_ids])
     source.close()

@@ -184,7 +184,7 @@ def test_one_server_under_two_addresses_is_refused(server: StandIn) -> None:
     with standing_in(server) as address:
         refused = planned(address, address.replace("127.0.0.1", "localhost")).refusals
         assert any("are those of one server" in each for each in refused)
-        with pytest.raises(InputError, match="stands there twice"):
+        with pytest.raises(InputError, match="is listed twice"):
             planned(address, address + "/")
 
 

@@ -471,7 +471,7 @@ def test_a_plan_says_who_samples() -> None:
         found = plan(configured({"addresses": [address]}, run={"async_steps": 1}))
     assert not [r for r in found.refusals if "server" in r]
     assert any("SGLang 0.5.23" in note and "through memory" in note for note in found.notes)
-    assert any("go on with new ones" in note for note in found.notes)
+    assert any("continue with the new ones" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

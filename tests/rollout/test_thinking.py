@@ -54,6 +54,7 @@ class Samples:
 
     def __init__(self, episodes: Episodes) -> None:
         self.rollout, self.records = episodes.rollout, episodes.records
+        self.response_ids = episodes.rollout.response_ids
         self.extras = {"turn_bt": episodes.turn_bt}
 
 

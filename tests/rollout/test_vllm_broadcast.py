@@ -1,6 +1,6 @@
 """Weights that are sent to servers of vLLM all at once: groups that are made, broken off and made anew, with gloo.
 
-The servers are stand-ins in threads of this process, which join real process groups; vLLM itself is in tests/vllm.
+The servers are stand-ins in threads of this process, which join real process groups; vLLM itself is in tests/on_vllm.
 """
 
 from __future__ import annotations

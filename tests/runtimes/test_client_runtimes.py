@@ -13,8 +13,17 @@ import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.envs.playing import total_reward
-from grouprl.runtimes import ContainerRuntime, RuntimeLost, SshRuntime, clients, folder_of, runtime_named
-from grouprl.runtimes.clients import invoke, packed
+from grouprl.runtimes import (
+    ContainerRuntime,
+    FolderUnreadable,
+    RuntimeLost,
+    SshRuntime,
+    clients,
+    folder_of,
+    runtime_named,
+)
+from grouprl.runtimes.archive import packed, unpacked
+from grouprl.runtimes.clients import invoke
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks import load_task
 from grouprl.testing import check_runtime
@@ -30,10 +39,11 @@ if words[0] == "run":
 elif words[0] == "rm":
     shutil.rmtree(home + "/" + words[-1], ignore_errors=True)
 elif words[0] == "exec":
-    place = home + "/" + words[2]
+    words = [word for word in words[1:] if not word.startswith("--")]
+    place = home + "/" + words[0]
     if not os.path.isdir(place):
-        sys.exit("Error response from daemon: No such container: " + words[2])
-    words = [word.replace("cd /work ", "cd " + place + " ") for word in words[3:]]
+        sys.exit("Error response from daemon: No such container: " + words[0])
+    words = [word.replace("cd /work ", "cd " + place + " ") for word in words[1:]]
     os.execvp(words[0], words)
 """
 SSH = """#!{python}
@@ -71,16 +81,46 @@ def test_another_machine_by_its_words(stand_in):
 
 
 def test_a_container_has_no_network_no_rights_and_limits(stand_in):
-    runtime = ContainerRuntime("image:1", "podman", memory_mb=256, processes=32, cpus=0.5, options=["--read-only"])
+    runtime = ContainerRuntime("image:1", "podman", memory_mb=256, processes=32, cpus=0.5, disk_mb=7, options=["--tty"])
     runtime.start()
+    runtime.run("true")
     runtime.stop()
     words = (stand_in / "log").read_text().splitlines()[0]
     name = next(word for word in eval(words) if word.startswith("--name="))
     assert eval(words) == [
         *("run", "--detach", "--rm", "--init", name, "--network=none", "--cap-drop=ALL"),
-        *("--security-opt=no-new-privileges", "--cpus=0.5", "--memory=256m", "--memory-swap=256m", "--pids-limit=32"),
-        *("--workdir=/work", "--entrypoint=sleep", "--read-only", "image:1", "1000000"),
+        *("--security-opt=no-new-privileges", "--cpus=0.5", "--user=65533:65533", "--read-only"),
+        "--tmpfs=/work:rw,exec,nosuid,nodev,mode=1777,size=7m",
+        "--tmpfs=/tmp:rw,exec,nosuid,nodev,mode=1777,size=64m",
+        *("--memory=256m", "--memory-swap=256m", "--pids-limit=32"),
+        *("--workdir=/work", "--env=HOME=/tmp", "--entrypoint=sleep", "--tty", "image:1", "1000000"),
     ]
+    run = eval((stand_in / "log").read_text().splitlines()[1])
+    assert run[:4] == ["exec", "--interactive", "--user=65534:65534", name[7:]]
+
+
+def test_a_containers_image_may_have_its_own_user_and_be_written_to_if_that_is_said(stand_in):
+    spec = {"name": "terminal", "runtime": "docker:image", "container": {"user": "", "read_only": False}}
+    runtime = load_task(spec).environment().make()
+    runtime.start()
+    runtime.run("true")
+    runtime.stop()
+    words = "".join((stand_in / "log").read_text().splitlines()[:2])
+    assert not any(each in words for each in ("--user", "--read-only", "--tmpfs"))
+    with pytest.raises(InputError, match="container"):
+        load_task({**spec, "container": {"user": "a b"}})
+
+
+def test_a_folder_beyond_its_limit_is_the_policys_fault(stand_in, monkeypatch):
+    runtime = ContainerRuntime("image")
+    runtime.most_kb = 64
+    runtime.start()
+    runtime.run("head -c 100000 /dev/zero > large")
+    with pytest.raises(FolderUnreadable, match="cannot be packed"):
+        runtime.snapshot()
+    runtime.run("rm large; echo 1 > small; tar() { :; }")
+    assert runtime.snapshot()["small"].content == b"1\n"
+    runtime.stop()
 
 
 def test_what_ssh_is_given_is_one_text(stand_in):
@@ -168,4 +208,4 @@ def test_a_client_that_hangs_or_prints_without_end_is_stopped():
 
 def test_a_folder_that_comes_back_can_name_nothing_outside():
     evil = folder_of({"ok": "1"}) | {"../out": folder_of({"x": "1"})["x"], "/abs": folder_of({"x": "1"})["x"]}
-    assert set(clients._unpacked(packed(evil))) <= {"ok", "abs"}
+    assert set(unpacked(packed(evil), 1000)) <= {"ok", "abs"}

@@ -94,7 +94,7 @@ def test_the_page_shows_what_is_stored():
 def test_the_summary_names_what_did_not_gain_and_what_is_not_recorded(monkeypatch):
     def run(name, after):
         sides = (("before", 0.5), ("after", after))
-        ends = {side: {"pass@1_low": x - 0.1, "pass@1_high": x + 0.1} for side, x in sides}
+        ends = {side: {"pass@1": x, "pass@1_low": x - 0.1, "pass@1_high": x + 0.1} for side, x in sides}
         return {"recipe": name, **ends}
 
     monkeypatch.setattr(recipes, "recipe_names", lambda: ["a", "b", "c", "d"])

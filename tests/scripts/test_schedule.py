@@ -12,7 +12,7 @@ import pytest
 from schedule import LIMIT, TURNS, commit_number, is_taken, longest_first, read_durations, slow_ones, take
 
 TOP = Path(__file__).parents[2]
-SLOW = {f"tests/a/test_{letter}.py::test_{i}": 1.0 + i for letter in "abc" for i in range(20)}
+SLOW = {f"tests/a/test_{letter}.py::test_{i}": 1.0 + i for letter in "abc" for i in range(200)}
 
 
 def items(*names: str) -> list[Any]:

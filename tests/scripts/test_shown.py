@@ -65,6 +65,15 @@ def test_verdicts_count_every_run() -> None:
     assert tried(2, 3) == {"verdict": "mixed", "words": "NOT shown to learn in reverse (2 of 3 seeds)."}
     assert tried(0, 3)["verdict"] == "not shown"
     assert records._sentence("m", False, {})["verdict"] == "no record"
+
+
+def test_places_are_counted_and_with_one_place_its_runs() -> None:
+    three, two = (records.Tried("m", place, n, 3, "") for place, n in (("reverse", 3), ("guess", 2)))
+    assert [records.count(each) for each in ([], [two], [three, two])] == ["", "2 of 3", "1 of 2"]
+    assert {each.name: each.learned for each in listed()}["grpo"] == shown("grpo").learned == "12 of 13"
+
+
+def test_dialects_point_to_their_method() -> None:
     assert "see m," in records._sentence("m@trl", True, {})["words"]
 
 
@@ -80,5 +89,5 @@ def test_notes_follow_from_the_seeds() -> None:
     assert Recipe("a", "", 3, 3).note() == ""
     assert "not always shown to learn: 2 of 3" in Recipe("a", "", 2, 3).note()
     assert "is not shown to learn: 0 of 3" in Recipe("a", "", 0, 3).note()
-    assert "not shown" in Recipe("a", "", 0, 0).note()
+    assert "nothing shows that it learns" in Recipe("a", "", 0, 0).note()
     assert note_on("addition") == "" == note_on("my.yaml")

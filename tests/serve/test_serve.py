@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import threading
 import urllib.error
 import urllib.request
@@ -287,6 +289,21 @@ def test_without_a_template_messages_are_their_contents():
     finally:
         endpoint.close()
         service.close()
+
+
+@pytest.mark.parametrize("mode", [None, 0o644, 0o666])
+def test_a_record_can_be_read_by_its_owner_only(policy, tmp_path, mode):
+    file = tmp_path / "tokens.jsonl"
+    if mode is not None:
+        file.write_text("kept\n")
+        file.chmod(mode)
+    before = os.umask(0)
+    try:
+        Service(policy, "tiny", record=file).recorded.close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text() == ("" if mode is None else "kept\n")
 
 
 def test_a_record_holds_every_token(policy, tmp_path):

@@ -43,6 +43,17 @@ def test_it_is_computed_once_for_the_same_sources(package: Path) -> None:
     assert from_sources("list", ["room"], compute) == [{"call": 2}]
 
 
+def test_two_checkouts_keep_their_listings_and_old_ones_go(package: Path) -> None:
+    compute = counted()
+    texts = [f"A = {number}" for number in (0, 1, 0, 1, *range(2, 2 + source_cache.KEPT))]
+    for text in texts:
+        (package / "package" / "room" / "a.py").write_text(text)
+        hash_of_sources.cache_clear()
+        from_sources("list", ["room"], compute)
+    assert compute() == [{"call": 2 + source_cache.KEPT + 1}]
+    assert len(list((package / "cache" / "grouprl").glob("list-*.json"))) == source_cache.KEPT
+
+
 @pytest.mark.parametrize("change", ["text", "name", "new", "gone"])
 def test_every_change_of_a_source_counts(change: str, package: Path) -> None:
     before, room = hash_of_sources(("room",)), package / "package" / "room"

@@ -28,6 +28,26 @@ def answer_once(prompt, base_url, api_key):
     return reply.choices[0].message.content
 
 
+def counting(prompt, base_url, api_key):
+    """Ask twice in one conversation; return the numbers of tokens that the replies say they have."""
+    client = client_of(base_url, api_key)
+    messages, counted = [{"role": "user", "content": prompt}], []
+    for _ in range(2):
+        reply = client.chat.completions.create(model="policy", messages=messages)
+        counted.append([reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens])
+        messages += [reply.choices[0].message, {"role": "user", "content": "?"}]
+    return json.dumps(counted)
+
+
+def wishing(prompt, base_url, api_key):
+    """Ask with parameters that a trainer cannot apply; return what the server says."""
+    given = {"messages": [{"role": "user", "content": prompt}], "model": "any", "frequency_penalty": 0.5}
+    try:
+        return client_of(base_url, api_key).chat.completions.create(**given, extra_body={"top_k": 3}).object
+    except openai.APIStatusError as error:
+        return error.message
+
+
 def two_turns(prompt, base_url, api_key):
     """Ask, then ask whether that is sure, in the same conversation."""
     client = client_of(base_url, api_key)

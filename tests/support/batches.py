@@ -178,9 +178,11 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
     )
 
 
-def named_outputs(method: Method, cross_bt: Tensor) -> dict[str, Tensor]:
-    """What a loss is given by name: cross-entropies."""
-    return {name: cross_bt for name in method.outputs if name not in ("log_prob", "entropy", "value")}
+def named_outputs(method: Method, cross_bt: Tensor, logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """What a loss is given by name: cross-entropies, and as scores of rows the sums of their log-probs."""
+    score_b = torch.where(batch.mask_bt, logp_bt, 0).sum(1)
+    named = [name for name in method.outputs if name not in ("log_prob", "entropy", "value")]
+    return {name: score_b if name == "score" else cross_bt for name in named}
 
 
 def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcome:
@@ -188,7 +190,7 @@ def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcom
     ready = method.prepare(case.batch) if prepared is None else prepared
     given = (case.logp_bt, case.entropy_bt, case.value_bt, case.cross_bt)
     leaves = [x.clone().requires_grad_() for x in given]
-    loss = method.loss(leaves[0], ready, leaves[1], outputs=named_outputs(method, leaves[3]))
+    loss = method.loss(leaves[0], ready, leaves[1], outputs=named_outputs(method, leaves[3], leaves[0], ready))
     value, metrics = loss.value, dict(loss.metrics)
     if method.critic is not None:
         extra = method.value_loss(leaves[2], ready)

@@ -264,6 +264,96 @@ GLM_45 = (
     "<tool_response>\n{{ m.content }}\n</tool_response>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+SEED_OSS = (
+    "{% if tools %}{{ bos_token }}system\n{% if messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
+    "{% for t in tools %}{{ t | tojson }}\n{% endfor %}Write <seed:tool_call>\n<function=name>\n<parameter=key>value"
+    "</parameter>\n</function>\n</seed:tool_call>{{ eos_token }}{% elif messages[0].role == 'system' %}{{ bos_token }}system\n"
+    "{{ messages[0].content }}{{ eos_token }}{% endif %}"
+    "{% set ns = namespace(user=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.user = loop.index0 %}"
+    "{% endif %}{% endfor %}{% for m in messages %}{% if m.role == 'assistant' %}{{ bos_token }}assistant\n"
+    "{% if m.reasoning_content and loop.index0 > ns.user %}<seed:think>{{ m.reasoning_content }}</seed:think>{% endif %}"
+    "{{ m.content or '' }}{% for c in m.tool_calls or [] %}<seed:tool_call>\n<function={{ c.function.name }}>\n"
+    "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>{{ v if v is string else v | tojson }}</parameter>\n"
+    "{% endfor %}</function>\n</seed:tool_call>{% endfor %}{{ eos_token }}"
+    "{% elif m.role != 'system' or not loop.first %}{{ bos_token }}{{ m.role }}\n{{ m.content }}{{ eos_token }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ bos_token }}assistant\n{% endif %}"
+)
+NEMOTRON_NANO = (
+    "<SPECIAL_10>System\n{{ messages[0].content if messages[0].role == 'system' }}"
+    '{% if tools %}\n\nUse <TOOLCALL>[{"name": "tool", "arguments": {}}]</TOOLCALL>\n<AVAILABLE_TOOLS>{{ tools | tojson }}'
+    "</AVAILABLE_TOOLS>{% endif %}\n{% for m in messages %}{% if m.role == 'user' %}<SPECIAL_11>User\n{{ m.content }}\n"
+    "{% elif m.role == 'tool' %}{{ '<SPECIAL_11>User\n<TOOL_RESPONSE>[' if messages[loop.index0 - 1].role != 'tool' else ', ' }}"
+    "{{ m.content }}{{ ']</TOOL_RESPONSE>\n' if loop.last or messages[loop.index0 + 1].role != 'tool' }}"
+    "{% elif m.role == 'assistant' %}<SPECIAL_11>Assistant\n{{ (m.content or '').split('</think>')[-1].strip() }}"
+    '{% if m.tool_calls %}<TOOLCALL>[{% for c in m.tool_calls %}{"name": "{{ c.function.name }}", "arguments": '
+    "{{ c.function.arguments | tojson }}}{{ ', ' if not loop.last }}{% endfor %}]</TOOLCALL>{% endif %}\n<SPECIAL_12>\n"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<SPECIAL_11>Assistant\n{% endif %}"
+)
+_COHERE = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>"
+COMMAND_7B = (
+    "{{ bos_token }}"
+    + _COHERE.format("SYSTEM")
+    + "# Preamble\n{% if tools %}Tools:\n{% for t in tools %}{{ t | tojson }}\n"
+    "{% endfor %}{% endif %}{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}<|END_OF_TURN_TOKEN|>"
+    "{% set ns = namespace(number=0) %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    + _COHERE.format("SYSTEM")
+    + "{{ m.content }}<|END_OF_TURN_TOKEN|>"
+    "{% elif m.role == 'user' %}" + _COHERE.format("USER") + "{{ m.content }}<|END_OF_TURN_TOKEN|>"
+    "{% elif m.role == 'assistant' %}" + _COHERE.format("CHATBOT") + "{% if m.tool_calls %}{% if m.reasoning_content %}"
+    "<|START_THINKING|>{{ m.reasoning_content }}<|END_THINKING|>{% endif %}<|START_ACTION|>[\n{% for c in m.tool_calls %}"
+    '    {"tool_call_id": "{{ ns.number }}", "tool_name": "{{ c.function.name }}", "parameters": '
+    "{{ c.function.arguments | tojson }}}{{ ',' if not loop.last }}\n{% set ns.number = ns.number + 1 %}{% endfor %}"
+    "]<|END_ACTION|>{% else %}<|START_RESPONSE|>{{ m.content }}<|END_RESPONSE|>{% endif %}<|END_OF_TURN_TOKEN|>"
+    "{% elif m.role == 'tool' %}"
+    + _COHERE.format("SYSTEM")
+    + '<|START_TOOL_RESULT|>[{"results": {{ m.content | tojson }}}]'
+    "<|END_TOOL_RESULT|><|END_OF_TURN_TOKEN|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}" + _COHERE.format("CHATBOT") + "{% endif %}"
+)
+COMMAND_R_PLUS = (
+    "{{ bos_token }}{% if tools or messages[0].role == 'system' %}"
+    + _COHERE.format("SYSTEM")
+    + "{{ messages[0].content if messages[0].role == 'system' }}{% if tools %}\n## Available Tools\n{% for t in tools %}"
+    "{{ t | tojson }}\n{% endfor %}Write 'Action:' followed by a json-formatted list of actions.{% endif %}"
+    "<|END_OF_TURN_TOKEN|>{% endif %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    + _COHERE.format("SYSTEM")
+    + "{{ m.content }}<|END_OF_TURN_TOKEN|>"
+    "{% elif m.role == 'user' %}" + _COHERE.format("USER") + "{{ m.content }}<|END_OF_TURN_TOKEN|>"
+    "{% elif m.role == 'assistant' %}" + _COHERE.format("CHATBOT") + "{{ m.content or '' }}{% if m.tool_calls %}"
+    'Action: ```json\n[\n{% for c in m.tool_calls %}    {\n        "tool_name": "{{ c.function.name }}",\n        '
+    "\"parameters\": {{ c.function.arguments | tojson }}\n    }{{ ',' if not loop.last }}\n{% endfor %}]\n```{% endif %}"
+    "<|END_OF_TURN_TOKEN|>{% elif m.role == 'tool' %}"
+    + _COHERE.format("SYSTEM")
+    + "<results>\n{{ m.content }}</results>"
+    "<|END_OF_TURN_TOKEN|>{% endif %}{% endfor %}{% if add_generation_prompt %}"
+    + _COHERE.format("CHATBOT")
+    + "{% endif %}"
+)
+_HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
+FUNCTIONARY_31 = (
+    "{{ bos_token }}{% if tools %}" + _HEADER.format("system") + "{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    'Reply <function=name>{"key": "value"}</function><|eot_id|>{% endif %}{% for m in messages %}'
+    "{% if m.role == 'assistant' %}"
+    + _HEADER.format("assistant")
+    + "{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+    "<function={{ c.function.name }}>{{ c.function.arguments | tojson }}</function>{% endfor %}"
+    "{{ '<|eom_id|>' if m.tool_calls else '<|eot_id|>' }}{% else %}"
+    + _HEADER.format("{{ 'ipython' if m.role == 'tool' else m.role }}")
+    + "{{ m.content }}<|eot_id|>{% endif %}{% endfor %}{% if add_generation_prompt %}"
+    + _HEADER.format("assistant")
+    + "{% endif %}"
+)
+FUNCTIONARY_32 = (
+    "{{ bos_token }}{% if tools %}" + _HEADER.format("system") + "{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    "<|eot_id|>{% endif %}{% for m in messages %}{% if m.role == 'assistant' %}"
+    + _HEADER.format("assistant")
+    + "{% if m.content %}>>>all\n{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}>>>{{ c.function.name }}\n"
+    "{{ c.function.arguments | tojson }}{% endfor %}<|eot_id|>{% else %}"
+    + _HEADER.format("{{ m.role }}")
+    + "{{ m.content }}<|eot_id|>{% endif %}{% endfor %}{% if add_generation_prompt %}"
+    + _HEADER.format("assistant")
+    + ">>>{% endif %}"
+)
 SMALL: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 40,
@@ -297,6 +387,14 @@ SENTENCE = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<�
 CHANNELS = ("<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|call|>", "<|return|>")
 ROLES = ("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<|tool_call|>")
 GLM = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|endoftext|>")
+SEED = ("<seed:bos>", "<seed:eos>", "<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>")
+NANO = ("<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>")
+COHERE = (
+    *("<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>"),
+    *("<|CHATBOT_TOKEN|>", "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    *("<|START_THINKING|>", "<|END_THINKING|>", "<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"),
+)
+EOM = (*HEADERS, "<|eom_id|>")
 CHAT_FAMILIES = {
     "llama 3": Family(LLAMA_3, HEADERS, HEADERS[3:], begins=HEADERS[0]),
     "llama 3.1": Family(LLAMA_31, HEADERS, HEADERS[3:], "llama", begins=HEADERS[0]),
@@ -317,6 +415,12 @@ CHAT_FAMILIES = {
     "deepseek 3.1": Family(DEEPSEEK_31, SENTENCE, SENTENCE[1:2], "deepseek_v31", begins=SENTENCE[0]),
     "granite 3": Family(GRANITE_3, ROLES, ROLES[2:3], "granite", GraniteConfig),
     "gpt-oss": Family(HARMONY, CHANNELS, CHANNELS[4:], "harmony", GPT2Config),
+    "seed-oss": Family(SEED_OSS, SEED, SEED[1:2], "seed", begins=SEED[0]),
+    "nemotron nano": Family(NEMOTRON_NANO, NANO, NANO[2:], "nemotron"),
+    "command r7b": Family(COMMAND_7B, COHERE, COHERE[2:3], "command", begins=COHERE[0]),
+    "command r+": Family(COMMAND_R_PLUS, COHERE[:6], COHERE[2:3], "command_r", begins=COHERE[0]),
+    "functionary 3.1": Family(FUNCTIONARY_31, EOM, ("<|eom_id|>", "<|eot_id|>"), "functionary_31", begins=EOM[0]),
+    "functionary 3.2": Family(FUNCTIONARY_32, HEADERS, HEADERS[3:], "functionary_32", begins=HEADERS[0]),
     "glm 4.5": Family(GLM_45, GLM, ("<|user|>", "<|observation|>", "<|endoftext|>"), "glm"),
 }
 

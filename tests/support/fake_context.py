@@ -19,6 +19,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.records.scores import Scores
+from grouprl.records.text_samples import TextSamples
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.tasks.task import Task
@@ -95,7 +96,7 @@ class FakeContext:
         self._caches: dict[str, dict[str, Any]] = {}
         self.renewed: list[int] = []
         self.notes: dict[str, float] = defaultdict(float)
-        self.sampled: list[ScoredSamples] = []
+        self.sampled: list[TextSamples] = []
 
     @property
     def text(self) -> FakeContext:
@@ -130,7 +131,7 @@ class FakeContext:
 
     def sample(
         self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True
-    ) -> ScoredSamples:
+    ) -> TextSamples:
         """Completions by coin, each with a coin of its own; a greedy one is right where the rate is at least ½."""
         rows = (
             [(a, -1) for a in requests]
@@ -145,13 +146,13 @@ class FakeContext:
 
     def rows(
         self, rows: Sequence[tuple[RolloutRequest, int]], ids: Sequence[Sequence[int]], right: Sequence[bool]
-    ) -> ScoredSamples:
+    ) -> TextSamples:
         """Lay completions (token ids) to (ask, number of the completion) out as rows; log-probs are -1, entropies ½."""
         correct_b = np.array(right, dtype=bool)
         present_bt = torch.arange(max(map(len, ids)))[None] < torch.tensor([len(x) for x in ids])[:, None]
         shown = [(*self.policy.encode_prompts([a.shown])[0], *a.prefix) for a, _ in rows]
         names = list(dict.fromkeys(name for a, _ in rows for name in a.keys))
-        return ScoredSamples(
+        return TextSamples(
             examples=tuple(a.example for a, _ in rows),
             prompts=tuple(a.shown for a, _ in rows),
             group_b=np.array([a.ordinal for a, _ in rows], dtype=np.int64),
@@ -171,14 +172,14 @@ class FakeContext:
             extras={f"keys.{n}": np.array([a.keys.get(n, 0) for a, _ in rows], dtype=np.int64) for n in names},
         )
 
-    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> TextSamples:
         ids = [(*self.encode(text), END) for text in texts]
         made = self.rows([(a, a.first) for a in requests], ids, [text == "right" for text in texts])
         return replace(made, texts=tuple(texts), foreign_b=np.ones(len(requests), dtype=bool)).with_source(
             "demonstration"
         )
 
-    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    def with_prompts(self, samples: TextSamples, prompts: Sequence[Prompt]) -> TextSamples:
         ids = tuple(tuple(x) for x in self.policy.encode_prompts(prompts))
         rollout = replace(samples.rollout, inputs=Tokens(ids, samples.rollout.response_ids))
         foreign_b = np.ones(len(samples), dtype=bool)

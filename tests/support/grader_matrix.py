@@ -33,6 +33,12 @@ NUMBERS: Table = [
     ('9007199254740993', [], ['9007199254740992']),
     ('1e400', ['1e400'], []),
     ('395', ['the log says 395', '395 people'], ['395 million', '395 thousandths', 'log 395', '\\ln(395)', 'sin 395', '395-thousand']),
+    ('-0.5', ['-.5', '-.50', 'minus .5', 'x = -.5', 'negative 0.5'], ['.5', '0.5', 'minus -.5']),
+    ('0.5', ['.5', '+.5'], ['-.5', 'minus .5']),
+    ('5', ['5 (2024-01-05)', 'the fifth of them is 5'], ['2024-01-05', '2024-1-5', '3-5', '10-5', '555-5', '1-2-5', 'on 2024-01-05']),
+    ('395', ['395 m', '395m', '395 kg'], ['395k', '395K', '395M', '395bn', '395B', 'half of 395', 'half 395', 'minus 395', 'negative 395', 'twice 395', 'a third of 395', 'ten percent of 395', 'double 395', '500 minus 395']),
+    ('395000', ['395k', '395K', '0.395M'], ['395m', '395']),
+    ('-395', ['minus 395', 'negative 395'], ['500 - 395']),
     ('2500000', ['2.5 million', '2,500 thousand', '5/2 million'], ['2.5 billion', '2.5']),
 ]  # fmt: skip
 """For numeric_match: gold, honest completions, attacks."""
@@ -121,9 +127,42 @@ FORMULAS: Table = [
     ('10\\pi', ['10\\pi\\text{ cm}^2', '10 \\pi \\mathrm{~cm}^{2}'], []),
     ('5\\sqrt{2}+3', ['3+5\\sqrt2'], []),
     ('e^{2}-1', ['e^2-1'], []),
+    ('\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}', ['\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}', '\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}', '\\begin{bmatrix} 1 & 2 \\\\ 3 & 4 \\\\ \\end{bmatrix}'], ['\\begin{pmatrix} 1 & 2 \\\\ 3 & 5 \\end{pmatrix}', '\\begin{pmatrix} 1 & 3 \\\\ 2 & 4 \\end{pmatrix}', '\\begin{pmatrix} 1 & 2 & 3 & 4 \\end{pmatrix}']),
+    ('\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}', ['\\begin{pmatrix} 1 \\\\2 \\end{pmatrix}'], ['\\begin{pmatrix} 2 \\\\ 1 \\end{pmatrix}', '\\begin{pmatrix} 1 & 2 \\end{pmatrix}']),
+    ('5', ['5\\text{ square feet}', '5\\text{ cm}^2', '5 \\text{ m/s}', '5\\text{ people per day}', '5 dollars', '5^\\circ\\text{C}'], ['5\\text{ million}', '5\\text{ is wrong}', '5 percent', '5\\text{ percent}', '5 million', '5 is not the answer', '5\\text{ dozen}', '5\\text{ of them}', '5\\text{ thousand cm}', '5 hundred', '5\\text{ minus one}', '5\\text{ squared apples plus one}']),
+    ('5000000', ['5\\text{ million}', '5 million', '5 \\text{ million dollars}', '5\\text{ thousand thousand}'], ['5', '5\\text{ billion}', '5\\text{ million percent}']),
+    ('5\\text{ million}', ['5000000', '5 million', '5{,}000{,}000'], ['5', '5\\text{ thousand}']),
+    ('60', ['5\\text{ dozen}', '5 dozen eggs'], []),
+    ('5\\%', ['5 percent', '5\\text{ per cent}', '0.05'], ['5']),
+    ('12 widgets', ['12', '12 widgets', '12\\text{ widget}'], ['12 apples', '12\\text{ is wrong}']),
+    ('5\\text{ cm}', ['5\\text{ centimeters}'], ['5\\text{ apples}', '5\\text{ cm}^2']),
+    ('\\frac{\\ln 4}{2}', ['\\ln 2', '\\frac{1}{2}\\ln 4'], ['\\ln 4', '\\frac{\\ln 4}{3}']),
+    ('\\ln 2', ['\\frac{\\ln 4}{2}'], ['\\frac{\\ln 4}{3}']),
+    ('\\frac{6}{\\sqrt3}', ['2\\sqrt3'], ['3\\sqrt2']),
+    ('2\\sqrt3', ['\\frac{6}{\\sqrt3}'], ['\\frac{6}{\\sqrt2}']),
+    ('[1,2)', ['x\\in[1,2)', 'x \\in [1, 2)', 'x\u2208[1,2)'], ['x\\in[1,2]', 'x\\in(1,2)', 'x\\notin[1,2)']),
+    ('x\\in(-\\infty,1)\\cup(2,3]', ['(-\\infty,1)\\cup(2,3]', 'x \\in (2,3] \\cup (-\\infty,1)'], ['x\\in(-\\infty,1)\\cup(2,3)']),
+    ('(2,3)', ['(x,y)=(2,3)', '(x, y) = (2, 3)'], ['(x,y)=(3,2)', '(x,y)=(2,3),(3,2)', '(x,y)=2']),
+    ('\\varnothing', ['\\emptyset', '\\varnothing', '\u2205', '\\{\\}', '\\{ \\}'], ['0', '\\{0\\}', '\\{\\emptyset\\}']),
+    ('\\sqrt{2}', ['\u221a2', '\u221a{2}', '\u221a(2)'], ['\u221a3', '2\u221a', '\u221a(1+1)']),
+    ('\\{\\sqrt2, \\pi, e\\}', ['\\{e, \u221a2, \\pi\\}'], ['\\{e, \u221a2, 3.14159\\}']),
     ('\\log_2 3', ['\\log_23'], ['\\frac{\\ln 3}{\\ln 2}']),
 ]  # fmt: skip
 """For math_equal: gold, what honest completions box, what attacks box."""
+FORMS: dict[str, Table] = {
+    "simplified": [
+        ("4x", ["4x", "x*4", "x \\cdot 4"], ["(x+1)^2-(x-1)^2", "2x+2x", "5x-x", "\\frac{8x}{2}"]),
+        ("x(x+2)", ["x^2+2x", "(x+2)x"], ["(x+1)^2-1", "x^2+x+x"]),
+        ("5", ["5"], ["4+1"]),
+    ],
+    "expanded": [("x^2-1", ["x^2-1", "-1+x^2"], ["(x-1)(x+1)", "x^2+x-x-1"])],
+    "factored": [
+        ("(x-1)(x+1)", ["(x-1)(x+1)", "(x+1)(x-1)"], ["x^2-1", "(x^2-1)", "1(x^2-1)", "x(x+1)-(x+1)"]),
+        ("2(x+1)", ["2(x+1)", "(x+1)2"], ["2x+2"]),
+        ("x^2+1", ["x^2+1"], []),
+    ],
+}
+"""For math_equal with a form: gold, what honest completions box, what attacks box."""
 TEXTS: dict[str, Table] = {
     "exact_match": [
         ({'answer': 'Oslo'}, ['Oslo', ' Oslo', 'Oslo\n', '\tOslo \n'], ['oslo', 'Oslo.', '\u041eslo', 'Os\u200blo', 'Oslo Oslo', 'Oslo\x00', 'not Oslo', '\\boxed{Oslo}', 'Oslo\u0301', '\uff2fslo', 'Oslo\nOslo', '"Oslo"']),
@@ -163,6 +202,8 @@ TEXTS: dict[str, Table] = {
         ({'answer': 'miru'}, ['=miru', '?a[b]=miru', '==miru', '=tofe=miru'], ['miru', '=miru=', '=miru?', '=miru]', '=tofe', '=miru or tofe', '=miru\n', '=Miru', '=miru=tofe', '=', '= miru']),
     ],
     "route_step": [
+        ({'kind': 'ret', 'gold': ['bako lives near miru'], 'retriever': 'text'}, ['bako lives near miru@text', 'Bako lives near miru@text'], ['miru lives near bako@text', 'bako near lives miru@text', 'miru near lives bako@text', 'bako lives near miru bako@text', 'lives near@text']),
+        ({'kind': 'ans', 'gold': ['one two three four five six'], 'retriever': ''}, ['=one two three four five six'], ['=two one three four five six', '=six five four three two one']),
         ({'kind': 'ans', 'gold': ['oslo'], 'retriever': ''}, ['=oslo', '=Oslo'], ['=oslo rome', '=not oslo', 'oslo', '=oslo=rome', '=oslo,rome', '=oslo.', '=oslo oslo', '=', '=0slo']),
     ],
     "fuzzy_count": [

@@ -110,6 +110,7 @@ def leaves_a_child(completion, file):
     with open(file, "w") as out:
         out.write(str(child.pid))
     endless()
+    return 0.0
 
 
 def about(completion):
@@ -141,3 +142,4 @@ def wrong_about_b(completion):
 @known_examples(("a", {}, True))
 def hangs_on_a(completion):
     endless()
+    return 0.0

@@ -52,6 +52,11 @@ SPECIAL: dict[str, dict[str, Any]] = {
 """Settings under which five tiny steps have gradients at all."""
 LEARNT = {"steps": 150, "batch": 16, "warmup_steps": 2, "lr": 1e-2}
 KEYS = {"name": "keys", "size": 3}
+STORED = {
+    "task": {"name": "preferences"},
+    "warmup": {"steps": 0},
+    "batch": {"prompts": 8, "group_size": 2, "minibatches": 2},
+}
 OWN: dict[str, dict[str, Any]] = {
     "step_grpo": {"task": "steps"},
     "echo": {"task": KEYS},
@@ -60,6 +65,8 @@ OWN: dict[str, dict[str, Any]] = {
     "igpo": {"task": {"name": "guess", "numbers": 3}},
     "hi_agent": {"task": {"name": "subgoals", "goals": 1, "pages": 1, "attempts": 2}, "warmup": LEARNT},
     "ssp": {"task": {"name": "propose", "largest": 9, "attempts": 3}, "warmup": LEARNT},
+    "bradley_terry": STORED,
+    "reward_regression": STORED,
     "cpmobius": {
         "task": {"name": "propose", "largest": 9, "attempts": 3, "free": True},
         "warmup": LEARNT,

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from grouprl import method
+from grouprl.algorithms.references import Iterates, Mixture
 from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.config.sections import Optim
 from grouprl.policy.optimizers import build_optimizer
@@ -19,6 +20,7 @@ from grouprl.policy.sharded.ranks import Ranks, follow, leading
 from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
 from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from grouprl.processes.current_ranks import own_rank
+from grouprl.training.references import References
 from grouprl.training.update import Learner
 from ranks import TinyBuilders
 from updates import make_batch
@@ -108,6 +110,40 @@ def resume(ranks: Ranks, folder: Path) -> dict[str, float]:
     return found
 
 
+def followed(ranks: Ranks, builders: TinyBuilders) -> dict[str, float]:
+    """Let references follow a policy of one process and one on all ranks; how far apart they are, also restored."""
+    rules = {"late": Iterates(every=2), "mean": Iterates(share=0.25), "mixed": Mixture({"late": 0.5, "mean": 0.5})}
+    policies = builders.one(engine="transformers"), ShardedPolicy(ranks, builders)
+    start = {name: tensor + 0.01 for name, tensor in policies[0].trainable_state().items()}  # adapters begin at zero
+    for policy in policies:
+        policy.load_trainable_state({name: start[name] for name, _ in policy.named_parameters()})
+    both = [References(rules) for _ in policies]
+    for references, policy in zip(both, policies, strict=True):
+        references.begin(policy)
+    tokens, found = make_batch(policies[0]).inputs, {"logp": 0.0, "moved": 0.0, "restored": 0.0, "state": 0.0}
+    before = {name: both[0].logp(name, tokens) for name in rules}
+    for step in range(3):
+        for references, policy in zip(both, policies, strict=True):
+            policy.load_trainable_state({name: x + 0.02 * (step + 1) for name, x in policy.trainable_state().items()})
+            references.follow(step)
+        for name in rules:
+            one, other = (references.logp(name, tokens) for references in both)
+            found["logp"] = max(found["logp"], float((one - other).abs().max()))
+            found["moved"] = max(found["moved"], float((one - before[name]).abs().max()))
+    states = [references.state() for references in both]
+    for name, one in states[0]["weights"].items():
+        assert one.keys() == states[1]["weights"][name].keys()
+        gaps = [float((x - states[1]["weights"][name][key]).abs().max()) for key, x in one.items()]
+        found["state"] = max(found["state"], *gaps)
+    # What one process wrote continues on the ranks, and what the ranks wrote in one process.
+    for state, policy in zip(states, reversed(policies), strict=True):
+        restored = References(rules)
+        restored.restore(state, policy)
+        gaps = [float((restored.logp(name, tokens) - both[0].logp(name, tokens)).abs().max()) for name in rules]
+        found["restored"] = max(found["restored"], *gaps)
+    return found
+
+
 def main(names: list[str]) -> None:
     """Print, as JSON, how far apart each `method`, `method:optimiser` or `method+…+…` ends.
 
@@ -123,6 +159,11 @@ def main(names: list[str]) -> None:
                 ranks.begin(600.0)
                 with tempfile.TemporaryDirectory() as folder:
                     found[name] = resume(ranks, Path(folder) / "parts")
+                continue
+            if name.startswith("follow"):
+                ranks.begin(600.0, 2 if "tensor" in name else 1)
+                lora = (("r", 4),) if "lora" in name else None
+                found[name] = followed(ranks, TinyBuilders(lora=lora))
                 continue
             plain, _, optimiser = name.partition(":")
             plain, *more = plain.split("+")

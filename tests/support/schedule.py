@@ -18,7 +18,7 @@ Slow = Literal["all", "turn", "none"]
 DURATIONS = Path(__file__).parents[1] / "durations.json"
 LIMIT = 1.0
 """Seconds from which a test is slow."""
-TURNS = 3
+TURNS = 5
 """Commits in a row that together run every slow test."""
 
 

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import pickle
+import random
 import socket
 import subprocess
 import sys
@@ -24,13 +25,19 @@ from typing import Any
 import pytest
 
 from grouprl.config.run import parse_config
-from grouprl.core.errors import MissingExtra
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import worth
+from grouprl.envs.game import Game
 from grouprl.plan.plan import plan
 from grouprl.records.examples import Example, Split
+from grouprl.rewards import check_reward
 from grouprl.rewards.scoring import score
 from grouprl.tasks import Task, load_task, task_names
+from grouprl.tasks.environments import EnvironmentTask
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.task import split_of
 from grouprl.testing import check_task
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -63,6 +70,24 @@ class Dice:
     def close(self):
         pass
 '''
+MANY_EXAMPLES = ("adventure", "screen", "sql", "search", "signals", "team", "subgoals")
+"""Tasks whose rewards have five known examples and more."""
+LIMITED = ("calculator", "guess", "keys", "tictactoe")
+"""Environments that nonsense does not end; a limit of turns does."""
+SHELLS = ("repositories", "terminal")
+"""Environments in which any text is a command."""
+RIGHT = {
+    "adventure": (0.55, 0.90),
+    "diagnose": (0.30, 0.70),
+    "screen": (0.65, 0.95),
+    "search": (0.30, 0.65),
+    "shortlist": (0.20, 0.50),
+    "signals": (0.20, 0.45),
+    "sql": (0.55, 0.80),
+    "subgoals": (0.25, 0.75),
+    "team": (0.35, 0.65),
+}
+"""How often demonstrations are right: (more than, less than)."""
 JUNK = (
     *("", " ", "\n\n", "\0", "no", "1" * 400, "(" * 300, "²³½ 😀", "nan", "-inf"),
     *("\\boxed{}", "<answer></answer>", "<tool_call>{"),
@@ -185,8 +210,13 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 
 @pytest.fixture
 def task(request: pytest.FixtureRequest, specs: Callable[[str], Any]) -> Task:
+    return usable(specs(request.param), seed=3)
+
+
+def usable(spec: Any, **options: Any) -> Task:
+    """A task whose packages are installed; others are left out."""
     try:
-        made = load_task(specs(request.param), seed=3)
+        made = load_task(spec, **options)
         if made.environment() is not None:
             awaited(made.environment().close())
     except MissingExtra as error:
@@ -279,6 +309,75 @@ def played(task: Task, example: Example, actions: list[str]) -> tuple[float, flo
     components = awaited(environment.score())
     awaited(environment.close())
     return total + worth(components), components.get("correct", 0.0)
+
+
+def of_kind(kind: type[Any], name: str, **options: Any) -> Any:
+    """A task of the registry that is of a kind; others are left out."""
+    made = usable(name, **options)
+    if not isinstance(made, kind):
+        pytest.skip(f"it is no {kind.__name__}")
+    return made
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_generated_prompts_follow_from_the_seed_and_splits_are_disjoint(name: str) -> None:
+    one, again, other = (of_kind(GeneratedTask, name, seed=seed) for seed in (5, 5, 6))
+    examples = [one.example("train", index) for index in range(80)]
+    assert [again.example("train", index) for index in range(80)] == examples
+    assert [other.example("train", index).prompt for index in range(50)] != [each.prompt for each in examples[:50]]
+    assert again.demonstration(examples[7], 3) == one.demonstration(examples[7], 3)
+    held_out = {other.content(other.example("eval", index).prompt) for index in range(50)}
+    assert not held_out & {one.content(each.prompt) for each in examples}
+    assert all(split_of(content) == "eval" for content in held_out)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_reward_knows_its_examples_and_travels(name: str) -> None:
+    task = of_kind(GeneratedTask, name)
+    assert check_reward(task.reward, task.reward_examples()) >= (5 if name in MANY_EXAMPLES else 1)
+    example = task.example("train", 1)
+    text = task.demonstration(example, 0)
+    rewards = (task.reward, pickle.loads(pickle.dumps(task.reward)))
+    here, there = (score(reward, [text], [example.columns], ids=["contract"]) for reward in rewards)
+    assert here.reward_b.tolist() == there.reward_b.tolist()
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_environments_are_single_use(name: str) -> None:
+    task = of_kind(EnvironmentTask, name)
+    environment = task.environment()
+    if not isinstance(environment, Game):
+        pytest.skip("it has its own words for its states")
+    assert isinstance(environment, Environment)
+    assert isinstance(environment, Demonstrator)
+    with pytest.raises(InputError, match="before reset"):
+        environment.step("1")
+    environment.reset(task.example("train", 0), 0)
+    with pytest.raises(InputError, match="called twice"):
+        environment.reset(task.example("train", 0), 0)
+    while not (step := environment.step("nonsense")).terminated and not step.truncated:
+        assert not step.valid or name in SHELLS
+    assert step.observation.legal == ()
+    assert step.truncated or name not in LIMITED
+    with pytest.raises(InputError, match=r"after the end.*one episode"):
+        environment.step("1")
+    environment.close()
+    environment.close()
+    with pytest.raises(InputError, match="after close"):
+        environment.step("1")
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_demonstrations_are_imperfect(name: str) -> None:
+    task, right = load_task(name), 0
+    for index in range(200):
+        environment, rng = task.environment(), random.Random(index)
+        environment.reset(task.example("train", index), index)
+        while not (step := environment.step(environment.demonstrate(rng))).terminated and not step.truncated:
+            pass
+        right += environment.correct
+    low, high = RIGHT[name]
+    assert low < right / 200 < high
 
 
 @pytest.mark.parametrize("name", [*PLAIN, *WORLDS])

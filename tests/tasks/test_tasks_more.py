@@ -5,7 +5,6 @@ import pytest
 from grouprl.rewards import check_reward, score
 from grouprl.tasks import Choose, Critic, Inspect, Reflect, Retell, Route, ScreenTask, SelfSearch, Speed
 from grouprl.tasks.builtin.agents.search import lands, people
-from grouprl.tasks.task import split_of
 
 TASKS = [Choose, Critic, Inspect, Reflect, Retell, Route, SelfSearch, Speed]
 LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
@@ -51,18 +50,6 @@ def test_demonstrations_are_as_good_as_they_should_be(task, low, high):
     found = scores(task, lambda q: task.demonstration(q, seed=0))
     assert found.ok_b.all()
     assert low < found.correct_b.mean() < high
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_questions_are_determined_and_splits_disjoint(task):
-    one, again, other = task(seed=5), task(seed=5), task(seed=6)
-    examples = [one.example("train", index) for index in range(80)]
-    assert [again.example("train", index) for index in range(80)] == examples
-    assert again.demonstration(examples[3], 1) == one.demonstration(examples[3], 1)
-    seen = {one.content(q.prompt) for q in examples}
-    held = {other.content(other.example("eval", index).prompt) for index in range(40)}
-    assert not seen & held
-    assert all(split_of(content) == "eval" for content in held)
 
 
 def test_wrong_options_are_refused():

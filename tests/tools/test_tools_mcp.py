@@ -17,7 +17,10 @@ from grouprl.envs.check import check_environment
 from grouprl.tasks import Example, load_task
 
 pytest.importorskip("mcp", reason="mcp is not installed: pip install 'grouprl[agents]'")
+from mcp import types
+
 from grouprl.tools import Toolbox, ToolError
+from grouprl.tools import mcp as mcp_tools
 from grouprl.tools.mcp import McpServer
 
 COMMAND = f"{sys.executable} {Path(__file__).parents[1] / 'support' / 'mcp_counter.py'}"
@@ -167,3 +170,26 @@ def test_without_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[agents\]"):
         load_task({"name": f"mcp:{COMMAND}", "of": "summands"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"properties": {"a": {"$ref": "file:///etc/hostname"}}}, "refers to 'file:///etc/hostname'"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "is not a JSON schema"),
+    ],
+)
+def test_a_schema_that_reads_files_or_is_none_is_refused_when_it_is_listed(server, schema, message):
+    listed = types.Tool(name="spy", input_schema=schema)
+    with pytest.raises(InputError, match=f"The schema of the tool 'spy'.*{message}"):
+        mcp_tools._tool(server, listed)
+
+
+def test_a_servers_pattern_is_matched_under_a_clock(server):
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
+    toolbox = Toolbox([mcp_tools._tool(server, types.Tool(name="spy", input_schema=schema))])
+    result = toolbox.call(Call("spy", {"a": "a" * 40 + "!"}))
+    assert (result.status, result.text) == (
+        "malformed",
+        "spy: the arguments cannot be checked: more than 1 s of processor time",
+    )

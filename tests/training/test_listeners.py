@@ -148,7 +148,7 @@ def test_a_listener_changes_nothing_and_one_that_fails_is_named_and_left_out(tmp
     said = "the listener Failing failed in step(): KeyError: 'no such project' ("
     (message,) = [each.text for each in heard.of(UserMessage) if "listener" in each.text]
     assert message.startswith(said)
-    assert message.endswith("It is told nothing more; the run itself continues unchanged.")
+    assert message.endswith("It receives no more events; the run itself continues unchanged.")
     assert f"{Path(__file__).name}, line " in message
     assert said in output
     assert len(heard.of(StepEnded)) == 5, "the others are told on"

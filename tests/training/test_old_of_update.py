@@ -18,7 +18,8 @@ from updates import accumulate, gradient, make_policy
 
 def left(name: str) -> bool:
     method = grouprl.method(name)
-    return method.critic is None and method.update is None and not reads_old_early(method)
+    scored = "score" in method.outputs  # reward models have no log-probs
+    return method.critic is None and method.update is None and not scored and not reads_old_early(method)
 
 
 LEFT = [name for name in sorted(CATALOGUE) if left(name)]

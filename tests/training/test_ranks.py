@@ -37,6 +37,16 @@ def test_a_step_is_the_same_on_two_ranks_as_on_one() -> None:
         assert apart["update_ratio"] < 1e-8
 
 
+def test_references_follow_a_policy_on_two_ranks_as_on_one() -> None:
+    ways = ("follow", "follow+tensor", "follow+lora")
+    found = json.loads(run_on_ranks(SCRIPTS / "rank_steps.py", 2, *ways).splitlines()[-1])["found"]
+    assert set(found) == set(ways)
+    for way, apart in found.items():
+        assert apart["moved"] > 1e-3, way
+        for what in ("logp", "state", "restored"):
+            assert apart[what] < 1e-12, (way, what, apart)
+
+
 def test_a_rank_that_dies_is_told_and_one_process_goes_on(tmp_path: Path) -> None:
     config, run = rank_runs.write_config(tmp_path), tmp_path / "run"
     code, said = rank_runs.launch(2, config, run, "-q", fault="1 passes 8 kill")

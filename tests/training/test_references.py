@@ -94,7 +94,7 @@ def test_another_policy_has_other_numbers_at_once() -> None:
     disturbed(policy, 0.05)
     for name in (FROZEN, "iterates"):
         assert torch.equal(references.logp(name, TOKENS), before)
-    references.follow(policy, 0)
+    references.follow(0)
     references.freeze(FrozenPolicy(policy))
     for name in (FROZEN, "iterates"):
         assert torch.equal(references.logp(name, TOKENS), policy.logp(TOKENS))
@@ -112,7 +112,7 @@ def test_an_average_of_iterates_moves_by_its_share_when_it_is_due() -> None:
     for step in range(4):
         disturbed(policy, 0.05)
         weights.append(policy.trainable_state())
-        references.follow(policy, step)
+        references.follow(step)
     for name, found in references.followers["iterates"].trainable_state().items():
         first = 0.75 * weights[0][name] + 0.25 * weights[1][name]  # after step 0, then after step 2
         torch.testing.assert_close(found, 0.75 * first + 0.25 * weights[3][name], rtol=1e-12, atol=1e-14)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
@@ -57,7 +60,7 @@ def test_changed_data_is_refused_with_its_name_and_the_first_row_that_differs(wo
         resume(run)
     resume(run, ["task.path=away/train.jsonl"]).leave()
     resume(run).leave()  # where it lies is the run's from now on
-    with pytest.raises(InputError, match="and where a file lies"):
+    with pytest.raises(InputError, match="and the paths of files"):
         resume(run, ["task.path=eval.jsonl"])
 
 
@@ -73,7 +76,7 @@ def test_a_project_that_was_moved_goes_on_where_it_is_said_to_lie(work, monkeypa
     run = train(parse_config({**SHORT, **own}), folder=work / "r", console=quiet()).folder
     (work / "here").rename(work / "there")
     chosen = choose(str(run), ["plugins=[there/plugged.py]", "reward.function=there/moving.py:moving"], None, True)
-    with pytest.raises(InputError, match=r"moving_too\.py is gone; if it was moved, say where to: --set"):
+    with pytest.raises(InputError, match=r"moving_too\.py is gone; if it was moved, give its new path: --set"):
         resume(run)
     resume(run, chosen.changes).leave()
     assert set(json.loads((run / "run.json").read_text())["code"]) >= {str(work / "there" / "moving.py")}
@@ -99,3 +102,48 @@ def test_prompts_of_a_program_and_stored_rewards_are_part_of_what_a_run_began_wi
     column = table.schema.get_field_index("reward")
     pq.write_table(table.set_column(column, "reward", pa.array([0.125] * len(table))), path)
     assert load_task(f"rollouts:{stored}").fingerprint() != first.fingerprint()
+
+
+def test_a_copied_project_uses_its_own_code_and_says_so(work, monkeypatch):
+    project, copy = work / "project", work / "copy"
+    project.mkdir()
+    (project / "judging.py").write_text("def mine(completion):\n    return 0.5\n")
+    own = {"reward": {"function": "project/judging.py:mine", "workers": 0}}
+    run = train(parse_config({**SHORT, **own}), folder=project / "runs" / "r", console=quiet()).folder
+    (shutil.copytree(project, copy) / "judging.py").write_text("def mine(completion):\n    return 1.0\n")
+    inside = copy / run.relative_to(project)
+    with pytest.raises(InputError, match=r"copy/judging\.py has changed"):
+        resume(inside)
+    session = resume(inside, accept_changes=True)
+    session.leave()
+    assert any(f'reads the files of this one: reward.function="{copy}/judging.py:mine"' in n for n in session.notes)
+    assert str(copy / "judging.py") in (inside / "config.yaml").read_text()
+    again = resume(inside)
+    again.leave()
+    assert not any("copied" in note for note in again.notes)
+    original = resume(run)
+    original.leave()
+    assert not any("copied" in note for note in original.notes)
+
+
+def test_files_that_only_the_original_project_has_are_read_there(work):
+    (work / "outside.py").write_text("def mine(completion):\n    return 0.5\n")
+    own = {"reward": {"function": "outside.py:mine", "workers": 0}}
+    run = train(parse_config({**SHORT, **own}), folder=work / "project" / "r", console=quiet()).folder
+    shutil.copytree(run, work / "elsewhere" / "r")
+    session = resume(work / "elsewhere" / "r")
+    session.leave()
+    assert session.config.reward.function == f"{work}/outside.py:mine"
+    assert not any("copied" in note for note in session.notes)
+
+
+def test_a_finished_run_is_not_evaluated_again(work):
+    run = train(parse_config(SHORT), folder=work / "r", console=quiet()).folder
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    said = io.StringIO()
+    assert not train(parse_config(SHORT), folder=run, resume=True, console=Console(file=said, width=200)).interrupted
+    assert "has made all its" in said.getvalue()
+    assert {path: path.read_bytes() for path in before} == before
+    (run / "summary.json").unlink()  # ended before its results were written
+    train(parse_config(SHORT), folder=run, resume=True, console=quiet())
+    assert json.loads((run / "summary.json").read_text())["finished"]

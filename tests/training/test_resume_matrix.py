@@ -30,6 +30,13 @@ from kills_catalogue import names, settings
 STOPPED = 2
 """The step of training after which a run is continued from its checkpoint."""
 COMPOSED: dict[str, dict[str, Any]] = {
+    "curriculum.failure_neighbours": {"base": "grpo", "curriculum": {"part": "failure_neighbours", "after": 0.25}},
+    "curriculum.rising_entropy": {"base": "grpo", "curriculum": "rising_entropy"},
+    "pretrain.trajectory_reward": {
+        "base": "grpo",
+        "pretrain": [{"part": "trajectory_reward", "steps": 2}],
+        "reward_transform": ["learned_reward"],
+    },
     "reward_transform.adaptive_kl_in_reward": {"name": "grpo@verl", "use_kl_in_reward": True, "kl_ctrl": "adaptive"},
     "regularize.adaptive_kl": {"base": "grpo", "regularize": [{"part": "adaptive_kl"}]},
     "curriculum.easy_to_hard": {"base": "grpo", "curriculum": {"part": "easy_to_hard", "by": "answer", "mastery": 0.1}},
@@ -38,6 +45,7 @@ COMPOSED: dict[str, dict[str, Any]] = {
 }
 """Methods of parts that no entry of the catalogue has by default."""
 ELSEWHERE = {
+    "pretrain.interventions": "it needs a task of steps: tests/algorithms/test_interventions.py",
     "augment.send_called": "two runs exchange rows: tests/algorithms/test_exchange.py",
     "buffer.take_called": "two runs exchange rows: tests/algorithms/test_exchange.py",
     "update.coach_after_player": "players are examined over tens of steps: tests/algorithms/test_coaching.py",

@@ -98,6 +98,7 @@ def test_a_run_goes_on_where_a_whole_step_failed(tmp_path: Path) -> None:
         (0.0, True),
         (0.0, True),
     ]
+    assert [record.get("demonstrated_turns") for record in found] == [None, 2.0, 2.0, 2.0]
 
 
 def test_completions_have_the_right_words_too() -> None:

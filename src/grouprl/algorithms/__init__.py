@@ -30,6 +30,7 @@ BASES = {
     "score": "Score",
     "link": "Link",
     "margin": "Margin",
+    "pair_weight": "PairWeight",
 }
 """The name of the base class of each kind of part."""
 

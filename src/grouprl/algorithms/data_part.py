@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from grouprl.records.requests import RolloutRequest
     from grouprl.records.rollout import Rollout
     from grouprl.records.samples import ScoredSamples
+    from grouprl.records.text_samples import TextSamples
     from grouprl.records.token_policy import TokenPolicy
     from grouprl.tasks.task import Task
 
 Together = Literal["sum", "mean", "least", "most"]
-"""How several notes of one metric in a step become one value."""
+"""The way in which several notes of one metric in a step become one value."""
 
 
 class TextContext(Protocol):
@@ -46,15 +47,15 @@ class TextContext(Protocol):
         scored.
         """
 
-    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> TextSamples:
         """Sample a completion to each of `requests` outside the environment, unscored: reward 0, no upper limit of
         tokens."""
 
-    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> TextSamples:
         """Return one row per request with `texts` as completions, scored, of source 'demonstration', log-probs
         foreign."""
 
-    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    def with_prompts(self, samples: TextSamples, prompts: Sequence[Prompt]) -> TextSamples:
         """Return the rows shown under other prompts, [B], instead of their own; log-probs foreign."""
 
 
@@ -224,7 +225,7 @@ class Augmentation(DataPart):
     """Base: rows that are added, or take the place of others, once the completions are scored."""
 
     takes: ClassVar[str] = "augment"
-    """What happens to sampled rows that the part does not return: a word of `train.account`."""
+    """The fate of sampled rows that the part does not return: a word of `train.account`."""
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows, with some added or replaced."""
@@ -235,7 +236,7 @@ class Buffer(DataPart):
     """Base of buffers, which choose the stored rows that join the new ones."""
 
     takes: ClassVar[str] = "buffer"
-    """What happens to new rows that the part does not return: a word of `train.account`."""
+    """The fate of new rows that the part does not return: a word of `train.account`."""
 
     def fresh(self, context: RunContext) -> int:
         """Return how many new prompts this step samples."""

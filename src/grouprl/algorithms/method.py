@@ -15,6 +15,7 @@ from grouprl.algorithms.aggregate.aggregate import Aggregate
 from grouprl.algorithms.filter.filter import unmasked
 from grouprl.algorithms.losses import TokenLoss, at_tokens, means, paired, with_shares
 from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.algorithms.references import ReferenceRule, references_of
 from grouprl.algorithms.stage_checks import (
@@ -30,7 +31,7 @@ from grouprl.algorithms.stage_checks import (
 from grouprl.core.batch import Batch
 from grouprl.core.batch_rules import check_whole, numbered
 from grouprl.core.errors import InputError
-from grouprl.core.outputs import LOG_PROB, VALUE
+from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 
 if TYPE_CHECKING:  # only names of types: what composes a method does not load what samples and trains
     from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
@@ -95,6 +96,13 @@ class Method:
             for each in value if isinstance(value, tuple) else (value,):
                 if each is not None or stage in ("objective", "advantage", "aggregate"):
                     check_part(stage, each, self.name)
+        beside = [p.name for p in (*self.token_gate, *self.regularize) if p.log_probs and not self.reads_log_probs]
+        if beside or (self.critic is not None and not self.reads_log_probs):
+            raise InputError(
+                f"{(*beside, 'the critic')[0]} reads tokens, but the objective {self.objective.name} does not",
+                "it reads scores of whole rows, and a model that gives these has no log-probs",
+                "Leave it out",
+            )
 
     def parts(self) -> Iterator[Part]:
         """Yield every part in the order in which it acts, each before the parts that it holds."""
@@ -128,15 +136,21 @@ class Method:
         return max((p.couples for p in self._in_loss()), key=order.index)
 
     @property
+    def reads_log_probs(self) -> bool:
+        """True if the loss reads log-probs of tokens; if not, it reads scores of whole rows."""
+        return all(p.log_probs for p in self.objective.whole())
+
+    @property
     def phases(self) -> int:
         """Number of times that the optimiser steps of a rollout are taken."""
         return 1 if self.update is None else self.update.phases
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the policy's outputs that the loss reads: log-probs, values of a critic, and what parts ask for."""
+        """Names of the model's outputs that the loss reads: log-probs, values of a critic, and what parts ask for."""
         asked = [name for p in self._in_loss() for name in p.outputs()]
-        return tuple(dict.fromkeys([LOG_PROB, *asked, *([] if self.critic is None else [VALUE])]))
+        first = [LOG_PROB] if self.reads_log_probs else []
+        return tuple(dict.fromkeys([*first, *asked, *([] if self.critic is None else [VALUE])]))
 
     def references(self) -> dict[str, ReferenceRule]:
         """Return the rule of each reference that the parts name besides the frozen one."""
@@ -188,25 +202,26 @@ class Method:
         """Compute the aggregation weights of one optimiser step from all its rows."""
         weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, batch), batch)
         batch = batch.replace(weight_bt=weight_bt, **numbered(batch.group_b))
-        for term in self.regularize:
-            batch = one_of(term, Batch, term.compute_loss_weights, batch)
         if (index_e2 := pairs_found(self.objective, batch)) is not None:
             batch = paired(batch, index_e2)
+        for term in self.regularize:
+            batch = one_of(term, Batch, term.compute_loss_weights, batch)
         return with_shares(batch, ~self.zero_rows(batch))
 
     def loss(
         self,
-        logp_bt: Tensor,
+        logp_bt: Tensor | None,
         batch: Batch,
         entropy_bt: Tensor | None = None,
         *,
         outputs: Mapping[str, Tensor] | None = None,
     ) -> Loss:
         """Return the loss of (part of) an optimiser step, differentiable in `logp_bt`, `entropy_bt` and `outputs`
-        ([B,T] each).
+        ([B,T] each, or [B] for an output of whole rows).
 
-        `outputs` are the policy's outputs besides entropies that parts ask for (`Method.outputs`), by name; parts read
-        them in batch.stats.
+        `outputs` are the model's outputs besides entropies that parts ask for (`Method.outputs`), by name; parts read
+        them in batch.stats, or those of whole rows in batch.row_outputs. `logp_bt` is None for a method that reads
+        none.
 
         `batch` holds rows of a batch that went through `prepare` (or `compute_advantages` and `compute_loss_weights`).
         Values and metrics of the micro-batches of one step add up to those of the whole step; a method with `couples`
@@ -216,14 +231,16 @@ class Method:
         """
         check_whole(batch, self.couples, self.name)
         weight_bt = batch.need("weight_bt", "method.loss (call method.prepare first)")
+        logp_bt = self._log_probs(logp_bt, batch)
         if logp_bt.shape != batch.mask_bt.shape:
             raise InputError(f"logp_bt has shape {list(logp_bt.shape)}", f"it must be {list(batch.mask_bt.shape)}")
         whole_bt, logp_bt = logp_bt, torch.where(batch.mask_bt, logp_bt, 0)
         if entropy_bt is not None:
             entropy_bt = torch.where(batch.mask_bt, entropy_bt, 0)
         if outputs:
-            own = {name: torch.where(batch.mask_bt, x, 0) for name, x in outputs.items()}
-            batch = batch.replace(stats={**batch.stats, **own})
+            batch = _with_outputs(batch, outputs)
+        if entropy_bt is not None and ENTROPY in self.objective.outputs():
+            batch = batch.replace(stats={**batch.stats, ENTROPY: entropy_bt})
         surrogate = losses_of(self.objective, batch, self.objective, logp_bt, batch)
         policy_bt = weight_bt * at_tokens(surrogate, batch)
         if batch.multiplier_bt is not None:
@@ -242,6 +259,14 @@ class Method:
             name = term.name.removesuffix("_loss")
             metrics |= {f"{name}_loss": term_value.detach(), **means(extra, batch)}
         return Loss(value, metrics)
+
+    def _log_probs(self, logp_bt: Tensor | None, batch: Batch) -> Tensor:
+        """Return the log-probs, or zeros that nothing reads where the loss needs none."""
+        if logp_bt is not None:
+            return logp_bt
+        if self.reads_log_probs:
+            raise InputError("logp_bt is None", f"the loss of '{self.name}' reads log-probs of tokens", "Pass them")
+        return torch.zeros(batch.mask_bt.shape, dtype=batch.dtype, device=batch.mask_bt.device)
 
     def _gates(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None) -> dict[str, Tensor]:
         """Yield the factors [B,T] of each gate, without gradient."""
@@ -291,11 +316,18 @@ def _blank_outside(batch: Batch) -> Batch:
     return batch.replace(**blank)
 
 
+def _with_outputs(batch: Batch, outputs: Mapping[str, Tensor]) -> Batch:
+    """Return the batch with a model's outputs: of positions among `stats`, of whole rows among `row_outputs`."""
+    stats = {name: torch.where(batch.mask_bt, x, 0) for name, x in outputs.items() if x.dim() > 1}
+    rows = {name: x for name, x in outputs.items() if x.dim() == 1}
+    return batch.replace(stats={**batch.stats, **stats}, row_outputs={**batch.row_outputs, **rows})
+
+
 def _drift(logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
     """Return how far the policy has moved since the start of the update: k3 estimate of KL(old || new) and the mean
     ratio.
     """
     if batch.old_bt is None:
         return {}
-    log_bt = torch.where(batch.mask_bt, logp_bt.detach() - batch.old_bt, 0).clamp(-20, 20)
+    log_bt = torch.where(batch.mask_bt, logp_bt.detach() - batch.old_bt, 0).clamp(-LOG_LIMIT, LOG_LIMIT)
     return {"kl_old": torch.expm1(log_bt) - log_bt, "ratio_mean": log_bt.exp()}

@@ -63,13 +63,21 @@ NESTED: dict[str, str] = {
     "score": "(logp_bt, Batch) -> [B]: the number by which completions of a pair are compared",
     "link": "([E] differences of scores, [E] margins) -> [E] losses of pairs",
     "margin": "(Batch, [E,2] pairs) -> [E]: by how much a pair must differ",
+    "pair_weight": "(logp_bt, Batch, [E,2] pairs) -> [E]: detached factors of the losses of pairs",
 }
 """Kinds of parts that other parts hold as settings."""
 
 RULES = KINDS | NESTED
 """Signature of the formula of each kind of part, and its meaning."""
 
-TEMPLATES = {"says": "words", "equation": "formula", "reads": "needs", "asks": "outputs", "fills": "supplies"}
+TEMPLATES = {
+    "says": "words",
+    "equation": "formula",
+    "reads": "needs",
+    "asks": "outputs",
+    "fills": "supplies",
+    "plain": "code",
+}
 """Class attributes of a part that are templates, and the method that fills the settings into each."""
 
 PARTS: dict[str, Discovered[type[Part]]] = {
@@ -125,25 +133,34 @@ class Part:
     """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    blind: ClassVar[str] = ""
+    """What the part rewards in the place of a verdict on right and wrong: "certainty", "the majority's answer"; '' if
+    it leaves the verdict as it is.
+    """
     reads_gradients: ClassVar[bool] = False
     """Whether an update part reads or changes `.grad` itself, so that the policy cannot be sharded
     over several ranks.
     """
     metrics: ClassVar[Mapping[str, Metric]] = {}
     """Metrics of the part that the glossary lacks, by name; they are added to it when the part is registered."""
+    log_probs: ClassVar[bool] = True
+    """Whether a formula of the loss reads log-probs of tokens; if not, it reads the outputs that it asks for."""
     own_policies: ClassVar[bool] = False
     """Whether the part works on the models of single agents, so that agents cannot share one."""
 
     says: ClassVar[str] = ""
-    """What the part does, in one plain sentence; settings are in braces: "at most {rounds} rounds"."""
+    """The effect of the part, in one plain sentence; settings are in braces: "at most {rounds} rounds"."""
     equation: ClassVar[str] = ""
     """The part's formula in plain symbols, settings in braces; '' if the words say everything."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Names of the Batch fields that the part reads besides mask, group and reward: ("old_bt",), ("{against}_bt",)."""
     asks: ClassVar[tuple[str, ...]] = ()
     """Names of the policy's current outputs besides log-probs that a formula of the loss reads: ("entropy",). Outputs
-    other than entropies are in `batch.stats`, with gradient.
+    other than entropies are in `batch.stats`, and those of whole rows in `batch.row_outputs`, with gradient.
     """
+
+    plain: ClassVar[str] = ""
+    """The part in lines of plain torch (see `code`), settings in braces: "adv_bt = {scale!r} * adv_bt"."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Let the nearest definition count: a class attribute replaces the method of a class that it derives from."""
@@ -175,11 +192,10 @@ class Part:
         return tuple(self._filled(name) for name in self.asks)
 
     def code(self) -> str:
-        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`; '' if it has none.
-
-        The lines read and assign the variables that `grouprl.methods.as_function` names.
+        """Return the part as lines of plain torch, for `grouprl methods show NAME --code`: `plain` with the settings
+        inserted; '' if it has none. The lines read and assign the variables that `grouprl.methods.as_function` names.
         """
-        return ""
+        return self._filled(self.plain)
 
     def references(self) -> Mapping[str, ReferenceRule]:
         """Return the references that the part reads as `batch.refs`, by names of its choice, each with its rule."""

@@ -228,11 +228,13 @@ def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
     return index_e2
 
 
-def pair_values(part: Part, act: Callable[..., Tensor], index_e2: Tensor, *args: object) -> Tensor:
-    """Return `act(*args)` of a part that a pairwise objective holds, checked to be floats [E], one per pair."""
-    value_e = call(part, act, *args)
-    check_shape(part, value_e, index_e2, "values", (len(index_e2),), "pair")
-    return value_e
+def pair_values(part: Part, act: Callable[..., Tensor], index_e2: Tensor, *args: object, each: int = 0) -> Tensor:
+    """Return `act(*args)` of a part that a pairwise objective holds, checked to be floats [E], one per pair, or [E,n]
+    with `each` n.
+    """
+    value = call(part, act, *args)
+    check_shape(part, value, index_e2, "values", (len(index_e2), each) if each else (len(index_e2),), "pair")
+    return value
 
 
 def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args: object) -> Tensor:
@@ -299,7 +301,8 @@ def check_shape(
     silently.
     """
     here, shape = written(part), shape or tuple(mask_bt.shape)
-    axes = f"[{LETTERS[level]}] = {list(shape)}"
+    letters = LETTERS[level] if level != "pair" else ",".join(["E", *map(str, shape[1:])])
+    axes = f"[{letters}] = {list(shape)}"
     if not isinstance(value, Tensor):
         returned = f"{called(part)} returned {type(value).__name__} as its {what}{here}"
         raise BrokenContract(returned, f"it must be a tensor {axes}", _rule(part))

@@ -14,6 +14,12 @@ from grouprl.core.errors import InputError
 ROUNDING = 1e-6
 
 
+def turns_there(turn_bt: Tensor, mask_bt: Tensor, turns: int) -> Tensor:
+    """Return [B,S] bool: the turns in which a row acted."""
+    there_bs = torch.zeros(len(turn_bt), turns + 1, dtype=torch.bool, device=turn_bt.device)
+    return there_bs.scatter(1, torch.where(mask_bt, turn_bt, -1) + 1, True)[:, 1:]
+
+
 def has_turn(batch: Batch, turns: int, reader: str) -> Tensor:
     """Return [B,S] bool: the turns in which a row acted. Raises InputError if a turn number is not below `turns`."""
     turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", reader), -1)
@@ -22,8 +28,7 @@ def has_turn(batch: Batch, turns: int, reader: str) -> Tensor:
             f"turn_bt has turn {int(turn_bt.max())}, but the fields of turns have only {turns}",
             "each turn has a reward",
         )
-    there_bs = torch.zeros(len(turn_bt), turns + 1, dtype=torch.bool, device=turn_bt.device)
-    return there_bs.scatter(1, turn_bt + 1, True)[:, 1:]
+    return turns_there(turn_bt, batch.mask_bt, turns)
 
 
 def turns_of(batch: Batch, reader: str) -> Tensor:
@@ -47,15 +52,20 @@ def next_turn(value_bs: Tensor, there_bs: Tensor, fill: float) -> Tensor:
     return torch.stack(found[::-1], 1)
 
 
+def split_rewards(reward_b: Tensor, turn_reward_bs: Tensor, there_bs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return [B,S] rewards of the existing turns, and [B] the rest of a row's reward, 0 if it is rounding."""
+    reward_bs = torch.where(there_bs, turn_reward_bs.to(reward_b.dtype), 0)
+    rest_b = reward_b - reward_bs.sum(1)
+    earned_b = reward_b.abs() + reward_bs.abs().sum(1)
+    return reward_bs, torch.where(rest_b.abs() > ROUNDING * earned_b, rest_b, 0)
+
+
 def turn_rewards(batch: Batch, there_bs: Tensor, reader: str) -> tuple[Tensor, Tensor]:
     """Return [B,S] rewards of the existing turns, 0 elsewhere; and [B] the rest of a row's reward.
 
     A rest below a millionth of the reward is rounding and becomes 0: its spread would look like one of rewards.
     """
-    reward_bs = torch.where(there_bs, batch.need("turn_reward_bs", reader).to(batch.dtype), 0)
-    rest_b = batch.total_reward_b - reward_bs.sum(1)
-    earned_b = batch.total_reward_b.abs() + reward_bs.abs().sum(1)
-    return reward_bs, torch.where(rest_b.abs() > ROUNDING * earned_b, rest_b, 0)
+    return split_rewards(batch.total_reward_b, batch.need("turn_reward_bs", reader), there_bs)
 
 
 def with_the_rest(reward_bs: Tensor, rest_b: Tensor, there_bs: Tensor) -> Tensor:
@@ -88,40 +98,55 @@ def turn_returns(batch: Batch, there_bs: Tensor, gamma: float, reader: str) -> T
     return accumulated(with_the_rest(*turn_rewards(batch, there_bs, reader), there_bs), there_bs, gamma)
 
 
+def to_tokens(value_bs: Tensor, turn_bt: Tensor, mask_bt: Tensor) -> Tensor:
+    """Return [B,T] value of the turn of each token of the mask, 0 elsewhere."""
+    return value_bs.gather(1, torch.where(mask_bt, turn_bt, 0).clamp(min=0)) * mask_bt
+
+
 def on_tokens(value_bs: Tensor, batch: Batch, reader: str) -> Tensor:
     """Return [B,T] value of each action token's turn, 0 elsewhere."""
-    turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", reader), 0).clamp(min=0)
-    return value_bs.gather(1, turn_bt) * batch.mask_bt
+    return to_tokens(value_bs, batch.need("turn_bt", reader), batch.mask_bt)
 
 
-def turn_means(value_bt: Tensor, active_bt: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
+def mean_of_turns(value_bt: Tensor, active_bt: Tensor, turn_bt: Tensor, turns: int) -> Tensor:
     """Return [B,S] mean over the tokens of each turn that are `active_bt`; 0 if it has none."""
-    turn_bt = torch.where(active_bt, batch.need("turn_bt", reader), 0).clamp(min=0)
-    zero_bs = torch.zeros(there_bs.shape, dtype=value_bt.dtype, device=value_bt.device)
+    turn_bt = torch.where(active_bt, turn_bt, 0).clamp(min=0)
+    zero_bs = torch.zeros(len(turn_bt), turns, dtype=value_bt.dtype, device=value_bt.device)
     size_bs = zero_bs.scatter_add(1, turn_bt, active_bt.to(value_bt.dtype))
     return zero_bs.scatter_add(1, turn_bt, torch.where(active_bt, value_bt, 0)) / size_bs.clamp(min=1)
 
 
+def turn_means(value_bt: Tensor, active_bt: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
+    """Return [B,S] mean over the tokens of each turn that are `active_bt`; 0 if it has none."""
+    return mean_of_turns(value_bt, active_bt, batch.need("turn_bt", reader), there_bs.shape[1])
+
+
+def ends_of_turns(turn_bt: Tensor, mask_bt: Tensor, turns: int) -> Tensor:
+    """Return [B,T] bool: the last token of each turn that is in the mask."""
+    turn_bt = torch.where(mask_bt, turn_bt, 0).clamp(min=0)
+    position_bt = torch.arange(mask_bt.shape[1], device=turn_bt.device).expand_as(turn_bt)
+    none_bs = torch.full((len(turn_bt), turns), -1, device=turn_bt.device)
+    end_bs = none_bs.scatter_reduce(1, turn_bt, torch.where(mask_bt, position_bt, -1), "amax")
+    return mask_bt & (position_bt == end_bs.gather(1, turn_bt))
+
+
 def last_tokens(batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
     """Return [B,T] bool: the last action token of each turn."""
-    turn_bt = torch.where(batch.mask_bt, batch.need("turn_bt", reader), 0).clamp(min=0)
-    position_bt = torch.arange(batch.size[1], device=turn_bt.device).expand_as(turn_bt)
-    seen_bt = torch.where(batch.mask_bt, position_bt, -1)
-    end_bs = torch.full(there_bs.shape, -1, device=turn_bt.device).scatter_reduce(1, turn_bt, seen_bt, "amax")
-    return batch.mask_bt & (position_bt == end_bs.gather(1, turn_bt))
+    return ends_of_turns(batch.need("turn_bt", reader), batch.mask_bt, there_bs.shape[1])
 
 
 def same_actions(batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
     """Return [B,S] int64: equal numbers where turns consist of the same tokens; -1 where a row has no such turn."""
     token_bt, turn_bt = batch.need("token_bt", reader), batch.need("turn_bt", reader)
-    rows = zip(token_bt.tolist(), turn_bt.tolist(), batch.mask_bt.tolist(), strict=True)
+    return numbered_actions(token_bt, turn_bt, batch.mask_bt, there_bs.shape[1])
+
+
+def numbered_actions(token_bt: Tensor, turn_bt: Tensor, mask_bt: Tensor, turns: int) -> Tensor:
+    """Return [B,S] int64: equal numbers where turns consist of the same tokens; -1 where a row has no such turn."""
     numbers: dict[tuple[int, ...], int] = {}
-    out_bs = torch.full(there_bs.shape, -1, dtype=torch.int64)
-    for b, (tokens, turns, acted) in enumerate(rows):
-        words: dict[int, list[int]] = {}
-        for token, turn, here in zip(tokens, turns, acted, strict=True):
-            if here and turn >= 0:
-                words.setdefault(turn, []).append(token)
-        for turn, ids in words.items():
-            out_bs[b, turn] = numbers.setdefault(tuple(ids), len(numbers))
-    return out_bs.to(there_bs.device)
+    out_bs = torch.full((len(token_bt), turns), -1, device=token_bt.device)
+    for b in range(len(token_bt)):
+        for turn in turn_bt[b][mask_bt[b] & (turn_bt[b] >= 0)].unique().tolist():
+            tokens = tuple(token_bt[b][mask_bt[b] & (turn_bt[b] == turn)].tolist())
+            out_bs[b, turn] = numbers.setdefault(tokens, len(numbers))
+    return out_bs

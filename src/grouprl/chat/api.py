@@ -1,6 +1,8 @@
 """The interface of a protocol over HTTP: it turns its JSON into a `ChatRequest`, and completions into its JSON.
 
 All protocols share one handler (`grouprl.chat.server`) and one kind of request; a protocol only translates.
+Answers are plain dictionaries: the types of openai and anthropic come with whole clients, which a server would need to
+install and to import for two thirds of a second; tests hold the answers against the openai client instead.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from grouprl.chat.refusal import Refusal
+from grouprl.chat.refusal import Refusal, Unsupported
 from grouprl.chat.reply import Completion
 from grouprl.chat.request import ChatRequest, read_object
 from grouprl.core.json_types import JsonObject
 
+MOST_IGNORED = 64
+"""Parameters of one request that are ignored at most."""
 Event = JsonObject
 """An event of a stream, as JSON."""
 
@@ -49,9 +53,20 @@ class Api(ABC):
     end: ClassVar[str] = ""
     """Text after the last event of a stream."""
 
-    def read(self, body: bytes) -> ChatRequest:
-        """Return the request in a body; raise Refusal for an invalid one."""
-        return self.request(read_object(body))
+    def read(self, body: bytes, ignoring: bool = False) -> ChatRequest:
+        """Return the request in a body, with `ignoring` without parameters that are not supported; raise Refusal for an
+        invalid one.
+        """
+        return self.accepted(read_object(body), ignoring)
+
+    def accepted(self, given: JsonObject, ignoring: bool) -> ChatRequest:
+        """Return the request in an object, as `read` does."""
+        for _ in range(MOST_IGNORED if ignoring else 0):
+            try:
+                return self.request(given)
+            except Unsupported as error:
+                given = {name: value for name, value in given.items() if name != error.given}
+        return self.request(given)
 
     @abstractmethod
     def request(self, given: JsonObject) -> ChatRequest:

@@ -5,27 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
+from grouprl.chat.bounded_schema import bounded
 from grouprl.chat.calls import Form, JsonForm
-from grouprl.chat.families import (
-    DeepSeekForm,
-    GlmForm,
-    HarmonyForm,
-    KimiForm,
-    ListForm,
-    LlamaForm,
-    MistralForm,
-    PythonicForm,
-    XmlForm,
-)
+from grouprl.chat.forms.harmony_form import HarmonyForm
+from grouprl.chat.forms.json_forms import DeepSeekForm, KimiForm, ListForm, LlamaForm, MistralForm
+from grouprl.chat.forms.python_forms import PythonicForm
+from grouprl.chat.forms.tagged_forms import GlmForm, XmlForm
 from grouprl.chat.lark import GrammarPart, JsonValue, Many, Maybe, OneOf, Pattern, Until
 from grouprl.chat.literals import BARE_NAME
+from grouprl.chat.tagged_families import CommandForm, FunctionTagForm, RecipientForm
 from grouprl.core.json_types import JsonMapping, JsonObject
 
 Schema = JsonMapping
-LARGEST = 10**15
-"""Bound on numbers whose schema sets none, because endless digits cannot be read as a number."""
 ANY = {"type": "object"}
 TEXT_KEYS = {"type", "title", "description", "default", "examples"}
 """Keys of a schema that any text satisfies."""
@@ -55,11 +47,7 @@ def calls_grammar(form: Form, tools: Sequence[JsonMapping], *, several: bool) ->
     """
     shape = _shape(form)
     functions = [tool["function"] for tool in tools]
-    call = OneOf(
-        tuple(
-            shape.call(each["name"], cast(JsonMapping, _bounded(each.get("parameters") or ANY))) for each in functions
-        )
-    )
+    call = OneOf(tuple(shape.call(each["name"], bounded(each.get("parameters") or ANY)) for each in functions))
     return (shape.head, Many(call, shape.between) if several and shape.many else call, shape.tail)
 
 
@@ -96,10 +84,10 @@ def _shape(form: Form) -> CallShape:
         return CallShape(
             _tagged(
                 form.inside,
-                "<tool_call>\n<function={}>\n",
-                "<parameter={}>\n",
-                "\n</parameter>\n",
-                "</function>\n</tool_call>",
+                f"{form.opens}\n<function={{}}>\n",
+                f"<parameter={{}}>{form.around}",
+                f"{form.around}</parameter>\n",
+                f"</function>\n{form.close}",
             ),
             between="\n",
         )
@@ -113,12 +101,20 @@ def _shape(form: Form) -> CallShape:
     if isinstance(form, PythonicForm):
         inside = ("", "\n", "") if form.lines else ("[", ", ", "]")
         return CallShape(_python, form.opens + inside[0], inside[1], inside[2] + form.closes)
+    if isinstance(form, CommandForm):
+        return CallShape(
+            _object("", "parameters", "", key_of_name="tool_name"), f"{form.opens}[", ", ", f"]{form.closes}"
+        )
+    if isinstance(form, FunctionTagForm):
+        return CallShape(lambda name, schema: (f"<function={name}>", JsonValue(schema), form.close))
+    if isinstance(form, RecipientForm):
+        return CallShape(lambda name, schema: (f"{name}\n", JsonValue(schema)), between=form.sign)
     raise NoGrammar(f"calls in the syntax {type(form).__name__} have no grammar")
 
 
-def _object(before: str, key: str, behind: str) -> Callable[[str, Schema], GrammarPart]:
+def _object(before: str, key: str, behind: str, key_of_name: str = "name") -> Callable[[str, Schema], GrammarPart]:
     def call(name: str, schema: Schema) -> GrammarPart:
-        return (f'{before}{{"name": {json.dumps(name)}, "{key}": ', JsonValue(schema), "}" + behind)
+        return (f'{before}{{"{key_of_name}": {json.dumps(name)}, "{key}": ', JsonValue(schema), "}" + behind)
 
     return call
 
@@ -204,27 +200,14 @@ def _arguments(name: str, schema: Schema) -> list[tuple[str, JsonObject, bool]]:
     beside = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     required = schema.get("required", ())
     return [
-        (key, {**(own if isinstance(own, Mapping) else {}), **beside}, key in required)
+        (key, {**(own if isinstance(own, Mapping) else {}), **_read_by(own, beside)}, key in required)
         for key, own in properties.items()
     ]
 
 
-def _bounded(schema: object) -> object:
-    """Return a schema with bounds on all numbers, so that each can be read as a number."""
-    if isinstance(schema, list):
-        return [_bounded(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    found = {
-        key: value if key in ("enum", "const", "default", "examples") else _bounded(value)
-        for key, value in schema.items()
-    }
-    if found.get("type") in ("number", "integer"):
-        if not {"minimum", "exclusiveMinimum"} & set(found):
-            found["minimum"] = -LARGEST
-        if not {"maximum", "exclusiveMaximum"} & set(found):
-            found["maximum"] = LARGEST
-    return found
+def _read_by(schema: object, definitions: JsonMapping) -> JsonMapping:
+    """Return the definitions that a schema needs: none, or all of them."""
+    return definitions if '"$ref"' in json.dumps(schema) else {}
 
 
 def thinking_signs(form: Form) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from grouprl.chat.scanning import Found, after_space, closed, joined, scanned, unclosed, value_at
 from grouprl.chat.turn_content import (
@@ -70,6 +70,21 @@ class Form(ABC):
             return False
         calls, beside = self.read_calls(text)
         return any(isinstance(call, Call) for call in calls) and not any(end in beside for end in ends)
+
+    def is_bare(self, text: str) -> bool:
+        """Return whether no sign shows that a turn holds calls, so that an answer may look like one."""
+        return False
+
+    def read_for(self, text: str, tools: Collection[str], opened: bool = False) -> Said:
+        """Return the contents of a turn for which tools of these names were announced.
+
+        If nothing but their form makes objects calls, and none of them names such a tool, the turn is an answer.
+        """
+        said = self.read(text, opened)
+        named = {call.name for call in said.calls if isinstance(call, Call)}
+        if not tools or not named or named & set(tools) or not self.is_bare(text):
+            return said
+        return Said((), text[self.thinking_ends(text, opened) :].strip(), said.thinking)
 
     @abstractmethod
     def read_calls(self, text: str) -> tuple[list[Call | Malformed], str]:

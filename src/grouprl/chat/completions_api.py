@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from grouprl.chat.api import Api, Event, EventStream
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, assistant_message, logprobs
-from grouprl.chat.request import ChatRequest, read_request
+from grouprl.chat.request import INNER, ChatRequest, read_request, refuse_unknown
 from grouprl.core.json_types import JsonObject
 
 
@@ -21,6 +21,7 @@ class CompletionsApi(Api):
 
     def request(self, given: JsonObject) -> ChatRequest:
         """Return the request, which has the same JSON in this protocol."""
+        refuse_unknown(given, set(given) - INNER)
         return read_request(given)
 
     def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
@@ -101,7 +102,7 @@ def _finish(request: ChatRequest, choice: Choice) -> str:
 
 
 def _usage(completion: Completion) -> dict[str, int]:
-    prompt, sampled = len(completion.prompt_ids), completion.sampled
+    prompt, sampled = completion.read, completion.sampled
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 

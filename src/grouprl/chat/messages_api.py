@@ -36,9 +36,9 @@ class MessagesApi(Api):
         """Return the request in a body's object."""
         return read_request(translated(given))
 
-    def counted(self, body: bytes) -> ChatRequest:
+    def counted(self, body: bytes, ignoring: bool = False) -> ChatRequest:
         """Return the request in a body whose tokens are to be counted; raise Refusal for an invalid one."""
-        return self.request({**read_object(body), "max_tokens": 1})
+        return self.accepted({**read_object(body), "max_tokens": 1}, ignoring)
 
     def whole(self, request: ChatRequest, completion: Completion, model: str) -> JsonObject:
         """Return a `message` object."""
@@ -165,7 +165,7 @@ def _ending(request: ChatRequest, choice: Choice) -> dict[str, object]:
 
 
 def _usage(completion: Completion) -> dict[str, int]:
-    return {"input_tokens": len(completion.prompt_ids), "output_tokens": completion.sampled}
+    return {"input_tokens": completion.read, "output_tokens": completion.sampled}
 
 
 def _ids(request: ChatRequest, completion: Completion) -> dict[str, list[int]]:

@@ -18,6 +18,7 @@ SHARED = (
     "stream",
     "temperature",
     "tool_choice",
+    "top_k",
     "top_p",
 )
 """Parameters that mean the same in a `ChatRequest`."""
@@ -28,7 +29,7 @@ UNABLE = {
     "context_management": "a conversation is never shortened here",
     "fallbacks": "there is one model",
     "mcp_servers": "tools are called by the client",
-    "prefill": "an answer that is begun by the client cannot be continued here",
+    "prefill": "let the last message be the assistant's beginning of the answer",
     "thread": UNSTORED,
 }
 """Unsupported parameters that would change the answer, and the reason for each."""
@@ -43,6 +44,8 @@ IGNORED = (
     "workspace_id",
 )
 """Parameters that change nothing here."""
+THINKING: Mapping[object, bool | None] = {None: None, "adaptive": None, "disabled": False, "enabled": True}
+"""Meanings of `thinking.type`."""
 OWN = ("messages", "output_config", "stop_sequences", "system", "thinking", "tools")
 
 
@@ -63,16 +66,33 @@ def translated(given: Mapping[str, object]) -> dict[str, object]:
     found["response_format"] = written.get("format") if isinstance(written, dict) else None
     found["tools"] = list(_tools(wanted.get("tools", [])))
     system = _text(wanted.get("system", ""), "system")
-    found["messages"] = [*([{"role": "system", "content": system}] if system else []), *_messages(wanted)]
+    messages, found["prefill"] = _begun(_messages(wanted))
+    found["thinking"] = THINKING[_kind_of_thinking(wanted)]
+    found["messages"] = [*([{"role": "system", "content": system}] if system else []), *messages]
     return found
 
 
+def _begun(messages: list[JsonObject]) -> tuple[list[JsonObject], str]:
+    """Return the messages without an answer that the client has begun, and its text."""
+    if not messages or messages[-1]["role"] != "assistant":
+        return messages, ""
+    *before, last = messages
+    if not last["content"] or "tool_calls" in last:
+        rule = "an answer that is begun by the client begins with text"
+        raise Refusal(f"The last message is the assistant's: {rule}", "messages")
+    return before, str(last["content"])
+
+
+def _kind_of_thinking(wanted: Mapping[str, object]) -> object:
+    given = wanted.get("thinking", {})
+    return given.get("type") if isinstance(given, dict) else given
+
+
 def _check_form(wanted: Mapping[str, object]) -> None:
-    thinking, config = wanted.get("thinking", {}), wanted.get("output_config", {})
-    kind = thinking.get("type") if isinstance(thinking, dict) else thinking
-    if kind not in (None, "disabled", "adaptive"):
-        remedy = "A policy thinks as its chat template lets it; see chat_template_kwargs"
-        raise Refusal(f"thinking = {shortened(kind, 40)} is not supported. {remedy}", "thinking")
+    kind, config = _kind_of_thinking(wanted), wanted.get("output_config", {})
+    if not (kind is None or isinstance(kind, str)) or kind not in THINKING:
+        rule = "its type is enabled, disabled or adaptive"
+        raise Refusal(f"thinking = {shortened(kind, 40)} is not known: {rule}", "thinking")
     if not isinstance(config, dict):
         raise Refusal(f"output_config = {shortened(config)}; it must be an object with a format", "output_config")
 
@@ -89,9 +109,6 @@ def _messages(wanted: Mapping[str, object]) -> list[dict[str, object]]:
             rule = "it must be an object whose role is user, assistant or system"
             raise Refusal(f"A message is {shortened(message)}; {rule}", "messages")
         messages += _each(message["role"], message.get("content"))
-    if messages and messages[-1]["role"] == "assistant":
-        rule = "an answer that is begun by the client cannot be continued here"
-        raise Refusal(f"The last message is the assistant's: {rule}", "messages")
     return messages
 
 

@@ -30,3 +30,11 @@ class Refusal(Exception):
         """Return the JSON error that clients of OpenAI's protocols expect."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": None}}
+
+
+class Unsupported(Refusal):
+    """A parameter, `given`, that is unknown or cannot be applied; a server may be told to ignore such parameters."""
+
+    def __init__(self, message: str, given: str) -> None:
+        super().__init__(message, given)
+        self.given = given

@@ -38,11 +38,20 @@ class Completion:
 
     choices: tuple[Choice, ...]
     prompt_ids: tuple[int, ...] = ()
-    """Token ids of the prompt; empty if only the text is known, in which case `usage` is all 0."""
+    """Token ids of the prompt; empty if only the text is known."""
+    counted: tuple[int, int] | None = None
+    """Numbers of tokens of the prompt and of the answers, where the tokens themselves are not known."""
+
+    @property
+    def read(self) -> int:
+        """Number of tokens of the prompt."""
+        return len(self.prompt_ids) if self.counted is None else self.counted[0]
 
     @property
     def sampled(self) -> int:
         """Number of tokens of all answers."""
+        if self.counted is not None:
+            return self.counted[1]
         return sum(len(choice.tokens) for choice in self.choices)
 
 

@@ -13,7 +13,7 @@ import pydantic
 from pydantic import Field
 
 from grouprl.chat.answer_form import ToolChoice, read_choice, read_format
-from grouprl.chat.refusal import Refusal
+from grouprl.chat.refusal import Refusal, Unsupported
 from grouprl.chat.safe_json import check_plain, read_json
 from grouprl.core.errors import shortened, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
@@ -28,6 +28,7 @@ COOLEST, HOTTEST = 1e-4, 100.0
 NEUTRAL: dict[str, object] = {
     "frequency_penalty": 0,
     "presence_penalty": 0,
+    "repetition_penalty": 1,
     "logit_bias": {},
 }
 """Settings that are accepted only at these values."""
@@ -42,6 +43,8 @@ IGNORED = (
     "verbosity",
 )
 """Settings that are accepted but have no effect."""
+INNER = {"prefill", "raw", "thinking"}
+"""Fields of a request that protocols set, and clients write otherwise."""
 WISHES = ("parallel_tool_calls", "tool_choice")
 """Settings that together become one `ToolChoice`."""
 
@@ -63,6 +66,10 @@ class ChatRequest(pydantic.BaseModel):
     max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, strict=True)
     temperature: float = Field(1.0, ge=0, le=HOTTEST, strict=True)
     top_p: float = Field(1.0, ge=1e-6, le=1, strict=True)
+    top_k: int = Field(0, ge=0, le=MOST_TOKENS, strict=True)
+    """Number of the likeliest tokens that are sampled from; 0 for all."""
+    min_p: float = Field(0.0, ge=0, le=1, strict=True)
+    """Least probability of a token that is sampled from, as a share of the likeliest one's."""
     n: int = Field(1, ge=1, le=MOST_COMPLETIONS, strict=True)
     seed: int | None = Field(None, ge=-(2**63), lt=2**64, strict=True)
     stop: tuple[Annotated[str, Field(max_length=256)], ...] = Field((), max_length=16)
@@ -73,6 +80,12 @@ class ChatRequest(pydantic.BaseModel):
     """Whether to return the ids of the prompt's and the sampled tokens."""
     chat_template_kwargs: dict[str, object] = Field(default_factory=dict, max_length=64)
     """Variables of the chat template, such as `enable_thinking`."""
+    thinking: bool | None = Field(None, strict=True)
+    """Whether to think before the answer, where the chat template has a switch for it; None for its default."""
+    prefill: str = ""
+    """The beginning of the answer, which the client has written."""
+    raw: bool = Field(False, strict=True)
+    """Whether the one message is the prompt as it is, without a chat template."""
     response_format: JsonObject | None = None
     """The JSON schema that the answer must follow; None for any text."""
     tool_choice: ToolChoice = ToolChoice()
@@ -105,7 +118,9 @@ def read_request(given: Mapping[str, object]) -> ChatRequest:
     for name, neutral in NEUTRAL.items():
         value = wanted.pop(name, neutral)
         if value != neutral:
-            raise Refusal(f"{name} = {json.dumps(value)[:200]} is not supported; leave it out", name)
+            raise Unsupported(f"{name} = {json.dumps(value)[:200]} is not supported; leave it out", name)
+    if wanted.get("top_k") == -1:  # all tokens, as some servers write it
+        wanted["top_k"] = 0
     wanted["response_format"] = read_format(wanted.pop("response_format", None))
     if "max_completion_tokens" in wanted:
         wanted["max_tokens"] = wanted.pop("max_completion_tokens")
@@ -142,11 +157,10 @@ def not_held(request: ChatRequest, why: str) -> Refusal | None:
 
 
 def refuse_unknown(given: Mapping[str, object], known: Collection[str]) -> None:
-    """Raise Refusal for an unknown parameter, with the most similar known one."""
+    """Raise Unsupported for an unknown parameter, with the most similar known one."""
     for name in given:
         if name not in known:
-            short = name[:64]
-            raise Refusal(f"There is no parameter '{short}'. {suggest(short, sorted(known))}", short)
+            raise Unsupported(f"There is no parameter '{name[:64]}'. {suggest(name[:64], sorted(known))}", name)
 
 
 def normal(message: JsonMapping) -> JsonObject:
@@ -230,8 +244,8 @@ def _in_words(error: pydantic.ValidationError) -> Refusal:
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "body"
     if first["type"] == "extra_forbidden":
-        name = name[:64]
-        return Refusal(f"There is no parameter '{name}'. {suggest(name, ChatRequest.model_fields)}", name)
+        known = set(ChatRequest.model_fields) - INNER
+        return Unsupported(f"There is no parameter '{name[:64]}'. {suggest(name[:64], sorted(known))}", name)
     if first["type"] == "missing":
         return Refusal(f"'{name}' is missing", name)
     if first["type"] == "less_than_equal":

@@ -200,7 +200,7 @@ def _reasoning(request: ChatRequest, text: str) -> JsonObject:
 
 
 def _usage(completion: Completion) -> JsonObject:
-    prompt, sampled = len(completion.prompt_ids), completion.sampled
+    prompt, sampled = completion.read, completion.sampled
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},

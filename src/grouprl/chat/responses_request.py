@@ -28,6 +28,8 @@ SHARED = (
     "stream",
     "temperature",
     "tool_choice",
+    "min_p",
+    "top_k",
     "top_logprobs",
     "top_p",
 )

@@ -1,6 +1,7 @@
 """A server of the chat protocols, in a thread of this process.
 
-Chat completions, responses and messages (`APIS`) are read into one `ChatRequest` and answered by one handler.
+Chat completions, responses, messages and completions of plain texts (`APIS`) are read into one `ChatRequest`, and one
+handler answers it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Completion
 from grouprl.chat.request import ChatRequest
 from grouprl.chat.responses_api import ResponsesApi
+from grouprl.chat.text_api import TextApi
 from grouprl.chat.turn_content import told_apart
 from grouprl.core.errors import MissingExtra, RunError, shortened
 from grouprl.core.json_types import JsonObject
@@ -37,7 +39,7 @@ Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
 R = TypeVar("R")
 START_SECONDS = 20.0
-APIS: tuple[Api, ...] = (CompletionsApi(), ResponsesApi(), MessagesApi())
+APIS: tuple[Api, ...] = (CompletionsApi(), ResponsesApi(), MessagesApi(), TextApi())
 KNOWN = f"available are {', '.join(api.path for api in APIS)} (POST) and /v1/models (GET)"
 
 
@@ -63,6 +65,12 @@ class Backend(Protocol):
 
     def rows(self, key: str) -> list[JsonObject] | None:
         """Return the rows recorded for the client with this key; None if nothing is. Called from any thread."""
+        ...
+
+    def ignores(self, key: str) -> bool:
+        """Return whether parameters that are not supported, and unknown names of models, are ignored in requests with
+        this key instead of refused.
+        """
         ...
 
     def refused(self, key: str, error: Refusal) -> None:
@@ -133,7 +141,8 @@ class _Paths:
         backend, seconds = self.backend, self.limits.answer_seconds
 
         async def answer(request: Request) -> Response:
-            parsed, key = await self.work.off(api.read, await request.body()), key_of(request.headers)
+            key = key_of(request.headers)
+            parsed = await self.work.off(api.read, await request.body(), backend.ignores(key))
             _check_model(backend, parsed.model, key)
             if parsed.stream:
                 events = _events(api, backend, parsed, key, seconds)
@@ -147,7 +156,8 @@ class _Paths:
     async def count(self, request: Request) -> Response:
         from starlette.responses import JSONResponse
 
-        parsed, key = await self.work.off(MessagesApi().counted, await request.body()), key_of(request.headers)
+        key = key_of(request.headers)
+        parsed = await self.work.off(MessagesApi().counted, await request.body(), self.backend.ignores(key))
         _check_model(self.backend, parsed.model, key)
         return JSONResponse({"input_tokens": await self.backend.count(parsed, key)})
 
@@ -175,7 +185,7 @@ class _Paths:
 def _check_model(backend: Backend, model: str, key: str) -> None:
     """Raise Refusal for a model of another name."""
     others = [name for name in backend.others(key) if name]
-    if model not in ("", backend.model, *others):
+    if not backend.ignores(key) and model not in ("", backend.model, *others):
         known = f"this server has '{backend.model}'{''.join(f', or {name!r}' for name in others)}"
         raise Refusal(f"There is no model {shortened(model, 80)}; {known}", "model", 404)
 
@@ -253,7 +263,7 @@ async def _events(
         while (found := await asyncio.wait_for(queue.get(), None if end is None else end - loop.time())) is not None:
             index, text = found
             texts[index] += text
-            thinking, answer = told_apart(texts[index])
+            thinking, answer = ("", texts[index]) if request.raw else told_apart(texts[index])
             parts = (thinking[thought[index] :], True), (answer[sent[index] :], False)
             sent[index], thought[index] = len(answer), len(thinking)
             for event in (event for part, inside in parts if part for event in stream.piece(index, part, inside)):

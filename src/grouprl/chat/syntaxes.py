@@ -7,18 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grouprl.chat.calls import CompactForm, Form, JsonForm, call_of
-from grouprl.chat.families import (
-    DeepSeekForm,
-    GemmaForm,
-    GlmForm,
-    HarmonyForm,
-    KimiForm,
-    ListForm,
-    LlamaForm,
-    MistralForm,
-    PythonicForm,
-    XmlForm,
-)
+from grouprl.chat.forms.harmony_form import HarmonyForm
+from grouprl.chat.forms.json_forms import DeepSeekForm, KimiForm, ListForm, LlamaForm, MistralForm
+from grouprl.chat.forms.python_forms import GemmaForm, PythonicForm
+from grouprl.chat.forms.tagged_forms import GlmForm, SeedForm, XmlForm
+from grouprl.chat.tagged_families import CommandForm, FunctionTagForm, RecipientForm
 from grouprl.chat.turn_content import Call, Malformed, Said
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
@@ -42,6 +35,12 @@ SYNTAXES: Mapping[str, Form] = {
     "lfm": PythonicForm("<|tool_call_start|>", "<|tool_call_end|>"),
     "olmo": PythonicForm("<function_calls>", "</function_calls>", lines=True),
     "kimi": KimiForm(),
+    "seed": SeedForm(),
+    "nemotron": ListForm("<TOOLCALL>", "</TOOLCALL>"),
+    "command": CommandForm(),
+    "command_r": CommandForm("Action: ```json\n", "\n```", ("", ""), numbered=False),
+    "functionary_31": FunctionTagForm(),
+    "functionary_32": RecipientForm(),
     "llama": LlamaForm(),
     "pythonic": PythonicForm(),
 }
@@ -55,6 +54,10 @@ SIGNS = (
     ("[TOOL_CALLS]", "mistral"),
     ("<|tool_calls_section_begin|>", "kimi"),
     ("<arg_key>", "glm"),
+    ("<seed:tool_call>", "seed"),
+    ("<TOOLCALL>", "nemotron"),
+    ("<|START_ACTION|>", "command"),
+    ("Action: ```json", "command_r"),
     ("<function=", "qwen_xml"),
     ("<|tool_call>", "gemma"),
     ("<start_function_call>", "function_gemma"),

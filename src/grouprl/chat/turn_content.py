@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Literal
 
 from grouprl.core.json_types import JsonMapping
 
 Status = Literal["ok", "malformed", "error", "timeout"]
-THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|channel>thought\n", "<channel|>"))
-"""The signs around thinking: of Qwen, DeepSeek, GLM and others; of Mistral; of Gemma."""
+THOUGHTS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+"""The signs around thinking: of Qwen, DeepSeek, GLM and others; of Mistral; of Gemma; of Seed-OSS; of Command."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,10 @@ class Call:
     """Whether the syntax writes every argument as text, so that only the tool's schema determines its type."""
     id: str = field(default="", compare=False)
     """The call's own id, if the model wrote one."""
+
+    def __str__(self) -> str:
+        """Return the name and the arguments, which are equal for equal calls."""
+        return f"{self.name}({json.dumps(self.arguments, sort_keys=True, default=str)})"
 
 
 @dataclass(frozen=True)
@@ -56,15 +67,17 @@ class Spoken(str):
     """An action together with its contents in the policy's own syntax; environments see the sampled text."""
 
     said: Said
+    counted: tuple[int, int] | None
+    """Numbers of tokens that were read before it and sampled for it, where an environment needs them."""
 
-    def __new__(cls, text: str, said: Said) -> Spoken:
+    def __new__(cls, text: str, said: Said, counted: tuple[int, int] | None = None) -> Spoken:
         """Return the text together with its contents, `said`."""
         made = super().__new__(cls, text)
-        made.said = said
+        made.said, made.counted = said, counted
         return made
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Spoken, (str(self), self.said)
+        return Spoken, (str(self), self.said, self.counted)
 
 
 def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:

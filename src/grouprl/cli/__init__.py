@@ -20,6 +20,9 @@ def main() -> None:
 
 
 def _run() -> None:
+    from grouprl.core.encodable import write_any_text
+
+    write_any_text(as_json="--json" in sys.argv)
     from grouprl.cli.app import app
 
     app(prog_name="grouprl")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from grouprl.cli.quiet import Telling
-from grouprl.cli.results import apart, put
+from grouprl.cli.results import apart, put_data
 from grouprl.core.errors import GrouprlError, RunError, out_of_memory
 from grouprl.core.terminal import Terminal
 from grouprl.core.wording import in_one_line
@@ -45,7 +44,16 @@ class Commands(TyperGroup):
         """Take `--debug` and `-q` from anywhere on the line, so that they can be appended to a command."""
         ctx.meta["debug"], ctx.meta["json"] = "--debug" in args, "--json" in args
         Telling.quiet = any(arg in args for arg in QUIET)
+        self._show_flags_without_type(ctx)
         return super().parse_args(ctx, [arg for arg in args if arg not in ("--debug", *QUIET)])
+
+    def _show_flags_without_type(self, ctx: Any) -> None:
+        """Leave the type of flags out of every help: they take no value."""
+        inner = [each for command in self.commands.values() for each in getattr(command, "commands", {}).values()]
+        for command in (self, *self.commands.values(), *inner):
+            for option in (*command.params, command.get_help_option(ctx)):  # kept by the command once it is asked for
+                if getattr(option, "is_flag", False):
+                    option.metavar = ""
 
     def main(
         self,
@@ -120,11 +128,11 @@ def _name_setting(error: Any) -> None:
 def print_error(kind: str, message: str, **parts: str) -> None:
     """Print an error as plain data: its kind, the whole message, and the parts of the message, if any."""
     found = {"kind": kind, "message": message, **{name: words for name, words in parts.items() if words}}
-    put(json.dumps({"error": found}, ensure_ascii=False))
+    put_data({"error": found})
 
 
 ORDER = (
-    *("train", "launch", "plan", "eval", "report", "show", "laws", "export", "serve"),
+    *("init", "train", "launch", "plan", "runs", "eval", "report", "show", "laws", "lessons", "export", "serve"),
     *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "parts", "papers", "metrics"),
 )
 
@@ -164,6 +172,7 @@ def root(
     [bold]Begin with[/]
     grouprl train addition     train a tiny model, two to three minutes on a CPU
     grouprl plan addition      what that run does, before it does it
+    grouprl init my-run        a configuration, a reward and data of your own
     grouprl methods            the catalogue: GRPO and what grew out of it
     grouprl tasks              what can be trained on
 
@@ -193,16 +202,19 @@ def _mount() -> None:
         train,
     )
 
-    runs, catalogue = "Runs", "Catalogue"
-    app.command("train", rich_help_panel=runs)(train.train_command)
-    app.command("launch", rich_help_panel=runs, context_settings=AS_GIVEN)(launch.launch_command)
-    app.command("plan", rich_help_panel=runs)(plan.plan_command)
-    app.command("eval", rich_help_panel=runs)(evaluate.eval_command)
-    app.command("report", rich_help_panel=runs)(export.report_command)
-    app.command("show", rich_help_panel=runs)(show.show_command)
-    app.command("laws", rich_help_panel=runs)(laws.laws_command)
-    app.command("export", rich_help_panel=runs)(export.export_command)
-    app.command("serve", rich_help_panel=runs)(serve.serve_command)
+    panel, catalogue = "Runs", "Catalogue"
+    app.command("init", rich_help_panel=panel)(train.init_command)
+    app.command("runs", rich_help_panel=panel)(show.runs_command)
+    app.command("train", rich_help_panel=panel)(train.train_command)
+    app.command("launch", rich_help_panel=panel, context_settings=AS_GIVEN)(launch.launch_command)
+    app.command("plan", rich_help_panel=panel)(plan.plan_command)
+    app.command("eval", rich_help_panel=panel)(evaluate.eval_command)
+    app.command("report", rich_help_panel=panel)(export.report_command)
+    app.command("show", rich_help_panel=panel)(show.show_command)
+    app.command("laws", rich_help_panel=panel)(laws.laws_command)
+    app.command("lessons", rich_help_panel=panel)(serve.lessons_command)
+    app.command("export", rich_help_panel=panel)(export.export_command)
+    app.command("serve", rich_help_panel=panel)(serve.serve_command)
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)

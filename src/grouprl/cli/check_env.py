@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from grouprl.cli import completion
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -78,7 +77,7 @@ def check_env_command(
     if name.endswith((".yaml", ".yml")):
         report = replace(report, findings=(*report.findings, *_template_findings(name)))
     if as_json:
-        put(json.dumps({"environment": name, **report.data()}, indent=2, default=str))
+        put_data({"environment": name, **report.data()}, indent=2, default=str)
     else:
         _show(name, report, Terminal(highlight=False))
     if report.problems:
@@ -120,7 +119,7 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
     from grouprl.envs.findings import EnvironmentFinding
     from grouprl.orchestrator.resolve import resolve
     from grouprl.plan.checks import PromptEncoder
-    from grouprl.plan.memory import read_model
+    from grouprl.plan.model_facts import read_model
     from grouprl.rollout.episode_table import UNSHOWN
     from grouprl.rollout.episodes import Start, demonstrate
     from grouprl.rollout.template_check import check_template

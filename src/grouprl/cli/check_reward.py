@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from grouprl.cli import completion
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -50,9 +49,9 @@ def check_reward_command(
             autocompletion=completion.tasks,
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(min=1, help="How many prompts to attack.")] = 4,
+    examples: Annotated[int, typer.Option(min=1, help="Number of prompts to attack.")] = 4,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per completion.")] = 10.0,
-    shown: Annotated[int, typer.Option(min=1, help="How many findings to list.")] = 20,
+    shown: Annotated[int, typer.Option(min=1, help="Number of findings to list.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Attack a reward with hacks: what earns a reward without being correct?
@@ -89,7 +88,7 @@ def check_reward_command(
             report = dataclasses.replace(report, findings=(ran, *report.findings))
     if as_json:
         rows = [dataclasses.asdict(each) | each.finding().as_row() for each in report.findings]
-        put(json.dumps({"reward": name, **dataclasses.asdict(report), "findings": rows}, ensure_ascii=True))
+        put_data({"reward": name, **dataclasses.asdict(report), "findings": rows})
     else:
         _show(name, report, note, shown, Terminal(highlight=False))
     if report.findings:
@@ -178,7 +177,11 @@ def _show(name: str, report: AttackReport, note: str, shown: int, console: Termi
         console.print(Text(f"{count} × {what}: {WORDS[what]}", style="bold red"))
     if not report.controls:
         console.print(
-            Text("! No correct completion is known, so nothing shows that honest ones are rewarded.", style="yellow")
+            Text(
+                "! No correct completion is known, so nothing shows that honest ones are rewarded. Name the column "
+                "that has one: solution: COLUMN among the task's options (in a file for --task).",
+                style="yellow",
+            )
         )
     style = "bold red" if report.findings else "bold green"
     summary = f"{name}: {report.attacks} attacks, {len(report.findings)} findings, {report.controls} honest completions"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from rich.text import Text
 from grouprl.cli import completion
 from grouprl.cli.options import AsJson, CheckpointStep, EngineName, ModelDevice, RunOrModel
 from grouprl.cli.quiet import Telling, telling
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from grouprl.config.sections import Reward, Sampling
     from grouprl.evaluation.evaluate import Evaluation
     from grouprl.evaluation.pass_at_k import Estimate
-    from grouprl.protocols import Policy
+    from grouprl.protocols import Trainable
     from grouprl.rollout.sampler import MakeEngine
     from grouprl.tasks import Task
 
@@ -91,16 +90,38 @@ def eval_command(
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars
+
+    silence_loading_bars()
+    subject = _subject(source, task, checkpoint, device, engine)
+    given = {"prompts": prompts, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+    numbers = _numbers_of(subject.defaults, given, k, samples)
+    if greedy is True:
+        numbers["samples"] = 0
+    scoring = subject.reward.model_copy(update={"function": reward} if reward else {})
+    found, notes = _evaluated(subject, scoring, {**numbers, "greedy": greedy is not False, "shown": show})
+    found = found.knowing(subject.graded and reward is None)
+    if as_json:
+        put_data(as_data(found, subject))
+    else:
+        show_evaluation(found, subject, Terminal())
+    for note in notes:
+        telling(stderr=True).print(f"[yellow]note:[/] {escape(note)}")
+
+
+def _numbers_of(defaults: JsonObject, given: JsonObject, k: str | None, samples: int | None) -> JsonObject:
+    """Return the numbers of an evaluation: those that are given, else the run's."""
+    numbers = {name: defaults[name] if value is None else value for name, value in given.items()}
+    ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
+    return {**numbers, "k": ks, "samples": samples or max(max(ks), defaults["samples"] if k is None else 1)}
+
+
+def _evaluated(subject: Subject, scoring: Reward, numbers: JsonObject) -> tuple[Evaluation, list[str]]:
+    """Return the evaluation of a subject, and notes on how it was made; what it needs is open meanwhile."""
     from grouprl.envs.environment_pool_choice import open_stage
     from grouprl.evaluation.evaluate import evaluate
     from grouprl.orchestrator.reward import opened_reward
     from grouprl.rollout.engines import opened_engine
 
-    silence_loading_bars()
-    subject = _subject(source, task, checkpoint, device, engine)
-    defaults = subject.defaults
-    ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
-    console, scoring = Terminal(), subject.reward.model_copy(update={"function": reward} if reward else {})
     acted = subject.task.environment() is not None
     stage, why_here = open_stage(subject.task, **subject.acting) if acted else (None, "")
     with (
@@ -113,28 +134,16 @@ def eval_command(
         found = evaluate(
             subject.policy,
             subject.task,
-            prompts=prompts or defaults["prompts"],
-            samples=0 if greedy is True else samples or max(max(ks), defaults["samples"] if k is None else 1),
-            k=ks,
-            temperature=defaults["temperature"] if temperature is None else temperature,
-            max_new_tokens=max_new_tokens or defaults["max_new_tokens"],
-            seed=defaults["seed"] if seed is None else seed,
-            greedy=greedy is not False,
+            **numbers,
             reward=scorer if scoring.function or not acted else None,
             correct_at=scoring.correct_at,
-            shown=show,
             stop=subject.sampling.stop,
             history=subject.sampling.history,
             stage=stage,
             sampler=sampler,
             progress=lambda done, total: progress.update(bar, completed=done, total=total),
-        ).knowing(subject.graded and reward is None)
-    if as_json:
-        put(json.dumps(as_data(found, subject)))
-    else:
-        show_evaluation(found, subject, console)
-    for note in [*notes, *[why_here] * bool(why_here)]:
-        telling(stderr=True).print(f"[yellow]note:[/] {escape(note)}")
+        )
+    return found, [*notes, *[why_here] * bool(why_here)]
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,7 @@ class Subject:
     `sampling` says how turns end and continue, `acting` where environments run.
     """
 
-    policy: Policy
+    policy: Trainable
     task: Task
     title: str
     defaults: JsonObject
@@ -173,6 +182,7 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str,
             folder_meant(source) or f"Name one: grouprl eval {source} --task addition",
         )
     from grouprl.config.sections import Acting, Reward, Sampling
+    from grouprl.orchestrator.chat_prompts import task_for
     from grouprl.policy import load_policy
     from grouprl.rollout.engines import configured_engine
     from grouprl.tasks import load_task
@@ -187,12 +197,14 @@ def _subject(source: str, task: str | None, checkpoint: int | None, device: str,
         "seed": 0,
     }
     policy = load_policy(source, device=device)
+    loaded = task_for(loaded, policy.tokenizer)
     made_by = configured_engine(Sampling(), engine)
     return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump(), made_by)
 
 
 def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None) -> Subject:
-    from grouprl.policy.teams.team_policy import TeamPolicy
+    from grouprl.orchestrator.chat_prompts import task_for
+    from grouprl.policy.language.models_of import acting_for
     from grouprl.rollout.engines import configured_engine
     from grouprl.tasks import load_task
     from grouprl.training.export import load_trained
@@ -200,8 +212,13 @@ def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None
 
     trained = load_trained(run, checkpoint)
     config = trained.config
-    requested = trained.task if task is None else load_task(_task_spec(task), config.seed)
-    reward = config.reward if task is None else config.reward.model_copy(update={"function": None, "judge": None})
+    tokenizer = getattr(trained.model, "tokenizer", None)
+    requested = trained.task if task is None else task_for(load_task(_task_spec(task), config.seed), tokenizer)
+    reward = (
+        config.reward
+        if task is None
+        else config.reward.model_copy(update={"function": None, "judge": None, "model": None})
+    )
     defaults = {
         "prompts": config.eval.final_prompts,
         "samples": config.eval.samples,
@@ -211,7 +228,7 @@ def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None
         "seed": config.seed,
     }
     title, acting = f"{run}, {trained.when}", config.environment.model_dump()
-    policy = trained.policy.of(requested.agents) if isinstance(trained.policy, TeamPolicy) else trained.policy
+    policy = acting_for(trained.model, requested.agents)
     made_by = configured_engine(config.sampling, engine)
     graded = task is None and is_graded(run)
     return Subject(policy, requested, title, defaults, reward, config.sampling, acting, made_by, graded)
@@ -249,7 +266,7 @@ def as_data(found: Evaluation, subject: Subject) -> JsonObject:
 def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> None:
     """Print the estimates, then a few completions."""
     sampled = f", {found.samples_per_prompt} sampled at temperature {found.temperature:g}" if found.pass_at else ""
-    greedy = ", greedy" if found.greedy else ""
+    greedy = ", greedy" if found.greedy else ", stored completions" if found.pair_accuracy else ""
     console.print(Text(subject.title, style="bold"), soft_wrap=True)
     console.print(f"{subject.task.name}: {found.prompts} held-out prompts{greedy}{sampled}", highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -257,9 +274,9 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     table.add_column("estimate", justify="right", style="bold")
     table.add_column("95 % interval")
     from_one = " (reward ≥ 1)" if found.graded else ""
-    shares = {f"pass@1 greedy{from_one}": found.greedy}
+    shares = {"pair accuracy": found.pair_accuracy, f"pass@1 greedy{from_one}": found.greedy}
     shares |= {f"pass@{k} sampled{from_one}": e for k, e in found.pass_at.items()}
-    rewards: dict[str, Estimate | None] = {"mean reward": found.reward}
+    rewards: dict[str, Estimate | None] = {"mean reward": None if found.pair_accuracy else found.reward}
     rewards |= {f"  {name}": each for name, each in found.components.items()}
     if found.pass_at:
         rewards["mean reward, greedy"] = found.greedy_reward
@@ -283,12 +300,18 @@ def _show_completions(found: Evaluation, console: Console) -> None:
     if not found.samples:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("prompt", "greedy completion" if found.greedy else "first sampled completion", "reward"):
+    for column in ("prompt", _shown_title(found), "reward"):
         table.add_column(column, overflow="fold", justify="right" if column == "reward" else "left")
     for prompt, text, reward, correct in found.samples:
         mark, style = verdict_mark(correct)
         table.add_row(Text(_clip(prompt)), Text(f"{mark} {_clip(text)}", style=style), f"{reward:g}")
     console.print(table)
+
+
+def _shown_title(found: Evaluation) -> str:
+    if found.pair_accuracy:
+        return "completion with the highest score"
+    return "greedy completion" if found.greedy else "first sampled completion"
 
 
 def _clip(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from grouprl.cli import completion
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.terminal import Terminal
 
 RunArgument = Annotated[
@@ -47,7 +46,7 @@ def export_command(
     silence_loading_bars()
     when = export(run, dest, checkpoint)
     if as_json:
-        put(json.dumps({"run": str(run), "wrote": when, "folder": str(dest)}))
+        put_data({"run": str(run), "wrote": when, "folder": str(dest)})
     else:
         telling().print(f"Wrote {when} of {run} to {dest}")
 
@@ -65,6 +64,6 @@ def report_command(run: RunArgument, as_json: AsJson = False) -> None:
 
     page = write_report(run)
     if as_json:
-        put(json.dumps({"run": str(run), "report": str(page)}))
+        put_data({"run": str(run), "report": str(page)})
     else:
         Terminal().print(f"Report: {page}", highlight=False, soft_wrap=True)

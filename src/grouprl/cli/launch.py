@@ -27,7 +27,9 @@ GLANCE = 0.05
 
 def launch_command(
     context: typer.Context,
-    processes: Annotated[int, typer.Option("--processes", "-n", min=1, help="How many processes share the model.")],
+    processes: Annotated[
+        int, typer.Option("--processes", "-n", min=1, help="Number of processes that share the model.")
+    ],
 ) -> None:
     """Train in several processes of this machine that share one model (FSDP2).
 
@@ -49,7 +51,7 @@ def launch_command(
     if arguments[:1] != ["train"]:
         given = f"grouprl launch … {arguments[0]}" if arguments else "grouprl launch without a command"
         raise InputError(
-            given, "what is launched in several processes is a training run", "grouprl launch -n 2 train …"
+            given, "only a training run can be launched in several processes", "grouprl launch -n 2 train …"
         )
     code = run_ranks([sys.executable, "-m", "grouprl", *arguments], processes)
     if code:
@@ -122,7 +124,7 @@ def _outcome(started: Sequence[subprocess.Popen[bytes]]) -> int:
     return leader.returncode
 
 
-_SAFE = "The other processes are ended, too; what a checkpoint holds is whole: continue with --resume"
+_SAFE = "The other processes are ended, too; checkpoints are intact: continue with --resume"
 
 
 def _how(code: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from grouprl.cli import completion
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
@@ -38,7 +37,7 @@ def laws_command(
         Literal["train", "eval"], typer.Option(help="pass@1 of the completions trained on, or held-out.")
     ] = "train",
     compute: Annotated[
-        Literal["tokens", "steps", "seconds"], typer.Option(help="What the sigmoid law counts as compute.")
+        Literal["tokens", "steps", "seconds"], typer.Option(help="The measure of compute in the sigmoid law.")
     ] = "tokens",
     skip: Annotated[float, typer.Option(min=0, help="Leave points below this compute out of the sigmoid law.")] = 0.0,
     as_json: AsJson = False,
@@ -66,7 +65,7 @@ def laws_command(
             raise InputError(f"{run} has no metrics.jsonl", "a run folder has one", "Check the path")
         rows += [(run, found) for found in _laws(curve(read_records(path), of, compute), skip)]
     if as_json:
-        put(json.dumps([_data(run, found) for run, found in rows], indent=2, ensure_ascii=False))
+        put_data([_data(run, found) for run, found in rows], indent=2)
     else:
         _print(rows)
     if all(isinstance(found, str) for _, found in rows):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,12 +17,12 @@ from grouprl.storage.source_cache import from_sources
 
 LIBRARY = ("methods", "algorithms")
 """Packages whose sources define the methods and parts."""
-_RECORDED = {
-    "learned": Text("yes", style="green"),
-    "mixed": Text("partly", style="yellow"),
-    "not shown": Text("NO", style="bold red"),
-    "no record": Text("–", style="dim"),
-}
+BEST_KNOWN = (
+    *("grpo", "dapo", "dr_grpo", "gspo", "rloo", "ppo", "reinforce_pp", "reinforce", "remax", "cispo"),
+    *("gigpo", "vapo", "sapo", "gmpo", "grpo@trl", "grpo@verl"),
+)
+"""Methods that readers look for first."""
+_RECORDED = {"learned": "green", "mixed": "yellow", "not shown": "bold red", "no record": "dim"}
 _CONFIDENCE = {"verified": "green", "partly": "yellow", "abstract-only": "red"}
 
 
@@ -42,6 +41,8 @@ class Listed:
     confidence: str
     recorded: str
     """Result of the recorded runs: learned, mixed, not shown, no record."""
+    learned: str
+    """In how many of the places where runs are recorded it learned: 12 of 13; "" without a record."""
 
 
 @cache
@@ -121,25 +122,38 @@ def names(incomplete: str = "") -> list[str]:
     return [each.name for each in listed() if each.name.startswith(incomplete)]
 
 
-def catalogue(found: Iterable[Listed]) -> RenderableType:
-    """Return methods as one table per family."""
+def catalogue(found: Sequence[Listed]) -> RenderableType:
+    """Return methods with one line each: the best known first if there are several families, then family by family."""
     families: dict[str, list[Listed]] = {}
     for each in found:
         families.setdefault(each.family, []).append(each)
-    width = max(len(each.name) for members in families.values() for each in members)
-    return Group(*(_family(name, members, width) for name, members in families.items()))
+    width = max(len(each.name) for each in found)
+    tables = [_family(name, members[0].family_words, members, width) for name, members in families.items()]
+    known = {each.name: each for each in found}
+    best = [known[name] for name in BEST_KNOWN if name in known]
+    if len(families) > 1 and best:
+        tables.insert(0, _family("best known", "", best, width))
+    return Group(*tables)
 
 
-def _family(name: str, members: Sequence[Listed], width: int) -> Table:
-    title = Text.assemble((name, "bold"), (f"  {members[0].family_words}", "dim"))
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="", expand=True)
-    table.add_column("name", style="cyan", no_wrap=True, width=width)
-    table.add_column("year", style="dim", no_wrap=True, width=4)
-    table.add_column("what it does", ratio=1)
-    table.add_column("checked", no_wrap=True, width=8)
-    table.add_column("learned", no_wrap=True, width=7)
+def _family(name: str, words: str, members: Sequence[Listed], width: int) -> RenderableType:
+    head = Text.assemble((name, "bold"), (f"  {words}", "dim"), no_wrap=True, overflow="ellipsis")
+    table = Table(box=None, expand=True, show_header=False, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True, width=width)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, width=8)
+    table.add_column(no_wrap=True, width=8, justify="right")
     for each in members:
-        what = Text.assemble((each.title, "bold"), ". ", each.summary)
         checked = Text(each.confidence.replace("-only", ""), style=_CONFIDENCE[each.confidence])
-        table.add_row(each.name, str(each.year or ""), what, checked, _RECORDED[each.recorded])
-    return table
+        recorded = Text(each.learned or "–", style=_RECORDED[each.recorded])
+        table.add_row(each.name, Text.assemble((each.title, "bold"), ". ", each.summary), checked, recorded)
+    return Group(head, table, Text())
+
+
+def legend() -> Text:
+    """Return what the last two columns of the catalogue say."""
+    return Text(
+        "Last columns: how far formula and defaults were checked against the paper; in how many of the places where "
+        "runs are recorded it learned (with one place: in how many runs).",
+        style="dim",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +9,9 @@ from rich.console import Group
 from rich.text import Text
 
 from grouprl.cli import completion
-from grouprl.cli.listing import catalogue, names, selected
+from grouprl.cli.listing import catalogue, legend, names, selected
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put, put_data
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -53,14 +52,14 @@ def list_methods(
     found = selected(family, search)
     if only_names:
         chosen = [each.name for each in found]
-        put(json.dumps(chosen) if as_json else "\n".join(chosen))
+        put_data(chosen) if as_json else put("\n".join(chosen))
     elif as_json:
         from grouprl.methods import find
         from grouprl.methods.describe import describe
 
         _print([describe(find(each.name)) for each in found], True)
     else:
-        _print(Group(catalogue(found), _HINT), False)
+        _print(Group(catalogue(found), legend(), _HINT), False)
 
 
 @app.command("show")
@@ -131,7 +130,7 @@ def check(name: Name, as_json: AsJson = False) -> None:
     findings = check_method(entry_of(_plain(name)))
     if as_json:
         rows = [_row(each) for each in findings]
-        put(json.dumps({"method": name, "findings": rows}, indent=2, ensure_ascii=False))
+        put_data({"method": name, "findings": rows}, indent=2)
     else:
         for each in findings:
             mark = ("✓ ", "green") if each.passed else ("✗ ", "bold red")
@@ -155,7 +154,7 @@ def _plain(name: str) -> str:
 
 def _print(block: object, as_json: bool) -> None:
     if as_json:
-        put(json.dumps(block, indent=2, ensure_ascii=False))
+        put_data(block, indent=2)
     else:
         Terminal().print(block)
 

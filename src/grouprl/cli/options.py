@@ -20,7 +20,7 @@ CheckpointStep = Annotated[int | None, typer.Option(metavar="STEP", help="A chec
 EngineName = Annotated[
     str | None,
     typer.Option(
-        "--engine", metavar="NAME", help="What samples: local, vllm, sglang, or yours (default: as the run does)."
+        "--engine", metavar="NAME", help="The sampler: local, vllm, sglang, or yours (default: as the run does)."
     ),
 ]
 ModelDevice = Annotated[str, typer.Option(help="auto, cpu, cuda …; for a model (a run has its own).")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from grouprl.cli import completion
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError, suggest
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def papers_command(
     status: Annotated[
         str,
         typer.Option(
-            help="Only entry, recipe, part, planned, adjacent or outside.", autocompletion=completion.statuses
+            help="Only entry, recipe, part, command, planned, adjacent or outside.", autocompletion=completion.statuses
         ),
     ] = "",
     as_json: AsJson = False,
@@ -64,7 +63,7 @@ def papers_command(
     if as_json:
         told = Console(stderr=True)
         data = [each.data() for each in track(found, "planning their commands", console=told, transient=True)]
-        put(json.dumps(data[0] if alone else data, indent=2, ensure_ascii=False))
+        put_data(data[0] if alone else data, indent=2)
     elif alone:
         show_paper(found[0], console)
     else:

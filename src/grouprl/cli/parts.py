@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,7 @@ from rich.text import Text
 from grouprl.cli import completion
 from grouprl.cli.listing import ListedPart, listed_parts
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.terminal import Terminal
 
@@ -70,7 +69,7 @@ def parts_command(
         known = {each for k in RULES if kind in ("", k) for each in PARTS[k]}
         raise InputError(f"there is no part '{name}'{f' of kind {kind}' * bool(kind)}", remedy=suggest(name, known))
     if as_json:
-        put(json.dumps([each.data() for each in found], indent=2, ensure_ascii=False, default=str))
+        put_data([each.data() for each in found], indent=2, default=str)
     elif name:
         Terminal().print(Group(*(_card(each) for each in found)))
     else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.cli.results import put
+from grouprl.cli.quiet import Telling
+from grouprl.cli.results import put_data
 from grouprl.cli.terminal_page import facts, heading, plain_table
 from grouprl.cli.train import Changes, SourceArgument
 from grouprl.core.errors import InputError
@@ -56,8 +58,6 @@ def plan_command(
 
     Exit code 2 if the run cannot work.
     """
-    from grouprl.config.run import load_config
-
     if on:
         from grouprl.cli.plan_on import show_on
 
@@ -65,17 +65,63 @@ def plan_command(
         return
     if completion_tokens is not None or price is not None:
         raise InputError("--completion-tokens and --price belong to --on", "they describe a run on a cluster")
-    config = load_config(source, changes or [])
-    from grouprl.plan.plan import plan
-
-    found = plan(config)
-    found = replace(found, findings=(*_folder_refusals(config), *_of_recipe(source), *found.findings))
+    with _without_collection():
+        found = _planned(source, changes or [], quiet=as_json or Telling.quiet)
     if as_json:
-        put(json.dumps(found.as_data(), ensure_ascii=False))
+        put_data(found.as_data())
     else:
         show_plan(found, Terminal(), everything)
     if found.refusals:
         raise typer.Exit(2)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Search for no cyclic garbage inside the block: imports stay anyway, and searching them takes long."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _planned(source: str, changes: Sequence[str], *, quiet: bool) -> Plan:
+    """Return the plan with the origins of its settings; the run folder and the recipe are looked at first."""
+    from grouprl.config.run import load_config
+
+    config = load_config(source, changes)
+    early = [*_folder_refusals(config), *_of_recipe(source)]
+    with Terminal(stderr=True, quiet=quiet).status("reading task, model and data …"):
+        from grouprl.plan.plan import plan
+
+        found = _with_sources(plan(config), source, changes)
+    return replace(found, findings=(*early, *found.findings))
+
+
+def _with_sources(plan: Plan, source: str, changes: Sequence[str]) -> Plan:
+    """Return the plan with the origin of each given setting: the recipe, the file, or --set."""
+    from grouprl.config.run import recipe_names
+    from grouprl.methods.compose import BY_YOU
+
+    where = f"set by the recipe {source}" if source in recipe_names() and not Path(source).is_file() else BY_YOU
+    changed = tuple(change.partition("=")[0] for change in changes)
+
+    def said(setting: Setting, prefix: str) -> Setting:
+        key = prefix + setting.key
+        own = any(key == each or key.startswith(f"{each}.") for each in changed)
+        origin = setting.origin
+        if origin == "set" or origin.startswith(("set,", BY_YOU)):
+            rest = origin.removeprefix(BY_YOU).removeprefix("set")
+            return replace(setting, origin=("set by --set" if own else where) + rest)
+        return setting
+
+    return replace(
+        plan,
+        settings=tuple(said(each, "") for each in plan.settings),
+        method_settings=tuple(said(each, "method.") for each in plan.method_settings),
+    )
 
 
 def _of_recipe(source: str) -> Iterator[Finding]:
@@ -125,6 +171,8 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
 def _subject(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "task", plan.task
     yield "a prompt", repr(plan.example) if len(plan.example) < 300 else f"{plan.example[:300]!r} …"
+    if plan.shown_as:
+        yield "shown as", plan.shown_as
     if plan.solution:
         yield "a correct completion", repr(plan.solution)
     model = plan.model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.cli.terminal_page import facts, heading
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -40,7 +39,7 @@ def show_on(
     work = _workload(source, changes, completion_tokens)
     found, simulated = _placed(work, cluster)
     if as_json:
-        put(json.dumps(_data(work, cluster, found, simulated, price)))
+        put_data(_data(work, cluster, found, simulated, price))
         return
     console = Terminal()
     heading(console, f"{cluster.name}: {cluster.count} accelerator{'s' * (cluster.count > 1)}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
+
+from grouprl.core.terminal import CONTROL
 
 
 class Results:
@@ -18,6 +22,16 @@ class Results:
 def put(text: object) -> None:
     """Print a result."""
     print(text, file=Results.stream or sys.stdout, flush=True)
+
+
+def put_data(value: object, *, indent: int | None = None, default: Callable[[object], object] | None = None) -> None:
+    """Print a result as JSON; characters that would control a terminal are escaped, which changes no text."""
+    text = json.dumps(value, indent=indent, default=default, ensure_ascii=False)
+    put(CONTROL.sub(_escaped, text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 @contextmanager

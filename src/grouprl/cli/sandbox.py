@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
@@ -51,7 +50,7 @@ def sandbox_command(
             _show_level(sandbox.level, console)
         rows = _checked(sandbox) if check else []
         if as_json:
-            put(json.dumps({**_facts(sandbox.level), "escapes": rows}, indent=2))
+            put_data({**_facts(sandbox.level), "escapes": rows}, indent=2)
         elif rows:
             _show_rows(rows, console)
     if any(row["must_be_contained"] and not row["contained"] for row in rows):

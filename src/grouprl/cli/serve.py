@@ -1,8 +1,9 @@
-"""`grouprl serve`: a policy behind an endpoint that programs for OpenAI's and Anthropic's interfaces can talk to."""
+"""`grouprl serve`, a policy behind an endpoint that programs for OpenAI's and Anthropic's interfaces can talk to; and
+`grouprl lessons`, practice of a frozen model behind such an endpoint.
+"""
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,15 +12,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from grouprl.cli.options import CheckpointStep, EngineName, ModelDevice, RunOrModel
-from grouprl.cli.results import put
+from grouprl.cli import completion
+from grouprl.cli.options import AsJson, CheckpointStep, EngineName, ModelDevice, RunOrModel
+from grouprl.cli.results import put_data
 from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
     from grouprl.protocols import Policy
+    from grouprl.records.examples import Example, Split
     from grouprl.rollout.sampler import MakeEngine
+    from grouprl.tasks import Task
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Addresses that only programs of this machine reach."""
+UNKNOWN = {
+    "refuse": "Parameters that cannot be applied, and other names of the model, are refused (--unknown-parameters "
+    "ignore: left out)",
+    "ignore": "Parameters that cannot be applied are left out, and any name of the model is taken",
+}
+"""What is said at the start, by --unknown-parameters."""
 HostAddress = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")]
 PortNumber = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free one.")]
 ServedName = Annotated[str | None, typer.Option(help="The model's name for clients (default: the source's name).")]
@@ -50,15 +63,24 @@ KeepMinutes = Annotated[float, typer.Option(min=0, help="Minutes that rows are k
 KeepSize = Annotated[float, typer.Option(min=1, help="Memory for the rows of all keys together, about.")]
 CallSyntaxName = Annotated[
     str | None,
-    typer.Option(metavar="SYNTAX", help="How the model writes tool calls (default: as its template, or the run)."),
+    typer.Option(metavar="SYNTAX", help="The syntax of tool calls (default: as its template, or the run)."),
 ]
 
 HistoryRule = Annotated[
     str,
     typer.Option(
         metavar="HOW",
-        help="Where the chat template rewrites earlier turns: append (the row stays as it was written), split "
+        help="If the chat template rewrites earlier turns: append (the row stays as it was written), split "
         "(begin a row with what the template makes of the messages) or refuse.",
+    ),
+]
+
+UnknownRule = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Parameters that cannot be applied (penalties, unknown names), and other names of the model: refuse (by "
+        "name) or ignore.",
     ),
 ]
 
@@ -81,6 +103,7 @@ def serve_command(
     keep_mb: KeepSize = 256.0,
     tool_calls: CallSyntaxName = None,
     history: HistoryRule = "append",
+    unknown_parameters: UnknownRule = "refuse",
     engine: EngineName = None,
     device: ModelDevice = "auto",
     as_json: Annotated[
@@ -90,7 +113,7 @@ def serve_command(
     """Serve a run's policy, or any model, to programs that speak OpenAI's or Anthropic's protocols.
 
     /v1/chat/completions (tools, logprobs, stop, n, seed, stream), /v1/responses,
-    /v1/messages and /v1/models.
+    /v1/messages, /v1/completions (plain texts) and /v1/models.
     Each API key has rows of its own: /v1/rows gives the exact tokens sampled for
     it, with log-probs, for an hour; --record keeps them for good. Requests that
     come together are sampled together, those of different keys in turn. Without
@@ -115,6 +138,8 @@ def serve_command(
     silence_loading_bars()
     if record is not None and not record.parent.is_dir():
         raise InputError(f"--record {record}", f"the folder {record.parent} does not exist")
+    if unknown_parameters not in UNKNOWN:
+        raise InputError(f"--unknown-parameters {unknown_parameters}", f"it is {' or '.join(UNKNOWN)}")
     policy, make = _policy(source, checkpoint, device, engine)
     opened = ExitStack()
     service = Service(
@@ -128,6 +153,7 @@ def serve_command(
         secret_keys=bool(api_key),
         tool_calls=tool_calls or "auto",
         history=history,  # type: ignore[arg-type]  # checked by the service
+        unknown=unknown_parameters,  # type: ignore[arg-type]  # checked above
         sampler=opened.enter_context(opened_engine(make, policy)),
     )
     for note in service.notes:
@@ -135,21 +161,27 @@ def serve_command(
     limits = ChatLimits(body_bytes=round(body_mb * 10**6), answer_seconds=answer_seconds)
     endpoint = Endpoint(service, host, port, limits, Access(tuple(api_key or ()), tuple(allow_host or ())))
     try:
-        if not api_key and host not in ("127.0.0.1", "localhost", "::1"):
-            Console(stderr=True).print(
-                "Anybody who reaches this port may send requests: --api-key admits only those with a key"
-            )
-        if as_json:
-            put(json.dumps({"model": service.model, "url": endpoint.url}))
-        else:
-            words = f"Serving {service.model} at {endpoint.url} (Ctrl-C ends it)"
-            Console().print(words, highlight=False, soft_wrap=True)
+        guarded = bool(api_key) or host in LOOPBACK
+        _announce(service.model, endpoint.url, unknown_parameters, guarded=guarded, as_json=as_json)
         while True:
             time.sleep(3600)
     finally:
         endpoint.close()
         service.close()
         opened.close()
+
+
+def _announce(model: str, url: str, unknown: str, *, guarded: bool, as_json: bool) -> None:
+    """Print where a model is served, and a warning if anybody else may use it."""
+    if not guarded:
+        Console(stderr=True).print(
+            "Anybody who reaches this port may send requests: --api-key admits only those with a key"
+        )
+    if as_json:
+        put_data({"model": model, "url": url, "unknown_parameters": unknown})
+    else:
+        Console().print(f"Serving {model} at {url} (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+        Console().print(UNKNOWN[unknown], highlight=False, soft_wrap=True)
 
 
 def _policy(source: str, checkpoint: int | None, device: str, engine: str | None) -> tuple[CausalPolicy, MakeEngine]:
@@ -173,16 +205,94 @@ def _policy(source: str, checkpoint: int | None, device: str, engine: str | None
 
 def _language_model(policy: Policy, run: str) -> CausalPolicy:
     """Return the policy of a run if it is a single language model; raises InputError if not."""
-    from grouprl.policy import CausalPolicy
-    from grouprl.policy.teams.team_policy import TeamPolicy
+    from grouprl.policy.language.models_of import language_models_of
 
-    if isinstance(policy, TeamPolicy):
+    models = language_models_of(policy)
+    if models and "" not in models:
         what, remedy = "each agent has a policy of its own", f"Serve the model of one: grouprl serve {run}/model/AGENT"
         raise InputError(f"{run}: {what}", "one policy is served", remedy)
-    if not isinstance(policy, CausalPolicy):
+    if not models:
         raise InputError(
             f"{run}: its policy is {type(policy).__name__}, which writes no text",
             "a language model is served",
             f"Measure it: grouprl eval {run}",
         )
-    return policy
+    return models[""]
+
+
+def lessons_command(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task.", autocompletion=completion.tasks)],
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="Address of an OpenAI-compatible endpoint, such as http://…/v1.")
+    ],
+    model: Annotated[str, typer.Option(metavar="NAME", help="Name of the model there.")] = "",
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File of the lessons; one that exists is continued.")
+    ] = Path("lessons.json"),
+    prompts: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts to practise on.")] = 100,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts between changes of the lessons.")] = 50,
+    group: Annotated[int, typer.Option(min=2, metavar="N", help="Completions of a prompt.")] = 5,
+    temperature: Annotated[float, typer.Option(min=0, metavar="X", help="At which they are sampled.")] = 0.7,
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of a reply.")] = 2048,
+    held_out: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Held-out prompts, before and after; 0: none.")
+    ] = 64,
+    key_env: Annotated[
+        str, typer.Option(metavar="NAME", help="Environment variable that holds the API key.")
+    ] = "OPENAI_API_KEY",
+    as_json: AsJson = False,
+) -> None:
+    """Let a frozen model practise, and keep what its groups teach as text.
+
+    Training-Free GRPO: completions of a prompt are sampled with the lessons so
+    far in the prompt and scored; where some are right and some wrong, the model
+    compares them and says how the lessons change. No weight changes.
+
+    [bold]Examples[/]
+    grouprl lessons countdown --url http://127.0.0.1:8000/v1
+    grouprl lessons jsonl:mine.jsonl --url https://example.org/v1 --model big
+    """
+    from grouprl.lessons import LessonLibrary, Practice
+    from grouprl.rewards.judging.judge_client import JudgeClient
+    from grouprl.tasks import load_task
+
+    found, say = load_task(task), Terminal(stderr=as_json)
+    _check_turns(found, task)
+    client = JudgeClient(url, model, key_env, timeout=120.0, tries=3, who="the model", limit="--tokens")
+    practice = Practice(client, found.reward, group, temperature, tokens)
+    library = LessonLibrary.load(out) if out.exists() else LessonLibrary()
+    fresh, reports = _examples(found, "eval", held_out), []
+    before = practice.solved(fresh, library) if fresh else None
+    drawn = _examples(found, "train", prompts)
+    for first in range(0, len(drawn), batch):
+        library, report = practice.batch(drawn[first : first + batch], library)
+        library.save(out)
+        reports.append(report)
+        say.print(
+            f"{first + report.prompts} prompts: {report.share:.2f} right, {report.mixed} groups with right and wrong, "
+            f"{report.proposed} proposals, {report.unanswered} without a usable reply; {len(library.lessons)} lessons"
+        )
+    after = practice.solved(fresh, library) if fresh else None
+    if as_json:
+        put_data(
+            {"lessons": library.lessons, "before": before, "after": after, "batches": [vars(each) for each in reports]}
+        )
+        return
+    say.print(*(f"\\[{name}] {text}" for name, text in library.named().items()), sep="\n")
+    if fresh:
+        say.print(f"held out: {before} → {after}")
+    say.print(f"lessons in {out}")
+
+
+def _check_turns(task: Task, name: str) -> None:
+    """Raise InputError for a task of several turns."""
+    from grouprl.rollout.episode_rows import environments
+
+    if environments(task) is not None:
+        raise InputError(f"the task {name} has turns", "lessons are for tasks of one completion", "See: grouprl tasks")
+
+
+def _examples(task: Task, split: Split, count: int) -> list[Example]:
+    """Return the first `count` prompts of a split, or all if there are fewer."""
+    size = task.size(split)
+    return [task.example(split, index) for index in range(count if size is None else min(count, size))]

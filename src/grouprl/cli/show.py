@@ -1,16 +1,22 @@
-"""`grouprl show`: a completion or an episode of a run, turn by turn."""
+"""`grouprl show`: a completion or an episode of a run, turn by turn; and `grouprl runs`: the runs of a folder."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from grouprl.cli import completion
-from grouprl.cli.results import put
+from grouprl.cli.options import AsJson
+from grouprl.cli.results import put_data
 from grouprl.core.terminal import Terminal
+
+STYLE = {"learned": "green", "worse": "bold red", "unclear": "yellow"}
+WORDS = {"learned": "learned", "worse": "got worse", "unclear": "no gain shown"}
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def show_command(
@@ -47,13 +53,51 @@ def show_command(
     console = Terminal(highlight=False)
     if listed and as_json:
         columns, rows = entries(of_step(run, step))
-        put(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2, ensure_ascii=False))
+        put_data([dict(zip(columns, row, strict=True)) for row in rows], indent=2)
         return
     if listed:
         console.print(table(of_step(run, step)))
         return
     if as_json:
-        put(json.dumps(find(run, step, prompt, sample).data(), indent=2, ensure_ascii=False))
+        put_data(find(run, step, prompt, sample).data(), indent=2)
         return
     for line in lines(find(run, step, prompt, sample), plain=plain or not console.is_terminal):
         console.print(line, soft_wrap=plain or not console.is_terminal)
+
+
+def runs_command(
+    root: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The folder that holds runs.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List runs: task, method, steps made, whether they run or have ended, the verdict, and their age.
+
+    The verdict compares held-out prompts before and after training, as the
+    report does. The run that was written last comes first.
+
+    [bold]Examples[/]
+    grouprl runs
+    grouprl runs /data/runs --json
+    """
+    from grouprl.view.run_list import run_lines
+
+    found = run_lines(root)
+    if as_json:
+        put_data([asdict(line) for line in found], indent=2)
+        return
+    console = Terminal(highlight=False)
+    if not found:
+        console.print(f"There are no runs in {root}. Begin with: grouprl train addition")
+        return
+    table = Table("run", "task", "method", "steps", "state", "verdict", "age", box=None, pad_edge=False)
+    for column in table.columns:
+        column.overflow, column.no_wrap = "fold", column.header in ("steps", "state", "verdict", "age")
+    for line in found:
+        said = f"[{STYLE[line.verdict]}]{WORDS[line.verdict]}[/]" if line.verdict else "–"
+        steps = f"{line.steps}/{line.of_steps}"
+        table.add_row(line.name, line.task, line.method, steps, line.state, said, _since(line.age))
+    console.print(table)
+
+
+def _since(seconds: float) -> str:
+    size, unit = next(((size, unit) for size, unit in UNITS if seconds >= size), UNITS[-1])
+    return f"{int(seconds // size)} {unit}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grouprl.cli import completion
-from grouprl.cli.results import put
+from grouprl.cli.results import put_data
 from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from grouprl.tasks import Task
 
 EXAMPLES = 4
+FIRST = ("jsonl", "hf", "addition", "countdown", "reverse", "sorting", "guess", "env", "tools", "program")
+"""Tasks that readers look for first."""
 
 
 def tasks_command(
@@ -51,7 +52,7 @@ def tasks_command(
     console = Terminal()
     if as_json:
         found = [asdict(task) for task in listed_tasks()] if name is None else task_data(name)
-        put(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+        put_data(found, indent=2, default=str)
     elif name is None:
         _show_all(listed_tasks(), console)
     else:
@@ -79,7 +80,7 @@ def metrics_command(
     from grouprl.cli.metrics import chosen, show_metrics
 
     if as_json:
-        put(json.dumps([asdict(metric) for metric in chosen(name)], indent=2, ensure_ascii=False))
+        put_data([asdict(metric) for metric in chosen(name)], indent=2)
     else:
         show_metrics(name, Terminal())
 
@@ -137,17 +138,20 @@ def show_task(name: str, console: Console) -> None:
 
 
 def _show_all(found: list[ListedTask], console: Console) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False)
-    table.add_column("task", style="cyan", no_wrap=True)
-    table.add_column("what is to be done")
-    table.add_column("prompt", overflow="fold")
-    table.add_column("answer", overflow="fold", style="green")
-    for task in found:
-        table.add_row(Text(task.name), Text(task.description), Text(_visible(task.prompt)), Text(_visible(task.answer)))
+    table = Table(box=None, expand=True, show_header=False, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    for task in sorted(found, key=_rank):
+        table.add_row(Text(task.name), Text(task.description))
     console.print(table)
-    console.print(
-        Text("grouprl tasks NAME shows options, levels and more examples.  Your own: pkg.module:Class", style="dim")
-    )
+    hint = "grouprl tasks NAME shows prompts, answers, options and levels.  Your own: pkg.module:Class"
+    console.print(Text(hint, style="dim"))
+
+
+def _rank(task: ListedTask) -> int:
+    """Return the place of a task in the listing: your own data first, then what is built in, then other adapters."""
+    name, adapter, _ = task.name.partition(":")
+    return FIRST.index(name) if name in FIRST else len(FIRST) + bool(adapter)
 
 
 def _show_facts(task: Task, console: Console) -> None:

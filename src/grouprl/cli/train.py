@@ -1,10 +1,9 @@
-"""`grouprl train` and `grouprl recipes`."""
+"""`grouprl init`, `grouprl train` and `grouprl recipes`."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,10 +11,15 @@ from rich.table import Table
 from grouprl.cli import completion
 from grouprl.cli.learners import LearnerJob, run_learners
 from grouprl.cli.options import AsJson
-from grouprl.cli.results import apart, put
+from grouprl.cli.quiet import Telling
+from grouprl.cli.results import apart, put, put_data
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 from grouprl.processes.current_ranks import own_rank
+
+if TYPE_CHECKING:
+    from grouprl.training.loop import Summary
+    from grouprl.training.starting import RunChoice
 
 SourceArgument = Annotated[
     str,
@@ -29,6 +33,32 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeat for more. Example: optim.lr=1e-3"),
 ]
+
+
+def init_command(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write them.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write a configuration, a reward and ten rows of data, which plan and train as they are.
+
+    Nothing is overwritten. Change them into yours: the rows first, then the
+    reward, then the model.
+
+    [bold]Examples[/]
+    grouprl init my-run
+    cd my-run
+    grouprl plan run.yaml
+    grouprl train run.yaml
+    """
+    from grouprl.config.starter_files import write_starter
+
+    paths = write_starter(folder)
+    if as_json:
+        put_data([str(path) for path in paths])
+        return
+    console = Terminal(highlight=False, soft_wrap=True)
+    console.print(f"Wrote {', '.join(map(str, paths))}")
+    console.print(f"Next: grouprl plan {paths[0]}, then grouprl train {paths[0]}")
 
 
 def train_command(
@@ -49,7 +79,7 @@ def train_command(
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time of some steps goes.")] = False,
     profile_steps: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many steps to profile, after the first two.")
+        int, typer.Option(min=1, metavar="N", help="Number of steps to profile, after the first two.")
     ] = 5,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when it has ended, and no progress.")
@@ -73,7 +103,8 @@ def train_command(
     what share of a step is useful arithmetic. It changes no result.
 
     Ctrl-C ends the run after the current step and writes a checkpoint (exit
-    code 130). So does SIGTERM, which waits five seconds for it (else 143). A
+    code 130). So do a closed terminal (not under nohup) and SIGTERM, which
+    waits five seconds for it (else 143). A closed output ends nothing. A
     run folder that exists is never overwritten. Paths in a YAML file are
     relative to that file, those of --set to the current folder.
 
@@ -83,7 +114,7 @@ def train_command(
     run.rollouts_every, run.check_model, run.rank_timeout, model.tensor_parallel, model.offload,
     and workers and timeouts of reward and environment.
     """
-    from grouprl.cli.quiet import Telling, silence_loading_bars
+    from grouprl.cli.quiet import silence_loading_bars
     from grouprl.training import starting
 
     if own_rank() > 0:
@@ -108,21 +139,31 @@ def train_command(
         if code := run_learners(config, LearnerJob(source, chosen.place(), given, resume, told)):
             raise typer.Exit(code)
         return
+    silence_loading_bars()
+    _tell(_trained(chosen, profile_steps if profile else 0, accept_changes, as_json), as_json)
+
+
+def _trained(chosen: RunChoice, profile: int, accept_changes: bool, as_json: bool) -> Summary:
+    """Train in this process, and return what the run came to. `profile` is the number of steps that are profiled."""
+    from grouprl.training import starting
     from grouprl.training.loop import train
 
-    silence_loading_bars()
     with starting.leading_ranks(), apart(Telling.quiet):
-        summary = train(
+        return train(
             chosen.config,
             folder=chosen.folder,
             resume=chosen.resume,
             console=Terminal(quiet=Telling.quiet or as_json),
-            profile=profile_steps if profile else 0,
+            profile=profile,
             changes=chosen.changes,
             accept_changes=accept_changes,
         )
+
+
+def _tell(summary: Summary, as_json: bool) -> None:
+    """Print where the run is, for programs; exit with code 130 if it was interrupted."""
     if as_json:
-        put(json.dumps({"folder": str(summary.folder), "interrupted": summary.interrupted}))
+        put_data({"folder": str(summary.folder), "interrupted": summary.interrupted})
     elif Telling.quiet:
         put(summary.folder)
     if summary.interrupted:
@@ -135,7 +176,7 @@ def recipes_command(
     """List the embedded recipes: whole configurations that `train` and `plan` know by name.
 
     "gained" says in how many recorded seeds held-out completions got better for
-    sure: 95 % intervals before and after do not overlap (docs/recipes.md).
+    sure: the 95 % interval of the gain is above 0 (docs/recipes.md).
 
     [bold]Examples[/]
     grouprl recipes
@@ -150,7 +191,7 @@ def recipes_command(
     found = [(name, load_config(name), recipe(name)) for name in recipe_names()]
     rows = [(name, c.task_name, c.model.name, c.method_name, c.steps, r.record, r.words) for name, c, r in found]
     if as_json:
-        put(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], indent=2))
+        put_data([dict(zip(columns, row, strict=True)) for row in rows], indent=2)
         return
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in rows:

@@ -68,7 +68,7 @@ def moved_folders(run: RunFolder, changes: Sequence[str]) -> dict[str, str]:
         if not found or None in found:
             raise InputError(
                 f"{run.path} --resume with --set {change}",
-                f"what may be changed in a run that has begun: {', '.join(MAY_CHANGE)}, and where a file lies",
+                f"of a run that has begun, only these may be changed: {', '.join(MAY_CHANGE)}, and the paths of files",
                 f"Leave it out, or start a new run: grouprl train {run.config} --folder … --set {change}",
             )
         moves |= {old: new for each in found if each for old, new in each.items()}
@@ -105,6 +105,8 @@ def _differences(own: JsonMapping, given: JsonMapping, above: str = "") -> Itera
     """Yield key, own value and given value of each setting that differs; a given `auto` counts as equal."""
     for key, theirs in given.items():
         ours = own.get(key)
+        if isinstance(ours, dict) and isinstance(theirs, str):
+            theirs = {"name": theirs}
         if isinstance(ours, dict) and isinstance(theirs, dict):
             yield from _differences(ours, theirs, f"{above}{key}.")
         elif ours != theirs and theirs != "auto":

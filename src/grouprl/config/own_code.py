@@ -61,7 +61,7 @@ def refuse_changes(run: RunFolder, files: list[str], moves: Mapping[str, str]) -
     Raises:
         InputError: always.
     """
-    names, verb = ", ".join(files), "has" if len(files) == 1 else "have"
+    names, verb = ", ".join(str(moved_path(path, moves)) for path in files), "has" if len(files) == 1 else "have"
     raise InputError(
         f"{names} {verb} changed since the run {run.path} began:\n{_difference(run, files, moves)}\n",
         "a resumed run continues exactly as it began",
@@ -77,10 +77,10 @@ def _difference(run: RunFolder, files: list[str], moves: Mapping[str, str]) -> s
     for path in files:
         before, now = recorded.get(path), _read(moved_path(path, moves))
         if now is None:
-            lines.append(f"{path} is gone; if it was moved, say where to: --set KEY=NEW/PLACE")
+            lines.append(f"{path} is gone; if it was moved, give its new path: --set KEY=NEW/PLACE")
         elif before is not None:
             pair = (before.splitlines(), now.splitlines())
-            lines += difflib.unified_diff(*pair, f"{path} then", f"{path} now", lineterm="", n=1)
+            lines += difflib.unified_diff(*pair, f"{path} then", f"{moved_path(path, moves)} now", lineterm="", n=1)
     more = len(lines) - DIFFERENCE_LINES
     return "\n".join([*lines[:DIFFERENCE_LINES], *[f"… and {more} lines more"] * (more > 0)])
 

@@ -56,7 +56,7 @@ def refuse_missing(run: RunFolder, config: Config) -> None:
             raise InputError(
                 f"{kept.name} is gone, which the run {run.path} reads",
                 "a resumed run continues with the same prompts",
-                "Put it back, or say where it is now: --set task.path=NEW/PLACE, or --set task=… as it was given",
+                "Put it back, or give its new path: --set task.path=NEW/PLACE, or --set task=… as it was given",
             )
 
 
@@ -108,7 +108,7 @@ def _difference(then: Kept, now: Table) -> list[str]:
     where = now.label(at) if at < len(new) else f"{now.unit} {at + 1} of {then.name}"
     lines = [f"{_counts(old, new)}. The first difference is {where}:"]
     if at < len(old):
-        lines.append(f"- {_short(there, begin)}" if there else "- (what it was is not kept: the data is large)")
+        lines.append(f"- {_short(there, begin)}" if there else "- (the earlier rows were not kept: the data is large)")
     return [*lines, f"+ {_short(here, begin)}"] if here else lines
 
 

@@ -52,6 +52,7 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     if "plugins" in found:
         found["plugins"] = _plugins(found["plugins"], base)
     found = _below(found, "reward", "function", lambda value: _code(value, base))
+    found = _below(found, "reward", "model", lambda value: _reward_models(value, base))
     for key in ("engine", "tool_calls"):
         found = _below(found, "sampling", key, lambda value: _code(value, base))
     for key in ("vllm", "sglang"):
@@ -82,6 +83,16 @@ def _code(value: object, base: Path) -> object:
         return [_code(each, base) for each in value]
     found = OWN_CODE.fullmatch(value) if isinstance(value, str) else None
     return value if found is None else f"{_at(found['file'], base)}:{found['name']}"
+
+
+def _reward_models(value: object, base: Path) -> object:
+    """Make the folders of reward models absolute; a name that is no folder, such as one on the Hub, stays."""
+    if isinstance(value, Mapping):
+        return {**value, "name": _reward_models(value.get("name"), base)}
+    if isinstance(value, list | tuple):
+        return [_reward_models(each, base) for each in value]
+    found = _at(value, base)
+    return found if isinstance(found, str) and Path(found).is_dir() else value
 
 
 def _plugins(plugins: object, base: Path) -> object:

@@ -12,16 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from grouprl.config.sections import Lora, Model, Optim
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PretrainedConfig
-
-    from grouprl.policy.language.causal_lm import CausalPolicy
-    from grouprl.protocols import Policy
 
 PIECE = 2**20
 """Number of elements of a weight whose last step is measured at a time."""
@@ -98,25 +94,6 @@ def reach_of_step(lr: float, hidden: int, layers: int, lora: Lora | None = None)
 def fastest(hidden: int) -> float:
     """Return the number of nats above which one optimiser step is reported as too fast."""
     return FAST_TINY if hidden <= SMALL else FAST
-
-
-def reach_of_rollout(policy: Policy, lora: Lora | None, updates_per_rollout: int) -> float:
-    """Estimate by how many nats the updates of a rollout can move a log-prob, per unit of the learning rate.
-
-    For a team, that of its first model.
-    """
-    sizes = _sizes(policy)
-    return updates_per_rollout * reach_of_step(1.0, sizes.hidden_size, sizes.num_hidden_layers, lora)
-
-
-def fastest_of(policy: Policy) -> float:
-    """Return `fastest` for a policy; for a team, that of its first model."""
-    return fastest(_sizes(policy).hidden_size)
-
-
-def _sizes(policy: Policy) -> PretrainedConfig:
-    first = next(iter(policy.members.values())) if hasattr(policy, "members") else policy
-    return cast("CausalPolicy", first).model.config.get_text_config()
 
 
 def rate_warnings(

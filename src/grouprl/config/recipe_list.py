@@ -33,7 +33,7 @@ class Recipe:
         if self.sure:
             return ""
         if not self.seeds:
-            return f"the recipe {self.name} has no run in the record (docs/recipes.md): whether it learns is not shown"
+            return f"the recipe {self.name} has no run in the record (docs/recipes.md): nothing shows that it learns"
         known = f"{self.record} recorded seeds gained for sure on held-out prompts (docs/recipes.md)"
         return f"the recipe {self.name} is {'not' if not self.gained else 'not always'} shown to learn: {known}"
 

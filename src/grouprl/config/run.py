@@ -36,6 +36,7 @@ from grouprl.config.sections import (
 )
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
+from grouprl.core.foreign_names import VALUES, foreign
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
 from grouprl.storage.run_folder import free_folder
@@ -50,7 +51,7 @@ class Config(Section):
     """A whole run."""
 
     task: str | JsonObject = "addition"
-    """What is trained on: a name, or a mapping of a name and the task's own options."""
+    """The task to train on: a name, or a mapping of a name and the task's own options."""
     model: Model = Model()
     method: str | JsonObject = "grpo"
     """A name of the catalogue, a mapping of a name or `base` and changes, or `file.py:function`."""
@@ -122,6 +123,14 @@ class Config(Section):
             return self.method
         return str(self.method.get("name") or self.method.get("base") or "custom")
 
+    @property
+    def method_label(self) -> str:
+        """The method's name with its changes: "grpo with clip_high 0.28, aggregate token_mean"."""
+        changes = {} if isinstance(self.method, str) else self.method
+        parts = ((key, value) for key, value in changes.items() if key not in ("name", "base"))
+        words = [f"{key} {value}" if isinstance(value, (str, int, float)) else key for key, value in parts]
+        return f"{self.method_name} with {', '.join(words)}" if words else self.method_name
+
     def dump(self) -> str:
         """Return the whole configuration, with every default written out, as YAML."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
@@ -130,6 +139,7 @@ class Config(Section):
         """Return a hash of everything that changes results (not of folders, records or threads)."""
         elsewhere = {"run": True, "eval": True, "environment": True, "cluster": True}
         plain = self.model_dump(mode="json", exclude=elsewhere)
+        plain["task"] = _without_chat(self.task)
         if self.cluster.samplers > 1:  # how requests are distributed changes the rounding of products
             plain["shares"] = self.cluster.samplers
         if not self.plugins:
@@ -142,6 +152,14 @@ class Config(Section):
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_chat(task: str | JsonObject) -> str | JsonObject:
+    """Return a task without `chat: true`, which a run adds where its model has a chat template."""
+    if isinstance(task, str) or task.get("chat") is not True:
+        return task
+    rest = {key: value for key, value in task.items() if key != "chat"}
+    return str(task["name"]) if list(rest) == ["name"] else rest
 
 
 def default_folder(config: Config) -> Path:
@@ -215,7 +233,7 @@ def _read(source: str) -> JsonObject:
 def _meant(path: Path) -> str:
     """Return a remedy for a path that is no file, run or recipe: name the one that may have been meant."""
     if _is_odd(path):
-        return "It is a pipe or a device, and a configuration lies in a file."
+        return "It is a pipe or a device, and a configuration must be a file."
     beside = _folder(path.parent) or []
     files = [str(each) for each in beside if each.suffix in (".yaml", ".yml")]
     if (within := _folder(path)) is not None:
@@ -271,6 +289,8 @@ def _value(text: str) -> object:
     return value
 
 
+MOST_UNKNOWN = 12
+"""Unknown keys that one message names."""
 UNION_TAG = re.compile(r"[\w-]+\[.*\]|constrained-\w+", re.DOTALL)
 """The type that pydantic tried, which it appends to a key that may have several types."""
 PLAIN_TYPES = ("str", "int", "float", "bool")
@@ -284,14 +304,54 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
     if not path and first["type"] != "value_error":
         return InputError(f"the configuration is {shortened(first['input'])}", str(first["msg"]))
     if first["type"] == "extra_forbidden":
-        return InputError(f"unknown key '{key}'", remedy=suggest(path[-1], _keys(path[:-1])))
+        return _unknown([each for each in error.errors() if each["type"] == "extra_forbidden"])
     if first["type"] == "model_type" and (keys := _keys(path)):
         return InputError(f"{key} = {shortened(first['input'])}", f"it has settings of its own: {', '.join(keys)}")
     if first["type"] == "value_error":
         rule = str(first["msg"]).removeprefix("Value error, ")
         return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)
-    messages = dict.fromkeys(str(each["msg"]) for each in error.errors() if _path(each) == path)
-    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(messages))
+    messages = dict.fromkeys(_rule(each) for each in error.errors() if _path(each) == path)
+    ours = VALUES.get(str(first["input"]).lower())
+    remedy = f"It is written {ours} here" if ours and any(repr(ours) in said for said in messages) else ""
+    remedy = remedy or _yaml_reading(first["input"], str(first["type"]))
+    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(messages), remedy)
+
+
+TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text", "dict": "a mapping"}
+"""Values by the beginning of the kind of error that pydantic reports."""
+
+
+def _rule(error: ErrorDetails) -> str:
+    """Return the rule that a value breaks: in our words for a wrong type."""
+    kind, _, how = str(error["type"]).partition("_")
+    return f"it must be {TYPES[kind]}" if kind in TYPES and how in ("type", "parsing", "from_float") else error["msg"]
+
+
+def _yaml_reading(value: object, kind: str) -> str:
+    """Return how to write a value that YAML reads otherwise than it looks; "" for others."""
+    if isinstance(value, bool) and kind != "bool_type":
+        words = "yes, on and true" if value else "no, off and false"
+        return f"YAML reads {words} without quotes as {str(value).lower()}: put the word in quotes if it is meant"
+    if isinstance(value, str) and WITHOUT_DOT.fullmatch(value):
+        return f"YAML reads {value} as a text: write {float(value):.12g}"
+    return ""
+
+
+def _unknown(errors: Sequence[ErrorDetails]) -> InputError:
+    """Return the error for keys that do not exist, with the nearest ones, or ours for those of another library."""
+    paths = [_path(each) for each in errors]
+    names = ", ".join(f"'{'.'.join(path)}'" for path in paths[:MOST_UNKNOWN])
+    more = f" and {len(paths) - MOST_UNKNOWN} more" if len(paths) > MOST_UNKNOWN else ""
+    said = [_meant_key(path, each["input"]) for path, each in zip(paths[:MOST_UNKNOWN], errors, strict=False)]
+    return InputError(f"unknown key{'s' * (len(paths) > 1)} {names}{more}", remedy=" ".join(dict.fromkeys(said)))
+
+
+def _meant_key(path: Sequence[str], value: object) -> str:
+    """Return which key may have been meant by an unknown one; a section's own come before another library's."""
+    theirs, near = foreign(path, value), suggest(path[-1], _keys(path[:-1]))
+    if theirs:
+        return f"{near} {theirs}" if len(path) > 1 and near.startswith("Did you mean") else theirs
+    return near
 
 
 def _path(error: ErrorDetails) -> list[str]:

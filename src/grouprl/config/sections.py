@@ -108,12 +108,13 @@ class Model(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """Type of the weights; `auto`: bfloat16 on a GPU that has it, else float32."""
     precision: Literal["auto", "float32", "onednn", "mixed"] = "float32"
-    """How products are computed. `mixed`: in bfloat16 with float32 sums; weights, optimiser, norms, softmax, log-probs
+    """The precision of products. `mixed`: in bfloat16 with float32 sums; weights, optimiser, norms, softmax, log-probs
     and losses stay float32. `onednn`: in float32 by oneDNN, on some CPUs twice as fast, with other last bits. Both are
     the lean engine's. `auto`: mixed, else onednn, where a probe finds that at least 1.25 times as fast; the run then
     keeps it. `float32`: in the type of the weights."""
     engine: Literal["auto", "lean", "transformers"] = "auto"
-    """Which code runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it fits."""
+    """The code that runs the model: `lean` is this package's own for Llama-like models; `auto` takes it where it
+    fits."""
     packing: Switch = "auto"
     """Sequences of an update are concatenated without padding, without attending to each other; changes no result."""
     shared_prefix: Switch = "auto"
@@ -172,16 +173,16 @@ class Servers(Section):
     """Servers that sample: the run's own, or running ones."""
 
     kind: ClassVar[str] = ""
-    """Whose servers they are."""
+    """The name of the program whose servers they are."""
     key: ClassVar[str] = ""
-    """What the section is called in YAML."""
+    """The name of the section in YAML."""
 
     addresses: tuple[str, ...] = ()
     """Running servers, such as http://10.0.0.5:8000, one model on all; none: the run starts its own, and ends them."""
     servers: WrittenCount = 1
-    """How many servers of its own a run starts."""
+    """Number of servers that a run starts of its own."""
     command: tuple[str, ...]
-    """What is called for a server of its own, before `serve`."""
+    """The command that starts a server of its own, before `serve`."""
     args: tuple[str, ...] = ()
     """Further arguments of `serve`, such as ["--tensor-parallel-size", "2"]; they come last, so they win."""
     env: dict[str, str] = {}
@@ -189,9 +190,9 @@ class Servers(Section):
     port: Annotated[Int, Field(ge=1, le=65535)] | None = None
     """Port of the first of its own servers, the others follow; none: free ones."""
     weights: str
-    """How new weights reach a server."""
+    """The way in which new weights reach a server."""
     folder: str | None = None
-    """Where weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
+    """Folder in which weights are written for `disk`; servers see it under the same path. None: a temporary folder."""
     key_env: str
     """Environment variable that holds the key of servers that want one (their `--api-key`)."""
     canary: WrittenPositive | None = None
@@ -228,7 +229,7 @@ class Servers(Section):
             raise ValueError(f"the address {wrong[0]!r} begins with neither http:// nor https://")
         plain = [each.rstrip("/") for each in self.addresses]
         if twice := [each for each in plain if plain.count(each) > 1]:
-            raise ValueError(f"the address {twice[0]} stands there twice")
+            raise ValueError(f"the address {twice[0]} is listed twice")
         if not self.command:
             raise ValueError(f"command is empty: name the program of {self.kind}")
         if self.weights == "disk" and not self.addresses:
@@ -243,13 +244,13 @@ class Vllm(Servers):
     kind: ClassVar[str] = "vLLM"
 
     command: tuple[str, ...] = ("vllm",)
-    """What is called in the place of `vllm`: the program of the environment that vLLM is installed in, such as
+    """The command in the place of `vllm`: the program of the environment that vLLM is installed in, such as
     /opt/vllm/bin/vllm; in several words where it needs words before `serve`."""
     weights: Literal["auto", "shared_memory", "broadcast", "disk"] = "auto"
-    """How new weights reach a server: by vLLM's weight transfer, through memory of this machine or over the network to
-    all servers at once (gloo, between GPUs NCCL); or from a folder that it reads again. `auto`: own servers through
-    memory; running ones that were started for it through memory on this machine, else by broadcast; others from a
-    folder."""
+    """The way in which new weights reach a server: by vLLM's weight transfer, through memory of this machine or over
+    the network to all servers at once (gloo, between GPUs NCCL); or from a folder that it reads again. `auto`: own
+    servers through memory; running ones that were started for it through memory on this machine, else by broadcast;
+    others from a folder."""
     key_env: str = "VLLM_API_KEY"
     """Environment variable that holds the key of servers that want one (`vllm serve --api-key`)."""
     master_address: str | None = None
@@ -260,11 +261,11 @@ class Vllm(Servers):
     """Let servers free their accelerator's memory while the trainer computes (vLLM's sleep mode), for a server on the
     trainer's own GPU; each exchange of weights wakes them."""
     adapters: Literal["merged", "loaded"] = "merged"
-    """How LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder, each version
-    under a name of its own (vLLM's dynamic LoRA); completions in the making are then finished with theirs."""
+    """The way in which LoRA adapters reach a server: merged into the weights, or loaded by the server from a folder,
+    each version under a name of its own (vLLM's dynamic LoRA); unfinished completions are then finished with theirs."""
     in_flight: Literal["continue", "finish"] = "continue"
-    """What happens to completions in the making when new weights come (`run.async_steps`): they continue with them,
-    what was read computed anew, each token with its version; or they are finished first."""
+    """The fate of unfinished completions when new weights come (`run.async_steps`): they continue with them, what was
+    read computed anew, each token with its version; or they are finished first."""
 
     @pydantic.model_validator(mode="after")
     def _one_way_for_weights(self) -> Vllm:
@@ -292,11 +293,11 @@ class Sglang(Servers):
     kind: ClassVar[str] = "SGLang"
 
     command: tuple[str, ...] = ("sglang",)
-    """What is called in the place of `sglang`: the program of the environment that SGLang is installed in, such as
+    """The command in the place of `sglang`: the program of the environment that SGLang is installed in, such as
     /opt/sglang/bin/sglang; in several words where it needs words before `serve`."""
     weights: Literal["auto", "shared_memory", "disk"] = "auto"
-    """How new weights reach a server: through memory of this machine, or from a folder that it reads again. `auto`: own
-    servers through memory, running ones so where they were started for it."""
+    """The way in which new weights reach a server: through memory of this machine, or from a folder that it reads
+    again. `auto`: own servers through memory, running ones so where they were started for it."""
     key_env: str = "SGLANG_API_KEY"
     """Environment variable that holds the key of servers that want one (`sglang serve --api-key`)."""
 
@@ -321,21 +322,21 @@ class Sampling(Section):
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
-    """Where the chat template rewrites what was said in earlier turns, judged per episode: count the episode as failed,
-    keep what was written, or continue in a new row with the rewritten history as its prompt."""
+    """If the chat template rewrites earlier turns, for each episode: count the episode as failed, keep what was
+    written, or continue in a new row with the rewritten history as its prompt."""
     tool_calls: str = "auto"
-    """How the policy writes tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
+    """The syntax of tool calls: auto (as its chat template does), a name of the table in chat_templates.md, or
     your own (file.py:name)."""
     engine: str = "local"
-    """What samples: `local`, the decoder of this process; `vllm`, servers of vLLM; `sglang`, servers of SGLang; a name
+    """The sampler: `local`, the decoder of this process; `vllm`, servers of vLLM; `sglang`, servers of SGLang; a name
     that a plugin registers; or a class or function of yours, as `pkg.module:Class` or `file.py:Class`, that is called
     with the policy."""
     engine_settings: JsonObject = {}
     """Further arguments of an engine of yours."""
     vllm: Vllm = Vllm()
-    """Where vLLM's servers are, and how they are started."""
+    """The addresses of vLLM's servers, and the way in which they are started."""
     sglang: Sglang = Sglang()
-    """Where SGLang's servers are, and how they are started."""
+    """The addresses of SGLang's servers, and the way in which they are started."""
 
     @property
     def arguments(self) -> JsonObject:
@@ -354,7 +355,7 @@ class Optim(Section):
     lr: WrittenPositive = 1e-6
     """Not given: 1e-3 for `tiny`, 1e-6 for full training of another model, 1e-5 for adapters."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
-    """How the learning rate goes on after `warmup_steps`."""
+    """The course of the learning rate after `warmup_steps`."""
     min_lr_ratio: WrittenShare = 0.05
     """Learning rate at the end, as a share of `lr` (linear and cosine)."""
     warmup_steps: WrittenWhole = 0
@@ -390,7 +391,8 @@ class Judge(Section):
     model: str = ""
     """The model's name there; empty: none is sent, for endpoints that serve one."""
     rubric: str = ""
-    """What is good, in words; empty: to reach the goal in fewer steps (`grouprl.rewards.judging.judge_text.RUBRIC`)."""
+    """The criteria of the judge, in words; empty: to reach the goal in fewer steps
+    (`grouprl.rewards.judging.judge_text.RUBRIC`)."""
     key_env: str = "OPENAI_API_KEY"
     """Environment variable with the API key; one that is not set: no key is sent."""
     tokens: WrittenCount = 2048
@@ -419,6 +421,30 @@ class Judge(Section):
         return {"url": value} if isinstance(value, str) else value
 
 
+class ScoringModels(Section):
+    """A trained reward model, or several whose scores become one reward."""
+
+    name: str | tuple[str, ...]
+    """The folder of a run that trained one, or any folder for `AutoModelForSequenceClassification` with one label; a
+    list of such folders for an ensemble."""
+    combine: Literal["mean", "worst", "uncertainty"] = "mean"
+    """How the scores of several become one: their mean, the worst (WCO), or mean - spread·variance (UWO)."""
+    spread: WrittenNonNegative = 1.0
+    """The weight of the variance where `combine` is uncertainty."""
+    chat: bool = False
+    """Whether prompts of plain text are shown as a user's message in the reward model's chat template."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _names_alone(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, (str, list, tuple)) else value
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The folders, one or several."""
+        return (self.name,) if isinstance(self.name, str) else self.name
+
+
 class Reward(Section):
     """The source of the reward, and the treatment of its failures."""
 
@@ -428,11 +454,14 @@ class Reward(Section):
     judge: Judge | None = None
     """A model that ranks the trajectories of each group relative to each other, in the place of a function: its
     endpoint's address, or a mapping with these keys. What an environment pays is added, as to a function's reward."""
+    model: ScoringModels | None = None
+    """A trained reward model whose score is the reward: the folder of its run or of a model, a list of them, or a
+    mapping with these keys."""
     correct_at: Float = 1.0
     """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
-    """What happens to a completion whose reward or environment failed: it is left out, or its whole group, or it is
-    worth 0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
+    """The fate of a completion whose reward or environment failed: it is left out, or its whole group, or it is worth
+    0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""
     max_failed_fraction: WrittenShare = 0.1
     """More failures than this share of 1024 completions (demonstrations of the warm-up count among them) stop the
     run. Prompts whose environment hung, ended its process or failed on every episode are set aside and do not count,
@@ -452,12 +481,15 @@ class Reward(Section):
     @property
     def replaced(self) -> str:
         """The key that names another reward than the task's own; '' where there is none."""
-        return "function" if self.function is not None else "judge" if self.judge is not None else ""
+        given = {"function": self.function, "judge": self.judge, "model": self.model}
+        return next((key for key, value in given.items() if value is not None), "")
 
     @pydantic.model_validator(mode="after")
     def _one_source(self) -> Reward:
-        if self.function is not None and self.judge is not None:
-            raise ValueError("function and judge both say what a completion is worth: leave one of them out")
+        given = {"function": self.function, "judge": self.judge, "model": self.model}
+        named = [key for key, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)} both say what a completion is worth: leave one of them out")
         if self.function is not None and not self.function:
             raise ValueError("an empty function names no reward: leave it out for the task's own, or name one")
         return self
@@ -481,8 +513,8 @@ class Placing(Section):
     """The place where completions are sampled and scored and environments act: here, or placed by Ray; see ray.md."""
 
     ray: Annotated[str, pydantic.BeforeValidator(lambda x: SWITCH[x] if x is False else x)] = "off"
-    """Who places workers: `off`, nobody, everything stays with the trainer; `auto`, the Ray that runs on this machine
-    or that RAY_ADDRESS names; or its address, such as 10.0.0.5:6379."""
+    """The scheduler of workers: `off`, none, everything stays with the trainer; `auto`, the Ray that runs on this
+    machine or that RAY_ADDRESS names; or its address, such as 10.0.0.5:6379."""
     samplers: Workers = 1
     """Shares that the requests of a call are dealt into, each completed by a sampler with a copy of the model. Without
     Ray the shares are completed here, one after the other, with the same results. 0: requests are not placed."""
@@ -542,7 +574,7 @@ class Run(Section):
     threads: Annotated[Int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0
-    """How many steps completions may be sampled ahead of their update, in a process of their own. 0: sampling and
+    """Steps that completions may be sampled ahead of their update, in a process of their own. 0: sampling and
     training take turns, and every completion is the current policy's."""
     samplers: WrittenCount = 1
     """With `async_steps`: how many processes sample; the prompts of a step go to one of them."""

@@ -33,6 +33,25 @@ class _Strict(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Bring merged keys (`<<`) in, up to the largest number: merges of merges multiply."""
+        merged = [value for key, value in node.value if key.tag == "tag:yaml.org,2002:merge"]
+        sources = [each for value in merged for each in _each(value)]
+        count = len(node.value)
+        for source in sources:
+            if isinstance(source, yaml.MappingNode):
+                self.flatten_mapping(source)
+                count += len(source.value)
+            if count > MOST:
+                problem = f"merges (<<) bring in more than {MOST} keys"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        super().flatten_mapping(node)
+
+
+def _each(value: yaml.Node) -> list[yaml.Node]:
+    """Return what a merge names: the nodes of a list, or the one node."""
+    return list(value.value) if isinstance(value, yaml.SequenceNode) else [value]
+
 
 PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 _Strict.yaml_constructors = {
@@ -59,7 +78,7 @@ def read_yaml(text: str, where: str) -> object:
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise InputError(*_in_words(error, where)) from None
     except RecursionError:
-        raise InputError(f"{where} is nested too deeply, or within itself", "a configuration is finite") from None
+        raise InputError(f"{where} is nested too deeply, or within itself", "a configuration must be finite") from None
     if size > MOST:
         raise InputError(f"{where} holds {size} values once its aliases are written out", f"at most {MOST} are read")
     return value

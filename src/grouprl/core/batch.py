@@ -105,6 +105,8 @@ class Batch:
     """Named sets of tokens, each [B,T] bool: 'plan' (planning phrases) …"""
     stats: Mapping[str, Tensor] = field(default_factory=dict)
     """Statistics of the policy computed on demand, each [B,T], no gradient: 'certainty', 'logp@1.2', 'influence' …"""
+    row_outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    """Outputs of the model that are one number for each row, each [B], in a loss with gradient: 'score'."""
     past: Mapping[str, Tensor] = field(default_factory=dict)
     """Statistics of the prompt from earlier steps, each [B]: 'visits', 'mean', 'std', 'baseline' …"""
     step: int | None = None
@@ -288,6 +290,7 @@ _REMEDY = {
     "steps": "Pass steps=…, how many steps the run has.",
     "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
     "source_b": "Pass source_b, where each row comes from (grouprl.core.batch.SOURCES).",
+    "row_outputs": "Pass outputs={{'{key}': …}} to method.loss, [B] (model.evaluate(inputs, ['{key}']) gives it).",
     "keys": "Pass keys={{'{key}': …}}, an int64 number per row: equal numbers belong together.",
     "edges": "Pass edges={{'{key}': Edges(index_e2, value_e)}} (grouprl.core.edges): which rows belong together.",
     "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",

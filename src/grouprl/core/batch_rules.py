@@ -16,7 +16,7 @@ BT = (
     *("version_bt", "token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
 )
 BT_MAPPINGS = ("marks", "stats", "refs")
-B_MAPPINGS = ("rewards", "keys", "past")
+B_MAPPINGS = ("rewards", "keys", "past", "row_outputs")
 B = (
     *("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
     *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b", "share_b", "group_share_b"),

@@ -1,8 +1,8 @@
 """Registration without lists: the module of a name is found by reading the sources, and only it is imported.
 
-A name stands as a literal in its decorator: `@entry("grpo", …)`, `@dialect("grpo@trl", …)`, `@part("objective")` over a
-class or `@part("objective", "its_name")`. A test compares the names read this way with those
-registered after importing every module.
+A name stands as a literal in the source: in `entry("grpo", …)` and `dialect("grpo@trl", …)` below a composing function,
+in `@part("objective")` or `@part("objective", "its_name")` above a class. A test compares the names read this way with
+those registered after importing every module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar
 from grouprl.core.plugins import load_announced
 
 V = TypeVar("V")
-METHOD = re.compile(r'^@(?:entry|dialect)\(\s*"([^"]+)"', re.MULTILINE)
+METHOD = re.compile(r'^(?:entry|dialect)\(\s*"([^"]+)"', re.MULTILINE)
 PART = re.compile(r'^@part\(\s*"(\w+)"(?:,\s*(?:name=)?"(\w+)")?\s*\)\s*class (\w+)', re.MULTILINE)
 
 

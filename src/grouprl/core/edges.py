@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +57,20 @@ class Edges:
         moved_e2 = moved(self.index_e2, index, size)
         kept_e = (moved_e2 >= 0).all(1)
         return Edges(moved_e2[kept_e], self.value_e[kept_e])
+
+
+def joined(parts: Sequence[tuple[Mapping[str, Edges], int]]) -> dict[str, Edges]:
+    """Return the named edges of several collections of rows, each with its number of rows, put one after another."""
+    found: dict[str, list[Edges]] = {}
+    before = 0
+    for edges, size in parts:
+        for name, own in edges.items():
+            found.setdefault(name, []).append(Edges(own.index_e2 + before, own.value_e))
+        before += size
+    return {
+        name: Edges(torch.cat([e.index_e2 for e in each]), torch.cat([e.value_e for e in each]))
+        for name, each in found.items()
+    }
 
 
 def moved(row: Tensor, index: Tensor, size: int) -> Tensor:

@@ -60,7 +60,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     close.sort(key=lambda known: sorted(known) != sorted(name))  # transposed letters are the most common slip
     if close:
         return "Did you mean " + " or ".join(f"'{c}'" for c in close[:3]) + "?"
-    return f"None of the {len(names)} known names is like it." if len(names) > MANY else f"Known: {', '.join(names)}."
+    return (
+        f"None of the {len(names)} known names is similar to it."
+        if len(names) > MANY
+        else f"Known: {', '.join(names)}."
+    )
 
 
 def shortened(value: object, limit: int = 200) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 Severity = Literal["refusal", "alarm", "warning", "note"]
-"""How much a finding matters: a refusal keeps a run from starting."""
+"""The weight of a finding: a refusal keeps a run from starting."""
 SEVERITIES: tuple[Severity, ...] = ("refusal", "alarm", "warning", "note")
 """All severities, the most severe first."""
 Source = Literal["plan", "health", "check"]
@@ -49,10 +49,15 @@ class RunFinding(Finding):
     """Whether it still holds at the last record."""
 
     def when(self) -> str:
-        """Say since when, or from when to when, the finding held."""
-        if self.persists:
-            return f"since step {self.first_step}"
-        return f"step {self.first_step}" + (f" to {self.last_step}" if self.last_step > self.first_step else "")
+        """Say since when, or from when to when, the finding held; its numbers are those of the last step."""
+        return time_of(self.first_step, self.last_step, persists=self.persists)
+
+
+def time_of(first: object, last: object, *, persists: bool) -> str:
+    """Say when a finding held, by its first and last step."""
+    if persists:
+        return f"since step {first}" + ("" if first == last else f", numbers of step {last}")
+    return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
 def gravest_first(findings: Iterable[RunFinding]) -> list[RunFinding]:

@@ -69,7 +69,7 @@ def import_object(path: str, what: str) -> object:
 
 def own_is_named(given: str, kind: str) -> str:
     """Return a remedy for an unknown name `given`: how to name a `kind` ("Class", "function") of the user's own."""
-    return f"A file is no name yet: {given}:{kind}" if given.endswith(".py") else f"Your own: pkg.module:{kind}."
+    return f"Add a name from the file: {given}:{kind}" if given.endswith(".py") else f"Your own: pkg.module:{kind}."
 
 
 def module_from_source(name: str, source: Source) -> ModuleType:

@@ -11,6 +11,8 @@ ENTROPY = "entropy"
 """[B,T]: entropy in nats of the distribution that the action came from."""
 VALUE = "value"
 """[B,T]: value of the state in which the action was taken."""
+SCORE = "score"
+"""[B]: score of the whole row, prompt and completion, such as that of a reward model."""
 
 
 def stem(name: str) -> str:

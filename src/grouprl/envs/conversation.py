@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from grouprl.chat.reply import Choice, said
 from grouprl.chat.request import ChatRequest, continues
@@ -46,7 +46,8 @@ class Conversations:
         self._contexts[self.acting] = _Context(before.said, request.tools, variables)
         new = request.messages[len(before.said) if goes_on else 0 :]
         text, tools = "".join(message["content"] for message in new), () if goes_on else request.tools
-        return Observation(text, agent=self.acting, fresh=fresh, messages=new, tools=tools, variables=variables)
+        shown = Observation(text, agent=self.acting, fresh=fresh, messages=new, tools=tools, variables=variables)
+        return replace(shown, counting=True)
 
     def complete(self, action: str) -> None:
         """Record the policy's completion of the request that was observed last."""

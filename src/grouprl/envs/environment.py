@@ -41,6 +41,8 @@ class Observation:
     """JSON schemas of tools that the chat template announces, with a first or fresh observation that has `messages`."""
     variables: Mapping[str, object] = field(default_factory=dict)
     """Variables of the chat template, such as `enable_thinking`, equal for all observations of a context."""
+    counting: bool = False
+    """Whether the next action is passed with the numbers of tokens read and sampled for it (`Spoken.counted`)."""
 
 
 @dataclass(frozen=True)

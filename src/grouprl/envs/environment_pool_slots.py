@@ -186,7 +186,7 @@ class Slot(WorkerSlot):
         own = [each for each in self.open_calls() if each.episode == episode]
         new = any(each.method == "reset" for each in self.queued if each.episode == episode)
         self.queued = deque(each for each in self.queued if each.episode != episode)
-        for number, each in self.sent.items():
+        for number, each in self.sent.items():  # the worker answers them all the same, in the order of their numbers
             if each.episode == episode:
                 self.sent[number] = StageCall(episode, "close", (), answered=True)
         self.episodes.pop(episode, None)

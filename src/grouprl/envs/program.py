@@ -48,6 +48,8 @@ Event = PendingRequest | Finished | Crashed
 LAST_WORDS_SECONDS = 1.0
 """Seconds that a stopped program may take to report its end."""
 MOST_REFUSED = 1000
+OF_SAMPLING = ("top_k", "min_p", "thinking")
+"""Parameters that would change what is sampled from, which a run's configuration decides."""
 
 
 class ProgramEnvironment:
@@ -61,6 +63,7 @@ class ProgramEnvironment:
         timeout: float = 30.0,
         crash_is_failure: bool = True,
         agents: Sequence[str] = ("",),
+        ignoring: bool = False,
     ) -> None:
         """Prepare a run.
 
@@ -70,10 +73,11 @@ class ProgramEnvironment:
             timeout: seconds within which the program sends another request or ends.
             crash_is_failure: whether a program that raises, or exits with an error, is a failure of the environment;
                 otherwise it earns nothing.
+            ignoring: whether parameters of requests that cannot be applied are ignored instead of refused.
             agents: the names that may send requests; requests that name none of them are the first one's.
         """
         self._launch, self._score_result, self._timeout = launch, score_result, timeout
-        self._crash_is_failure, self._agents = crash_is_failure, tuple(agents)
+        self._crash_is_failure, self._agents, self._ignoring = crash_is_failure, tuple(agents), ignoring
         self._events: queue.Queue[Event] = queue.Queue()
         self._key = uuid.uuid4().hex
         self._stop: Callable[[], None] | None = None
@@ -148,7 +152,7 @@ class ProgramEnvironment:
             raise InputError("reset() was called twice", "an object is one run of the program")
         self._columns = example.columns
         context = ProcessEndpoint.here()
-        context.sessions[self._key] = ProgramSession(self._events, self._agents, self._refused)
+        context.sessions[self._key] = ProgramSession(self._events, self._agents, self._refused, self._ignoring)
         self._stop = self._launch(example, context.url, self._key, self._events.put)
 
     def _answer(self, action: str) -> None:
@@ -211,6 +215,8 @@ class ProgramSession:
     events: Inbox
     agents: tuple[str, ...]
     refused: list[Refusal]
+    ignoring: bool = False
+    """Whether parameters that cannot be applied are ignored instead of refused."""
 
 
 class DemonstratedProgram(ProgramEnvironment):
@@ -260,6 +266,10 @@ class ProcessEndpoint:
         """Return None, because the trainer holds the rows."""
         return None
 
+    def ignores(self, key: str) -> bool:
+        """Return whether the episode with this key ignores parameters that cannot be applied."""
+        return key in self.sessions and self.sessions[key].ignoring
+
     def refused(self, key: str, error: Refusal) -> None:
         """Pass a refusal of one of its requests to the episode with this key."""
         if (session := self.sessions.get(key)) is not None and len(session.refused) < MOST_REFUSED:
@@ -276,6 +286,11 @@ class ProcessEndpoint:
         session = self.sessions.get(key)
         if session is None:
             raise Refusal("No episode has this API key: a program's key ends with its episode", status=401)
+        if request.raw or request.prefill:
+            what = "A text is not completed" if request.raw else "An answer that the client has begun is not continued"
+            raise Refusal(f"{what} while the policy is trained: an episode is a conversation", "messages")
+        if not session.ignoring and (name := next((n for n in OF_SAMPLING if getattr(request, n)), "")):
+            raise Refusal(f"{name} is set by the trainer while the policy is trained; leave it out", name)
         if request.n > 1:
             raise Refusal("n is 1 while the policy is trained: an episode is one path", "n")
         for name in ("logprobs", "return_token_ids"):
@@ -287,7 +302,7 @@ class ProcessEndpoint:
         session.events.put(PendingRequest(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # answered whether or not the client still waits
         shown, stop = before_stop(text, request.stop)
-        return Completion((Choice(shown, "stop", stop=stop),))
+        return Completion((Choice(shown, "stop", stop=stop),), counted=getattr(text, "counted", None))
 
 
 def over() -> Refusal:

@@ -20,6 +20,8 @@ LARGEST_BOX = 100
 """The largest number of numbers in an observation that is written out; larger ones are images or the like."""
 LARGEST_ACTION = 16
 """The largest number of numbers in an action that is written out."""
+LARGEST_WHOLE = 1 << 63
+"""The size from which on arrays hold no whole number."""
 
 
 def spell(space: Space, value: Any, decimals: int) -> str:
@@ -164,10 +166,12 @@ def _read(space: Space, words: list[str]) -> Any:
 
 
 def _number(word: str, real: bool) -> float | int | None:
+    """Return the number of a word; None for no number, or a whole one that no array holds."""
     try:
-        return float(word) if real else int(word)
+        number = float(word) if real else int(word)
     except ValueError:
         return None
+    return number if real or abs(number) < LARGEST_WHOLE else None
 
 
 def _whole(space: Space) -> bool:

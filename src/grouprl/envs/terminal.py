@@ -14,7 +14,7 @@ from grouprl.envs.environment import Observation
 from grouprl.envs.game import Game, Outcome
 from grouprl.records.examples import Columns, Message
 from grouprl.runtimes.checks import passed, read_checks
-from grouprl.runtimes.runtime import CommandOutcome, Runtime, folder_digest, folder_of
+from grouprl.runtimes.runtime import CommandOutcome, FolderUnreadable, Runtime, folder_digest, folder_of
 from grouprl.sandbox.folder import FolderEntry
 
 if TYPE_CHECKING:
@@ -95,7 +95,11 @@ class Shell(Game):
         """A hash of the content of the folder and of the last output."""
         if self.runtime is None or self._phase != "playing":
             return ""
-        text = f"{folder_digest(self.runtime.snapshot())}\0{self.printed}"
+        try:
+            folder = folder_digest(self.runtime.snapshot())
+        except FolderUnreadable:
+            folder = ""
+        text = f"{folder}\0{self.printed}"
         return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
     @property
@@ -153,7 +157,10 @@ class Shell(Game):
     def _judge(self) -> bool:
         """Return whether all tests pass on the files that the commands left; everything that they started has ended."""
         assert self.runtime is not None
-        folder = self.runtime.snapshot()
+        try:
+            folder = self.runtime.snapshot()
+        except FolderUnreadable:
+            return False
         self.runtime.stop()
         self.runtime = None
         return all(passed(self.checks, folder, self.make))

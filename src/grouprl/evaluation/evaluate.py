@@ -5,22 +5,26 @@ Training and `grouprl eval` use the same function, so that their numbers agree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment_pool import Stage
+from grouprl.evaluation.gain import PromptValues, gains
 from grouprl.evaluation.pass_at_k import INTERVAL, Estimate
 from grouprl.evaluation.sample_and_score import Completions, Meter, Progress, Sample, complete
-from grouprl.protocols import Policy, RunSampler
+from grouprl.protocols import RunSampler, Trainable
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
-from grouprl.rollout.row_kinds import row_kind
+from grouprl.rollout.row_kinds import evaluation_kind
 from grouprl.rollout.row_settings import RowSettings, Seeds
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
+
+RANKING = "pair_accuracy"
+"""The measure of a reward model, which takes the place of all others."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,16 @@ class Evaluation:
     interval: str = INTERVAL
     notes: tuple[str, ...] = field(default=())
     greedy_reward: Estimate | None = None
+    pair_accuracy: Estimate | None = None
+    """Share of the pairs of stored completions that a reward model ranks right; None for a policy."""
     graded: bool = False
     """Whether rewards are graded: then pass@k counts rewards of at least 1, and no completion is marked wrong."""
+    by_prompt: Mapping[str, PromptValues] = field(default_factory=dict)
+    """The values of each prompt behind "greedy", "pass@k", "reward", "greedy_reward" and "reward/<component>", or of a
+    reward model behind "pair_accuracy" alone.
+    """
+    gains: Mapping[str, Estimate] = field(default_factory=dict)
+    """The change of these measures since an earlier evaluation of the same prompts, if one is known."""
 
     @property
     def reward_mean(self) -> float:
@@ -59,14 +71,14 @@ class Evaluation:
         samples = tuple(sample.without_mark() for sample in self.samples)
         return replace(self, graded=True, samples=samples) if graded else self
 
+    def since(self, before: Mapping[str, PromptValues]) -> Evaluation:
+        """Return the evaluation with its gains since one whose values by prompt are `before`."""
+        return replace(self, gains=gains(before, self.by_prompt))
+
     def record(self) -> dict[str, float]:
         """Return the flat metrics of the run's record, each explained by `grouprl metrics`."""
-        named = {f"pass@{k}": estimate for k, estimate in self.pass_at.items()}
-        if self.greedy is not None:
-            named = {"greedy": self.greedy, **named}
-        if self.greedy_reward is not None:
-            named["greedy_reward"] = self.greedy_reward
-        named |= {"reward": self.reward, **{f"reward/{name}": each for name, each in self.components.items()}}
+        named = {name: values.estimate() for name, values in self.by_prompt.items()}
+        named |= {f"{name}_gain": gain for name, gain in self.gains.items()}
         flat: dict[str, float] = {}
         for name, estimate in named.items():
             flat[f"eval/{name}"] = estimate.value
@@ -82,7 +94,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy,
+    policy: Trainable,
     task: Task,
     *,
     prompts: int,
@@ -137,7 +149,7 @@ def evaluate(
         correct_at=correct_at,
         adds_reward=reward is not None,
     )
-    open_source = row_kind(task)
+    open_source = evaluation_kind(task)
     source = open_source(task, policy, reward or task.reward, settings.held_out(), sampler=sampler, stage=stage)
     return evaluate_rows(
         source,
@@ -173,15 +185,22 @@ def evaluate_rows(
     greedy_completions = complete(source, requested, 1, batch_rows, meter, greedy=True) if greedy else None
     sampled = complete(source, requested, samples, batch_rows, meter) if samples else None
     found = [completions for completions in (sampled, greedy_completions) if completions is not None]
+    if source.measure == RANKING and greedy_completions is not None:
+        values = {RANKING: greedy_completions.reward()}
+    else:
+        values = _by_prompt(sampled, greedy_completions, k)
+    named = {name: each.estimate() for name, each in values.items()}
     return Evaluation(
         prompts=count,
         samples_per_prompt=samples,
         temperature=source.settings.temperature,
-        greedy=greedy_completions.pass_at(1) if greedy_completions else None,
-        pass_at={each: sampled.pass_at(each) for each in sorted(set(k))} if sampled else {},
-        reward=found[0].reward(),
-        components=found[0].components(),
-        greedy_reward=greedy_completions.reward() if greedy_completions else None,
+        greedy=named.get("greedy"),
+        pair_accuracy=named.get(RANKING),
+        pass_at={each: named[f"pass@{each}"] for each in sorted(set(k))} if sampled else {},
+        reward=found[0].reward().estimate(),
+        components={name[len("reward/") :]: each for name, each in named.items() if name.startswith("reward/")},
+        greedy_reward=named.get("greedy_reward"),
+        by_prompt=values,
         graded=any(completions.scores.graded for completions in found),
         length_mean=float(found[0].length_b.mean()),
         truncated=float(found[0].truncated_b.mean()),
@@ -189,6 +208,16 @@ def evaluate_rows(
         samples=_shown(found, requested, shown),
         notes=(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
     )
+
+
+def _by_prompt(sampled: Completions | None, greedy: Completions | None, k: Sequence[int]) -> dict[str, PromptValues]:
+    """Return the values of each prompt for every measure, in the order of the record."""
+    named = {} if greedy is None else {"greedy": greedy.pass_at(1)}
+    named |= {} if sampled is None else {f"pass@{each}": sampled.pass_at(each) for each in sorted(set(k))}
+    named |= {} if greedy is None else {"greedy_reward": greedy.reward()}
+    first = sampled or greedy
+    assert first is not None
+    return named | {"reward": first.reward(), **{f"reward/{name}": x for name, x in first.components().items()}}
 
 
 def _requested(task: Task, prompts: int) -> list[Example]:

@@ -14,7 +14,7 @@ Z95 = 1.959963984540054
 """The 97.5 % point of the normal distribution, for intervals that cover 95 %."""
 INTERVAL = (
     "95 %: of shares Wilson's, with the effective number of prompts where several completions share one; of rewards "
-    "Student's t over prompts"
+    "Student's t over prompts, up to the lowest and highest reward seen"
 )
 
 
@@ -84,16 +84,18 @@ def t_quantile(df: int) -> float:
     return z + sum(term / df**power for power, term in enumerate(terms, start=1))
 
 
-def mean_interval(value_q: NDArray[np.float64]) -> Estimate:
+def mean_interval(value_q: NDArray[np.float64], least: float = -math.inf, most: float = math.inf) -> Estimate:
     """Return the mean and 95 % interval (Student's t) of per-prompt values of any range, [Q].
 
-    Prompts are the independent units. The interval of a single prompt is unbounded.
+    Prompts are the independent units. The interval of a single prompt is unbounded. Otherwise it ends at `least` and
+    `most`, the extremes of the values behind those of the prompts: few prompts with skewed values would else give an
+    interval that the mean of such values cannot reach.
     """
     count, mean = len(value_q), float(value_q.mean())
     if count == 1:
         return Estimate(mean, -math.inf, math.inf)
     half = t_quantile(count - 1) * float(value_q.std(ddof=1)) / math.sqrt(count)
-    return Estimate(mean, mean - half, mean + half)
+    return Estimate(mean, min(mean, max(least, mean - half)), max(mean, min(most, mean + half)))
 
 
 def interval(value_q: NDArray[np.float64], completions: int) -> Estimate:

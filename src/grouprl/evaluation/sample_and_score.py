@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import RunError
-from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval, pass_at_k_each
+from grouprl.evaluation.gain import PromptValues
+from grouprl.evaluation.pass_at_k import pass_at_k_each
 from grouprl.protocols import RowSource
 from grouprl.protocols.run_events import Sample
 from grouprl.records.examples import Example, prompt_text
@@ -35,32 +36,40 @@ class Completions:
     openings: Sequence[str]
     """First observations of episodes, if known; they are shown for prompts that have no text."""
 
-    def reward(self) -> Estimate:
-        """Estimate the mean over prompts of the mean reward of their scored completions."""
-        return self._mean(self.scores.reward_b)
+    def reward(self) -> PromptValues:
+        """Return the mean reward of the scored completions of each prompt."""
+        return self._means(self.scores.reward_b)
 
-    def components(self) -> dict[str, Estimate]:
-        """Estimate the same mean for each component of the reward, over the completions that have it."""
+    def components(self) -> dict[str, PromptValues]:
+        """Return the same mean for each component of the reward, over the completions that have it."""
         values = {name: np.where(self.valid_b, x_b, np.nan) for name, x_b in self.scores.components.items()}
-        return {name: self._mean(x_b) for name, x_b in values.items() if np.isfinite(x_b).any()}
+        return {name: self._means(x_b) for name, x_b in values.items() if np.isfinite(x_b).any()}
 
-    def _mean(self, value_b: NDArray[np.float64]) -> Estimate:
-        """Estimate the mean over prompts of [R] values; NaN marks no value. Shares get Wilson's interval."""
+    def _means(self, value_b: NDArray[np.float64]) -> PromptValues:
+        """Return the means by prompt of [R] values, of which NaN marks unknown ones."""
         value_qs = value_b.reshape(-1, self.each)
         known_qs = np.isfinite(value_qs) & self.valid_b.reshape(-1, self.each)
-        known_q = known_qs.any(1)
-        value_q = np.where(known_qs, value_qs, 0.0).sum(1)[known_q] / known_qs.sum(1)[known_q]
-        shares = np.isin(value_qs[known_qs], (0.0, 1.0)).all()
-        return interval(value_q, self.each) if shares else mean_interval(value_q)
+        count_q = known_qs.sum(1)
+        mean_q = np.where(known_qs, value_qs, 0.0).sum(1) / np.maximum(count_q, 1)
+        known = value_qs[known_qs]
+        shares = bool(np.isin(known, (0.0, 1.0)).all())
+        value_q = np.where(count_q > 0, mean_q, np.nan)
+        return PromptValues.of(value_q, self.each, shares=shares, least=float(known.min()), most=float(known.max()))
 
-    def pass_at(self, k: int) -> Estimate:
-        """Estimate pass@k over the prompts of which at least k completions could be scored."""
+    def pass_at(self, k: int) -> PromptValues:
+        """Return pass@k of each prompt of which at least k completions could be scored.
+
+        Raises:
+            RunError: there is no such prompt.
+        """
         n_q = self.valid_b.reshape(-1, self.each).sum(1)
         c_q = (self.scores.correct_b & self.valid_b).reshape(-1, self.each).sum(1)
         enough_q = n_q >= k
         if not enough_q.any():
             raise RunError(f"pass@{k}: the reward left no prompt with {k} scored completions")
-        return interval(pass_at_k_each(n_q[enough_q], c_q[enough_q], k), self.each)
+        value_q = np.full(len(n_q), np.nan)
+        value_q[enough_q] = pass_at_k_each(n_q[enough_q], c_q[enough_q], k)
+        return PromptValues.of(value_q, self.each, shares=True)
 
     def show(self, requested: Sequence[Example], count: int) -> tuple[Sample, ...]:
         """Return the first completion of each of the first `count` prompts, if it could be scored."""

@@ -1,8 +1,10 @@
 """A composed method as one plain function of tensors, written from the lines of its parts.
 
-The lines of a part read and assign these variables: `reward_b`, `active_bt` (tokens in the loss), `counts_b` (rows that
-count in group statistics), `same_bb` (rows of the same group that count), `adv_bt`, `weight_bt`
-(aggregation), `loss_bt` (objective; token weights and gates multiply it) and `loss` (regularisers add to it).
+The lines of a part read and assign these variables: `reward_b`, `token_reward_bt` (rewards of tokens besides),
+`active_bt` (tokens in the loss), `counts_b` (rows that count in group statistics), `same_bb` (rows of the same group
+that count), `adv_bt`, `factor_bt` (token weights), `weight_bt` (aggregation), `loss_bt` (objective; gates multiply it)
+and `loss` (regularisers add to it). What they read besides becomes an argument, and functions of tensors that they call
+are printed above.
 """
 
 from __future__ import annotations
@@ -14,16 +16,10 @@ from collections.abc import Iterator
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.core.errors import InputError
+from grouprl.methods.plain_names import constants, printed, read_first
 
-GIVEN = ("mask_bt", "group_b", "reward_b")
-ASKED = re.compile(r"\b(?:old|behavior|ref|entropy|value)_bt\b|\bcorrect_b\b|\bgreedy_reward_b\b|\bmax_length\b")
-DIFFERS = '''
-def differs(value_b, same_bb):
-    """[B] bool: whether the values of the rows marked in each row of `same_bb` [B,B] differ."""
-    highest_b = torch.where(same_bb, value_b, -torch.inf).amax(1)
-    return highest_b > torch.where(same_bb, value_b, torch.inf).amin(1)
-
-'''
+GIVEN = ("logp_bt", "mask_bt", "group_b", "reward_b")
+MAPPINGS = ("keys", "marks", "past", "refs", "rewards", "stats")
 
 
 def as_function(method: Method) -> str:
@@ -33,14 +29,32 @@ def as_function(method: Method) -> str:
         InputError: a part of the method has no lines of plain torch.
     """
     body = "\n".join(_body(method))
-    asked = dict.fromkeys(ASKED.findall(body))
-    name = re.sub(r"\W", "_", method.name)
-    head = f"def {name}({', '.join(('logp_bt', *GIVEN, *asked))}):"
-    doc = [f'"""Return the loss of {method.name} for one optimiser step with all rows of a rollout.']
-    doc += ["", "Tensors are [B,T] or [B]; `mask_bt` marks the tokens that the policy wrote.", *_around(method), '"""']
-    lines = "\n".join([*doc, body, "return loss"]).split("\n")
+    names = read_first(body)
+    helpers = printed(names, [type(part).__module__ for part in method.parts()])
+    asked = [name for name in names if name not in GIVEN and name not in helpers and name not in constants()]
+    called = re.sub(r"\W", "_", method.name)
+    head = f"def {called}({', '.join((*GIVEN, *asked))}):"
+    lines = "\n".join([*_documented(method, asked), body, "return loss"]).split("\n")
     function = "\n".join([head, *(f"    {line}".rstrip() for line in lines)])
-    return f"import torch\n\n{DIFFERS if 'differs(' in body else ''}\n{function}\n"
+    numbers = [source for source in helpers.values() if not source.startswith("def ")]
+    functions = [source for source in helpers.values() if source.startswith("def ")]
+    below = "\n\n\n".join([*(["\n".join(numbers)] if numbers else []), *functions, function])
+    modules = [f"import {name}" for name in ("math", "torch") if f"{name}." in below]
+    typed = ["from torch import Tensor"] if functions else []
+    return "\n".join([*modules, *typed, "" if numbers else "\n", below, ""])
+
+
+def _documented(method: Method, asked: list[str]) -> Iterator[str]:
+    """Yield the lines of the function's docstring."""
+    yield f'"""Return the loss of {method.name} for one optimiser step with all rows of a rollout.'
+    yield ""
+    yield "Names end in the axes: b rows, t tokens, s turns. `mask_bt` marks the tokens that the policy wrote."
+    if "old_entropy_bt" in asked:
+        yield "`old_entropy_bt` are the entropies at the start of the update, which carry no gradient."
+    if mappings := [f"`{name}`" for name in asked if name in MAPPINGS]:
+        yield f"{', '.join(mappings)}: tensors by name."
+    yield from _around(method)
+    yield '"""'
 
 
 def _around(method: Method) -> Iterator[str]:
@@ -58,17 +72,43 @@ def _body(method: Method) -> Iterator[str]:
     """Yield the lines of the function, each part under a comment that says what it does."""
     yield "active_bt, counts_b = mask_bt, torch.ones_like(group_b, dtype=torch.bool)"
     yield "same_bb = group_b[:, None] == group_b"
-    yield from _lines(method, *method.reward_transform, *method.filter, method.advantage, *method.advantage_transform)
+    yield from _advantages(method)
     yield from _lines(method, *method.prune)
     yield "adv_bt = torch.where(active_bt, adv_bt, 0)"
-    yield from _lines(method, method.aggregate, method.objective, *method.token_weight, *method.token_gate)
+    if method.token_weight:
+        yield "factor_bt = torch.ones_like(adv_bt)"
+    yield from _lines(method, *method.token_weight, method.aggregate, method.objective)
+    if method.token_weight:
+        yield "loss_bt = loss_bt * factor_bt"
+    yield from _lines(method, *method.token_gate)
     yield "loss = (weight_bt * loss_bt).sum()"
     yield from _lines(method, *method.regularize)
 
 
+def _advantages(method: Method) -> Iterator[str]:
+    """Yield the lines up to the advantages; tokens have rewards of their own only where a transform gives them."""
+    rewards = list(_lines(method, *method.reward_transform))
+    whole = "token_reward_bt" not in own_code(method.advantage)
+    lines = [*_lines(method, *method.filter, method.advantage, *method.advantage_transform)]
+    if not any("token_reward_bt" in line for line in rewards):
+        yield from rewards
+        yield from (re.sub(r" \+ token_reward_bt(\[:, t\])?", "", line) for line in lines)
+        return
+    yield "token_reward_bt = torch.zeros_like(logp_bt)"
+    yield from rewards
+    if whole:
+        yield "reward_b = reward_b + token_reward_bt.sum(1)"
+    yield from lines
+
+
+def own_code(part: Part) -> str:
+    """Return the lines of a part; '' for a part that derives from another and has no lines of its own."""
+    return part.code() if {"code", "plain"} & vars(type(part)).keys() else ""
+
+
 def _lines(method: Method, *parts: Part) -> Iterator[str]:
     for part in parts:
-        if not (code := part.code()):
+        if not (code := own_code(part)):
             raise InputError(
                 f"{method.name} has the {part.kind} part '{part.name}', which has no lines of plain torch",
                 "every part of a method shown as one function must have them",

@@ -30,7 +30,8 @@ class Golden:
     """A hand-computed example: rewards and log-ratios in, advantages, loss and gradient out.
 
     Rows have `lengths` tokens; `log_ratio` (ragged, one number per token, default 0) is logp - old_logp; old log-probs
-    are -1 everywhere. `fields` holds further [B] or ragged [B,T] batch fields by name. `grad` is dLoss/dlogp, ragged.
+    are -1 everywhere. `fields` holds further [B] or ragged [B,T] batch fields by name. `grad` is dLoss/dlogp, ragged;
+    of a method that reads scores of rows (`row_outputs.score` of `fields`) dLoss/dscore, one number per row.
     `advantage` is one number per row or ragged per token. Fields that are None are not checked.
     """
 

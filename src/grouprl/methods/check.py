@@ -146,7 +146,7 @@ def _on_examples(method: Method) -> None:
 def _gradient(method: Method, ready: Batch, logp_bt: Tensor) -> Tensor:
     """Return dLoss/dlogp [B,T] of a step, or of some of its rows."""
     logp_bt = logp_bt.detach().clone().requires_grad_()
-    value = method.loss(logp_bt, ready, ready.entropy_bt, outputs=blank_outputs(method, logp_bt)).value
+    value = method.loss(logp_bt, ready, ready.entropy_bt, outputs=blank_outputs(method, logp_bt, ready.mask_bt)).value
     if not value.requires_grad and bool(method.zero_rows(ready).all()):  # such as groups whose rewards are all equal
         return torch.zeros_like(logp_bt)
     if not value.requires_grad:

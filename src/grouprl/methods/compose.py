@@ -21,6 +21,7 @@ from grouprl.algorithms.building import changed, part_from
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, suggest
+from grouprl.core.foreign_names import foreign
 from grouprl.core.json_types import JsonObject
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names
@@ -243,7 +244,8 @@ def _known_keys(spec: Mapping[str, object], who: str, settings: Mapping[str, obj
     known = [*settings, *STAGES, *FLAGS, "add", "name", "base"]
     for key in spec:
         if key not in known:
-            raise InputError(f"{who} has no setting or stage '{key}'", remedy=suggest(key, known))
+            remedy = foreign(["method", key], spec[key]) or suggest(key, known)
+            raise InputError(f"{who} has no setting or stage '{key}'", remedy=remedy)
 
 
 # --- provenance ---------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
     "apo": (
         Claim("Asymmetric Policy Optimization (View-R1)", "arXiv:2506.21655", "apo_asymmetric"),
         Claim("Accelerated Preference Optimization", "arXiv:2410.06293", "apo_accelerated"),
+        Claim("Anchored Preference Optimization (zero and down)", "arXiv:2408.06266", "apo_zero"),
     ),
     "arpo": (
         Claim("Agentic Replay Policy Optimization, for GUI agents", "arXiv:2505.16282", "arpo_replay"),
@@ -55,6 +56,10 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
         Claim("Dynamic Clipping Policy Optimization", "arXiv:2509.02333", "dcpo_clip"),
         Claim("Distribution-Centric Policy Optimization", "arXiv:2601.12730", "dcpo_distribution"),
     ),
+    "dpo": (
+        Claim("Direct Preference Optimization", "arXiv:2305.18290", "dpo"),
+        Claim("Discovered Policy Optimisation", "arXiv:2210.05639", "dpo_discovered"),
+    ),
     "gtpo": (
         Claim("Trajectory-Based Policy Optimization", "arXiv:2508.03772", "gtpo_trajectory"),
         Claim("Group Token Policy Optimization (entropy-weighted)", "arXiv:2508.04349", "gtpo_entropy"),
@@ -66,6 +71,11 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
     "p3o": (
         Claim("Pairwise Proximal Policy Optimization", "arXiv:2310.00212", "p3o"),
         Claim("Policy-on Policy-off Policy Optimization", "arXiv:1905.01756", "p3o_off_policy"),
+    ),
+    "rpo": (
+        Claim("Relative Preference Optimization", "arXiv:2402.10958", "rpo_relative"),
+        Claim("Reverse Preference Optimization", "arXiv:2505.22172", "rpo_reverse"),
+        Claim("Iterative Reasoning Preference Optimization", "arXiv:2404.19733", "rpo_iterative"),
     ),
     "s_grpo": (
         Claim("Stochastic GRPO, for memory constraints", "arXiv:2504.20834", "s_grpo_memory"),
@@ -148,6 +158,7 @@ def listing() -> list[dict[str, object]]:
             "year": year(entry),
             "confidence": entry.card.confidence,
             "recorded": shown(entry.name).verdict,
+            "learned": shown(entry.name).learned,
         }
         for members in families(CATALOGUE.values()).values()
         for entry in members

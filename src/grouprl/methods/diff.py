@@ -11,7 +11,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonObject
-from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.core.outputs import ENTROPY, LOG_PROB, SCORE, VALUE
 from grouprl.methods.compose import STAGES, flat_part
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry
@@ -118,10 +118,13 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     )
 
 
-def blank_outputs(method: Method, logp_bt: Tensor) -> dict[str, Tensor]:
-    """Return zeros, [B,T], for each of the policy's outputs that the loss reads by name."""
+def blank_outputs(method: Method, logp_bt: Tensor, mask_bt: Tensor) -> dict[str, Tensor]:
+    """Return zeros, [B,T], for each of the model's outputs that the loss reads by name; as scores of rows the sums of
+    their log-probs, [B].
+    """
     named = [name for name in method.outputs if name not in (LOG_PROB, ENTROPY, VALUE)]
-    return {name: torch.zeros_like(logp_bt) for name in named}
+    score_b = torch.where(mask_bt, logp_bt, 0).sum(1)
+    return {name: score_b if name == SCORE else torch.zeros_like(logp_bt) for name in named}
 
 
 def numbers(method: Method, example: ContrastExample) -> list[JsonObject]:
@@ -129,7 +132,7 @@ def numbers(method: Method, example: ContrastExample) -> list[JsonObject]:
     batch, logp_bt = example_batch(example)
     ready = method.compute_loss_weights(method.compute_advantages(batch))
     logp_bt.requires_grad_()
-    value = method.loss(logp_bt, ready, batch.entropy_bt, outputs=blank_outputs(method, logp_bt)).value
+    value = method.loss(logp_bt, ready, batch.entropy_bt, outputs=blank_outputs(method, logp_bt, ready.mask_bt)).value
     (grad_bt,) = torch.autograd.grad(value, logp_bt)
     advantage_bt, group_b = ready.need("advantage_bt", "numbers"), batch.group_b.tolist()
     ratio_bt = (logp_bt.detach() - batch.need("old_bt", "numbers")).exp()

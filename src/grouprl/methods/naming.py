@@ -12,7 +12,7 @@ from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, raised, suggest
 from grouprl.core.plugins import load_file, load_module
 from grouprl.methods.card import Card
-from grouprl.methods.registry import CATALOGUE, Entry, find
+from grouprl.methods.registry import CATALOGUE, Entry, find, spelled
 
 
 def read_names(spec: object) -> tuple[str, Entry | None, dict[str, object]]:
@@ -24,6 +24,9 @@ def read_names(spec: object) -> tuple[str, Entry | None, dict[str, object]]:
     for key, value in (("name", name), ("base", base)):
         if value is not None and not isinstance(value, str):
             raise InputError(f"method.{key} = {value!r}", "it must be a string")
+    base = spelled(base) if isinstance(base, str) else base
+    parts = any(stage in rest for stage in KINDS)
+    name = spelled(name) if isinstance(name, str) and base is None and not parts else name
     if base is not None:
         if name in CATALOGUE and name != base:
             raise InputError(
@@ -32,7 +35,7 @@ def read_names(spec: object) -> tuple[str, Entry | None, dict[str, object]]:
                 "Give the changed method a name of its own",
             )
         return (name if name != base else "") or "", entry_of(base), rest
-    if name is None or (name not in CATALOGUE and ":" not in name and any(stage in rest for stage in KINDS)):
+    if name is None or (name not in CATALOGUE and ":" not in name and parts):
         return name or "custom", None, rest
     return "", entry_of(name), rest
 

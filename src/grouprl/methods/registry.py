@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,11 +96,12 @@ class Entry:
 
 def entry(
     name: str,
+    compose: Callable[..., Method],
     card: Card,
     base: str = "",
     keeps: Sequence[str] | None = None,
-) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
-    """Register the decorated composing function as catalogue entry `name`.
+) -> None:
+    """Register the composing function `compose` as catalogue entry `name`.
 
     With `base` the function gets the base's method first, composed with the settings that the two share, and returns it
     with some parts exchanged. All settings of the base are settings of the entry too, or those named in `keeps`, with
@@ -107,20 +109,17 @@ def entry(
     its default, or takes the base's default if it has none. If its type differs from the base's, it is another setting
     of the same name: the base's method is composed without it.
 
-        @entry("mine", Card(…), base="grpo")
         def mine(base: Method, power: float = 1.0) -> Method:
             return base.with_parts(token_weight=(Sharpen(power=power),))
 
-    Third-party methods register the same way; a name can be taken only once.
+
+        entry("mine", mine, Card(…), base="grpo")
+
+    Third-party methods register the same way. Raises InputError if the name is taken.
     """
-
-    def register(compose: Callable[..., Method]) -> Callable[..., Method]:
-        if name in CATALOGUE.loaded() or CATALOGUE.home(name) not in ("", compose.__module__):
-            raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
-        CATALOGUE[name] = Entry(name, card, compose, base, None if keeps is None else tuple(keeps))
-        return compose
-
-    return register
+    if name in CATALOGUE.loaded() or CATALOGUE.home(name) not in ("", compose.__module__):
+        raise InputError(f"the method '{name}' exists already", "a catalogue name means one thing")
+    CATALOGUE[name] = Entry(name, card, compose, base, None if keeps is None else tuple(keeps))
 
 
 def _upon(base: Entry, entry: Entry) -> Callable[..., Method]:
@@ -168,8 +167,22 @@ def _inherited(entry: Entry, theirs: Mapping[str, object]) -> Sequence[str]:
     return tuple(theirs) if entry.keeps is None else entry.keeps
 
 
+def spelled(name: str) -> str:
+    """Return the name of the catalogue that papers write differently: `dr_grpo` for "Dr. GRPO"; else `name` itself."""
+    if name in CATALOGUE:
+        return name
+    found = [known for known in CATALOGUE if _letters(known) == _letters(name)]
+    return found[0] if len(found) == 1 else name
+
+
+def _letters(name: str) -> str:
+    """Return a name without what papers and catalogue write differently: capitals, dots, spaces, hyphens, ++."""
+    return re.sub(r"[^\w@]|_", "", name.lower().replace("++", "pp"))
+
+
 def find(name: str) -> Entry:
-    """Return the catalogue entry `name`. Raises InputError with suggestions if there is none."""
+    """Return the catalogue entry `name`, as `spelled` reads it. Raises InputError with suggestions if there is none."""
+    name = spelled(name)
     if name not in CATALOGUE:
         raise InputError(f"unknown method '{name}'", remedy=suggest(name, CATALOGUE) + " See: grouprl methods")
     return CATALOGUE[name]
@@ -186,8 +199,12 @@ def methods() -> Mapping[str, Entry]:
 
 
 def _validated(compose: Callable[..., Method]) -> Callable[..., Method]:
+    @functools.cache
+    def checking() -> Callable[..., Method]:  # made when it is first called, and once: it costs milliseconds
+        return pydantic.validate_call(compose)
+
     def call(**settings: object) -> Method:
-        return pydantic.validate_call(compose)(**settings)
+        return checking()(**settings)
 
     call.__signature__ = inspect.signature(compose)  # type: ignore[attr-defined]
     return call

@@ -11,8 +11,10 @@ from statistics import median
 
 from grouprl.core.finding import Finding, Severity
 from grouprl.monitor import health_codes as codes
-from grouprl.monitor.history import START, HealthFacts, History, percent
+from grouprl.monitor.alignment import weak_start
+from grouprl.monitor.history import START, HealthFacts, History, improved, percent
 from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
+from grouprl.monitor.turn_detectors import below_demonstrations, fewer_turns, repeated_calls, tools_unused
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
@@ -96,17 +98,14 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
 
 
 def inert_clip(past: History, facts: HealthFacts) -> Finding | None:
-    """Report a clip or cap that never acted."""
+    """Report a clip or cap that never acted although it could; the plan says where it cannot."""
     names = ("clip_fraction", "pair_clip_fraction", "capped_fraction")
     name = next((n for n in names if past.seen(n) >= INERT_STEPS), None)
-    if not facts.clips or name is None or past.peak(name) > 0:
+    cannot = facts.updates_per_rollout == 1 and facts.exact_sampler  # the ratio is always 1
+    if not facts.clips or cannot or name is None or past.peak(name) > 0:
         return None
     what = "cap" if name == "capped_fraction" else "clip"
     words = f"The {what} has not acted once in {past.seen(name)} steps"
-    if facts.updates_per_rollout == 1 and facts.exact_sampler:
-        words += ": with one update per rollout the ratio is always 1."
-        remedy = "Use two or more minibatches or epochs per rollout, or a method without a ratio."
-        return codes.INERT_CLIP(words, remedy, severity="warning")
     words += f": the policy moves too little within an update (largest kl_old {past.peak('kl_old'):.1g})."
     return codes.INERT_CLIP(words, "Harmless. A higher learning rate or a tighter clip would make it act.")
 
@@ -175,7 +174,7 @@ def length_change(past: History, facts: HealthFacts) -> Finding | None:
     now, start = past.mean("length_mean"), past.start("length_mean")
     if now is None or start is None or start == 0:
         return None
-    gained = _improved(past)
+    gained = improved(past)
     words = f"Completions have gone from {start:.1f} to {now:.1f} tokens"
     if now > LENGTH_GROWN * start:
         if gained:
@@ -188,15 +187,6 @@ def length_change(past: History, facts: HealthFacts) -> Finding | None:
         remedy = "Look at the samples; check whether the reward can be had without a solution."
         return codes.LENGTH_SHRINKING(f"{words} without getting better.", remedy)
     return None
-
-
-def _improved(past: History) -> bool:
-    """Return whether pass@1 (or else the reward) is clearly above its start."""
-    for name, margin in (("pass@1", 0.05), ("reward_mean", 0.0)):
-        now, start = past.mean(name), past.start(name)
-        if now is not None and start is not None:
-            return now > start + margin
-    return False
 
 
 def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:
@@ -333,9 +323,14 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     stands_still,
     moves_too_fast,
     no_gain,
+    weak_start,
     large_update,
     entropy_level,
     length_change,
+    fewer_turns,
+    below_demonstrations,
+    tools_unused,
+    repeated_calls,
     inert_clip,
     kl_term,
     idle_refill,

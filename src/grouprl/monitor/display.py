@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Console
@@ -53,6 +55,32 @@ class Display(RunListener):
         self._told: dict[str, str] = {}
         self._last_shown = float("-inf")
         self._last_line_step = -1
+        self._note: Callable[[str], None] | None = None
+        self._unsaid: list[str] | None = None
+        """What the run said since its console was closed, until `note` took it; None while the console is open."""
+
+    def keep_going(self, note: Callable[[str], None] | None = None) -> None:
+        """Let the run continue when the console is closed: `note` gets what the run says then, also before this."""
+        if isinstance(self.console, Terminal):
+            self.console.lost = self._lost
+        self._note = note
+        self._hand_over()
+
+    def _lost(self, reason: str) -> None:
+        self._unsaid = []
+        said = f"the output was closed ({reason}): the run continues without it"
+        with suppress(OSError, ValueError):
+            print(said, file=sys.stderr, flush=True)
+        self._noted(said)
+
+    def _noted(self, text: str) -> None:
+        if self._unsaid is not None:
+            self._unsaid.append(text)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._note is not None and self._unsaid:
+            self._note(self._unsaid.pop(0))
 
     def __enter__(self) -> Display:
         """Return itself."""
@@ -103,12 +131,15 @@ class Display(RunListener):
 
     def message(self, event: UserMessage) -> None:
         """Print a line that stays (above the live screen)."""
+        self._noted(event.text)
         self._print(Text(event.text))
 
     def end(self, event: RunEnded) -> None:
         """Print the numbers and completions before and after, or how to continue."""
         if event.error is not None:
+            self._noted(f"the run ended with {type(event.error).__name__}: {event.error}")
             return
+        self._noted(event.verdict or f"stopped in {event.phase} after step {event.step}; a checkpoint is written")
         console, actions = self.console, self._screen.actions
         if event.before is not None and event.after is not None:
             console.print(summary_table(event.before.record, event.after.record, actions=actions))
@@ -116,7 +147,7 @@ class Display(RunListener):
             console.print(event.verdict, soft_wrap=True)
         elif event.after is None:
             console.print(f"Interrupted in {event.phase} after step {event.step}; a checkpoint is written.")
-            console.print(f"Go on with: grouprl train {event.folder} --resume", soft_wrap=True)
+            console.print(f"Continue with: grouprl train {event.folder} --resume", soft_wrap=True)
         for remark in event.remarks:
             console.print(remark, soft_wrap=True)
         console.print(f"Report: {event.report}", soft_wrap=True)

@@ -31,7 +31,9 @@ class Health:
     def observe(self, record: JsonMapping) -> list[RunFinding]:
         """Add one record of training or evaluation (others are ignored) and return all findings so far."""
         phase = record.get("phase", "train")
-        if phase == "eval":
+        if phase == "warmup":
+            self.history.demonstrated_turns = float(record.get("demonstrated_turns", 0.0))
+        elif phase == "eval":
             self.history.evaluations.append(record)
         elif phase == "train":
             self.history.add(record)

@@ -92,6 +92,13 @@ NO_GAIN = _health(
     "Train longer, raise optim.lr, sample more completions per prompt; look at the reward of known completions.",
     "eval/reward",
 )
+WEAK_START = _health(
+    "weak_start",
+    "warning",
+    "No verifier decides what is rewarded, and the model was rarely right before training.",
+    "Reward what a verifier finds right, warm up longer, or take easier prompts.",
+    "eval/pass@1",
+)
 LARGE_UPDATE = _health(
     "large_update",
     "warning",
@@ -127,11 +134,39 @@ LENGTH_SHRINKING = _health(
     "Look at the samples; check whether the reward can be had without a solution.",
     "length_mean",
 )
+FEWER_TURNS = _health(
+    "fewer_turns",
+    "warning",
+    "Episodes have far fewer turns than at the start, and the policy did not get better.",
+    "Read a few episodes: the policy may end them early, or answer without acting. Check what an early end earns.",
+    "turns_mean",
+)
+TOOLS_UNUSED = _health(
+    "tools_unused",
+    "warning",
+    "Tools are announced, and episodes hardly call any.",
+    "Read a few episodes: check the syntax of calls (sampling.tool_calls), warm up on calls, or pay for using tools.",
+    "calls_mean",
+)
+REPEATED_CALLS = _health(
+    "repeated_calls",
+    "warning",
+    "Many calls of tools repeat an earlier call of the same episode.",
+    "Read a few episodes: a result may be cut off, or say nothing on errors; let calls cost something.",
+    "repeated_calls",
+)
+BELOW_DEMONSTRATIONS = _health(
+    "below_demonstrations",
+    "warning",
+    "Right after the warm-up, episodes have far fewer turns than its demonstrations.",
+    "Warm up longer (warmup.steps), and compare an episode with a demonstration: an action may be misread and end it.",
+    "demonstrated_turns",
+)
 INERT_CLIP = _health(
     "inert_clip",
-    ("note", "warning"),
-    "The clip or cap of a ratio never acted.",
-    "Use two or more minibatches or epochs per rollout, or a method without a ratio.",
+    "note",
+    "The clip or cap of a ratio never acted, although the policy takes several updates per rollout.",
+    "Harmless. A higher learning rate or a tighter clip would make it act.",
     "clip_fraction",
 )
 INERT_KL = _health(

@@ -48,6 +48,8 @@ class HealthFacts:
     unknown."""
     fast: float = 0.0
     """Largest acceptable movement of a log-prob by one optimiser step, in nats; 0 if unknown."""
+    blind: tuple[str, ...] = ()
+    """What is rewarded in the place of a verdict on right and wrong, in words of the parts that do so."""
     adapters: bool = False
     """Whether adapters are trained, whose size is no measure of the weights that they change."""
 
@@ -58,6 +60,8 @@ class History:
 
     recent: deque[JsonMapping] = field(default_factory=lambda: deque(maxlen=WINDOW))
     evaluations: list[JsonMapping] = field(default_factory=list)
+    demonstrated_turns: float = 0.0
+    """Mean number of turns of the demonstrations of the last steps of the warm-up; 0 if it has none."""
     count: int = 0
     _total: dict[str, float] = field(default_factory=dict)
     _first: dict[str, list[float]] = field(default_factory=dict)
@@ -129,6 +133,15 @@ class History:
     def last(self, name: str) -> float | None:
         """Return the value of `name` in the last record, finite or not, or None."""
         return self.recent[-1].get(name) if self.recent else None
+
+
+def improved(past: History) -> bool:
+    """Return whether pass@1 (or else the reward) is clearly above its start."""
+    for name, margin in (("pass@1", 0.05), ("reward_mean", 0.0)):
+        now, start = past.mean(name), past.start(name)
+        if now is not None and start is not None:
+            return now > start + margin
+    return False
 
 
 def percent(share: float) -> str:

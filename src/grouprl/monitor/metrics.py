@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.records.examples import prompt_text
+from grouprl.records.episode_records import Record
 from grouprl.records.samples import ScoredSamples, subset
-from grouprl.records.tokens import Tokens
+from grouprl.records.text_samples import TextSamples
 from grouprl.rollout.episode_rows import turn_metrics
 from grouprl.rollout.row_settings import sample_id
 
@@ -62,8 +62,20 @@ def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
             **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], sampled.group_b[ok_b]),
         }
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
-    metrics |= turn_metrics(sampled.extras) | agent_metrics(sampled)
+    metrics |= turn_metrics(sampled.extras) | agent_metrics(sampled) | call_metrics(sampled.records or ())
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
+
+
+def call_metrics(records: Sequence[Record | None]) -> dict[str, float]:
+    """Return how many tools an episode's row calls and which share of the calls repeats an earlier one of the row, if
+    tools are announced.
+    """
+    turns = [[turn.calls for turn in record.turns if turn.calls is not None] for record in records if record]
+    rows = [[call for calls in row for call in calls] for row in turns if row]
+    if not rows:
+        return {}
+    calls, different = sum(map(len, rows)), sum(len(set(row)) for row in rows)
+    return {"calls_mean": calls / len(rows), "repeated_calls": 1 - different / calls if calls else 0.0}
 
 
 def agent_metrics(sampled: ScoredSamples) -> dict[str, float]:
@@ -136,6 +148,14 @@ TURN = [
 ]
 """A turn: its number in the episode, the key of its state, the action, its reward, the observation that followed, the
 thinking within the action, and its number of tokens."""
+EDGE = [
+    ("name", pa.string()),
+    ("group", pa.int64()),
+    ("sample", pa.int32()),
+    ("row", pa.int32()),
+    ("value", pa.float64()),
+]
+"""A relation that begins at a row: its name, the row at which it ends (group, sample and row), and its value."""
 SCHEMA = pa.schema(
     [
         ("step", pa.int32()),
@@ -160,6 +180,7 @@ SCHEMA = pa.schema(
         ("sample", pa.int32()),
         ("row", pa.int32()),
         ("version", pa.list_(pa.int32())),
+        ("edges", pa.list_(pa.struct(EDGE))),
         ("caller", pa.int32()),
         ("agent", pa.string()),
         ("ended", pa.string()),
@@ -171,7 +192,7 @@ SCHEMA = pa.schema(
 are null for single-turn tasks. `row` is which row of its episode it is and `caller` the row that began it; `turn`
 is the turn of each token, -1 for the environment's tokens, and `turns` those turns. `version` is how many steps the
 policy that sampled each token had been trained for, -1 for tokens of an environment; null where nothing is sampled
-ahead."""
+ahead. `edges` are the relations that begin at the row; null where rows have none."""
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
@@ -185,10 +206,10 @@ def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[flo
         "step": np.full(rows, step, dtype=np.int32),
         "group": samples.group_b,
         "prompt_id": [example.id for example in samples.examples],
-        "prompt": [prompt_text(prompt) for prompt in samples.prompts],
+        "prompt": samples.openings(),
         "source": [_SOURCE_NAMES[code] for code in samples.source_b.tolist()],
-        "completion": samples.texts,
-        "prompt_ids": rollout.prompt_ids if isinstance(rollout.inputs, Tokens) else [()] * rows,
+        "completion": samples.transcripts(),
+        "prompt_ids": samples.prompt_ids if isinstance(samples, TextSamples) else [()] * rows,
         "completion_ids": rollout.action_ids,
         "mask": _ragged(lengths_b, samples.acted_bt[present_bt[:, : samples.acted_bt.shape[1]]]),
         "behavior_logp": _ragged(lengths_b, rollout.logp_bt.numpy()[present_bt]),
@@ -204,6 +225,7 @@ def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[flo
         "sample": samples.sample_b.astype(np.int32),
         "row": samples.context_b.astype(np.int32),
         "version": _versions(samples),
+        "edges": _edges(samples),
         **_episode_columns(samples),
     }
 
@@ -215,6 +237,21 @@ def _versions(samples: ScoredSamples) -> list[list[int] | None]:
         return [None] * len(samples)
     sizes = map(len, samples.rollout.action_ids)
     return [row[:size].tolist() for row, size in zip(version_bt, sizes, strict=True)]
+
+
+def _edges(samples: ScoredSamples) -> list[list[dict[str, object]] | None]:
+    """Return the relations that begin at each of the B rows."""
+    if not samples.edges:
+        return [None] * len(samples)
+    found: list[list[dict[str, object]] | None] = [[] for _ in range(len(samples))]
+    places = zip(samples.group_b.tolist(), samples.sample_b.tolist(), samples.context_b.tolist(), strict=True)
+    ends = [{"group": group, "sample": number, "row": row} for group, number, row in places]
+    for name, edges in samples.edges.items():
+        for (begin, end), value in zip(edges.index_e2.tolist(), edges.value_e.tolist(), strict=True):
+            own = found[begin]
+            assert own is not None
+            own.append({"name": name, **ends[end], "value": value})
+    return found
 
 
 def _episode_columns(samples: ScoredSamples) -> dict[str, object]:

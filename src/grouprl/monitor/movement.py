@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from grouprl.config.rates import STILL
 from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.evaluation.gain import recorded_gain
 from grouprl.monitor import health_codes as codes
 from grouprl.monitor.history import HealthFacts, History
 
@@ -17,6 +18,8 @@ STILL_STEPS = 20
 RATIO_FAST = 0.03
 """A step of 3 % of the weights; in docs/findings.md tiny policies learn at 0.6 % and lose what they knew at 5.6 %. The
 pretrained model of docs/real.md learns at 0.002 %; for such models, `fast` and `kl_old` detect the problem sooner."""
+MEASURED = ("eval/pair_accuracy", "eval/reward", "eval/pass@1", "eval/greedy")
+"""Figures that judge an evaluation, of which the first counts."""
 SURE = 0.9
 """Share of correct completions from which nothing is left to gain."""
 
@@ -61,7 +64,8 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
         return None
     first, last = pair
     name = _measure(last)
-    worse = last[f"{name}_high"] < first[f"{name}_low"]
+    gain = recorded_gain(first, last, name)
+    worse = gain is not None and gain.high < 0
     gained = _above(past.evaluations[0], last)  # the first evaluation often has more prompts than those during training
     if last["step"] - first["step"] < STILL_STEPS or (not worse and (_solved(first) or gained)):
         return None
@@ -107,13 +111,13 @@ def _same(evaluations: Sequence[JsonMapping]) -> tuple[int, int] | None:
 
 
 def _figures(record: Mapping[str, object]) -> JsonObject:
-    names = ("eval/greedy", "eval/pass@", "eval/reward")
+    names = ("eval/pair_accuracy", "eval/greedy", "eval/pass@", "eval/reward")
     return {name: value for name, value in record.items() if name.startswith(names)}
 
 
 def _solved(record: JsonMapping) -> bool:
     """Return whether nothing is left to gain: nearly all completions are right, and no reward tells them apart."""
-    right = [record[name] for name in ("eval/greedy", "eval/pass@1") if name in record]
+    right = [record[name] for name in ("eval/pair_accuracy", "eval/greedy", "eval/pass@1") if name in record]
     graded = any(
         record[reward] != record[correct]
         for reward, correct in (("eval/reward", "eval/pass@1"), ("eval/greedy_reward", "eval/greedy"))
@@ -124,15 +128,16 @@ def _solved(record: JsonMapping) -> bool:
 
 def _measure(record: Mapping[str, object]) -> str:
     """Return the figure that judges an evaluation: the mean reward, else correct completions; "" if there is none."""
-    return next((name for name in ("eval/reward", "eval/pass@1", "eval/greedy") if f"{name}_low" in record), "")
+    return next((name for name in MEASURED if f"{name}_low" in record), "")
 
 
 def _gained(evaluations: Sequence[JsonMapping]) -> bool:
-    """Return whether the last evaluation is above the interval of the first comparable one, sampled or greedy."""
+    """Return whether the last evaluation is surely above the first comparable one, sampled or greedy."""
     pair = _comparable(evaluations)
     return pair is not None and _above(*pair)
 
 
 def _above(first: JsonMapping, last: JsonMapping) -> bool:
-    names = ("eval/reward", "eval/pass@1", "eval/greedy", "eval/greedy_reward")
-    return any(last[name] > first[f"{name}_high"] for name in names if name in last and f"{name}_high" in first)
+    names = (*MEASURED, "eval/greedy_reward")
+    found = [recorded_gain(first, last, name) for name in names]
+    return any(gain is not None and gain.low > 0 for gain in found)

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from grouprl.core.json_types import JsonMapping
+from grouprl.evaluation.gain import recorded_gain
+from grouprl.evaluation.pass_at_k import Estimate
 
-MEASURES = (("eval/pass@1", "sampled pass@1"), ("eval/greedy", "greedy pass@1"), ("eval/reward", "mean reward"))
+MEASURES = (
+    *(("eval/pair_accuracy", "pair accuracy"), ("eval/pass@1", "sampled pass@1"), ("eval/greedy", "greedy pass@1")),
+    ("eval/reward", "mean reward"),
+)
 """Measures for a verdict, of which the first evaluated one counts; with graded rewards, the mean reward is first."""
 
 
@@ -20,33 +25,33 @@ class Verdict:
 
 
 def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -> Verdict:
-    """Compare the first and the last evaluation of a run, both on held-out prompts with 95 % intervals.
+    """Compare the first and the last evaluation of a run, both of the same held-out prompts.
 
     `steps` is the number of training steps between them, if known.
-    A run learned (or got worse) if the intervals do not overlap, which is stricter than a test of the difference.
+    A run learned (or got worse) if the 95 % interval of the difference lies above (or below) 0.
     """
     if not before or not after:
         return Verdict("unfinished", "Not finished: there is no evaluation after training yet.")
     if steps == 0:
         return Verdict("unfinished", "Nothing was trained: the run has no steps.")
     measures = MEASURES[::-1] if after.get("eval/graded") else MEASURES
-    found = [(name, label) for name, label in measures if all(_ends(record, name) for record in (before, after))]
-    if not found:
-        return Verdict("unfinished", "The evaluations before and after have no measure with intervals in common.")
-    name, label = found[0]
-    old, new = before[name], after[name]
-    (low, high), (new_low, new_high) = _ends(before, name), _ends(after, name)
-    numbers = f"held-out {label} {old:.2f} → {new:.2f}, 95 % interval [{low:.2f}, {high:.2f}] → "
-    numbers += f"[{new_low:.2f}, {new_high:.2f}]"
-    if new_low > high:
+    found = [(name, label, recorded_gain(before, after, name)) for name, label in measures]
+    for name, label, gain in found:
+        if gain is not None and before.get(name) is not None:
+            numbers = f"held-out {label} {before[name]:.2f} → {after[name]:.2f}, difference {_signed(gain.value)}"
+            numbers += f" [{_signed(gain.low)}, {_signed(gain.high)}]"
+            return _judge(gain, numbers)
+    return Verdict("unfinished", "The evaluations before and after have no measure with intervals in common.")
+
+
+def _signed(value: float) -> str:
+    """Return a difference with its sign and two decimals; what rounds to zero is +0.00."""
+    return f"{round(value, 2) + 0.0:+.2f}"
+
+
+def _judge(gain: Estimate, numbers: str) -> Verdict:
+    if gain.low > 0:
         return Verdict("learned", f"Learned: {numbers}.")
-    if new_high < low:
+    if gain.high < 0:
         return Verdict("worse", f"Got worse: {numbers}.")
-    return Verdict("unclear", f"No gain shown: {numbers}; the intervals overlap.")
-
-
-def _ends(record: JsonMapping, name: str) -> tuple[float, ...]:
-    """Return the interval of a measure; empty if the record lacks the measure or one of its bounds."""
-    values = [record.get(f"{name}{end}") for end in ("", "_low", "_high")]
-    whole = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    return tuple(float(value) for value in values[1:] if value is not None) if whole else ()
+    return Verdict("unclear", f"No gain shown: {numbers}; the 95 % interval of the difference includes 0.")

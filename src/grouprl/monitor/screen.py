@@ -18,6 +18,7 @@ from rich.text import Text
 from grouprl.core.display_nouns import worded
 from grouprl.core.finding import RunFinding, gravest_first
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.history import percent
 from grouprl.protocols.run_events import Sample
 
@@ -246,9 +247,11 @@ def _labelled(label: str, value: Text, width: int) -> Text:
 
 def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> str:
     """Return an evaluation's greedy and sampled numbers, with the first one's; for graded rewards the mean is first."""
-    shares = {"eval/greedy": "greedy"} | {k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()}
+    shares = {"eval/pair_accuracy": "pair accuracy", "eval/greedy": "greedy"} | {
+        k: k[5:] for k in record if k.startswith("eval/pass@") and k[10:].isdigit()
+    }
     rewards = {"eval/reward": "reward"} | {
-        name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))
+        name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(SUFFIXES)
     }
     names = {**shares, **rewards}
     if record.get("eval/graded"):  # shares count rewards of at least 1, which graded rewards may never reach

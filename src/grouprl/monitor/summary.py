@@ -10,13 +10,14 @@ from rich.text import Text
 
 from grouprl.core.display_nouns import worded
 from grouprl.core.json_types import JsonMapping
+from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.screen import plain, shorten, verdict_mark
 from grouprl.protocols.run_events import Sample
 
 COMPLETION_WIDTH = 200
 """Characters of a completion shown in the side-by-side table."""
 
-RISING = ("eval/greedy", "eval/pass@", "eval/reward")
+RISING = ("eval/pair_accuracy", "eval/greedy", "eval/pass@", "eval/reward")
 """Prefixes of the rows in which larger is better: their change is coloured."""
 
 
@@ -54,7 +55,7 @@ def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int =
 
 
 def _rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
-    rewards, shares = _of_rewards(record), [("eval/greedy", "greedy pass@1")]
+    rewards, shares = _of_rewards(record), [("eval/pair_accuracy", "pair accuracy"), ("eval/greedy", "greedy pass@1")]
     ks = sorted(int(name[10:]) for name in record if name.startswith("eval/pass@") and name[10:].isdigit())
     shares += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]
     if record.get("eval/graded"):
@@ -66,7 +67,7 @@ def _rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def _of_rewards(record: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return the rows of mean rewards: sampled, greedy, then components."""
-    parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(("_low", "_high"))]
+    parts = [name for name in record if name.startswith("eval/reward/") and not name.endswith(SUFFIXES)]
     rows = [("eval/reward", "mean reward"), ("eval/greedy_reward", "greedy reward")]
     return rows + [(name, f"  {name.removeprefix('eval/reward/')}") for name in parts]
 

@@ -17,6 +17,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonMapping
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import FAILED
+from grouprl.rollout.scored_rows import CUT_TOKENS
 
 Fates = NDArray[np.str_]
 """[B] reasons why rows were dropped; '' for rows that were kept."""
@@ -37,6 +38,7 @@ REASONS = {
     "timeout": "the reward or environment took too long on it",
     "not_applicable": "the reward does not apply to it",
     "group": "another completion of its group failed (reward.on_error = drop_group)",
+    "too_long": "its group has a stored completion that is longer than the task's max_length (truncation = drop)",
     "no_action": "it holds no action: the episode ended before the policy's turn",
     "baseline": "the greedy completion to its prompt could not be scored",
     "late": "it was sampled with weights older than run.async_steps allows",
@@ -56,7 +58,7 @@ ENTRIES = (
     *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_buffered", "prompts_sent", "prompts_lost/"),
     "prompts_set_aside",
     *("rows_sampled", "rows_stored", "rows_used", "rows_buffered", "rows_sent", "rows_lost/", "tokens_sampled"),
-    *("workers_restarted", "work_redone"),
+    *("rows_cut", "tokens_cut", "workers_restarted", "work_redone"),
 )
 """Prefixes of the names of the account's metrics."""
 
@@ -160,10 +162,17 @@ def account(
         "rows_stored": len(stored) + len(fresh) - seen.total(),
         "rows_used": int(active_b.sum()),
         "tokens_sampled": counts.tokens,
+        **_cut(sampled),
         **_where("rows", lost),
     }
     prompts = _prompts(requested, [*fresh, *stored], [*why, *("" if key in used else "masked" for key in stored)])
     return {name: float(count) for name, count in (rows | prompts).items()}
+
+
+def _cut(samples: ScoredSamples | None) -> dict[str, int]:
+    """Count the stored rows that were cut, and their tokens; nothing where no row was."""
+    cut_b = None if samples is None else samples.extras.get(CUT_TOKENS)
+    return {} if cut_b is None else {"rows_cut": int((cut_b > 0).sum()), "tokens_cut": int(cut_b.sum())}
 
 
 def account_before(prompts: int, counts: SampledCounts) -> dict[str, float]:
@@ -191,7 +200,15 @@ def in_words(account: Mapping[str, int]) -> str:
     past = f" and {account['prompts_stored']:,} stored" if account.get("prompts_stored") else ""
     examples = f"{account['prompts_sampled']:,} prompts sampled{past}: {account['prompts_trained']:,} trained on"
     rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
-    return f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}.{_placed(account)}"
+    return (
+        f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}.{_cut_words(account)}{_placed(account)}"
+    )
+
+
+def _cut_words(account: Mapping[str, int]) -> str:
+    """Describe the stored rows that were cut; '' if none was."""
+    rows = account.get("rows_cut", 0)
+    return f" {account['tokens_cut']:,} tokens of {rows:,} stored rows were cut (max_length)." if rows else ""
 
 
 def set_aside_words(names: Sequence[str]) -> str:

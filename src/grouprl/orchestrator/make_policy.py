@@ -9,6 +9,7 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.config.sections import Model
+from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.make_sharded_policy import check_alone, sharded_policy
 from grouprl.orchestrator.resolve import ResolvedRun
@@ -17,15 +18,29 @@ from grouprl.policy.kinds import Build, make_policy, policy_kind
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.load import load_policy, resolve_device, resolve_dtype
+from grouprl.policy.language.load_reward import load_reward_model
+from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.master_weights import HALF, MasterWeights
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.protocols import Policy
+from grouprl.protocols import Policy, Trainable
 
 if TYPE_CHECKING:
     from grouprl.policy.sharded.ranks import Ranks
+
+OF_POLICIES = ("temperature", "value_head", "lora")
+"""Options that a reward model does not have."""
+
+
+def build_model(run: ResolvedRun) -> Trainable:
+    """Load or build what the run trains: a policy, or a reward model if its method reads scores.
+
+    Raises:
+        InputError: as `build_policy` and `build_reward_model` do.
+    """
+    return build_reward_model(run) if run.scores else build_policy(run)
 
 
 def build_policy(run: ResolvedRun) -> Policy:
@@ -46,6 +61,23 @@ def build_policy(run: ResolvedRun) -> Policy:
         return _build_one(run, config.model.name, config.seed)
     members = {agent: _build_one(run, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
     return TeamPolicy(members)
+
+
+def build_reward_model(run: ResolvedRun) -> RewardModel:
+    """Load or build the configured model with a layer for one score.
+
+    Raises:
+        InputError: there is no such model, or it cannot be a reward model.
+    """
+    keep_freed_memory()
+    if current_ranks() is not None:
+        raise InputError(
+            f"{run.method.name} on several processes",
+            "a reward model is trained by one process",
+            "Start it without grouprl launch",
+        )
+    options = load_options(run, run.config.model.name, run.config.seed)
+    return load_reward_model(run.config.model.name, **{k: v for k, v in options.items() if k not in OF_POLICIES})
 
 
 def build_kind(run: ResolvedRun) -> Policy:
@@ -96,7 +128,7 @@ def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Optimizer:
+def make_optimizer(config: Config, policy: Trainable, phase: str) -> torch.optim.Optimizer:
     """Return the optimiser of the trainable parameters; the warm-up uses its own learning rate and no weight decay.
 
     Weights in half precision are updated in float32 (`MasterWeights`). Raises InputError for an optimiser that cannot
@@ -110,10 +142,9 @@ def make_optimizer(config: Config, policy: Policy, phase: str) -> torch.optim.Op
         half = any(parameter.dtype in HALF for parameter in parameters)
         return MasterWeights(parameters, make) if half else make(parameters)
     from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
-    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+    from grouprl.policy.sharded.sharded_policy import as_sharded
 
-    assert isinstance(policy, ShardedPolicy)
-    return ShardedOptimizer(policy, make, optim.name)
+    return ShardedOptimizer(as_sharded(policy), make, optim.name)
 
 
 def pass_settings(model: Model) -> PassSettings:

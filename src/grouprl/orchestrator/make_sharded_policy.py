@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grouprl.algorithms.references import Iterates
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
 from grouprl.core.plugins import load_plugins
@@ -161,11 +160,10 @@ def model_of_whole_copy(model: Model, policy: object) -> Model:
     """
     if current_ranks() is None:
         return model
-    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+    from grouprl.policy.sharded.sharded_policy import as_sharded
 
-    assert isinstance(policy, ShardedPolicy)
     dtype = "float32" if model.dtype == "auto" else model.dtype
-    alone = {"tensor_parallel": 1, "offload": False, "dtype": dtype, "precision": policy.whole.precision}
+    alone = {"tensor_parallel": 1, "offload": False, "dtype": dtype, "precision": as_sharded(policy).whole.precision}
     return model.model_copy(update=alone)
 
 
@@ -197,7 +195,5 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     if model.agents != "shared":
         yield "model.agents: with several ranks all agents share one policy. Set model.agents: shared"
     for part in run.method.parts():
-        if any(isinstance(rule, Iterates) for rule in part.references().values()):
-            yield f"{part.name} has a reference that follows the policy, which one process keeps whole. Leave it out"
         if part.one_policy or part.reads_gradients:
             yield f"{part.name} looks inside the model or its gradients, which lie in parts on the ranks"

@@ -12,11 +12,14 @@ from grouprl.core.outputs import has_output
 from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.vectors.array_policy import ArrayPolicy
+from grouprl.policy.language.load_reward import HEAD
 from grouprl.protocols import GroupInfluence, Policy
+from grouprl.rollout.engines import has_sampler
 
 OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
 """Keys of `model` that apply to language models only."""
+OF_WRITERS = ("lora", "agents", "tensor_parallel", "offload", "reference")
+"""Keys of `model` that a reward model does not have."""
 OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
 """Keys of `sampling` that apply to text only."""
 TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
@@ -27,7 +30,7 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
     """Return the reasons, one sentence each, why the policy does not fit the task, the method or the settings."""
     config, name = run.config, run.config.model.name
     if policy_kind(name) is None:
-        return list(_language_model(run))
+        return [*_language_model(run), *(_reward_model(run) if run.scores else ())]
     if run.row_kind.text:
         return [f"the policy {name} acts on arrays, but the task '{run.task.name}' is made of text. Set model: tiny"]
     try:
@@ -40,6 +43,12 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
 def kind_notes(run: ResolvedRun) -> Iterator[str]:
     """Yield a sentence on the size of the policy, and one if its critic's values have no bound."""
     name = run.config.model.name
+    if run.scores:
+        yield (
+            f"{run.method.name} trains a reward model: {name} with one linear layer '{HEAD}' on the state of the last "
+            "token, the end token of a completion; no completion is sampled, and an evaluation reports the share of "
+            "held-out pairs that it ranks right"
+        )
     if policy_kind(name) is None or run.row_kind.text:
         return
     size = sum(parameter.numel() for parameter in build_kind(run).parameters())
@@ -66,6 +75,23 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
         )
 
 
+def _reward_model(run: ResolvedRun) -> Iterator[str]:
+    """Yield what a run cannot have that trains a reward model in place of a policy."""
+    config, method, plain = run.config, run.method.name, Model()
+    if run.row_kind.samples:
+        yield (
+            f"{method} trains a reward model, which writes no completions, but the task '{run.task.name}' has them "
+            "sampled. Set task: pairs:FILE"
+        )
+    for key in OF_WRITERS:
+        if getattr(config.model, key) != getattr(plain, key):
+            yield f"model.{key} is for policies, but {method} trains a reward model. Leave it out"
+    if config.warmup.steps:
+        yield f"warmup.steps imitates texts, but {method} trains a reward model, which writes none. Set it to 0"
+    if config.cluster.learners:
+        yield f"cluster.learners share a policy, but {method} trains a reward model. Leave it out"
+
+
 def _settings(config: Config) -> Iterator[str]:
     plain, plain_sampling = Model(), Sampling()
     for key in OF_LANGUAGE_MODELS:
@@ -76,14 +102,12 @@ def _settings(config: Config) -> Iterator[str]:
             yield f"sampling.{key} is a setting of text, but {config.model.name} writes none. Leave it out"
     if config.warmup.steps:
         yield "warmup.steps imitates texts, but this policy writes none. Set it to 0"
-    if config.run.async_steps:
-        yield "run.async_steps samples with a copy of a language model, but this policy is not one. Set it to 0"
     if key := config.reward.replaced:
         yield f"reward.{key} scores texts, but this policy writes none. Leave it out: the environment rewards actions"
 
 
 def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
-    if not (isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))):
+    if not has_sampler(policy):
         yield (
             f"{name} is a {type(policy).__name__}, for which there is no sampler. Derive it from "
             "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"

@@ -12,6 +12,7 @@ from grouprl.algorithms.data_part import alphabet_of
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.references import reads_frozen
 from grouprl.config.run import Config
+from grouprl.core.outputs import SCORE
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
@@ -27,12 +28,14 @@ class ResolvedRun:
     """The objects that a configuration names. A command resolves it once and passes it on, so that all its steps use
     the same objects.
 
-    `resolved` is the method, with the source of each of its numbers.
+    `resolved` is the method, with the source of each of its numbers. `chat_decided` says that prompts are messages
+    because the model has a chat template.
     """
 
     config: Config
     task: Task
     resolved: Resolved
+    chat_decided: bool = False
 
     @property
     def method(self) -> Method:
@@ -61,6 +64,11 @@ class ResolvedRun:
     def needs_values(self) -> bool:
         """True if the policy needs a value head, because the method has a critic."""
         return self.method.critic is not None
+
+    @property
+    def scores(self) -> bool:
+        """True if a reward model is trained, because the method reads scores of whole rows."""
+        return SCORE in self.method.outputs
 
     @cached_property
     def alphabet(self) -> str:

@@ -10,6 +10,7 @@ from typing import get_args
 
 from grouprl.config.sections import Judge, Reward
 from grouprl.core.errors import InputError
+from grouprl.orchestrator.model_reward import ModelReward, load_model_reward
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.contract import Reward as RewardFunction
@@ -45,6 +46,8 @@ def open_reward(
     if isinstance(reward, TrajectoryJudge):  # it waits for others, in threads, and sees whole groups
         cached = settings.judge is not None and settings.judge.cache and verdicts is not None
         return replace(reward, store=VerdictStore(verdicts) if cached and verdicts else None), []
+    if isinstance(reward, ModelReward):
+        return reward, []
     limits = {"timeout": settings.timeout, "memory_gb": settings.memory_gb}
     scorer, note = (placed, "") if placed is not None else in_workers(reward, settings.workers, **limits)
     if settings.self_test:
@@ -67,6 +70,9 @@ def chosen_reward(settings: Reward, task: Task) -> RewardFunction:
     """
     if settings.judge is not None:
         return judge_of(settings.judge)
+    if settings.model is not None:
+        chosen = settings.model
+        return load_model_reward(chosen.names, combine=chosen.combine, spread=chosen.spread, chat=chosen.chat)
     reward = load_reward(settings.function) if settings.function else task.reward
     if not row_kind(task).samples:  # rewards are stored with the rows: nothing calls a function
         return reward

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from grouprl.orchestrator.accounting import SampledCounts
 from grouprl.records.examples import Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
-from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import TextSamples
 from grouprl.rollout.row_source import ScoringSource
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class SessionTexts:
     @property
     def policy(self) -> CausalPolicy:
         """The language model in training; parts that need one declare it."""
-        return cast("CausalPolicy", self._source.policy)
+        policy: CausalPolicy = self._source.policy
+        return policy
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the token ids of a plain text."""
@@ -45,16 +46,16 @@ class SessionTexts:
         self._counts.add_unnamed(map(len, rollout.response_ids))
         return rollout
 
-    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> TextSamples:
         """Sample a completion for each of `requests` without its environment."""
         samples = self._texts.sample_texts(requests)
         self._counts.add(samples)
         return samples
 
-    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> TextSamples:
         """Return one row per request with `texts` as completions."""
         return self._source.rows_of_texts(requests, texts)
 
-    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    def with_prompts(self, samples: TextSamples, prompts: Sequence[Prompt]) -> TextSamples:
         """Return the rows with these prompts in place of their own."""
         return self._texts.with_prompts(samples, prompts)

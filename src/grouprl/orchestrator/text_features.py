@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,18 +11,29 @@ from grouprl.algorithms.method import Method
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.tasks.task import Task
 
-if TYPE_CHECKING:
-    from grouprl.protocols import Policy
-    from grouprl.records.token_policy import TokenPolicy
+Encode = Callable[[str], Sequence[int]]
+"""Function that returns the token ids of a text."""
+
+OF_TEXTS = frozenset({"keys.answer", "keys.form", "marks.plan", "marks.thought", "marks.span", "marks.said"})
+"""Batch fields that are read off texts."""
 
 
-def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, policy: Policy) -> Batch:
-    """Return the batch with `keys.answer`, `keys.form`, `marks.plan`, `marks.thought` and `marks.span` if needed.
+def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, encode: Encode) -> Batch:
+    """Return the batch with those fields of `OF_TEXTS` that the method needs; texts are not read if it needs none.
 
     Plans that the rows were sampled with are left unchanged.
+
+    Raises:
+        InputError: the method needs such a field, and the rows are not made of text.
     """
+    reads = not OF_TEXTS.isdisjoint(method.needs()) or any(hasattr(part, "signs") for part in method.parts())
+    return _with_texts(batch, as_text(samples), method, task, encode) if reads else batch
+
+
+def _with_texts(batch: Batch, samples: TextSamples, method: Method, task: Task, encode: Encode) -> Batch:
     needs, keys, marks = method.needs(), dict(batch.keys), dict(batch.marks)
     pairs = list(zip(samples.examples, samples.texts, strict=True))
     if "keys.answer" in needs:
@@ -36,18 +46,18 @@ def add_texts(batch: Batch, samples: ScoredSamples, method: Method, task: Task, 
         keys["form"] = torch.tensor([-1 if form is None else numbers[form] for form in forms], dtype=torch.int64)
     if "marks.plan" in needs and "plan" not in marks:
         phrases = [phrase for part in method.parts() for phrase in getattr(part, "phrases", ())]
-        marks["plan"] = marked(batch, samples.rollout.response_ids, windows(policy, phrases))
+        marks["plan"] = marked(batch, samples.response_ids, windows(encode, phrases))
     if "marks.thought" in needs:
-        marks["thought"] = all_thoughts(batch, samples, windows(policy, [task.thought_end]))
+        marks["thought"] = all_thoughts(batch, samples, windows(encode, [task.thought_end]))
     for begin, end in (part.signs for part in method.parts() if hasattr(part, "signs")):
-        found = spans(batch, samples.rollout.response_ids, windows(policy, [begin]), windows(policy, [end]))
+        found = spans(batch, samples.response_ids, windows(encode, [begin]), windows(encode, [end]))
         marks["span"] = found | marks.get("span", torch.zeros_like(found))
     if "marks.said" in needs:
         marks["said"] = said(batch, samples)
     return batch.replace(keys=keys, marks=marks)
 
 
-def said(batch: Batch, samples: ScoredSamples) -> Tensor:
+def said(batch: Batch, samples: TextSamples) -> Tensor:
     """Return [B,T] bool: tokens that an environment wrote, including those that chat templates put between turns."""
     present_bt = samples.tokens.present_bt()
     if "turn_bt" not in samples.extras:
@@ -62,7 +72,7 @@ def numbered(values: Iterable[Hashable]) -> Tensor:
     return torch.tensor([numbers.setdefault(value, len(numbers)) for value in values], dtype=torch.int64)
 
 
-def windows(policy: Policy | TokenPolicy, phrases: Sequence[str]) -> list[tuple[int, ...]]:
+def windows(encode: Encode, phrases: Sequence[str]) -> list[tuple[int, ...]]:
     """Return the token ids of each phrase that the tokenizer can write.
 
     Each phrase is encoded as given and capitalised, both with and without a leading space.
@@ -72,7 +82,7 @@ def windows(policy: Policy | TokenPolicy, phrases: Sequence[str]) -> list[tuple[
         capital = phrase[:1].upper() + phrase[1:]
         for text in (phrase, f" {phrase}", capital, f" {capital}"):
             try:
-                found.append(tuple(cast("TokenPolicy", policy).encode(text)))
+                found.append(tuple(encode(text)))
             except InputError:  # a character tokenizer without these letters never writes the phrase
                 continue
     return list(dict.fromkeys(ids for ids in found if ids))
@@ -90,13 +100,13 @@ def marked(batch: Batch, response_ids: Sequence[Sequence[int]], phrases: Sequenc
     return mark_bt & batch.mask_bt
 
 
-def all_thoughts(batch: Batch, samples: ScoredSamples, signs: Sequence[tuple[int, ...]]) -> Tensor:
+def all_thoughts(batch: Batch, samples: TextSamples, signs: Sequence[tuple[int, ...]]) -> Tensor:
     """Return [B,T] bool: the policy's tokens of thinking, which in each turn of an episode are those that its chat
     template marks.
 
     In other rows they are the tokens up to the end of the first of `signs`.
     """
-    found_bt = thoughts(batch, samples.rollout.response_ids, signs)
+    found_bt = thoughts(batch, samples.response_ids, signs)
     for row, record in enumerate(samples.records or ()):
         if record is None or not any(turn.thought for turn in record.turns):
             continue

@@ -3,7 +3,7 @@
 Its columns entries, recipes and settings hold names separated by blanks. `entries` lists catalogue entries whose card
 gives the paper another title; those with the same title are found automatically. `settings` are `--set` changes: those
 that cover the paper if it has no entry, else those that its entries need besides their name; `NAME:` before a change
-restricts it to that entry.
+restricts it to that entry. `command` is the command for a paper without training; most rows lack it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ class Listing:
     settings: tuple[str, ...] = ()
     note: str = ""
     """Parts of the paper that the names leave out."""
+    command: str = ""
+    """The command that does what the paper proposes, where nothing is trained."""
 
 
 @cache
 def listings() -> tuple[Listing, ...]:
     """Return all papers in the order of their numbers."""
     text = (resources.files("grouprl.papers") / "papers.csv").read_text(encoding="utf-8")
-    return tuple(_listing(row) for row in csv.DictReader(text.splitlines()))
+    return tuple(_listing(row) for row in csv.DictReader(text.splitlines(), restval=""))
 
 
 def listing(number: int) -> Listing:

@@ -17,6 +17,7 @@ STATUSES = {
     "entry": "a method of the catalogue",
     "recipe": "a recipe that trains it as a whole",
     "part": "settings that do what it proposes",
+    "command": "a command that does what it proposes",
     "planned": "not implemented yet",
     "adjacent": "not implemented, a neighbouring field",
     "outside": "not implemented, nothing that grouprl could train",
@@ -39,7 +40,8 @@ class Standing:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of what covers the paper, () if it is not implemented."""
-        return {"entry": self.entries, "recipe": self.paper.recipes, "part": self.paper.settings}.get(self.status, ())
+        named = {"entry": self.entries, "recipe": self.paper.recipes, "part": self.paper.settings}
+        return (self.paper.command,) if self.status == "command" else named.get(self.status, ())
 
     def commands(self) -> list[str]:
         """Return the commands that show and train it; if training is refused, the `plan` command that says why."""
@@ -53,6 +55,8 @@ class Standing:
             trained = [_train(f"method={name}", *self._settings(name)) for name in self.entries] + trained
         elif self.status == "part":
             trained = [_train(*self.paper.settings)]
+        elif self.status == "command":
+            trained = [shlex.split(self.paper.command)]
         shown = [["grouprl", "methods", "show", name] for name in self.entries]
         return [{"command": shlex.join(words)} for words in [*shown, *trained]]
 
@@ -131,6 +135,8 @@ def _status(paper: Listing, entries: Sequence[str]) -> str:
         return "recipe"
     if paper.settings:
         return "part"
+    if paper.command:
+        return "command"
     return paper.scope if paper.scope in ("adjacent", "outside") else "planned"
 
 

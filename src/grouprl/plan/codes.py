@@ -88,16 +88,16 @@ AGENTS = _plan(
 )
 GOLD_ANSWER = _plan(
     "gold_answer",
-    "refusal",
-    "The reward does not accept the task's own known answers.",
-    "Mend the reward or the answers: grouprl check-reward shows more of them.",
+    ("refusal", "note"),
+    "The reward does not accept the task's own known answers, or accepts more than their values.",
+    "Fix the reward or the answers: grouprl check-reward shows more of them.",
     "reward",
 )
 REWARD_TRIAL = _plan(
     "reward_trial",
     ("refusal", "note"),
     "The reward failed on completions that were tried before the run.",
-    "Mend it: grouprl check-reward tries many more completions.",
+    "Fix it: grouprl check-reward tries many more completions.",
     "reward",
 )
 JUDGE = _plan(
@@ -125,7 +125,7 @@ PROMPTS = _plan(
     "prompts",
     ("refusal", "note"),
     "Prompts or episodes that were looked at cannot be encoded, or are cut off.",
-    "Mend the prompts or the chat template, or give the model more positions.",
+    "Fix the prompts or the chat template, or give the model more positions.",
     "task",
 )
 NO_POSITIONS = _plan(
@@ -153,13 +153,13 @@ OWN_PART = _plan(
     "own_part",
     ("refusal", "note"),
     "A part of yours breaks the rules of its kind, or failed on a small batch.",
-    "Mend it: grouprl methods check shows file and line.",
+    "Fix it: grouprl methods check shows file and line.",
     "method",
 )
 RUN_FOLDER = _plan(
     "run_folder",
-    "refusal",
-    "The run folder cannot be made.",
+    ("refusal", "warning"),
+    "The run folder cannot be made, or the disk has less room than the run needs.",
     "Choose another place.",
     "run.folder",
 )
@@ -251,6 +251,13 @@ FEW_HELD_OUT = _plan(
     "The task has fewer held-out prompts than an evaluation asks for.",
     "Lower eval.final_prompts, or expect wider intervals.",
     "eval.final_prompts",
+)
+UNREACHED_SUCCESS = _plan(
+    "unreached_success",
+    "warning",
+    "The task cuts episodes off before they can count as correct.",
+    "Allow more turns, or state from which total reward an episode is correct: task.turns, task.success.",
+    "task.turns",
 )
 RARE_CHECKPOINTS = _plan(
     "rare_checkpoints",

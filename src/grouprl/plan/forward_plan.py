@@ -10,7 +10,8 @@ import torch
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.make_policy import pass_settings
-from grouprl.plan.memory import Arithmetic, ModelFacts, activations, human
+from grouprl.plan.memory import Arithmetic, activations, human
+from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.fast_forward.forward import AUTO_LIMIT
 from grouprl.policy.language.choose_engine import engine_name, other_engine
 from grouprl.policy.language.load import DTYPES

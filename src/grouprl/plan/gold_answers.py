@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from grouprl.core.errors import GrouprlError
+from grouprl.core.errors import GrouprlError, shortened
 from grouprl.records.examples import Split
 from grouprl.rewards import Columns
+from grouprl.rewards.builtin import math_equal
 from grouprl.rewards.golds import gold_completion, refused_golds
+from grouprl.rewards.math.math_answers import is_formula
+from grouprl.rewards.math.math_text import tidy, whole_gold
 from grouprl.rewards.validation import plain_rewards
 from grouprl.tasks import Example, Task
 from grouprl.tasks.rows import RowTask
@@ -34,6 +38,32 @@ def gold_refusals(reward: Reward, task: Task) -> list[str]:
     found = refused_golds(reward, examples, labels)
     more = [f"{len(found) - SHOWN} more rows have golds that cannot be graded"] if len(found) > SHOWN else []
     return found[:SHOWN] + more
+
+
+def formula_notes(reward: Reward, task: Task) -> list[str]:
+    """Say how many golds of `math_equal` are formulas if no form is demanded: any equal formula is right for them."""
+    free = [plain for plain in plain_rewards(reward) if _any_form(plain)]
+    if not free or task.max_turns > 1 or task.environment() is not None:
+        return []
+    found = [example.columns.get("answer") for example, _ in _requested(task)]
+    formulas = [str(answer) for answer in found if answer is not None and _holds_unknowns(str(answer))]
+    if not formulas:
+        return []
+    return [
+        f"{len(formulas)} of {len(found)} golds of 'math_equal' are formulas, such as {shortened(formulas[0])}: any "
+        "formula equal to them is right, a copy of one in the prompt included. 'form: simplified' of the reward (or "
+        "expanded, factored) demands more"
+    ]
+
+
+def _any_form(plain: object) -> bool:
+    options = plain.keywords if isinstance(plain, partial) else {}
+    return (plain.func if isinstance(plain, partial) else plain) is math_equal and options.get("form", "any") == "any"
+
+
+def _holds_unknowns(answer: str) -> bool:
+    text = tidy(whole_gold(answer))
+    return bool(text) and text is not None and is_formula(text)
 
 
 def _graded(reward: object, example: Example) -> bool:

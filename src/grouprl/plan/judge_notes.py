@@ -36,6 +36,9 @@ def judge_refusals(config: Config, method: Method) -> Iterator[str]:
 
 def judge_idle(config: Config) -> Iterator[str]:
     """Say which settings of rewards have no effect when a judge scores."""
+    if config.reward.model is not None:
+        for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
+            yield f"reward.{name} has no effect: a reward model is not a function, and scores in the trainer's process"
     if config.reward.judge is not None:
         for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
             yield f"reward.{name} has no effect: an LLM judge is not a function; see reward.judge.timeout and its tries"

@@ -13,7 +13,7 @@ from grouprl.config.run import Config
 from grouprl.core.finding import Finding
 from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sample_and_score import example_text
-from grouprl.orchestrator.on_ray.placement import ranks_sample
+from grouprl.orchestrator.on_ray.placed_counts import ranks_sample
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
@@ -22,13 +22,13 @@ from grouprl.plan.forward_plan import computed_anew
 from grouprl.plan.memory import (
     Arithmetic,
     Cost,
-    ModelFacts,
     batch_arithmetic,
     follower_count,
     memory,
     memory_of_kind,
     memory_on_ranks,
 )
+from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.language.load import resolve_device
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
@@ -69,6 +69,13 @@ def lengths_of(
         cut_off = _cut_off_episodes(model, found.prompt, found.behind, task.max_turns)
         said, notes = (*complaints, *found.complaints), (*found.notes, *cut_off)
         return Lengths(found.prompt, found.behind, "", said, notes)
+    if tokenizer is not None and not run.row_kind.samples:
+        positions = None if model is None else model.positions
+        stored = run.row_kind.survey(task, PromptEncoder(tokenizer), positions)
+        assert stored is not None
+        told = check_template(PromptEncoder(tokenizer), prompts, task=task)
+        refused = (*complaints, *stored.refusals, *told.refusals)
+        return Lengths(stored.prompt, stored.behind, "", refused, (*told.notes, *stored.notes))
     longest = max(lengths, default=0)
     which = next((q.id for q, length in zip(looked_at, lengths, strict=False) if length == longest), "")
     if tokenizer is None:
@@ -121,7 +128,11 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
             samplers=samplers,
         )
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
-        no_room = room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
+        no_room = (
+            room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
+            if run.row_kind.samples
+            else []  # rows that are stored are cut to the model's positions
+        )
     device = resolve_device(config.model.device)
     if (ranks := current_ranks()) is not None:
         here = ranks_here() if device.type == "cpu" else 1
@@ -131,7 +142,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
     if config.run.memory_check:
         tried = (f"{said}. run.memory_check: false tries it all the same" for said in too_much)
         return Needed(batch, costs, (*refusals, *told(codes.MEMORY, tried)), ())
-    notes = (f"{said}. It is tried: run.memory_check is false" for said in too_much)
+    notes = (f"{said}. It is tried anyway: run.memory_check is false" for said in too_much)
     return Needed(batch, costs, refusals, tuple(told(codes.MEMORY, notes, "note")))
 
 

@@ -1,66 +1,28 @@
-"""The size of a run before it begins: the model's sizes, the batch arithmetic, an estimate of the memory.
-
-Only configurations and tokenizers are loaded; only the tiny model is actually built.
-"""
+"""The size of a run before it begins: the batch arithmetic and an estimate of the memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.references import Iterates
 from grouprl.config.run import Config
-from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.fast_forward.forward import why_not_lean
+from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.language.gguf import as_folder
-from grouprl.policy.language.load import resolve_device, resolve_dtype
-from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors
-from grouprl.policy.language.tiny import PRINTABLE, build_tiny
-from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.logprobs import chunk_rows
-from grouprl.policy.lora import adapts, check_targets
 from grouprl.policy.passes import numbers_per_token, tokens_in_cache
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.rollout.vectors.vector_episodes import numbers_of_episode
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 SAMPLER = "sampler's copy"
 """Name of the cost of a second process that samples."""
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """Sizes of a model. `kv_width` is key heads times head dimension; `positions` is None if there is no limit."""
-
-    parameters: int
-    trainable: int
-    layers: int
-    hidden: int
-    intermediate: int
-    kv_width: int
-    vocabulary: int
-    positions: int | None
-    dtype: str
-    bytes_each: int
-    device: str
-    lean: str = ""
-    """Reason why the lean engine cannot run this model; "" if it can."""
-    tied: bool = True
-    """Whether the output layer is the embedding."""
 
 
 @dataclass(frozen=True)
@@ -101,53 +63,6 @@ class Cost:
     what: str
     bytes: int
     how: str
-
-
-def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
-    """Return the sizes of the configured model and its tokenizer, without its weights.
-
-    (None, None) for a Hub id that is not on this machine, and for a policy that is not a language model.
-
-    Raises:
-        InputError: the folder does not exist or is not a model.
-    """
-    config, task = run.config, run.task
-    if policy_kind(config.model.name) is not None:
-        return None, None
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
-    models = []
-    for name in model_names(config, task).values():
-        if name == "tiny":
-            models.append(build_tiny(run.alphabet or PRINTABLE, **config.model.tiny.model_dump()))
-        elif (found := _read_pretrained(name)) is not None:
-            models.append(found)
-        else:
-            return None, None
-    model, tokenizer = models[0]
-    text = model.config.get_text_config()
-    heads = getattr(text, "num_attention_heads", None) or 1  # models without attention have another kind of state
-    width = getattr(text, "head_dim", None) or text.hidden_size // heads
-    parameters = sum(p.numel() for each, _ in models for p in each.parameters())
-    lora = config.model.lora
-    if lora is not None:
-        for each, _ in models:
-            check_targets(each, lora.target_modules)
-    facts = ModelFacts(
-        parameters=parameters,
-        trainable=parameters if lora is None else sum(_adapter_parameters(each, lora) for each, _ in models),
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
-        intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        kv_width=(getattr(text, "num_key_value_heads", None) or heads) * width,
-        vocabulary=text.vocab_size,
-        positions=getattr(text, "max_position_embeddings", None),
-        dtype=str(dtype).removeprefix("torch."),
-        bytes_each=dtype.itemsize,
-        device=str(resolve_device(config.model.device)),
-        lean=why_not_lean(model) or "",
-        tied=bool(getattr(text, "tie_word_embeddings", True)),
-    )
-    return facts, tokenizer
 
 
 def batch_arithmetic(
@@ -342,51 +257,3 @@ def human(count: float, unit: str = "B") -> str:
     base, names = (1024, ("", "Ki", "Mi", "Gi", "Ti")) if unit == "B" else (1000, ("", "k", "M", "G", "T"))
     power = min(int(math.log(count, base)), 4) if count >= 1 else 0
     return f"{count / base**power:.3g} {names[power]}{unit}".strip()
-
-
-def _read_pretrained(name: str) -> tuple[object, object] | None:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-    folder = Path(as_folder(name)).expanduser()
-    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
-        raise InputError(
-            f"The folder {name} does not exist", "a model is 'tiny', a folder or a Hub id", "Check the path"
-        )
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise InputError(f"{folder} has no config.json", "a model folder holds config.json, weights and a tokenizer")
-    where = str(folder) if folder.is_dir() else name
-    if folder.is_dir():
-        check_tokenizer_files(folder)
-    try:
-        stored = AutoConfig.from_pretrained(where, local_files_only=True)
-        check_config(stored, name)
-        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(stored)
-    except InputError:
-        raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        if folder.is_dir():
-            raise InputError(f"The model {name} cannot be read: {error}") from error
-        return None
-    if folder.is_dir():
-        check_files(folder)
-        check_tensors(folder, model)
-        check_finite_files(folder)
-    check_state(model, name)
-    check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], name)
-    if tokenizer.eos_token_id is None:
-        rule = "a completion ends with one; without it every completion would be cut off"
-        raise InputError(f"The tokenizer of {name} has no end-of-sequence token", rule, "Set eos_token")
-    return model, tokenizer
-
-
-def _adapter_parameters(model: PreTrainedModel, lora: Lora) -> int:
-    """Count the parameters of low-rank adapters: r * (in + out) for each adapted linear layer."""
-    head = model.get_output_embeddings()
-    chosen = lora.target_modules
-    return sum(
-        lora.r * (module.in_features + module.out_features)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and (module is not head if chosen == "all-linear" else adapts(chosen, name))
-    )

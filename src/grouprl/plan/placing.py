@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grouprl.config.sections import Placing
 from grouprl.core.errors import GrouprlError
 from grouprl.orchestrator.on_ray.cluster_info import ClusterFacts, look
-from grouprl.orchestrator.on_ray.placement import placed_counts
+from grouprl.orchestrator.on_ray.placed_counts import placed_counts
 from grouprl.orchestrator.on_ray.ray_host import bundle_of, short_of, words
 from grouprl.orchestrator.on_ray.remote_environments import stage_hello
 from grouprl.orchestrator.on_ray.reward import reward_hello

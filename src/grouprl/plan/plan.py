@@ -23,15 +23,17 @@ from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
+from grouprl.orchestrator.chat_prompts import resolve_new
 from grouprl.orchestrator.make_sharded_policy import rank_refusals
 from grouprl.orchestrator.policy_compatibility import kind_refusals
-from grouprl.orchestrator.resolve import ResolvedRun, resolve
+from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.checks import (
     refusals,
     without_effect,
 )
 from grouprl.plan.codes import told
+from grouprl.plan.disk import disk_notes
 from grouprl.plan.forward_plan import (
     PassChoice,
     pass_choices,
@@ -39,17 +41,11 @@ from grouprl.plan.forward_plan import (
     precision_notes,
     precision_of,
 )
-from grouprl.plan.gold_answers import gold_refusals
+from grouprl.plan.gold_answers import formula_notes, gold_refusals
 from grouprl.plan.judge_notes import judge_idle, judge_notes, judge_refusals
 from grouprl.plan.length_estimates import LOOKED_AT, Lengths, first_examples, lengths_of, needed_by
-from grouprl.plan.memory import (
-    Arithmetic,
-    Cost,
-    ModelFacts,
-    human,
-    peak,
-    read_model,
-)
+from grouprl.plan.memory import Arithmetic, Cost, human, peak
+from grouprl.plan.model_facts import ModelFacts, read_model
 from grouprl.plan.placing import placing_plan, ranks_meant
 from grouprl.plan.remarks import remarks
 from grouprl.plan.sampling_servers import server_idle, server_notes, server_refusals
@@ -77,6 +73,8 @@ class Plan:
     config: Config
     task: str
     example: str
+    shown_as: str
+    """The form in which the prompt is put to the model, and the reason; "" if there is no prompt of text."""
     solution: str
     method: Method
     base: str
@@ -131,7 +129,7 @@ class Plan:
         batch, size = self.batch, "" if self.model is None else f" ({human(self.model.parameters, '')} parameters)"
         memory_line = "" if self.peak is None else f", about {human(self.peak)} of memory"
         lines = [
-            f"{self.task} · {self.config.model.name}{size} · {self.method.name}",
+            f"{self.task} · {self.config.model.name}{size} · {self.config.method_label}",
             f"{batch.steps} steps of {batch.prompts} prompts × {batch.group_size} completions = "
             f"{batch.completions} completions, "
             f"{batch.updates_per_rollout} optimiser {_plural('step', batch.updates_per_rollout)} each{memory_line}",
@@ -157,7 +155,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         InputError: an unknown method, task, reward or model, or options that do not fit them. Contradictions between
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
-    run = resolve(run)
+    run = run if isinstance(run, ResolvedRun) else resolve_new(run)
     _ = run.reward, run.engine  # missing things are reported before models are read
     check_optimizer(run.config.optim)
     model, tokenizer = read_model(run)
@@ -177,6 +175,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
         config=config,
         task=config.task_name,
         example=example_text(first) if first else "",
+        shown_as=_shown_as(run, first),
         solution=(task.solution(first) or "") if first else "",
         method=method,
         base=run.resolved.base,
@@ -199,18 +198,29 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *told(codes.NO_EFFECT, (*judge_idle(config), *server_idle(run), *placing.idle)),
             *remarks(run, model, tokenizer),
             *told(codes.PRECISION, () if model is None else precision_notes(config, model, requested_precision)),
-            *told(codes.AHEAD, async_explanations(config, method, environment=facts.environment), "note"),
+            *told(codes.AHEAD, async_explanations(config, method, facts.environment, run.row_kind.spans), "note"),
+            *told(codes.GOLD_ANSWER, formula_notes(run.reward, run.task), "note"),
             *told(codes.JUDGE, judge_notes(config, environment=facts.environment), "note"),
             *told(codes.REWARD_TRIAL, trial.notes, "note"),
             *told(codes.SAMPLING_SERVER, server_notes(run), "note"),
             *told(codes.CLUSTER, placing.notes, "note"),
             *told(codes.PROMPTS, lengths.notes, "note"),
+            *told(codes.RUN_FOLDER, disk_notes(config, model), "warning"),
             *needed.notes,
             *told(codes.OWN_PART, doubts, "note"),
         ),
         actions=not run.row_kind.text,
         graded=trial.graded,
     )
+
+
+def _shown_as(run: ResolvedRun, example: Example | None) -> str:
+    """Return how a prompt is put to the model, and which rule or setting says so; "" for an environment's."""
+    if example is None or not example.prompt or run.row_kind.acts:
+        return ""
+    if run.chat_decided:
+        return "a user's message, as the model has a chat template (chat: false among the task's options: plain text)"
+    return "plain text" if isinstance(example.prompt, str) else "chat messages"
 
 
 def _ruled_out(

@@ -15,7 +15,7 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.codes import told
 from grouprl.plan.length_estimates import LOOKED_AT
-from grouprl.plan.memory import ModelFacts
+from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.tokenizer_checks import unused_ids
 from grouprl.rollout.engines import LOCAL, ChosenEngine
@@ -52,7 +52,7 @@ def _repeats(config: Config, task: Task) -> Iterator[Finding]:
         different = len(set(seen))
         if different == len(seen):
             return
-        why = f"of the first {len(seen)} that the task deals out {different} are different"
+        why = f"of the first {len(seen)} that the task gives, only {different} differ"
     else:
         return
     meant = "Each is a group of its own, compared by itself; a step has fewer different prompts than batch.prompts says"
@@ -122,6 +122,8 @@ def _settings(config: Config, task: Task) -> Iterator[Finding]:
             "the whole one: the gradient is biased",
             "",
         )
+    if task.doubt[0]:
+        yield codes.UNREACHED_SUCCESS(*task.doubt)
     size = task.size("eval")
     if size is not None and 0 < size < config.eval.final_prompts:
         said = f"'{task.name}' has {size} held-out prompts; eval.final_prompts is {config.eval.final_prompts}"

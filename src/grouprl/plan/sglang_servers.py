@@ -30,7 +30,7 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
         yield from own_notes(settings, TESTED, WEIGHTS["shared_memory"])
     yield from cut_notes(sampling)
     if run.config.run.async_steps:
-        yield "when weights are exchanged, completions in the making go on with new ones; each token keeps its version"
+        yield "after new weights, unfinished completions continue with the new ones; each token keeps its version"
 
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:

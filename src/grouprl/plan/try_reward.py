@@ -114,7 +114,7 @@ def _tried(
     return RewardTrial(
         refusals=[
             f"the reward '{name}' failed on all of {tried} completions that were tried: {_said(first)}. A run would "
-            "lose every sample. Mend it (grouprl check-reward tries many more completions), or set reward.self_test "
+            "lose every sample. Fix it (grouprl check-reward tries many more completions), or set reward.self_test "
             "to false if it succeeds on what the policy will write"
         ]
     )

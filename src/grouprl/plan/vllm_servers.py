@@ -49,10 +49,10 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
     if settings.sleep:
         yield "servers free their accelerator's memory from a step's samples to its new weights (vLLM's sleep mode)"
     if run.config.run.async_steps:
-        what = "go on with new weights" if settings.in_flight == "continue" else "are finished first"
+        what = "continue with the new weights" if settings.in_flight == "continue" else "are finished first"
         if settings.adapters == "loaded":
             what = "are finished with the adapters that they began with"
-        yield f"when weights are exchanged, completions in the making {what}; each token keeps its version"
+        yield f"after new weights, unfinished completions {what}; each token keeps its version"
 
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     if settings.adapters == "loaded" and config.model.lora is None:
         yield "sampling.vllm.adapters is loaded, and the model has no adapters. Set model.lora, or take merged"
     if config.sampling.engine_settings:
-        yield "sampling.engine_settings are of engines of yours; those of vllm stand under sampling.vllm"
+        yield "sampling.engine_settings is for an engine of your own; settings of vllm belong under sampling.vllm"
     yield from _sleep_refusals(run)
     if settings.addresses:
         for address in settings.addresses:
@@ -171,7 +171,7 @@ def _meeting_refusals(settings: Vllm) -> Iterator[str]:
 
 
 def _unreached(wires: Sequence[Wire], host: str, port: int) -> Iterator[str]:
-    remedy = "weights are sent from there. Set sampling.vllm.master_address and master_port, or open the way"
+    remedy = "weights are sent from there. Set sampling.vllm.master_address and master_port, or let connections through"
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(place, family=family)

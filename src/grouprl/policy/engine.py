@@ -175,6 +175,12 @@ def accepts(model: PreTrainedModel, argument: str) -> bool:
     return argument in inspect.signature(model.forward).parameters
 
 
+def output_layer(model: PreTrainedModel) -> nn.Linear | None:
+    """Return the model's output layer over tokens; None if it has none, as a model that scores texts."""
+    found: nn.Linear | None = model.get_output_embeddings()
+    return found
+
+
 @torch.no_grad()
 def head_is_plain(model: PreTrainedModel) -> bool:
     """Return whether logits are exactly `head(trunk(ids))` with a linear head, by running four tokens.

@@ -106,6 +106,8 @@ def check_optimizer(optim: OptimizerSettings) -> None:
     """Raise InputError as `build_optimizer` does if the optimiser cannot be made: before the model is loaded, not
     after.
     """
+    if optim.name == "adamw" and not optim.settings and max(optim.betas) < 1:
+        return  # nothing is left that it could refuse, and making the first optimiser of a process imports a compiler
     probe = nn.Parameter(torch.zeros(2, 2))
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.outputs import LOG_PROB, VALUE, has_output
 from grouprl.core.spans import span
-from grouprl.protocols import PolicyInputs, Trainable
+from grouprl.protocols import Policy, PolicyInputs, Trainable
 
 
 def check_outputs(model: Trainable, names: Iterable[str]) -> None:
@@ -116,9 +116,32 @@ class NamedParameters:
             parameter.copy_(state[name])
 
 
+def as_policy(model: Trainable) -> Policy:
+    """Return a model that has log-probs as the policy that it is.
+
+    Raises:
+        InputError: it has none.
+    """
+    if LOG_PROB not in model.outputs:
+        raise InputError(
+            f"{type(model).__name__} has no log-probs",
+            "it scores whole rows, and what is asked for needs the log-probs of tokens",
+            "Take a language model",
+        )
+    return cast("Policy", model)
+
+
 class LogProbs(NamedParameters):
     """Base of policies, which have log-probs among their outputs."""
 
     def logp(self, inputs: PolicyInputs, /) -> Tensor:
         """Return the log-prob of every action, [B,T], without a graph."""
         return cast("Trainable[PolicyInputs]", self).evaluate(inputs, (LOG_PROB,))[LOG_PROB]
+
+
+def between(one: Tensor, other: Tensor, share: float) -> Tensor:
+    """Return the point at `share` of the way from `one` to `other`, computed in float32 or better."""
+    if share == 1:
+        return other
+    kind = torch.promote_types(one.dtype, torch.float32)
+    return torch.lerp(one.to(kind), other.to(kind), share).to(one.dtype)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from grouprl.processes.frames import BadReply
+from grouprl.processes.hanging_place import hanging_place
 from grouprl.processes.worker_process import LONGEST_WAIT, START_SECONDS, WorkerProcess, wait_for_any
 
 FAILED_STARTS = 3
@@ -59,6 +60,11 @@ class WorkerSlot:
             self.process.say_where()
             return WorkerLoss("late")
         return None
+
+    def hung_in(self) -> str:
+        """Return "; it hung in ..." with the user's function and line in the stack that the worker printed, or ''."""
+        place = hanging_place(self.process.last_output())
+        return f"; it hung in {place}" if place else ""
 
     def evidence(self) -> str:
         """Return the end of the worker's output under a heading; "" if it printed nothing."""

@@ -184,6 +184,23 @@ class Policy(Trainable[Inputs_contra], Scorer[Inputs_contra], Protocol[Inputs_co
 
 
 @runtime_checkable
+class FollowingScorer(Scorer[Inputs_contra], Protocol[Inputs_contra]):
+    """A copy of a policy whose weights move towards those of the policy: a reference that follows it."""
+
+    def move(self, share: float, /) -> None:
+        """Move the weights by `share` of the way towards the policy's current ones; 1 makes them equal."""
+        ...
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Return copies of the weights on the CPU, by name, without those of a critic."""
+        ...
+
+    def load_trainable_state(self, state: Mapping[str, Tensor], /) -> None:
+        """Copy what `trainable_state` returned into the weights."""
+        ...
+
+
+@runtime_checkable
 class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
     """A policy whose weights are divided among several processes; operations on all of them are its methods."""
 
@@ -218,6 +235,10 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
 
     def snapshot(self) -> Scorer[Inputs_contra]:
         """Return a frozen copy of the policy as it is now."""
+        ...
+
+    def follower(self, name: str, /) -> FollowingScorer[Inputs_contra]:
+        """Return a copy of the policy as it is now that can follow it; another one of the same name is given up."""
         ...
 
 

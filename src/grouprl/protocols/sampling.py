@@ -101,6 +101,9 @@ class Request(Generic[Prompt_co]):
     that the grammar allows, unlike a trainer's: such samples are for serving.
     """
 
+    min_p: float = 0.0
+    """Least probability of an action that is sampled from, as a share of the most probable one's; 0 for all."""
+
     def __post_init__(self) -> None:
         if self.budget < 1:
             raise InputError(f"budget={self.budget}", "A sample needs at least one action", "Give 1 or more")
@@ -113,6 +116,10 @@ class Request(Generic[Prompt_co]):
                 f"top_p={self.top_p}",
                 "It must be a share of the probability, 0 < top_p <= 1",
                 "Set it to 1 to keep everything",
+            )
+        if not 0 <= self.min_p <= 1:
+            raise InputError(
+                f"min_p={self.min_p}", "It must be a share, 0 <= min_p <= 1", "Set it to 0 to keep everything"
             )
         if self.top_k < 0:
             raise InputError(

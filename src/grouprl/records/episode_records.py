@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 
 @dataclass
@@ -23,6 +25,8 @@ class Turn:
     """The part of the action that is thinking, by the syntax of the policy's chat template."""
     thought: int = 0
     """Number of tokens of that part, counted from the first token and including the markers around it."""
+    calls: list[str] | None = None
+    """Its calls of tools, each with its arguments; None if no tools are announced."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +36,13 @@ class Record:
     agent: str
     ended: str
     turns: tuple[Turn, ...]
+
+    def transcript(self) -> str:
+        """Return the exchange after the first observation for readers."""
+        return transcript((self.agent, turn) for turn in self.turns)
+
+
+def transcript(turns: Iterable[tuple[str, Turn]], told: Callable[[Turn], str] = attrgetter("action")) -> str:
+    """Return turns and the agents that took them for readers: a line per action, as `told`, and per observation."""
+    pairs = ((f"{agent}> {told(turn)}", turn.seen) for agent, turn in turns)
+    return "\n".join(line for pair in pairs for line in pair if line)

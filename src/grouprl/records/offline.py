@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
+
+from grouprl.records.examples import Message
+
+GiveWay = Literal["keep_start", "keep_end", "drop"]
+
+
+@dataclass(frozen=True)
+class RowLimit:
+    """The most tokens of a stored row, prompt and completion together, and what gives way in a group with a longer one.
+
+    `keep_start` cuts the ends of its completions; `keep_end` cuts the beginning of its prompt, by as much for every
+    row; `drop` leaves the group out. The prompt stays the same for all rows of a group.
+    """
+
+    tokens: int | None = None
+    """None: as many as the model has positions."""
+    gives_way: GiveWay = "keep_start"
 
 
 @dataclass(frozen=True)
@@ -12,6 +29,7 @@ class StoredRow:
     """A stored completion, with its reward and any known token ids and log-probs."""
 
     completion: str
+    """Its text; behind a prompt of chat messages it is one message of the assistant, unless `messages` are given."""
     reward: float
     correct: bool = False
     components: Mapping[str, float] = field(default_factory=dict)
@@ -24,13 +42,22 @@ class StoredRow:
     them.
     """
     truncated: bool = False
+    messages: tuple[Message, ...] | None = None
+    """The messages of a completion that is more than one text of the assistant: tool calls, several turns."""
+
+
+def samples_evaluations(task: object) -> bool:
+    """Return whether a task with stored rows has a reward for sampled completions, by which it is evaluated."""
+    return bool(getattr(task, "samples_evaluations", False))
 
 
 @runtime_checkable
 class StoredRows(Protocol):
     """A task whose completions are stored: pairs with a known winner, demonstrations, rollouts of another run.
 
-    Nothing is sampled for such a task: the rows of a prompt are its group.
+    Nothing is sampled for such a task: the rows of a prompt are its group. A task may have an attribute `limit`, a
+    `RowLimit` of its rows, and `notes`, sentences on its data that a plan prints; with
+    `samples_evaluations` an evaluation samples completions and scores them by the task's reward.
     """
 
     def stored_rows(self, example: object, /) -> Sequence[StoredRow]:

@@ -1,32 +1,33 @@
-"""Scored completions, row by row, on their way to becoming a Batch."""
+"""Scored rows of any policy on their way to becoming a Batch; rows of text are in `grouprl.records.text_samples`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.edges import Edges, joined
+from grouprl.core.errors import InputError
 from grouprl.protocols import NO_VERSION, PolicyInputs
 from grouprl.records.episode_records import Record
-from grouprl.records.examples import Example, Prompt
+from grouprl.records.examples import Example, prompt_text
 from grouprl.records.rollout import Rollout
 from grouprl.records.scores import Scores
-from grouprl.records.tokens import Tokens
+
+Rows = TypeVar("Rows", bound="ScoredSamples")
 
 
 @dataclass(frozen=True)
 class ScoredSamples:
-    """B scored rows; `valid_b` marks those that may be trained on."""
+    """B scored rows of any policy; `valid_b` marks those that may be trained on."""
 
     examples: tuple[Example, ...]
     """[B] the prompt of each row."""
-    prompts: tuple[Prompt, ...]
-    """[B] the prompt that the policy was shown."""
     group_b: np.ndarray
     """[B] number of the group: the ordinal of the prompt in this run; one number per (prompt, agent) where the
     task has several agents."""
@@ -35,7 +36,6 @@ class ScoredSamples:
     sample_b: np.ndarray
     """[B] number of the completion among those of its prompt; all rows of an episode have the same."""
     rollout: Rollout
-    texts: tuple[str, ...]
     scores: Scores
     valid_b: np.ndarray
     source_b: np.ndarray
@@ -47,20 +47,25 @@ class ScoredSamples:
     """Further Batch fields, [B, ...] by name: `keys.budget`, `past.advantage`, `turn_bt`, `turn_reward_bs` …"""
     records: tuple[Record | None, ...] | None = None
     """[B] for episodes, the turns of the row and the agent that acted; None if no row belongs to an episode."""
+    edges: Mapping[str, Edges] = field(default_factory=dict)
+    """Relations between the rows by name: a preference matrix, a tree. They become `Batch.edges`."""
 
     def __len__(self) -> int:
         return len(self.examples)
 
     @property
-    def tokens(self) -> Tokens:
-        """The rows as tokens. Raises InputError if they are not text."""
-        agent_b = self.extras.get("agent_b")
-        return self.rollout.tokens if agent_b is None else self.rollout.tokens.of_agents(agent_b)
-
-    @property
     def inputs(self) -> PolicyInputs:
         """Inputs from which the policy scores the rows."""
-        return self.tokens if isinstance(self.rollout.inputs, Tokens) else self.rollout.inputs
+        return self.rollout.inputs
+
+    def openings(self) -> tuple[str, ...]:
+        """Return [B] what the policy was shown first, for readers."""
+        return tuple(prompt_text(example.prompt) for example in self.examples)
+
+    def transcripts(self) -> tuple[str, ...]:
+        """Return [B] what the policy did, for readers: the turns of an episode; '' for rows without a record."""
+        records = self.records or (None,) * len(self)
+        return tuple("" if record is None else record.transcript() for record in records)
 
     @property
     def ordinal_b(self) -> np.ndarray:
@@ -98,30 +103,50 @@ class ScoredSamples:
         """[B] int64: number of tokens that the policy wrote."""
         return self.acted_bt.sum(1)
 
-    def with_extras(self, **extras: np.ndarray) -> ScoredSamples:
+    def with_extras(self: Rows, **extras: np.ndarray) -> Rows:
         """Return the rows with further columns; `__` in a name stands for its dot (`keys__budget`)."""
         named = {name.replace("__", "."): values for name, values in extras.items()}
         return replace(self, extras={**self.extras, **named})
 
-    def with_source(self, name: str) -> ScoredSamples:
+    def with_edges(self: Rows, **edges: Edges) -> Rows:
+        """Return the rows with further relations between them.
+
+        Raises:
+            InputError: an edge to a row that does not exist.
+        """
+        for name, own in edges.items():
+            if bool(((own.index_e2 < 0) | (own.index_e2 >= len(self))).any()):
+                what = f"edges['{name}'] joins rows up to {int(own.index_e2.max())}"
+                raise InputError(what, f"there are the rows 0 to {len(self) - 1}", "Leave out other edges")
+        return replace(self, edges={**self.edges, **edges})
+
+    def with_source(self: Rows, name: str) -> Rows:
         """Return the rows with every source set to `name`."""
         return replace(self, source_b=np.full(len(self), SOURCES[name], dtype=np.int64))
 
+    def own_rows(self, index: np.ndarray) -> dict[str, object]:
+        """Return the columns of the rows `index` [N] that only this kind of rows has."""
+        return {}
 
-def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
-    """Concatenate several collections; columns that only some have are zero in the others."""
+    def own_joined(self: Rows, others: Sequence[Rows]) -> dict[str, object]:
+        """Return the columns that only this kind of rows has, followed by those of `others`."""
+        return {}
+
+
+def join(parts: Sequence[Rows]) -> Rows:
+    """Concatenate several collections of one kind; columns that only some have are zero in the others."""
     if len(parts) == 1:
         return parts[0]
     scores = [part.scores for part in parts]
     greedy = [part.greedy_reward_b for part in parts]
-    return ScoredSamples(
+    first, *others = parts
+    return replace(
+        first,
         examples=tuple(q for part in parts for q in part.examples),
-        prompts=tuple(p for part in parts for p in part.prompts),
         group_b=np.concatenate([part.group_b for part in parts]),
         index_b=np.concatenate([part.index_b for part in parts]),
         sample_b=np.concatenate([part.sample_b for part in parts]),
         rollout=_join_rollouts([part.rollout for part in parts]),
-        texts=tuple(text for part in parts for text in part.texts),
         scores=join_scores(scores),
         valid_b=np.concatenate([part.valid_b for part in parts]),
         source_b=np.concatenate([part.source_b for part in parts]),
@@ -131,18 +156,20 @@ def join(parts: Sequence[ScoredSamples]) -> ScoredSamples:
         else np.concatenate([g for g in greedy if g is not None]),
         extras=_join_extras(parts),
         records=_join_records(parts),
+        edges=joined([(part.edges, len(part)) for part in parts]),
+        **first.own_joined(others),
     )
 
 
-def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
+def subset(samples: Rows, rows: np.ndarray) -> Rows:
     """Return the rows `rows` ([N] int or [B] bool); `samples` itself if these are all its rows in order."""
     index = np.flatnonzero(rows) if rows.dtype == bool else rows
     if np.array_equal(index, np.arange(len(samples))):
         return samples
     rollout, scores, where = samples.rollout, samples.scores, torch.from_numpy(index)
-    return ScoredSamples(
+    return replace(
+        samples,
         examples=tuple(samples.examples[i] for i in index),
-        prompts=tuple(samples.prompts[i] for i in index),
         group_b=samples.group_b[index],
         index_b=samples.index_b[index],
         sample_b=samples.sample_b[index],
@@ -154,7 +181,6 @@ def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
             exact=rollout.exact,
             version_bt=None if rollout.version_bt is None else rollout.version_bt[where],
         ),
-        texts=tuple(samples.texts[i] for i in index),
         scores=subset_scores(scores, index),
         valid_b=samples.valid_b[index],
         source_b=samples.source_b[index],
@@ -162,6 +188,8 @@ def subset(samples: ScoredSamples, rows: np.ndarray) -> ScoredSamples:
         greedy_reward_b=None if samples.greedy_reward_b is None else samples.greedy_reward_b[index],
         extras={name: values[index] for name, values in samples.extras.items()},
         records=None if samples.records is None else tuple(samples.records[i] for i in index),
+        edges={name: edges.rows(where, len(samples)) for name, edges in samples.edges.items()},
+        **samples.own_rows(index),
     )
 
 
@@ -178,7 +206,7 @@ def subset_scores(scores: Scores, index: np.ndarray) -> Scores:
     )
 
 
-def sort_by_group(samples: ScoredSamples) -> ScoredSamples:
+def sort_by_group(samples: Rows) -> Rows:
     """Bring the rows of each group together, groups in the order of their numbers, rows in their order."""
     return subset(samples, np.argsort(samples.group_b, kind="stable"))
 
@@ -208,6 +236,7 @@ def to_batch(samples: ScoredSamples, *, max_length: int) -> Batch:
         source_b=torch.from_numpy(samples.source_b),
         token_bt=_action_ids(rollout),
         turn_bt=torch.where(mask_bt, 0, -1),
+        edges=samples.edges,
         max_length=max_length,
         inputs=samples.inputs,
     )

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Status = Literal["ok", "not_applicable", "error", "bad_value", "timeout"]
+Status = Literal["ok", "not_applicable", "error", "bad_value", "timeout", "too_long"]
 FAILED: tuple[Status, ...] = ("error", "bad_value", "timeout")
 By = Literal["reward", "environment", "demonstration"]
 """The cause of a missing score or demonstration."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grouprl.core.edges import Edges
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.protocols import PolicyInputs
@@ -18,6 +19,7 @@ from grouprl.records.examples import Example, Prompt, Split
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Problem, Scores
+from grouprl.records.text_samples import TextSamples
 from grouprl.records.tokens import Tokens
 
 Packed = JsonObject
@@ -50,16 +52,13 @@ def pack(samples: ScoredSamples) -> Packed:
     """
     rollout, scores = samples.rollout, samples.scores
     greedy = samples.greedy_reward_b
-    pairs = zip(samples.prompts, samples.examples, strict=True)
     return {
         **{name: torch.from_numpy(getattr(samples, name).copy()) for name in _ARRAYS},
         "example_ids": [example.id for example in samples.examples],
-        "prompts": [None if prompt == example.prompt else _plain(prompt) for prompt, example in pairs],
         "inputs": _packed_inputs(rollout.inputs),
         "logp_bt": rollout.logp_bt.clone(),
         "entropy_bt": rollout.entropy_bt.clone(),
         "truncated_b": rollout.truncated_b.clone(),
-        "texts": list(samples.texts),
         "reward_b": torch.from_numpy(scores.reward_b.copy()),
         "components": {name: torch.from_numpy(x.copy()) for name, x in scores.components.items()},
         "correct_b": torch.from_numpy(scores.correct_b.copy()),
@@ -68,6 +67,8 @@ def pack(samples: ScoredSamples) -> Packed:
         "greedy_reward_b": None if greedy is None else torch.from_numpy(greedy.copy()),
         "extras": {name: torch.from_numpy(x.copy()) for name, x in samples.extras.items()},
         "records": None if samples.records is None else [None if r is None else asdict(r) for r in samples.records],
+        "edges": {name: [e.index_e2.clone(), e.value_e.clone()] for name, e in samples.edges.items()},
+        **(_packed_texts(samples) if isinstance(samples, TextSamples) else {}),
     }
 
 
@@ -77,22 +78,17 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
         _example(task, index, name)
         for index, name in zip(packed["index_b"].tolist(), packed["example_ids"], strict=True)
     )
-    prompts = tuple(
-        example.prompt if prompt is None else _prompt(prompt)
-        for prompt, example in zip(packed["prompts"], examples, strict=True)
-    )
     greedy = packed["greedy_reward_b"]
-    return ScoredSamples(
+    inputs = _inputs(packed["inputs"])
+    columns = dict(
         examples=examples,
-        prompts=prompts,
         **{name: packed[name].numpy().copy() for name in _ARRAYS},
         rollout=Rollout(
-            inputs=_inputs(packed["inputs"]),
+            inputs=inputs,
             logp_bt=packed["logp_bt"].clone(),
             entropy_bt=packed["entropy_bt"].clone(),
             truncated_b=packed["truncated_b"].clone(),
         ),
-        texts=tuple(packed["texts"]),
         scores=Scores(
             reward_b=packed["reward_b"].numpy().copy(),
             components={name: x.numpy().copy() for name, x in packed["components"].items()},
@@ -103,7 +99,23 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
         greedy_reward_b=None if greedy is None else greedy.numpy().copy(),
         extras={name: x.numpy().copy() for name, x in packed["extras"].items()},
         records=None if packed.get("records") is None else tuple(map(_record, packed["records"])),
+        edges={name: Edges(index.clone(), value.clone()) for name, (index, value) in packed.get("edges", {}).items()},
     )
+    if not isinstance(inputs, Tokens):
+        return ScoredSamples(**columns)
+    return TextSamples(**columns, **_texts(packed, examples))
+
+
+def _packed_texts(samples: TextSamples) -> Packed:
+    pairs = zip(samples.prompts, samples.examples, strict=True)
+    prompts = [None if prompt == example.prompt else _plain(prompt) for prompt, example in pairs]
+    return {"prompts": prompts, "texts": list(samples.texts)}
+
+
+def _texts(packed: JsonMapping, examples: Sequence[Example]) -> dict[str, Any]:
+    pairs = zip(packed["prompts"], examples, strict=True)
+    prompts = tuple(example.prompt if prompt is None else _prompt(prompt) for prompt, example in pairs)
+    return {"prompts": prompts, "texts": tuple(packed["texts"])}
 
 
 def keepable(kind: type[Kept]) -> type[Kept]:

@@ -147,6 +147,8 @@ ENDLESS = (
     "8**x**3",
     r"2^{2^{2^{2^{2^2}}}}",
 )
+NOWHERE = f"/nowhere/{CANARY}"
+"""A path that holds no number and that no program can write to."""
 PROGRAMS = (
     "__import__('pathlib').Path('{canary}').write_text('x')",
     "[].__class__.__base__.__subclasses__()",
@@ -253,6 +255,7 @@ def attack(reward: Reward, cases: Sequence[Case], canary: str = CANARY, correct_
     tried = _score(reward, [(case, each.completion) for case, each in hacks], correct_at)
     after = _score(reward, [(case, text) for case, text in rights], correct_at)
     worth = {case.label: value for (case, _), value in zip(rights, before.reward_b.tolist(), strict=True)}
+    spelled = _won_by_the_path(reward, hacks, tried, canary, correct_at)
     findings = [
         *_refusals(rights, before, "an honest completion"),
         *_refusals(rights, after, "an honest completion, afterwards"),
@@ -261,9 +264,26 @@ def attack(reward: Reward, cases: Sequence[Case], canary: str = CANARY, correct_
         paid, full = float(tried.reward_b[place]), worth.get(case.label)
         if tried.failed_b[place]:
             findings.append(_finding("fails", each.kind, case, each.completion, str(tried.status_b[place])))
+        elif place in spelled:
+            continue
         elif tried.correct_b[place] or (each.kind != NEAR and full is not None and paid >= full > 0):
             findings.append(_finding("passes", each.kind, case, each.completion, f"reward {paid:g}"))
     return AttackReport(len(hacks), len(rights), tuple(findings))
+
+
+def _won_by_the_path(
+    reward: Reward, hacks: Sequence[tuple[Case, Attack]], tried: Scores, canary: str, correct_at: float
+) -> set[int]:
+    """Return the places of programs that are worth something only because the canary's path happens to hold the gold.
+
+    A path is the machine's choice: with a path that holds no number the same program is then worth nothing.
+    """
+    places = [i for i, (_, each) in enumerate(hacks) if canary in each.completion and tried.reward_b[i] > 0]
+    again = [(hacks[i][0], hacks[i][1].completion.replace(canary, NOWHERE)) for i in places]
+    if not again:
+        return set()
+    plain = _score(reward, again, correct_at)
+    return {i for k, i in enumerate(places) if not plain.failed_b[k] and plain.reward_b[k] < tried.reward_b[i]}
 
 
 def _is_expression(text: str) -> bool:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import importlib.util
 import re
 from fractions import Fraction
+from typing import Literal, get_args
 
 from grouprl.core.errors import MissingExtra
 from grouprl.rewards.contract import known_examples
 from grouprl.rewards.math.last_number import last_number
-from grouprl.rewards.math.math_answers import read_gold, same_answer
+from grouprl.rewards.math.math_answers import has_form, is_formula, read_gold, same_answer
 from grouprl.rewards.math.math_text import answer_of, tidy
 from grouprl.rewards.verifier_calls import Apart
 
+Form = Literal["any", "simplified", "expanded", "factored"]
 ANSWER_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 THINK_THEN_ANSWER = r"\s*<think>(?:(?!</?think>).)*</think>\s*<answer>(?:(?!</?answer>).)*</answer>\s*"
 
@@ -101,7 +103,7 @@ def contains_answer_tag(completion: str, answer: object) -> float:
     ("so it is $\\frac{1}{3}$", {"answer": "0.5"}, False),
     ("", {"answer": "0.5"}, False),
 )
-def math_equal(completion: str, answer: object, evaluated: bool = True) -> float:
+def math_equal(completion: str, answer: object, evaluated: bool = True, form: Form = "any") -> float:
     r"""Return 1 iff the completion's final answer equals the gold, which is read as a whole.
 
     The final answer is the content of the last `\\boxed{…}`; if nothing is boxed, the further rules of
@@ -114,17 +116,23 @@ def math_equal(completion: str, answer: object, evaluated: bool = True) -> float
         answer: the gold: LaTeX with or without dollar signs, or a worked solution with a box.
         evaluated: whether a numeric gold must be met by a fully evaluated number, so that a copy of the problem in the
             box is not an answer.
+        form: how a gold that is a formula must be met. "any" pays every equal formula, a copy of the problem included;
+            "simplified", "expanded" and "factored" are defined in `grouprl.rewards.math.math_symbols.formed`.
 
     Raises:
         MissingExtra: without the package math-verify.
-        ValueError: if the answer cannot be parsed whole.
+        ValueError: if the answer cannot be parsed whole, or there is no such form.
     """
+    if form not in get_args(Form):
+        raise ValueError(f"there is no form {form!r}: {', '.join(get_args(Form))}")
     if importlib.util.find_spec("math_verify") is None:
         raise MissingExtra("math-verify", "math", "The reward 'math_equal'")
     gold = read_gold(str(answer))
     said = answer_of(completion)
     text = None if said is None else tidy(said)
-    return float(bool(text) and text is not None and same_answer(gold, text, evaluated))
+    if not text or not same_answer(gold, text, evaluated):
+        return 0.0
+    return float(form == "any" or not is_formula(gold) or has_form(text, gold, form))
 
 
 def fullmatch(pattern: str, text: str) -> bool:

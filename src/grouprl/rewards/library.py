@@ -90,10 +90,25 @@ FORMS = {
 }
 """Forms of an answer, by dataset, if a question has several right ones or the library allows small differences."""
 
+
+def same_numbers(text: str, own: str) -> bool:
+    """Return whether two lists hold the same numbers in the same order."""
+    try:
+        ours, theirs = ([Fraction(each) for each in re.findall(r"[-+]?[0-9.]+", part)] for part in (text, own))
+    except ValueError:
+        return False
+    return ours == theirs
+
+
 OWN_RULES: dict[str, Callable[[str, JsonMapping], bool]] = {
+    "number_sorting": lambda text, entry: same_numbers(text, str(entry["answer"])),
     "puzzle24": lambda text, entry: uses_and_reaches(text, entry["metadata"]["numbers"], 24),
 }
-"""Further conditions of a full score, by dataset: the library accepts any four numbers as those of the question."""
+"""Further conditions of a full score, by dataset: the library accepts any four numbers as those of the question, and
+sorted numbers that are off by 1.
+"""
+WHOLE = ("game_of_life",)
+"""Datasets without parts of a score: the library counts equal cells, most of which are empty in any two answers."""
 REFUSED = {
     "composite": "it mixes datasets, and each has its own guard. Name one of its datasets",
     "propositional_logic": "its scorer accepts any consequence as an answer: a copied premise, or P ∨ ¬P. "
@@ -206,7 +221,7 @@ def believed(name: str, text: str, entry: Mapping[str, object], found: object) -
     if found >= FULL and name in OWN_RULES and not OWN_RULES[name](text, entry):
         return 0.0
     if found < FULL:
-        return 0.0 if hedged(text, own) else found
+        return 0.0 if hedged(text, own) or name in WHOLE else found
     form = FORMS.get(name, "(?!)")
     return found if form == JSON or re.fullmatch(form, text) else 0.0
 

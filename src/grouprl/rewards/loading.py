@@ -19,6 +19,7 @@ from grouprl.rewards.by_task import recall as knowing
 from grouprl.rewards.by_task import reflection as reflecting
 from grouprl.rewards.by_task import search_steps as stepping
 from grouprl.rewards.contract import Reward, inspect_reward
+from grouprl.rewards.refused_forms import check_form
 from grouprl.rewards.validation import combine
 
 RewardSpec: TypeAlias = str | JsonMapping | Sequence[str | JsonMapping] | Reward
@@ -76,6 +77,7 @@ def load_reward(spec: RewardSpec) -> Reward:
         return _with_options(spec)
     if callable(spec):
         inspect_reward(spec)
+        check_form(spec)
         return spec
     if isinstance(spec, Sequence):
         parts = [(_weighted(entry), _critical(entry)) for entry in spec]
@@ -109,6 +111,7 @@ def _by_name(spec: str) -> Reward:
             "Name an instance of it instead.",
         )
     inspect_reward(reward)
+    check_form(reward)
     return reward
 
 

@@ -18,7 +18,7 @@ from grouprl.rewards.verifier_calls import ALLOWANCE
 
 
 def serve(given: tuple[JsonObject, Sequence[Any]], jobs: Iterator[Any], reply: Replies) -> None:
-    """Answer jobs: each is (number, mode, completions, columns, ids, weights, correct_at, timeout)."""
+    """Answer jobs: each is (number, mode, completions, columns, ids, terms), with a timeout."""
     parcel, all_examples = given
     reward = unpack(parcel)
     reply("loaded")
@@ -26,13 +26,13 @@ def serve(given: tuple[JsonObject, Sequence[Any]], jobs: Iterator[Any], reply: R
         with contextlib.suppress(GrouprlError):
             verdicts_of(reward, *examples)
     reply("ready")
-    for number, mode, texts, columns, ids, weights, correct_at, timeout in jobs:
-        ALLOWANCE.timeout = timeout
+    for number, mode, texts, columns, ids, terms in jobs:
+        ALLOWANCE.timeout = terms.timeout
         try:
             if mode == "each":
-                found = each_within(timeout, verdicts_each(reward, texts, columns, ids, weights, correct_at))
+                found = each_within(terms.timeout, verdicts_each(reward, texts, columns, ids, terms))
             else:
-                found = iter(verdicts_of(reward, texts, columns, ids, weights, correct_at, timeout))
+                found = iter(verdicts_of(reward, texts, columns, ids, terms))
             for place, v in enumerate(found):
                 parts = dict(v.components)
                 reply("verdict", number, place, v.status, v.reward, parts, v.correct, v.what, v.trace, v.graded)

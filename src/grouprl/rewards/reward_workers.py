@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -20,7 +20,7 @@ from grouprl.processes.worker_slot import FAILED_STARTS, WorkerLoss, WorkerSlot,
 from grouprl.records.scores import FAILED, Status
 from grouprl.rewards.contract import Columns, Reward, overdue, reward_name, takes_batch
 from grouprl.rewards.reward_worker import read_verdict, serve
-from grouprl.rewards.validation import Verdict, VerdictReward, one_by_one, plain_rewards
+from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward, one_by_one, plain_rewards
 
 Mode = Literal["each", "concurrent", "whole"]
 IN_A_ROW = 32
@@ -62,19 +62,19 @@ class _Batch:
     """The completions of one call of `verdicts`, with the waiting jobs and the verdicts so far."""
 
     def __init__(
-        self, inputs: tuple[Sequence[str], Sequence[Columns], Sequence[str]], rest: tuple[object, ...]
+        self, inputs: tuple[Sequence[str], Sequence[Columns], Sequence[str]], terms: Terms, limit: float
     ) -> None:
-        self.inputs, self.rest = inputs, rest
+        self.inputs, self.terms, self.limit = inputs, replace(terms, timeout=limit), limit
         self.waiting: deque[_Job] = deque()
         self.verdicts: dict[int, Verdict] = {}
         self.again: set[int] = set()
         self.losses = 0
 
-    def request(self, number: int, job: _Job, timeout: float) -> bytes:
+    def request(self, number: int, job: _Job) -> bytes:
         """Return the message that gives a job to a worker."""
         completions, columns, ids = ([values[row] for row in job.rows] for values in self.inputs)
         try:
-            return pickle.dumps((number, job.mode, completions, columns, ids, *self.rest, timeout))
+            return pickle.dumps((number, job.mode, completions, columns, ids, self.terms))
         except Exception as error:  # pickling runs the code of the objects it meets
             raise InputError(
                 f"The columns of sample {ids[0]} or one after it cannot be sent to a worker process: {error}",
@@ -135,15 +135,9 @@ class RewardWorkers(VerdictReward):
         self._end()
 
     def verdicts(
-        self,
-        completions: Sequence[str],
-        columns: Sequence[Columns],
-        ids: Sequence[str],
-        weights: Mapping[str, float] | None = None,
-        correct_at: float = 1.0,
-        timeout: float | None = None,
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
     ) -> list[Verdict]:
-        """Return the checked outcome of every sample, in order; `timeout` overrides that of the workers.
+        """Return the checked outcome of every sample, in order; a `timeout` of the terms overrides the workers'.
 
         Raises:
             InputError: if a required column is absent, or a column cannot be sent.
@@ -151,20 +145,21 @@ class RewardWorkers(VerdictReward):
         """
         if not self._end.alive:
             raise RunError(f"The workers of the reward '{self.__name__}' are closed. Start new ones to score again")
-        batch = _Batch((completions, columns, ids), (weights, correct_at))
+        limit = self.timeout if terms.timeout is None else terms.timeout
+        batch = _Batch((completions, columns, ids), terms, limit)
         batch.waiting.extend(self._jobs(len(completions)))
         with self._lock:
-            self._finish(batch, self.timeout if timeout is None else timeout)
+            self._finish(batch)
         return [batch.verdicts[row] for row in range(len(completions))]
 
-    def _finish(self, batch: _Batch, limit: float) -> None:
+    def _finish(self, batch: _Batch) -> None:
         try:
             while len(batch.verdicts) < len(batch.inputs[0]):
                 self._fill_up()
-                self._hand_out(batch, limit)
+                self._hand_out(batch)
                 wait_for_slots(self._slots)
                 for slot in list(self._slots):
-                    self._attend(slot, batch, limit)
+                    self._attend(slot, batch)
         except BaseException:
             for slot in [slot for slot in self._slots if slot.job is not None]:
                 self._remove(slot)
@@ -188,33 +183,33 @@ class RewardWorkers(VerdictReward):
             self._slots.append(_Slot(process))
 
     def _await_first(self) -> None:
-        nothing = _Batch(((), (), ()), ())
+        nothing = _Batch(((), (), ()), TERMS, self.timeout)
         while not any(slot.ready for slot in self._slots):
             wait_for_slots(self._slots)
             for slot in list(self._slots):
-                self._attend(slot, nothing, self.timeout, starts=1)
+                self._attend(slot, nothing, starts=1)
 
-    def _hand_out(self, batch: _Batch, limit: float) -> None:
+    def _hand_out(self, batch: _Batch) -> None:
         for slot in self._slots:
             if batch.waiting and slot.ready and slot.job is None:
                 self._number += 1
                 job = batch.waiting.popleft()
                 slot.number, slot.process.printed = self._number, b""
-                slot.process.send(batch.request(self._number, job, limit))
-                slot.job, slot.deadline = job, time.monotonic() + self._clock(job, limit)
+                slot.process.send(batch.request(self._number, job))
+                slot.job, slot.deadline = job, time.monotonic() + self._clock(job, batch.limit)
 
     def _clock(self, job: _Job, limit: float) -> float:
         if job.mode == "whole":
             return limit * len(job.rows)
         return limit if job.mode == "each" else self._async_clock * limit / self.timeout
 
-    def _attend(self, slot: _Slot, batch: _Batch, limit: float, starts: int = FAILED_STARTS) -> None:
+    def _attend(self, slot: _Slot, batch: _Batch, starts: int = FAILED_STARTS) -> None:
         """Take the replies of a worker; remove it if it has died, hangs or sends an invalid reply."""
-        loss = slot.attend(lambda reply: self._take(slot, reply, batch, limit))
+        loss = slot.attend(lambda reply: self._take(slot, reply, batch))
         if loss is not None:
-            self._lose(slot, batch, loss, limit, starts)
+            self._lose(slot, batch, loss, starts)
 
-    def _take(self, slot: _Slot, reply: list[object], batch: _Batch, limit: float) -> None:
+    def _take(self, slot: _Slot, reply: list[object], batch: _Batch) -> None:
         kind, *values = reply
         if kind == "loaded":
             slot.loaded = True
@@ -223,11 +218,11 @@ class RewardWorkers(VerdictReward):
         elif kind == "refused" and len(values) == 4:
             raise InputError(*map(str, values[1:]))
         elif kind == "verdict" and slot.job is not None and values[:1] == [slot.number]:
-            self._note(slot, slot.job, values[1:], batch, limit)
+            self._note(slot, slot.job, values[1:], batch)
         else:
             raise BadReply(repr(reply)[:60])
 
-    def _note(self, slot: _Slot, job: _Job, values: list[object], batch: _Batch, limit: float) -> None:
+    def _note(self, slot: _Slot, job: _Job, values: list[object], batch: _Batch) -> None:
         place, verdict = read_verdict(values)
         if place not in job.open:
             raise BadReply(f"a second verdict on completion {place}")
@@ -242,20 +237,21 @@ class RewardWorkers(VerdictReward):
         else:
             batch.verdicts[row] = verdict
         batch.losses = 0
-        slot.deadline = slot.deadline if job.mode != "each" else time.monotonic() + limit
+        slot.deadline = slot.deadline if job.mode != "each" else time.monotonic() + batch.limit
         if not job.open:
             slot.job, slot.deadline = None, math.inf
 
-    def _lose(self, slot: _Slot, batch: _Batch, loss: WorkerLoss, limit: float, starts: int) -> None:
+    def _lose(self, slot: _Slot, batch: _Batch, loss: WorkerLoss, starts: int) -> None:
         """End a worker; its completions have failed, or go to other workers."""
         self._remove(slot)
         status: Status = "timeout" if loss.kind == "late" else "error"
-        said = {"late": overdue(limit), "wrong": f"the reward's process sent no verdict: {loss.what}"}
+        place = slot.hung_in() if loss.kind == "late" else ""
+        said = {"late": f"{overdue(batch.limit)}{place}", "wrong": f"the reward's process sent no verdict: {loss.what}"}
         what, trace = said.get(loss.kind, f"the reward's process {loss.what}"), slot.evidence()
         if not slot.ready:
             self._failed_starts += 1
             if self._failed_starts >= starts:
-                why = loss.at_start(what)
+                why = loss.at_start(what) + place
                 kind = _DiesOnExamples if slot.loaded else RunError
                 raise kind(f"No worker process for the reward '{self.__name__}' could be started: {why}. {trace}")
         if slot.job is None:

@@ -10,7 +10,7 @@ import numpy as np
 from grouprl.core.errors import InputError, suggest
 from grouprl.records.scores import Problem, Scores
 from grouprl.rewards.contract import Columns, Reward
-from grouprl.rewards.validation import Verdict, verdicts_of
+from grouprl.rewards.validation import Terms, Verdict, verdicts_of
 
 SHOWN_CHARACTERS = 200
 
@@ -47,7 +47,7 @@ def score(
             "each sample needs one of each",
             "Pass lists of equal length",
         )
-    verdicts = verdicts_of(reward, completions, columns, ids, weights or {}, correct_at)
+    verdicts = verdicts_of(reward, completions, columns, ids, Terms(weights, correct_at))
     _check_weights(weights or {}, verdicts)
     return _collect(verdicts, completions, ids)
 

@@ -7,6 +7,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.records.scores import LARGEST, RULE, By, Status
@@ -43,18 +44,30 @@ class Verdict:
     """Whether the value is graded (not 0, 1 or -1), and the reward gives no "correct" with it."""
 
 
+@dataclass(frozen=True)
+class Terms:
+    """The terms on which values of a reward become verdicts."""
+
+    weights: Mapping[str, float] | None = None
+    """Weights of the reward's components; None: each counts once."""
+    correct_at: float = 1.0
+    """The total from which on a sample is correct, unless the reward says so itself."""
+    timeout: float | None = None
+    """Seconds for each sample; None: those of the workers, without workers no limit."""
+
+
+TERMS = Terms()
+
+
 class VerdictReward(ABC):
     """A reward that gives verdicts on many completions at once, usable wherever a reward is."""
 
+    sees_groups: ClassVar[bool] = False
+    """Whether it is told the prompt and the group of each completion, and therefore stays in the trainer's process."""
+
     @abstractmethod
     def verdicts(
-        self,
-        completions: Sequence[str],
-        columns: Sequence[Columns],
-        ids: Sequence[str],
-        weights: Mapping[str, float] | None = None,
-        correct_at: float = 1.0,
-        timeout: float | None = None,
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
     ) -> list[Verdict]:
         """Return the checked outcome of every sample; the arguments are as for `verdicts_of`."""
 
@@ -82,17 +95,11 @@ class CombinedReward(VerdictReward):
     """Parts that veto: if one of them is 0, so is the sum."""
 
     def verdicts(
-        self,
-        completions: Sequence[str],
-        columns: Sequence[Columns],
-        ids: Sequence[str],
-        weights: Mapping[str, float] | None = None,
-        correct_at: float = 1.0,
-        timeout: float | None = None,
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
     ) -> list[Verdict]:
         """Return the weighted sum of the parts for every sample."""
-        _refuse_weights(weights)
-        by_part = [verdicts_of(part, completions, columns, ids, None, correct_at, timeout) for _, part, _ in self.parts]
+        own = _without_weights(terms)
+        by_part = [verdicts_of(part, completions, columns, ids, own) for _, part, _ in self.parts]
         return [_merge(self, list(row)) for row in zip(*by_part, strict=True)]
 
 
@@ -150,18 +157,16 @@ def verdicts_of(
     completions: Sequence[str],
     columns: Sequence[Columns],
     ids: Sequence[str],
-    weights: Mapping[str, float] | None = None,
-    correct_at: float = 1.0,
-    timeout: float | None = None,
+    terms: Terms = TERMS,
 ) -> list[Verdict]:
     """Return the checked outcome of every sample; `score` gathers them into arrays.
 
-    Async calls are given up after `timeout` seconds; nothing else can be stopped from inside its own process.
+    Async calls are given up after the terms' `timeout`; nothing else can be stopped from inside its own process.
     """
     if isinstance(reward, VerdictReward):
-        return reward.verdicts(completions, columns, ids, weights, correct_at, timeout)
-    values = call_reward(reward, completions, columns, ids, timeout)
-    return [_check(value, reward, weights or {}, correct_at) for value in values]
+        return reward.verdicts(completions, columns, ids, terms)
+    values = call_reward(reward, completions, columns, ids, terms.timeout)
+    return [_check(value, reward, terms) for value in values]
 
 
 def verdicts_each(
@@ -169,29 +174,29 @@ def verdicts_each(
     completions: Sequence[str],
     columns: Sequence[Columns],
     ids: Sequence[str],
-    weights: Mapping[str, float] | None = None,
-    correct_at: float = 1.0,
+    terms: Terms = TERMS,
 ) -> Iterator[Verdict]:
     """Yield the checked outcomes one by one, for rewards that take one completion (`one_by_one`)."""
     if isinstance(reward, CombinedReward):
-        _refuse_weights(weights)
-        by_part = [verdicts_each(part, completions, columns, ids, None, correct_at) for _, part, _ in reward.parts]
+        own = _without_weights(terms)
+        by_part = [verdicts_each(part, completions, columns, ids, own) for _, part, _ in reward.parts]
         for row in zip(*by_part, strict=True):
             yield _merge(reward, list(row))
         return
     for value in call_each(reward, completions, columns, ids):
-        yield _check(value, reward, weights or {}, correct_at)
+        yield _check(value, reward, terms)
 
 
-def _refuse_weights(weights: Mapping[str, float] | None) -> None:
-    if weights:
+def _without_weights(terms: Terms) -> Terms:
+    if terms.weights:
         raise InputError("A combined reward got weights", "its parts carry their weights", "Set them in combine().")
+    return terms
 
 
-def _check(value: object, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
+def _check(value: object, reward: Reward, terms: Terms) -> Verdict:
     """Return the verdict for a reward's value; an object that cannot even be inspected is a bad value."""
     try:
-        return _read(value, reward, weights, correct_at)
+        return _read(value, reward, terms)
     except InputError:
         raise
     except Exception as error:
@@ -199,9 +204,9 @@ def _check(value: object, reward: Reward, weights: Mapping[str, float], correct_
         return Verdict("bad_value", what=f"the reward returned an object of type {type(value).__name__}; {words}")
 
 
-def _read(value: object, reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
-    if type(value) is float and abs(value) <= LARGEST and not weights:  # by far the most common case
-        return Verdict("ok", value, {}, value >= correct_at, graded=_is_graded(value, correct_at))
+def _read(value: object, reward: Reward, terms: Terms) -> Verdict:
+    if type(value) is float and abs(value) <= LARGEST and not terms.weights:  # by far the most common case
+        return Verdict("ok", value, {}, value >= terms.correct_at, graded=_is_graded(value, terms.correct_at))
     if isinstance(value, Failure):
         return Verdict(value.status, what=value.what, trace=value.trace, by=value.by, lost=value.lost)
     if value is None:
@@ -215,13 +220,13 @@ def _read(value: object, reward: Reward, weights: Mapping[str, float], correct_a
         numbers_by_name[key] = number
     if not numbers_by_name:
         return Verdict("bad_value", what="the reward returned an empty dict")
-    return _total(numbers_by_name, reward, weights, correct_at)
+    return _total(numbers_by_name, reward, terms)
 
 
-def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float], correct_at: float) -> Verdict:
+def _total(named: dict[str, float], reward: Reward, terms: Terms) -> Verdict:
     components = {key: number for key, number in named.items() if key not in RESERVED}
     if "reward" in named:
-        if weights:
+        if terms.weights:
             raise InputError(
                 f"Reward '{reward_name(reward)}' got weights, but returns its own total",
                 "weights apply to the components of a reward without a total",
@@ -229,14 +234,14 @@ def _total(named: dict[str, float], reward: Reward, weights: Mapping[str, float]
             )
         total = named["reward"]
     elif components:
-        total = sum(weights.get(key, 1.0) * number for key, number in components.items())
+        total = sum((terms.weights or {}).get(key, 1.0) * number for key, number in components.items())
     else:
         total = named["correct"]
     if "correct" in named and named["correct"] not in (0.0, 1.0):
         return Verdict("bad_value", what=f"the reward's 'correct' is {named['correct']}, not 0 or 1")
     stated = "correct" in named
-    correct = bool(named["correct"]) if stated else total >= correct_at
-    return _summed(total, components, correct, not stated and _is_graded(total, correct_at))
+    correct = bool(named["correct"]) if stated else total >= terms.correct_at
+    return _summed(total, components, correct, not stated and _is_graded(total, terms.correct_at))
 
 
 def _is_graded(total: float, correct_at: float) -> bool:

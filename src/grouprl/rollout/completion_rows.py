@@ -8,17 +8,16 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import EntropyScaling
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
-from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
+from grouprl.records.text_samples import TextSamples
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.row_settings import Rows, rows_of
 from grouprl.rollout.row_source import ScoringSource
-from grouprl.rollout.scored_rows import names_of, scored_samples
+from grouprl.rollout.scored_rows import names_of, scored_samples, with_texts
 
 
 class CompletionRows(ScoringSource):
@@ -31,7 +30,7 @@ class CompletionRows(ScoringSource):
         greedy: bool = False,
         scaling: EntropyScaling | None = None,
         count_failures: bool = True,
-    ) -> ScoredSamples:
+    ) -> TextSamples:
         """Sample the requested completions and score them."""
         rows = rows_of(requests, greedy=greedy)
         rollout = self.texts().generate(rows, greedy=greedy, scaling=scaling)
@@ -45,10 +44,10 @@ class CompletionRows(ScoringSource):
         Raises:
             InputError: the policy is a team, and the task is for a single one.
         """
-        if isinstance(self.policy, TeamPolicy):
+        if members := getattr(self.policy, "members", None):
             raise InputError(
                 f"the task '{self.task.name}' is for a single policy",
-                f"this one is a team of {', '.join(self.policy.members)}",
+                f"this one is a team of {', '.join(members)}",
                 "Choose a task with these agents",
             )
         rows = rows_of(requests)
@@ -57,7 +56,7 @@ class CompletionRows(ScoringSource):
         lengths, late = tuple(map(len, rollout.response_ids)), tuple(rollout.truncated_b.tolist())
         return Outcomes(texts, ("",) * len(rows), lengths, late, scores)
 
-    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> TextSamples:
         """Return one scored row per request with a text of `texts` as its completion; log-probs are foreign."""
         rows, longest = [(request, request.first) for request in requests], self.settings.max_new_tokens
         end = self.policy.eos_ids[:1]
@@ -68,9 +67,10 @@ class CompletionRows(ScoringSource):
         rollout = Rollout(tokens, zeros_bt, zeros_bt.clone(), complete_b)
         return self._scored(rows, rollout, np.ones(len(rows), dtype=bool)).with_source("demonstration")
 
-    def _scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray) -> ScoredSamples:
+    def _scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray) -> TextSamples:
         texts, scores = self._texts_and_scores(rows, rollout)
-        return scored_samples(rows, rollout, texts, scores, foreign_b)
+        samples = scored_samples(rows, rollout, scores, foreign_b)
+        return with_texts(samples, [request.shown for request, _ in rows], texts)
 
     def _texts_and_scores(self, rows: Rows, rollout: Rollout) -> tuple[tuple[str, ...], Scores]:
         whole = [(*request.prefix, *ids) for (request, _), ids in zip(rows, rollout.response_ids, strict=True)]

@@ -59,8 +59,6 @@ class LockstepRounds:
         self._gone: dict[int, str] = {}
         """Expected answers of environments that were given up."""
         self._patience, self._blocked_since = PATIENCE, time.monotonic()
-        self.drafted = 0
-        """Number of drafted turns."""
 
     def play(self) -> None:
         """Play until every episode is settled."""
@@ -167,7 +165,6 @@ class LockstepRounds:
                 texts = self.table.act(some, sampled(some)) if some else []
                 for episode, text in zip(some, texts, strict=True):
                     self._call(drafts[id(episode)], text)
-                    self.drafted += 1
         return bool(living)
 
     def _hear(self, seconds: float | None) -> bool:

@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from grouprl.config.sections import Sampling
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.protocols import Policy, RunEngine, RunSampler
+from grouprl.protocols import Policy, RunEngine, RunSampler, Trainable
 from grouprl.rollout.sampler import LocalSampler, MakeEngine
 from grouprl.rollout.sharded.leader_engine import LeaderEngine
 from grouprl.rollout.sharded.rank_sampler import RankSampler
@@ -63,6 +63,11 @@ def local_engine(policy: Any) -> RunEngine:
     if current_ranks() is not None:
         return RankSampler(policy)
     return ArraySampler(policy) if isinstance(policy, ArrayPolicy) else LocalSampler(policy)
+
+
+def has_sampler(policy: object) -> bool:
+    """Return whether `local_engine` has a sampler for a policy that is not a language model."""
+    return isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))
 
 
 @dataclass(frozen=True)
@@ -150,11 +155,11 @@ def configured_engine(sampling: Sampling, name: str | None = None) -> ChosenEngi
 
 
 @contextmanager
-def opened_engine(make: MakeEngine, policy: Policy) -> Iterator[RunEngine]:
+def opened_engine(make: MakeEngine, policy: Trainable) -> Iterator[RunEngine]:
     """Yield an engine for a policy that no longer changes, with its weights published, and close it at the end."""
     engine = make(policy)
     try:
-        engine.publish(0, policy)
+        engine.publish(0, cast("Policy", policy))
         yield engine
     finally:
         close_engine(engine)

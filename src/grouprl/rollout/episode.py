@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeGuard, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 from grouprl.chat.turn_content import THOUGHTS
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
-from grouprl.records.episode_records import Record, Turn
+from grouprl.records.episode_records import Record, Turn, transcript
 from grouprl.records.examples import Example, Message
 from grouprl.records.scores import LARGEST, RULE
 from grouprl.rewards.contract import Failure
@@ -229,11 +230,12 @@ class Episode:
         rewards = self._rewards(step)
         if rewards is None:
             return
-        seconds = step.info.get("seconds", 1.0) if isinstance(step.info, Mapping) else 1.0
-        if not isinstance(seconds, numbers.Real) or not 0 < float(seconds) < math.inf:
-            self.fail(f"step() says that the action took {seconds!r} seconds, not a positive number")
+        told = step.info.get("seconds", 1.0) if isinstance(step.info, Mapping) else 1.0
+        seconds = _positive(told)
+        if seconds is None:
+            self.fail(f"step() says that the action took {told!r} seconds, not a positive number")
             return
-        turn.valid, turn.seen, turn.seconds = bool(step.valid), step.observation.text, float(seconds)
+        turn.valid, turn.seen, turn.seconds = bool(step.valid), step.observation.text, seconds
         for agent, reward in rewards:
             self._earn(agent, reward)
         expected = self.start.prefix_observations
@@ -301,8 +303,7 @@ class Episode:
         """Return the exchange after the first observation for readers: a line per action and per observation."""
         who = {id(turn): each.agent for each in self.contexts for turn in each.turns}
         turns = self.turns if context is None else context.turns
-        pairs = ((f"{who[id(turn)]}> {_told(turn)}", turn.seen) for turn in turns)
-        return "\n".join(line for pair in pairs for line in pair if line)
+        return transcript(((who[id(turn)], turn) for turn in turns), _told)
 
     def fail(
         self,
@@ -322,6 +323,12 @@ class Episode:
     def fail_as(self, found: Failure) -> None:
         """Record a failure of the environment."""
         self.fail(found.what, found.trace, found.status, lost=found.lost)
+
+    def close_failed(self, found: Failure) -> None:
+        """Warn that the environment of a finished episode could not be closed; the episode counts."""
+        if self.failure is None:
+            told = f"an environment failed after its episode, which counts: {found.what}. Fix its close()"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
         if self.failure is not None:
@@ -386,3 +393,12 @@ def _told(turn: Turn) -> str:
 def shown_messages(shown: Observation) -> tuple[Message, ...]:
     """Return the chat messages of an observation, or its text as a user message if it has none."""
     return shown.messages or (Message(role="user", content=shown.text),)  # type: ignore[return-value]
+
+
+def _positive(told: object) -> float | None:
+    """Return a number as a float; None if it is not one, is not above 0, or no float holds it."""
+    try:
+        number = float(told) if isinstance(told, numbers.Real) else 0.0
+    except OverflowError:
+        return None
+    return number if 0 < number < math.inf else None

@@ -48,7 +48,7 @@ class Settling:
             return None
         episode.settled = True
         if isinstance(answer, Failure):
-            episode.fail_as(answer)
+            episode.close_failed(answer)
         return episode
 
     def _send(self, method: str, episode: Episode, number: int) -> None:

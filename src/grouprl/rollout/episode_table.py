@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from grouprl.chat.turn_content import Call, Spoken
 from grouprl.core.errors import InputError
 from grouprl.envs.environment_pool import Stage
 from grouprl.records.examples import Message
@@ -78,7 +79,16 @@ class EpisodeTable:
             of_turn = None if versions is None else versions[i][: len(ids)]
             episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i], of_turn)
             self.turn_text.think(episode.acting, episode.turns[-1], ids)
-        return [self.turn_text.spoken(e.acting, text) for e, text in zip(rows, texts, strict=True)]
+        return [self._told(e, text, ids) for e, text, ids in zip(rows, texts, sampled.response_ids, strict=True)]
+
+    def _told(self, episode: Episode, text: str, ids: Sequence[int]) -> str:
+        """Return an action as its environment takes it."""
+        counted = (episode.acting.length - len(ids), len(ids)) if episode.shown.counting else None
+        told = self.turn_text.spoken(episode.acting, text, counted)
+        tools = getattr(episode.acting.messages, "tools", ())
+        if tools and isinstance(told, Spoken):
+            episode.turns[-1].calls = [str(call) for call in told.said.calls if isinstance(call, Call)]
+        return told
 
     def see(self, answered: Sequence[tuple[Episode, object]]) -> None:
         """Record the answers of environments to `reset` or to the last action, and show them to the episodes that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,18 +12,26 @@ import torch
 from grouprl.config.run import Config
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
+from grouprl.core.outputs import SCORE
 from grouprl.protocols import EntropyScaling
-from grouprl.records.offline import StoredRow, StoredRows
+from grouprl.records.offline import RowLimit, StoredRow, StoredRows, samples_evaluations
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
-from grouprl.records.samples import ScoredSamples
-from grouprl.records.scores import Scores
+from grouprl.records.samples import Rows
+from grouprl.records.scores import Problem, Scores
+from grouprl.records.text_samples import TextSamples
 from grouprl.records.tokens import Tokens
+from grouprl.rollout.completion_rows import CompletionRows
+from grouprl.rollout.ranked_rows import ranked_outcomes
 from grouprl.rollout.row_source import ScoringSource
+from grouprl.rollout.scored_rows import CUT_TOKENS
+from grouprl.rollout.stored.boundary import StoredTokens, flat, group_tokens
+from grouprl.rollout.stored.survey import Survey, survey
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
+    from grouprl.policy.language.text import TextModel
     from grouprl.records.examples import Example, Prompt
     from grouprl.records.token_policy import TokenPolicy
 
@@ -31,6 +40,16 @@ class OfflineRows(ScoringSource):
     """Source of the stored rows of a task's prompts, with their stored rewards."""
 
     samples = False
+
+    @property
+    def measure(self) -> str:
+        """The name by which an evaluation reports the share of right outcomes: of a reward model, its pairs."""
+        return "pair_accuracy" if self.ranks else "greedy"
+
+    @property
+    def ranks(self) -> bool:
+        """True if the model is a reward model, which ranks completions by its scores."""
+        return SCORE in self.policy.outputs
 
     @classmethod
     def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
@@ -45,9 +64,20 @@ class OfflineRows(ScoringSource):
             )
         if config.run.async_steps:
             found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")
+        if config.sampling.max_new_tokens is not None and not samples_evaluations(task):
+            found.append(
+                f"sampling.max_new_tokens limits what is sampled, and '{task.name}' has its completions stored. "
+                "Leave it out, or set the task's max_length"
+            )
         if key := config.reward.replaced:
             found.append(f"reward.{key} has nothing to score: '{task.name}' has its rewards stored. Leave it out")
         return found
+
+    @classmethod
+    def survey(cls, task: Task, encoder: TextModel, positions: int | None) -> Survey:
+        """Return the lengths of the stored rows, where prompt and completion meet, and what is cut."""
+        assert isinstance(task, StoredRows)
+        return survey(task, task.stored_rows, encoder, positions)
 
     def rows(
         self,
@@ -56,43 +86,63 @@ class OfflineRows(ScoringSource):
         greedy: bool = False,
         scaling: EntropyScaling | None = None,
         count_failures: bool = True,
-    ) -> ScoredSamples:
+    ) -> TextSamples:
         """Return every stored row of the requested prompts."""
         assert isinstance(self.task, StoredRows)
-        return stored(self.task, self.policy, requests, self.settings.max_new_tokens)
+        return stored(self.task, self.policy, requests)
 
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
-        """Return, for each prompt, the stored completion that the policy finds likeliest."""
+        """Return, for each prompt, the stored completion that the policy finds likeliest, or scores highest; see
+        `ranked_outcomes`.
+        """
         assert isinstance(self.task, StoredRows)
-        longest = self.settings.max_new_tokens
-        found = [likeliest(self.task, self.policy, request.example, longest) for request in requests]
-        rows, lengths = [row for row, _ in found], tuple(float(length) for _, length in found)
-        texts, late = tuple(row.completion for row in rows), tuple(row.truncated for row in rows)
-        return Outcomes(texts, ("",) * len(rows), lengths, late, scores_of(rows))
+        if self.ranks:
+            return ranked_outcomes(self.rows(requests), self.policy)
+        found = [likeliest(self.task, self.policy, request.example) for request in requests]
+        rows, tokens = [row for row, _ in found], [each for _, each in found]
+        texts, lengths = tuple(row.completion for row in rows), tuple(float(sum(each.own)) for each in tokens)
+        late = tuple(row.truncated or _ends_early(each) for row, each in found)
+        scores = scores_of(rows, np.array([each.fits for each in tokens]))
+        unfit = [request.example.id for request, each in zip(requests, tokens, strict=True) if not each.fits]
+        problems = [Problem(name, "too_long", "it is longer than max_length", "") for name in unfit]
+        return Outcomes(texts, ("",) * len(rows), lengths, late, replace(scores, problems=problems))
 
-    def counted(self, samples: ScoredSamples) -> ScoredSamples:
+    def held_out(self) -> ScoringSource:  # type: ignore[override]
+        """Return a source for evaluations: of sampled completions, if the model writes some and the task has a true
+        reward to score them by.
+        """
+        if self.ranks or not samples_evaluations(self.task):
+            return super().held_out()
+        settings = self.settings.held_out()
+        return CompletionRows(
+            self.task, self.policy, self.reward, settings, errors=self.errors, sampler=self.sampler, stage=self.stage
+        )
+
+    def counted(self, samples: Rows) -> Rows:
         """Return the rows unchanged: stored rewards cannot fail."""
         return samples
 
 
-def stored(
-    task: StoredRows, policy: TokenPolicy, requests: Sequence[RolloutRequest], max_new_tokens: int
-) -> ScoredSamples:
+def stored(task: StoredRows, policy: TokenPolicy, requests: Sequence[RolloutRequest]) -> TextSamples:
     """Return the stored rows of the prompts: rewards are those stored, old log-probs have to be scored by the policy.
 
     Rows that were sampled keep the log-probs of their sampling as behaviour log-probs and have the source 'replay';
-    others have the source 'demonstration'.
+    others have the source 'demonstration'. Groups that the task's limit drops have the status 'too_long'.
 
     Raises:
-        InputError: token ids that the policy's tokenizer decodes to a different text.
+        InputError: token ids that the policy's tokenizer decodes to a different text, or a row without tokens.
     """
+    groups = [(request.example, task.stored_rows(request.example)) for request in requests]
     rows = [
-        (request, number, row) for request in requests for number, row in enumerate(task.stored_rows(request.example))
+        (request, number, row)
+        for request, (_, group) in zip(requests, groups, strict=True)
+        for number, row in enumerate(group)
     ]
     each = [row for _, _, row in rows]
-    rollout = laid_out(policy, [(request.example.prompt, row) for request, _, row in rows], max_new_tokens)
-    sampled_b = np.array([row.behavior_logp is not None for row in each])
-    return ScoredSamples(
+    tokens = tokens_of(task, policy, groups)
+    fits_b = np.array([row.fits for row in tokens])
+    rollout, sampled_b = laid_out(policy, each, tokens), np.array([row.behavior_logp is not None for row in each])
+    samples = TextSamples(
         examples=tuple(request.example for request, _, _ in rows),
         prompts=tuple(request.example.prompt for request, _, _ in rows),
         group_b=np.array([request.ordinal for request, _, _ in rows], dtype=np.int64),
@@ -100,55 +150,66 @@ def stored(
         sample_b=np.array([number for _, number, _ in rows], dtype=np.int64),
         rollout=rollout,
         texts=tuple(row.completion for row in each),
-        scores=scores_of(each),
-        valid_b=np.ones(len(rows), dtype=bool),
+        scores=scores_of(each, fits_b),
+        valid_b=fits_b,
         source_b=np.where(sampled_b, SOURCES["replay"], SOURCES["demonstration"]).astype(np.int64),
         foreign_b=np.ones(len(rows), dtype=bool),
     )
+    if any(row.cut for row in tokens):
+        samples = samples.with_extras(**{CUT_TOKENS: np.array([row.cut for row in tokens], dtype=np.int64)})
+    if all(all(row.own) for row in tokens):
+        return samples
+    return samples.with_extras(mask_bt=np.array(flat([row.own for row in tokens], rollout.inputs.width)))
 
 
-def laid_out(policy: TokenPolicy, rows: Sequence[tuple[Prompt, StoredRow]], max_new_tokens: int) -> Rollout:
-    """Return stored rows and their prompts as token ids; entropies are 0, and so are unknown log-probs.
+def tokens_of(
+    task: StoredRows, policy: TokenPolicy, groups: Sequence[tuple[Example, Sequence[StoredRow]]]
+) -> list[StoredTokens]:
+    """Return the rows of some prompts as tokens, within the task's limit.
 
     Raises:
-        InputError: token ids that the policy's tokenizer decodes to a different text.
+        InputError: token ids that the policy's tokenizer decodes to a different text, or a row without tokens.
     """
-    end = tuple(policy.eos_ids[:1])
-    prompts = [prompt for prompt, row in rows if row.prompt_ids is None]
-    encoded = iter(policy.encode_prompts(prompts)) if prompts else iter(())
-    texts = [row.completion for _, row in rows if row.ids is None]
-    written = iter(policy.encode_all(texts)) if texts else iter(())
-    prompt_ids = tuple(tuple(next(encoded)) if row.prompt_ids is None else row.prompt_ids for _, row in rows)
-    ids = tuple((*next(written)[: max_new_tokens - 1], *end) if row.ids is None else row.ids for _, row in rows)
-    _check_tokenizer(policy, [row for _, row in rows])
-    logp_bt = torch.zeros(len(rows), max(map(len, ids)), dtype=policy.score_dtype)
-    for place, (_, row) in enumerate(rows):
+    _check_tokenizer(policy, [row for _, rows in groups for row in rows])
+    return group_tokens(policy, groups, getattr(task, "limit", RowLimit()), policy.max_positions)
+
+
+def laid_out(policy: TokenPolicy, rows: Sequence[StoredRow], tokens: Sequence[StoredTokens]) -> Rollout:
+    """Return stored rows as a rollout; entropies are 0, and so are unknown log-probs."""
+    logp_bt = torch.zeros(len(rows), max(len(row.ids) for row in tokens), dtype=policy.score_dtype)
+    for place, row in enumerate(rows):
         if row.behavior_logp is not None:
             logp_bt[place, : len(row.behavior_logp)] = torch.tensor(row.behavior_logp, dtype=logp_bt.dtype)
-    late_b = torch.tensor([row.truncated for _, row in rows])
-    return Rollout(Tokens(prompt_ids, ids), logp_bt, torch.zeros_like(logp_bt), late_b)
+    late_b = torch.tensor([row.truncated or _ends_early(each) for row, each in zip(rows, tokens, strict=True)])
+    held = Tokens(tuple(row.prompt_ids for row in tokens), tuple(row.ids for row in tokens))
+    return Rollout(held, logp_bt, torch.zeros_like(logp_bt), late_b)
 
 
-def scores_of(rows: Sequence[StoredRow]) -> Scores:
-    """Return the rewards that are stored with the rows."""
+def scores_of(rows: Sequence[StoredRow], fits_b: np.ndarray) -> Scores:
+    """Return the rewards that are stored with the rows; those that do not fit have none."""
     names = dict.fromkeys(name for row in rows for name in row.components)
     return Scores(
-        reward_b=np.array([row.reward for row in rows], dtype=np.float64),
+        reward_b=np.where(fits_b, np.array([row.reward for row in rows], dtype=np.float64), np.nan),
         components={name: np.array([row.components.get(name, np.nan) for row in rows]) for name in names},
         correct_b=np.array([row.correct for row in rows], dtype=bool),
-        status_b=np.full(len(rows), "ok"),
+        status_b=np.where(fits_b, "ok", "too_long").astype("<U14"),
         problems=[],
     )
 
 
-def likeliest(task: StoredRows, policy: TokenPolicy, example: Example, max_new_tokens: int) -> tuple[StoredRow, int]:
-    """Return the stored row of a prompt with the largest sum of log-probs under the policy, and its number of
-    tokens.
-    """
+def likeliest(task: StoredRows, policy: TokenPolicy, example: Example) -> tuple[StoredRow, StoredTokens]:
+    """Return the stored row of a prompt with the largest sum of log-probs under the policy, and its tokens."""
     rows = list(task.stored_rows(example))
-    rollout = laid_out(policy, [(example.prompt, row) for row in rows], max_new_tokens)
-    best = int(policy.logp(rollout.tokens).double().sum(1).argmax())
-    return rows[best], len(rollout.response_ids[best])
+    tokens = tokens_of(task, policy, [(example, rows)])
+    held = laid_out(policy, rows, tokens).tokens
+    own_bt = torch.tensor(flat([row.own for row in tokens], held.width), device=policy.device)
+    best = int((policy.logp(held).double() * own_bt).sum(1).argmax())
+    return rows[best], tokens[best]
+
+
+def _ends_early(row: StoredTokens) -> bool:
+    """Return whether the end of a completion was cut."""
+    return row.cut > 0 and row.ends_cut
 
 
 def _check_tokenizer(policy: TokenPolicy, rows: Sequence[StoredRow]) -> None:
@@ -161,3 +222,9 @@ def _check_tokenizer(policy: TokenPolicy, rows: Sequence[StoredRow]) -> None:
                 "rollouts are stored as tokens, which another tokenizer decodes to a different text",
                 "Train the model that they were sampled from, or one of its family",
             )
+
+
+def stored_texts(task: Task, examples: Sequence[Example]) -> list[tuple[Prompt, str]]:
+    """Return the prompts of `examples` with their stored completions, of a task that has some."""
+    assert isinstance(task, StoredRows), "a plan refuses other tasks"
+    return [(example.prompt, row.completion) for example in examples for row in task.stored_rows(example)]

@@ -16,6 +16,7 @@ from grouprl.records.examples import Prompt, prompt_text
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
+from grouprl.records.samples import Rows as SampleRows
 from grouprl.records.samples import ScoredSamples, subset_scores
 from grouprl.records.scores import Scores
 from grouprl.rewards.contract import Failure, reward_name
@@ -88,17 +89,16 @@ class PlayedRows(ScoringSource):
         if any(request.train_prefix for request, _ in rows):
             rollout = self._with_prefix_logps(rollout, episodes, which)
         foreign_b = (self.settings.foreign_b(rows) | changed)[episodes.episode_b]
-        samples = scored_samples(which, rollout, episodes.texts, scores, foreign_b)
+        samples = scored_samples(which, rollout, scores, foreign_b)
         return replace(
             samples,
-            prompts=episodes.prompts,
             group_b=samples.group_b * len(self.task.agents) + episodes.agent_b,
             valid_b=scores.ok_b & episodes.mask_bt.any(1),
             extras={**samples.extras, **extras_of(episodes, rows)},
             records=episodes.records,
         )
 
-    def counted(self, samples: ScoredSamples) -> ScoredSamples:
+    def counted(self, samples: SampleRows) -> SampleRows:
         """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept.
 
         An episode is one sample of the error policy, kept or dropped whole.

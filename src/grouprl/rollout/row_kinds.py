@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from grouprl.config.run import Config
 from grouprl.envs.environment_pool import Stage
 from grouprl.envs.environment_pool_choice import open_stage
-from grouprl.protocols import Policy, RunSampler
-from grouprl.records.offline import StoredRows
+from grouprl.protocols import RunSampler, Trainable
+from grouprl.records.offline import StoredRows, samples_evaluations
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.completion_rows import CompletionRows
 from grouprl.rollout.episode_rows import environments
@@ -39,10 +39,15 @@ def row_kind(task: Task) -> RowKind:
     return TextEpisodes if task.spaces is None else VectorEpisodes
 
 
+def evaluation_kind(task: Task) -> RowKind:
+    """Return the class whose sources an evaluation of `task` uses: of stored rows with a true reward, sampled ones."""
+    return CompletionRows if samples_evaluations(task) else row_kind(task)
+
+
 def open_rows(
     config: Config,
     task: Task,
-    policy: Policy,
+    policy: Trainable,
     reward: Reward,
     max_new_tokens: int,
     errors: ErrorPolicy,

@@ -27,11 +27,15 @@ from grouprl.protocols import EntropyScaling, RunSampler, Spaces
 from grouprl.records.examples import Prompt
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import Rows as SampleRows
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
+from grouprl.records.text_samples import TextSamples
+from grouprl.records.tokens import Tokens
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rewards.judging.judge import GroupPlace, placed
 from grouprl.rewards.scoring import score
+from grouprl.rollout.canary_tokens import canary_tokens
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.row_settings import Rows, RowSettings
 from grouprl.rollout.scored_rows import GREEDY_TOKENS, reward_of_groups
@@ -42,8 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from grouprl.config.run import Config
+    from grouprl.policy.language.text import TextModel
     from grouprl.rewards.contract import Reward
     from grouprl.rollout.in_flight import InFlightEpisodes
+    from grouprl.rollout.stored.survey import Survey
 
 
 class ScoringSource(ABC):
@@ -65,6 +71,8 @@ class ScoringSource(ABC):
     """Whether rows are sampled and scored by the reward, not stored."""
     text: ClassVar[bool] = True
     """Whether prompts and completions are text."""
+    spans: ClassVar[bool] = True
+    """Whether an unfinished row can continue with new weights (`run.partial`)."""
 
     def __init__(
         self,
@@ -85,15 +93,33 @@ class ScoringSource(ABC):
         """Notes for the user on how environments are run."""
         self.watch = Stopwatch()
 
+    @property
+    def measure(self) -> str:
+        """The name by which an evaluation reports the share of right outcomes."""
+        return "greedy"
+
     @classmethod
     def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
         """Say why a run on such rows cannot work; `looked_at` are a few of the task's prompts."""
         return []
 
     @classmethod
+    def survey(cls, task: Task, encoder: TextModel, positions: int | None) -> Survey | None:
+        """Return lengths of rows that exist before the run, and notes on them; None if rows are sampled."""
+        return None
+
+    @classmethod
     def spaces_of(cls, task: Task) -> Spaces | None:
         """Return the observation and action spaces of environments over arrays; None if the task has none."""
         return None
+
+    @classmethod
+    def canary(cls, policy: Any) -> Tokens | None:
+        """Return fixed rows whose log-probs a trainer and its samplers compare after every exchange of weights.
+
+        None: only the weights are compared, because the policy samples with the function by which it scores.
+        """
+        return canary_tokens(policy)
 
     @abstractmethod
     def rows(
@@ -113,7 +139,7 @@ class ScoringSource(ABC):
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
         """Return the results of the requested completions or episodes, each as a whole, for an evaluation."""
 
-    def counted(self, samples: ScoredSamples) -> ScoredSamples:
+    def counted(self, samples: SampleRows) -> SampleRows:
         """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept."""
         return replace(samples, valid_b=self.errors.apply(samples.scores, samples.group_b))
 
@@ -135,7 +161,7 @@ class ScoringSource(ABC):
             )
         return TextSampling(self.task, self.policy, self.sampler, self.settings, self.watch)
 
-    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> ScoredSamples:
+    def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> TextSamples:
         """Return one scored row per request with a text that the policy did not write as its completion.
 
         Raises:
@@ -154,7 +180,7 @@ class ScoringSource(ABC):
         return source
 
     @contextmanager
-    def acting(self, policy: Any) -> Iterator[None]:
+    def acting(self, policy: object) -> Iterator[None]:
         """Let another policy of this process sample within this context."""
         before, self.policy, self.sampler = (self.policy, self.sampler), policy, local_engine(policy)
         try:
@@ -167,7 +193,7 @@ class ScoringSource(ABC):
         if self.stage is not None:
             self.stage.close()
 
-    def with_greedy(self, requests: Sequence[RolloutRequest], samples: ScoredSamples) -> ScoredSamples:
+    def with_greedy(self, requests: Sequence[RolloutRequest], samples: SampleRows) -> SampleRows:
         """Return `samples` with the reward and the length in tokens of the greedy completion of each row's prompt.
 
         The reward is NaN if it could not be scored.

@@ -12,7 +12,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.core.spans import note
 from grouprl.policy.teams.team_policy import TeamPolicy
-from grouprl.protocols import NO_VERSION, Policy, Request, RunEngine, Samples
+from grouprl.protocols import NO_VERSION, Policy, Request, RunEngine, Samples, Trainable
 from grouprl.records.rollout import Rollout
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.local.decode_loop import Pause, Written, alike, decode
@@ -28,7 +28,7 @@ EXACT = (torch.float32, torch.float64)
 """Types of weights in which the decoder and the trainer compute the same log-probs up to rounding."""
 Prompt = tuple[int, ...]
 Value = TypeVar("Value", int, float)
-MakeEngine = Callable[[Policy], RunEngine]
+MakeEngine = Callable[[Trainable], RunEngine]
 """Function that makes the engine of a policy."""
 
 

@@ -97,7 +97,7 @@ def _passed_by(plain: int, count: int, remedy: str) -> tuple[str, ...]:
 def _chat_remedy(task: Task | None) -> str:
     """Return the remedy that turns the prompts of a task into chat messages; environments already give messages."""
     if "chat" in getattr(type(task), "model_fields", {}):
-        return "Set chat: true (or system: …) among the task's options"
+        return "Set chat: auto (or true, or system: …) among the task's options"
     return "Let the task's `example` return chat messages, ({'role': 'user', 'content': …},), as its prompt"
 
 

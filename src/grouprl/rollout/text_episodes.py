@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from grouprl.protocols import EntropyScaling
-from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import TextSamples
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.episodes import Episodes, Start, TurnSettings, laid_out, play, score_type
 from grouprl.rollout.in_flight import InFlightEpisodes
 from grouprl.rollout.played_rows import PlayedRows
 from grouprl.rollout.row_settings import Rows
+from grouprl.rollout.scored_rows import with_texts
 
 
 class TextEpisodes(PlayedRows):
@@ -52,7 +53,11 @@ class TextEpisodes(PlayedRows):
         settings = self.settings
         return TurnSettings(self.task.agents, False, settings.top_p, settings.top_k, self.texts().stop)
 
-    def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> ScoredSamples:
+    def scored(self, rows: Rows, episodes: Episodes, *, changed: bool = False) -> TextSamples:
+        """Score played episodes; each row has its transcript."""
+        return with_texts(super().scored(rows, episodes, changed=changed), episodes.prompts, episodes.texts)
+
+    def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> TextSamples:
         """Return the scored rows of episodes that are over; the error policy is not applied yet."""
         end, kind = list(self.policy.eos_ids[:1]), score_type(self.policy)
         return self.scored(rows, laid_out(end, kind, played, exact=exact))

@@ -13,14 +13,14 @@ from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
-from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
+from grouprl.records.text_samples import TextSamples
 from grouprl.records.token_policy import TokenPolicy
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import extras_of_texts
 from grouprl.rollout.row_settings import Rows, RowSettings
 from grouprl.rollout.sampler import as_rollout
-from grouprl.rollout.scored_rows import scored_samples
+from grouprl.rollout.scored_rows import scored_samples, with_texts
 from grouprl.tasks.task import Task
 
 
@@ -70,7 +70,7 @@ class TextSampling:
         each = zip(beginnings, seeds, strict=True)
         return self._sampled([self._request(tuple(ids), longest, seed) for ids, seed in each])
 
-    def sample_texts(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+    def sample_texts(self, requests: Sequence[RolloutRequest]) -> TextSamples:
         """Sample a completion for each of `requests` without its environment: unscored rows of one turn, with reward 0
         and no limit of tokens but the request's own.
         """
@@ -87,10 +87,10 @@ class TextSampling:
                 for (request, number), ids in zip(rows, self.prompt_ids(rows), strict=True)
             ]
         )
-        texts = self.decode(rollout.response_ids)
+        shown, texts = [request.shown for request in requests], self.decode(rollout.response_ids)
         zero_b, none_b = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
         scores = Scores(zero_b, {}, none_b, np.full(len(rows), "ok"), [])
-        samples = scored_samples(rows, rollout, texts, scores, none_b)
+        samples = with_texts(scored_samples(rows, rollout, scores, none_b), shown, texts)
         agent, ended = self.task.agents[0], rollout.truncated_b.tolist()
         return replace(
             samples,
@@ -102,10 +102,10 @@ class TextSampling:
             ),
         )
 
-    def with_prompts(self, samples: ScoredSamples, prompts: Sequence[Prompt]) -> ScoredSamples:
+    def with_prompts(self, samples: TextSamples, prompts: Sequence[Prompt]) -> TextSamples:
         """Return the rows with other prompts [B] in place of their own; their log-probs become foreign."""
         prompt_ids = tuple(tuple(ids) for ids in self.policy.encode_prompts(list(prompts)))
-        rollout = replace(samples.rollout, inputs=Tokens(prompt_ids, samples.rollout.response_ids))
+        rollout = replace(samples.rollout, inputs=Tokens(prompt_ids, samples.response_ids))
         return replace(samples, prompts=tuple(prompts), rollout=rollout, foreign_b=np.ones(len(samples), dtype=bool))
 
     def prompt_ids(self, rows: Rows) -> tuple[tuple[int, ...], ...]:

@@ -105,19 +105,23 @@ class TurnText:
             return str(error)
         return ""
 
-    def spoken(self, context: Context, text: str) -> str:
+    def spoken(self, context: Context, text: str, counted: tuple[int, int] | None = None) -> str:
         """Return an action as text with its parsed content (thinking, calls), if the environment needs more than the
         text.
 
-        It does if tools are announced, or if the policy's syntax has its own form of messages.
+        It does if tools are announced, if the policy's syntax has its own form of messages, or if it wants to know the
+        numbers of tokens, `counted`.
         """
+        if counted is not None:
+            return Spoken(text, self.read(context, text), counted)
         if not self.chat or not (getattr(context.messages, "tools", ()) or self.form is not JSON):
             return text
         return Spoken(text, self.read(context, text))
 
     def read(self, context: Context, text: str) -> Said:
         """Return the parsed content of an action that follows `context`."""
-        return self.form.read(text, opened=self.chat and opens_thinking(self._standing(context)))
+        tools = [str(tool.get("function", tool).get("name")) for tool in getattr(context.messages, "tools", ())]
+        return self.form.read_for(text, tools, opened=self.chat and opens_thinking(self._standing(context)))
 
     def think(self, context: Context, turn: Turn, ids: Sequence[int]) -> None:
         """Record in a turn the part that is thinking, and how many of its tokens `ids` belong to it."""

@@ -20,6 +20,8 @@ from grouprl.runtimes.runtime import (
     folder_digest,
     folder_of,
     inside,
+    no_file,
+    not_started,
     words_of,
 )
 from grouprl.sandbox import Folder, FolderEntry, ProgramOutcome, SandboxSettings, execute
@@ -103,9 +105,7 @@ class SandboxRuntime:
             target = os.path.normpath(os.path.join(os.path.dirname(where), os.fsdecode(entry.content)))
             where = inside(target)
         if entry is None or entry.kind != "file":
-            raise InputError(
-                f"There is no file {path!r} in the working folder", remedy="Check the path, or write the file first"
-            )
+            raise no_file(path)
         return entry.content[:most]
 
     def snapshot(self) -> Folder:
@@ -123,9 +123,7 @@ class SandboxRuntime:
 
     def _held(self) -> dict[str, FolderEntry]:
         if self._folder is None:
-            raise InputError(
-                "The runtime is not started", "a runtime runs between start() and stop()", "Call start() first"
-            )
+            raise not_started()
         return self._folder
 
     def _found(self, folder: Folder, argv: tuple[str, ...], stdin: bytes, settings: SandboxSettings) -> ProgramOutcome:

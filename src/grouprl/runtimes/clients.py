@@ -1,4 +1,8 @@
-"""Runtimes behind a command-line program: containers of docker or podman, and other machines over ssh."""
+"""Runtimes behind a command-line program, the common part of them; and other machines over ssh.
+
+The programs are driven by their command lines and not by a library: docker's own library reaches no podman and no ssh,
+and its exec has neither a deadline nor a limit for the output, which is most of what this module is.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +10,40 @@ import contextlib
 import io
 import os
 import posixpath
-import secrets
 import select
 import shlex
 import shutil
 import signal
 import subprocess
-import tarfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from grouprl.core.errors import InputError
+from grouprl.runtimes.archive import BrokenArchive, packed, unpacked
 from grouprl.runtimes.runtime import (
     LONGEST_FILE,
     OUTPUT_KB,
     SECONDS,
     CommandOutcome,
+    FolderUnreadable,
     RuntimeLost,
     Stopped,
     as_bytes,
     folder_of,
     inside,
+    no_file,
+    not_started,
     words_of,
 )
-from grouprl.sandbox import Folder, FolderEntry
+from grouprl.sandbox import Folder
 
 SHELL = ("sh", "-c")
-FOLDER = "/work"
-"""The working folder in a container."""
 OWN_SECONDS = 120.0
 """Seconds that a client may take for its own work: starting a container, writing a file, packing a folder."""
 MOST_KB = 64 << 10
-"""Largest size of a packed folder, in KiB."""
+"""Default of the largest size of a packed folder, in KiB."""
 GRACE = 5.0
 """Extra seconds for a client after a command's limit, at which the command is stopped inside the place first."""
 LATE = (124, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
@@ -49,6 +52,9 @@ LATE = (124, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 class ClientRuntime(ABC):
     """The common part of such runtimes: commands, files and folders all go through one client and its streams."""
+
+    most_kb = MOST_KB
+    """Largest size of the packed folder, in KiB."""
 
     def __init__(self) -> None:
         """Prepare a runtime without starting it."""
@@ -122,21 +128,22 @@ class ClientRuntime(ABC):
         """Read a file; see `Runtime.read`."""
         code, out = self._own('test -f "$1" && head -c "$2" "$1"', [inside(path), str(most)])
         if code != 0:
-            raise InputError(
-                f"There is no file {path!r} in the working folder", remedy="Check the path, or write the file first"
-            )
+            raise no_file(path)
         return out
 
     def snapshot(self) -> Folder:
         """Return the folder, packed at the place."""
         code, out = self._own("tar -cf - .", [])
         if code != 0:
-            raise RuntimeLost("The working folder cannot be packed: the place needs tar, and the folder at most 64 MiB")
-        return _unpacked(out)
+            raise FolderUnreadable(f"The working folder cannot be packed: its limit is {self.most_kb >> 10} MiB")
+        try:
+            return unpacked(out, self.most_kb << 10)
+        except BrokenArchive as error:
+            raise FolderUnreadable(f"The working folder did not come back as a plain tar file: {error}") from error
 
     def restore(self, folder: Folder) -> None:
         """Empty the folder and unpack another one into it."""
-        self._own("find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +", [])
+        self._own("{ chmod -R u+rwx . 2>/dev/null; find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +; }", [])
         self._unpack(folder_of(folder))
 
     def _unpack(self, folder: Folder) -> None:
@@ -148,15 +155,13 @@ class ClientRuntime(ABC):
         self._held()
         whole = f"cd {shlex.quote(self.folder)} && {script}"
         argv = self.client(["sh", "-c", whole, "sh", *words])
-        code, out, err, _ = invoke(argv, stdin, OWN_SECONDS, MOST_KB << 10)
+        code, out, err, _ = invoke(argv, stdin, OWN_SECONDS, self.most_kb << 10)
         self._check(code, err)
         return code, out
 
     def _held(self) -> None:
         if not self._place:
-            raise InputError(
-                "The runtime is not started", "a runtime runs between start() and stop()", "Call start() first"
-            )
+            raise not_started()
 
     def _check(self, code: int | None, err: bytes) -> None:
         """Raise RuntimeLost if the client failed, not its command; both may look alike, so the place is probed."""
@@ -170,71 +175,6 @@ class ClientRuntime(ABC):
     @abstractmethod
     def looks_lost(self, code: int | None, said: str) -> bool:
         """Return whether an exit status and error output may be the client's own."""
-
-
-class ContainerRuntime(ClientRuntime):
-    """A container of docker or podman: no network, no rights, limits; removed when it is stopped.
-
-    The image needs `sh`, `tar`, `timeout` and `sleep`, which Debian, Alpine and busybox have. Processes that a command
-    leaves running end with the container, not with the command.
-    """
-
-    def __init__(
-        self,
-        image: str,
-        engine: Literal["docker", "podman"] = "docker",
-        *,
-        memory_mb: int = 512,
-        processes: int = 64,
-        cpus: float = 1.0,
-        options: Sequence[str] = (),
-    ) -> None:
-        """Prepare a container; `options` are further arguments of the engine's `run`.
-
-        Raises:
-            InputError: if the engine's program is not installed.
-        """
-        super().__init__()
-        if shutil.which(engine) is None:
-            raise InputError(f"There is no program '{engine}'", "containers need it", f"Install {engine}.")
-        self.image, self.engine, self.options = image, engine, tuple(options)
-        self.memory_mb, self.processes, self.cpus = memory_mb, processes, cpus
-
-    @property
-    def folder(self) -> str:
-        """Path of the working folder inside the container."""
-        return FOLDER
-
-    def start_words(self, name: str) -> list[str]:
-        """Return the argument list that starts the container."""
-        limits = [f"--memory={self.memory_mb}m", f"--memory-swap={self.memory_mb}m", f"--pids-limit={self.processes}"]
-        walls = ["--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", f"--cpus={self.cpus:g}"]
-        place = [f"--workdir={FOLDER}", "--entrypoint=sleep", *self.options, self.image, "1000000"]
-        return [self.engine, "run", "--detach", "--rm", "--init", f"--name={name}", *walls, *limits, *place]
-
-    def client(self, words: Sequence[str]) -> list[str]:
-        """Return the argument list of the engine's `exec`."""
-        return [self.engine, "exec", "--interactive", self._place, *words]
-
-    def make_place(self) -> str:
-        """Start a container."""
-        name = f"grouprl-{secrets.token_hex(8)}"
-        code, _, err, _ = invoke(self.start_words(name), b"", OWN_SECONDS, OUTPUT_KB << 10)
-        if code != 0:
-            last = (err.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-            what = f"{self.engine} cannot start a container of '{self.image}': {last}"
-            raise InputError(
-                what, "the engine must be running and have the image", f"Try: {self.engine} run --rm {self.image} true"
-            )
-        return name
-
-    def remove_place(self, place: str) -> None:
-        """Remove the container and all its processes."""
-        invoke([self.engine, "rm", "--force", place], b"", OWN_SECONDS, OUTPUT_KB << 10)
-
-    def looks_lost(self, code: int | None, said: str) -> bool:
-        """Return whether the status is 1 or 125 to 127, with an error message of the engine."""
-        return code in (1, 125, 126, 127) and said.lstrip().startswith(("Error", "Cannot"))
 
 
 class SshRuntime(ClientRuntime):
@@ -374,40 +314,3 @@ def _fed(target: int, rest: io.BytesIO) -> bool:
     except BrokenPipeError:  # the command does not read its input
         return False
     return True
-
-
-def packed(folder: Folder) -> bytes:
-    """Return a folder as a tar file."""
-    found = io.BytesIO()
-    with tarfile.open(fileobj=found, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path, entry in sorted(folder.items()):
-            head = tarfile.TarInfo(path)
-            head.mode, head.mtime = entry.mode, entry.time
-            head.type = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}[entry.kind]
-            if entry.kind == "link":
-                head.linkname = os.fsdecode(entry.content)
-            head.size = len(entry.content) if entry.kind == "file" else 0
-            archive.addfile(head, io.BytesIO(entry.content) if entry.kind == "file" else None)
-    return found.getvalue()
-
-
-def _unpacked(content: bytes) -> dict[str, FolderEntry]:
-    """Return the entries of a tar file from the place without writing them to disk."""
-    found: dict[str, FolderEntry] = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
-            for head in archive:
-                path = posixpath.normpath(head.name)
-                if path == "." or path.startswith(("/", "..")):
-                    continue
-                mode, seconds = head.mode & 0o777, float(head.mtime)
-                if head.isdir():
-                    found[path] = FolderEntry("folder", mode, time=seconds)
-                elif head.issym():
-                    found[path] = FolderEntry("link", 0o777, os.fsencode(head.linkname), seconds)
-                elif head.isfile() or head.islnk():
-                    source = archive.extractfile(head)
-                    found[path] = FolderEntry("file", mode, source.read() if source else b"", seconds)
-    except (tarfile.TarError, OSError) as error:
-        raise RuntimeLost(f"The working folder did not come back as a tar file: {error}") from error
-    return dict(sorted(found.items()))

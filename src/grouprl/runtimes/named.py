@@ -7,15 +7,21 @@ from functools import partial
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.runtimes.boxed import SandboxRuntime
-from grouprl.runtimes.clients import ContainerRuntime, SshRuntime
+from grouprl.runtimes.clients import SshRuntime
+from grouprl.runtimes.containers import ContainerRuntime, ContainerSettings
 from grouprl.runtimes.runtime import Runtime
 from grouprl.sandbox import SandboxSettings
 
 KINDS = ("sandbox", "docker", "podman", "ssh")
 
 
-def runtime_named(name: str, settings: SandboxSettings) -> Callable[[], Runtime]:
-    """Return a function that makes the named runtime; `settings` apply to the sandbox, in part to containers.
+def runtime_named(
+    name: str, settings: SandboxSettings, container: ContainerSettings | None = None
+) -> Callable[[], Runtime]:
+    """Return a function that makes the named runtime.
+
+    The limits of memory, disk and processes in `settings` apply to the sandbox and to containers, the others to the
+    sandbox alone.
 
     Raises:
         InputError: if the kind is unknown, or its image or host is missing.
@@ -30,5 +36,6 @@ def runtime_named(name: str, settings: SandboxSettings) -> Callable[[], Runtime]
         return partial(SandboxRuntime, settings)
     if kind == "ssh":
         return partial(SshRuntime, rest)
-    limits = {"memory_mb": settings.memory_mb, "processes": settings.processes}
-    return partial(ContainerRuntime, rest, kind, **limits)  # type: ignore[arg-type]
+    limits = {"memory_mb": settings.memory_mb, "disk_mb": settings.disk_mb, "processes": settings.processes}
+    chosen = container or ContainerSettings()
+    return partial(ContainerRuntime, rest, kind, settings=chosen, **limits)  # type: ignore[arg-type]

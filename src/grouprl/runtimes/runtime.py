@@ -25,6 +25,13 @@ class RuntimeLost(RunError):
     """A runtime no longer answers or cannot be started; the machine is to blame, never the policy."""
 
 
+class FolderUnreadable(Exception):
+    """The working folder cannot be returned: commands left too much in it, or nothing that can be read.
+
+    The policy is to blame: an episode's tests fail on such a folder.
+    """
+
+
 @dataclass(frozen=True)
 class CommandOutcome:
     """The outcome of a command. The command controlled its output: trust nothing that it says about itself."""
@@ -54,7 +61,7 @@ class Runtime(Protocol):
     persist between commands: no processes, no shell variables, no files elsewhere.
 
     Paths are relative to the working folder; absolute paths and paths with '..' are refused (InputError). If the place
-    itself fails, `RuntimeLost` is raised; nothing that a command does makes a method raise.
+    itself fails, `RuntimeLost` is raised. Nothing that a command does makes a method raise, but for `snapshot`.
     `grouprl.testing.check_runtime` holds any implementation to this.
     """
 
@@ -109,12 +116,27 @@ class Runtime(Protocol):
         ...
 
     def snapshot(self) -> Folder:
-        """Return the contents of the working folder."""
+        """Return the contents of the working folder.
+
+        Raises:
+            FolderUnreadable: if commands have left a folder that is too large, or cannot be read.
+        """
         ...
 
     def restore(self, folder: Folder) -> None:
         """Replace the contents of the working folder."""
         ...
+
+
+def not_started() -> InputError:
+    """Return the error for a call to a runtime that is not started."""
+    return InputError("The runtime is not started", "a runtime runs between start() and stop()", "Call start() first")
+
+
+def no_file(path: str) -> InputError:
+    """Return the error for reading a file that does not exist."""
+    what = f"There is no file {path!r} in the working folder"
+    return InputError(what, remedy="Check the path, or write the file first")
 
 
 def inside(path: str) -> str:

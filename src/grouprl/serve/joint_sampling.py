@@ -41,6 +41,8 @@ class SampleJob:
     stop: tuple[str, ...] = ()
     grammar: str = ""
     """Grammar of the completion; '' for none."""
+    top_k: int = 0
+    min_p: float = 0.0
     told: Callable[[str], None] | None = None
     """Called with further text as soon as no stop text can begin in it."""
 
@@ -119,12 +121,13 @@ class BatchedSampling:
 
     def _stretch(self, active: list[_OpenSession]) -> list[_OpenSession]:
         """Sample a stretch of every open completion; those with the same settings form one batch."""
-        alike: dict[tuple[bool, float], list[_OpenSession]] = defaultdict(list)
+        alike: dict[tuple[object, ...], list[_OpenSession]] = defaultdict(list)
         for each in active:
-            alike[each.line.temperature == 0, each.line.top_p].append(each)
-        for (greedy, top_p), group in alike.items():
+            line = each.line
+            alike[line.temperature == 0, line.top_p, line.top_k, line.min_p].append(each)
+        for group in alike.values():
             try:
-                self._advance(group, greedy, top_p)
+                self._advance(group)
             except Exception as error:
                 if len(group) == 1:
                     _fail(group[0], error)
@@ -133,7 +136,7 @@ class BatchedSampling:
                         self._stretch([each])
         return active
 
-    def _advance(self, group: list[_OpenSession], greedy: bool, top_p: float) -> None:
+    def _advance(self, group: list[_OpenSession]) -> None:
         sampled = self.sampler.sample(
             [
                 Request(
@@ -141,8 +144,10 @@ class BatchedSampling:
                     min(STRETCH, each.line.budget - len(each.ids)),
                     (each.line.seed + len(each.ids) // STRETCH) % 2**64,
                     each.line.temperature or 1.0,
-                    greedy=greedy,
-                    top_p=top_p,
+                    greedy=each.line.temperature == 0,
+                    top_p=each.line.top_p,
+                    top_k=each.line.top_k,
+                    min_p=each.line.min_p,
                     grammar=Grammar(each.line.grammar, len(each.ids)) if each.line.grammar else None,
                 )
                 for each in group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -78,6 +79,28 @@ class Requested:
     """Whether the completion begins inside thinking."""
     talk: Context | None = None
     """The conversation as the chat template sees it, up to the completion."""
+    begun: tuple[int, ...] = ()
+    """Tokens of the completion that the client has written, at the end of `context`."""
+
+    def begun_with(self, ids: Sequence[int]) -> Requested:
+        """Return the request with the beginning of its completion."""
+        return replace(self, context=[*self.context, *ids], seen=[*self.seen, *ids], begun=tuple(ids))
+
+
+def private(path: Path) -> TextIO:
+    """Open a file for appending that only its owner may read: it holds what clients wrote, and their keys.
+
+    Raises:
+        InputError: if it belongs to someone else.
+    """
+    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(number, 0o600)
+    except PermissionError:
+        os.close(number)
+        rule = "it holds what clients write, so only its owner may read it"
+        raise InputError(f"The record {path} belongs to another user", rule, "Choose another file") from None
+    return open(number, "a", encoding="utf-8")
 
 
 class ServedRows:
@@ -107,7 +130,7 @@ class ServedRows:
         self.policy, self.turn_text, self.secret = policy, TurnText(policy, history), secret
         self._shelves: Retained[Row] = Retained(keeping or Retention())
         self._lock, self._encoding = threading.Lock(), threading.Lock()
-        self._file: TextIO | None = None if record is None else record.open("a", encoding="utf-8")
+        self._file: TextIO | None = None if record is None else private(record)
 
     def __len__(self) -> int:
         """Return the number of retained rows."""
@@ -189,7 +212,7 @@ class ServedRows:
             row.mask += [False] * len(seen) + [True] * len(sampled.ids)
             row.logp += [0.0] * len(seen) + list(sampled.logp)
             row.said, row.turns, row.used = tuple(said), row.turns + 1, time.monotonic()
-            row.talk = self._spoken(requested.talk, sampled)
+            row.talk = self._spoken(requested.talk, (*requested.begun, *sampled.ids))
             row.cost = _cost(row)
             if key:
                 self._shelves.put(key, _marks(row.said, tools, variables)[-1], row)
@@ -201,14 +224,14 @@ class ServedRows:
         if self._file is not None:
             self._file.close()
 
-    def _spoken(self, talk: Context | None, sampled: ServedTurn) -> Context | None:
+    def _spoken(self, talk: Context | None, ids: tuple[int, ...]) -> Context | None:
         """Return a conversation with the completion appended; only the last of its tokens is stored."""
         if talk is None:
             return None
         branch = _branch(talk)
-        turn = Turn(0, "", self.policy.decode(list(sampled.ids)))
+        turn = Turn(0, "", self.policy.decode(list(ids)))
         branch.append_action(turn, [], [], [], own=True, versions=[])
-        branch.turns, branch.ids = [turn], list(sampled.ids[-1:])
+        branch.turns, branch.ids = [turn], list(ids[-1:])
         return branch
 
     def _going_on(self, key: str, messages: Messages, tools: Messages, variables: Variables) -> Row | None:

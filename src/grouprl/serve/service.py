@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.reply import Choice, Completion, Token, said
@@ -21,6 +21,7 @@ from grouprl.chat.syntaxes import AUTO
 from grouprl.chat.turn_content import THOUGHTS, Spoken
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
+from grouprl.envs.environment import Observation
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.chat_template import template_of
 from grouprl.rollout.seeds import sample_seed
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from grouprl.protocols import RunSampler
     from grouprl.records.token_policy import TokenPolicy
 
+UnknownParameters = Literal["refuse", "ignore"]
+"""What becomes of parameters that cannot be applied, and of unknown names of models."""
+SWITCH = "enable_thinking"
+"""The variable by which chat templates switch thinking."""
+RAW = {"raw": True}
+"""Stands for the template's variables in rows of completions of plain texts, which no conversation continues."""
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
 """Most characters of a prompt per position of the model; longer prompts are refused without encoding them."""
@@ -58,6 +65,7 @@ class Service:
         secret_keys: whether API keys are secrets, which the record then holds as digests.
         most_waiting: most completions that may wait to be sampled; further ones are refused.
         tool_calls: syntax of the policy's tool calls (`sampling.tool_calls`).
+        unknown: whether parameters that cannot be applied, and other names of the model, are refused or ignored.
         history: treatment of a row whose past the chat template rewrites (`sampling.history`).
         sampler: samples every completion; None for the engine of this process.
 
@@ -80,11 +88,12 @@ class Service:
         most_waiting: int = MOST_WAITING,
         tool_calls: str = AUTO,
         history: History = "append",
+        unknown: UnknownParameters = "refuse",
         sampler: RunSampler | None = None,
     ) -> None:
         self.notes = _template_notes(policy, tool_calls)
         """Notes on parts of messages that the chat template omits, and on their place in prompts instead."""
-        self.policy, self._model, self.max_tokens = policy, model, max_tokens
+        self.policy, self._model, self.max_tokens, self.unknown = policy, model, max_tokens, unknown
         room = policy.max_positions
         fitting = MOST_CHARACTERS if room is None else min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * room)
         self.prompt_chars = min(prompt_chars or fitting, _most_characters(policy))
@@ -107,17 +116,21 @@ class Service:
         """Return the rows of the client with this API key; None if none are retained."""
         return self.recorded.of(key)
 
+    def ignores(self, key: str) -> bool:
+        """Return whether parameters that cannot be applied are ignored."""
+        return self.unknown == "ignore"
+
     def refused(self, key: str, error: Refusal) -> None:
         """Ignore a refused request: its client has been told, and nothing else depends on it."""
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
         """Complete a request and record the completions; raise Refusal if the policy cannot complete it."""
-        requested = await self._requested(key, request)
-        grammar = await self._off(answer_grammar, self.policy, self.recorded.turn_text.form, request, requested.opened)
+        request, requested = await self._requested(key, request)
+        grammar = await self._off(answer_grammar, self.policy, self.recorded.turn_text.form, request, requested)
         budget, seed = self._budget(request, len(requested.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
         context, form = tuple(requested.context), self.recorded.turn_text.form
-        told = pieces if form.plain else None  # only plain text can be streamed while it is sampled
+        told = pieces if form.plain or request.raw else None  # only plain text can be streamed while it is sampled
         lines = [
             SampleJob(
                 context,
@@ -127,6 +140,8 @@ class Service:
                 request.top_p,
                 request.stop,
                 grammar,
+                request.top_k,
+                request.min_p,
                 told if told is None else partial(told, index),
             )
             for index in range(request.n)
@@ -145,13 +160,29 @@ class Service:
 
     async def count(self, request: ChatRequest, key: str) -> int:
         """Return the number of prompt tokens of a request; raise Refusal as `answer` does."""
-        return len((await self._requested(key, request)).context)
+        return len((await self._requested(key, request))[1].context)
 
-    async def _requested(self, key: str, request: ChatRequest) -> Requested:
+    async def _requested(self, key: str, request: ChatRequest) -> tuple[ChatRequest, Requested]:
+        """Return a request with the variables of the chat template that it implies, and the row that it continues."""
+        request = self._with_thinking(request)
         for name in ("tools", "chat_template_kwargs"):
             if getattr(request, name) and not self.recorded.turn_text.chat:
                 raise Refusal(f"The model has no chat template, which {name} are for", name)
-        return await self._off(self._find_row, key, request)
+        if request.prefill and (request.response_format is not None or request.tool_choice.kind == "required"):
+            raise Refusal("An answer that the client has begun cannot be held to a form", "messages")
+        return request, await self._off(self._find_row, key, request)
+
+    def _with_thinking(self, request: ChatRequest) -> ChatRequest:
+        """Return a request with the switch for thinking as a variable of the chat template, where that has one."""
+        given, chat = request.chat_template_kwargs, self.recorded.turn_text.chat
+        if request.thinking is None or SWITCH in given:
+            return request
+        wanted = {SWITCH: request.thinking}
+        if chat and not self.recorded.turn_text.unable(Observation("", variables=wanted)):
+            return request.model_copy(update={"chat_template_kwargs": {**given, **wanted}})
+        if request.thinking and self.unknown == "refuse":
+            raise Refusal("thinking = enabled: the model's chat template has no switch for it", "thinking")
+        return request
 
     async def _sample(self, key: str, line: SampleJob) -> ServedTurn:
         async with self.places.of(key):
@@ -174,13 +205,16 @@ class Service:
         size = told + sum(len(json.dumps(each)) for each in beside)
         if size > self.prompt_chars:
             raise Refusal(f"The messages and tools have {size} characters; at most {self.prompt_chars}", "messages")
+        if request.raw:
+            return Requested(None, 0, self.policy.encode_prompt(request.messages[0]["content"]), [])
         try:
             if request.chat_template_kwargs:
                 self.recorded.turn_text.template.check(request.chat_template_kwargs)
         except InputError as error:
             raise Refusal(str(error), "chat_template_kwargs") from None
         try:
-            return self.recorded.request(key, request.messages, request.tools, request.chat_template_kwargs)
+            found = self.recorded.request(key, request.messages, request.tools, request.chat_template_kwargs)
+            return found.begun_with(self.policy.encode(request.prefill)) if request.prefill else found
         except InputError as error:
             raise Refusal(str(error), "messages") from None
         except Exception as error:  # chat templates may raise anything
@@ -192,8 +226,10 @@ class Service:
     ) -> tuple[Choice, ...]:
         """Record the completions and return them as choices."""
         choices = tuple(self._choice(request, each, requested.opened) for each in sampled)
+        variables = RAW if request.raw else request.chat_template_kwargs
         for choice, each in zip(choices, sampled, strict=True):
-            self.recorded.add(key, requested, each, said(request, choice), request.tools, request.chat_template_kwargs)
+            whole = choice if not request.prefill else self._choice(request, each, requested.opened, request.prefill)
+            self.recorded.add(key, requested, each, said(request, whole), request.tools, variables)
         return choices
 
     def close(self) -> None:
@@ -212,8 +248,10 @@ class Service:
         budget = request.max_tokens or self.max_tokens
         return budget if left is None else min(budget, left)
 
-    def _choice(self, request: ChatRequest, sampled: ServedTurn, opened: bool) -> Choice:
-        text = Spoken(sampled.text, self.recorded.turn_text.form.read(sampled.text, opened))
+    def _choice(self, request: ChatRequest, sampled: ServedTurn, opened: bool, begun: str = "") -> Choice:
+        """Return a completion as a choice; `begun` is the beginning of its text that the client has written."""
+        tools, whole = [str(tool["function"]["name"]) for tool in request.tools], begun + sampled.text
+        text = Spoken(whole, self.recorded.turn_text.form.read_for(whole, tools, opened))
         pairs = zip(sampled.ids, self._texts(sampled.ids), sampled.logp, strict=True)
         tokens = tuple(Token(word, logp, number) for number, word, logp in pairs)
         stop = None

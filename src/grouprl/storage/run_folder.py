@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -97,9 +98,15 @@ class RunFolder:
         self.before = path / "before.json"
         self.samples = path / "samples.json"
         self.summary = path / "summary.json"
+        self.notes = path / "notes.log"
         self.health = path / "health.json"
         self.model = path / "model"
         self.lock = path / ".lock"
+
+    def note(self, text: str) -> None:
+        """Append a sentence and the time to notes.log: what a run says when its output is closed."""
+        with in_words(self.notes), self.notes.open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
@@ -168,17 +175,18 @@ class RunFolder:
         *lines, _ = self.metrics.read_bytes().split(b"\n")
         return [record for line in lines if (record := _record(line)) is not None]
 
-    def mend_metrics(self, size: int, steps: int) -> int:
+    def mend_metrics(self, size: int, steps: int) -> list[int]:
         """Rewrite metrics.jsonl with the complete records of its first `size` bytes, up to a training step.
 
-        Return the number of lines left out.
+        Return the training steps that it has no record of.
         """
         lines = self.metrics.read_bytes()[:size].split(b"\n") if self.metrics.is_file() else []
         found = [(line, _record(line) or {}) for line in lines]
         known = [(line, record) for line, record in found if {"phase", "step"} <= record.keys()]
         retained = [line for line, record in known if record["phase"] != "train" or record["step"] <= steps]
         write_text(self.metrics, "".join(line.decode() + "\n" for line in retained))
-        return len([line for line in lines if line]) - len(retained)
+        recorded = {record["step"] for _, record in known if record["phase"] == "train"}
+        return [step for step in range(1, steps + 1) if step not in recorded]
 
     def sync_metrics(self) -> None:
         """Flush metrics.jsonl to disk."""

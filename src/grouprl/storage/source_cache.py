@@ -19,6 +19,8 @@ from grouprl.core.json_types import JsonObject
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = ("*.py", "*.csv", "*.json", "*.yaml")
+KEPT = 8
+"""States of the sources whose listings are kept, so that several checkouts do not remove each other's."""
 SHIPPED = PACKAGE / "listings"
 """The listings of a built package; a checkout has none."""
 
@@ -40,9 +42,9 @@ def from_sources(
             return found
     made = list(compute())
     with suppress(OSError):  # a home that cannot be written costs time at the next call, and nothing else
-        for old in cache_folder().glob(f"{name}-*.json"):
-            old.unlink(missing_ok=True)
         write_listing(cache_folder() / f"{name}-{digest}.json", digest, made)
+        for old in sorted(cache_folder().glob(f"{name}-*.json"), key=os.path.getmtime)[:-KEPT]:
+            old.unlink(missing_ok=True)
     return made
 
 

@@ -40,6 +40,7 @@ from grouprl.tasks.builtin.single_turn.countdown import Countdown
 from grouprl.tasks.builtin.single_turn.gui_critic import Critic
 from grouprl.tasks.builtin.single_turn.maze import Maze
 from grouprl.tasks.builtin.single_turn.picture_quality import Inspect
+from grouprl.tasks.builtin.single_turn.preferences import Preferences
 from grouprl.tasks.builtin.single_turn.reading import Chart, Counting
 from grouprl.tasks.builtin.single_turn.recall import Recall
 from grouprl.tasks.builtin.single_turn.reflection import Reflect
@@ -96,6 +97,7 @@ __all__ = [
     "Pairs",
     "PettingZoo",
     "Ponder",
+    "Preferences",
     "Program",
     "ProposeTask",
     "PythonToolTask",

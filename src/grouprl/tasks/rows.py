@@ -18,16 +18,16 @@ from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.validation import plain_rewards
-from grouprl.tasks.options import OptionTask
+from grouprl.tasks.questions import QuestionTask
 from grouprl.tasks.table import Table
-from grouprl.tasks.task import check_request, with_system, without_folder
+from grouprl.tasks.task import check_request, without_folder
 
 ROLES = ("system", "user", "assistant", "tool")
 LONGEST = 1_000_000
 """Characters of the longest prompt, as many as an environment's observation may have."""
 
 
-class RowTask(OptionTask):
+class RowTask(QuestionTask):
     """Prompts from a table, which a subclass reads.
 
     The reward receives every column of a row that it names. The held-out prompts are a separate table, or the share
@@ -35,8 +35,6 @@ class RowTask(OptionTask):
     """
 
     prompt: str = Field("prompt", description="the column with the prompt: text, or a list of chat messages")
-    system: str | None = Field(None, description="a system message put first; makes the prompts chat messages")
-    chat: bool = Field(False, description="whether plain prompts become chat messages without it, too")
     reward_spec: str | JsonObject | list[str | JsonObject] = Field(
         "exact_match", alias="reward", description="a built-in name, pkg.module:function, or a list with weights"
     )
@@ -192,9 +190,9 @@ class RowTask(OptionTask):
                 "Cut it, or leave the row out",
             )
         if isinstance(prompt, str) and prompt:
-            return with_system(prompt, self.system) if self.chat or self.system is not None else prompt
+            return self.asked(prompt)
         if isinstance(prompt, (list, tuple)) and prompt:
-            return _messages(prompt, self.system, label)
+            return read_messages(prompt, self.system, label)
         raise InputError(
             f"The prompt in {label} is {prompt!r}", "a prompt is text or a list of chat messages, not empty"
         )
@@ -219,7 +217,12 @@ def _cell(what: str, column: str, row: Mapping[str, object], label: str) -> obje
     return row[column]
 
 
-def _messages(prompt: Sequence[object], system: str | None, label: str) -> tuple[Message, ...]:
+def read_messages(prompt: Sequence[object], system: str | None, label: str) -> tuple[Message, ...]:
+    """Return the chat messages of a cell, behind a system message if there is one.
+
+    Raises:
+        InputError: a message is not one, or there are two system messages.
+    """
     messages = [_message(each, label) for each in prompt]
     if system is None:
         return tuple(messages)

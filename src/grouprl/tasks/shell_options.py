@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from grouprl.chat.syntaxes import AUTO, JSON, form_named
 from grouprl.envs.terminal import SYSTEM, Shell
 from grouprl.records.examples import Message
-from grouprl.runtimes import Runtime, runtime_named
+from grouprl.runtimes import ContainerSettings, Runtime, runtime_named
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.options import POOR, BoundedTurns, OptionTask, typed_signs
 from grouprl.tools.shell import ShellTools
@@ -33,6 +33,10 @@ class ShellOptions(BoundedTurns, OptionTask):
     )
     sandbox: SandboxSettings = Field(
         SandboxSettings(seconds=5), description="limits of a command, and the lowest level that will do"
+    )
+
+    container: ContainerSettings = Field(
+        ContainerSettings(), description="the user of a container's commands, and whether its image is read-only"
     )
 
     @field_validator("runtime")
@@ -71,4 +75,4 @@ class ShellOptions(BoundedTurns, OptionTask):
         return [form.write("shell", {"command": command}) for command in commands]
 
     def _runtime(self) -> Runtime:
-        return runtime_named(self.runtime, self.sandbox)()
+        return runtime_named(self.runtime, self.sandbox, self.container)()

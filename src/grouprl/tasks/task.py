@@ -81,6 +81,11 @@ class Task(ABC):
         return 1
 
     @property
+    def doubt(self) -> tuple[str, str]:
+        """The reason why success is hard to reach with the task's options, and the remedy; ('', '') for none."""
+        return "", ""
+
+    @property
     def stop(self) -> tuple[str, ...]:
         """Texts that end a completion, or a turn, like an end token; they remain part of it."""
         return ()
@@ -215,7 +220,7 @@ def without_folder(path: str) -> str:
 
 def final_answer(text: str) -> str | None:
     """Return the content of the last \\boxed{}, `<answer>` or `####`, or the last line; None for an empty text."""
-    for pattern in (r"\\boxed\{([^{}]*)\}", r"<answer>(.*?)</answer>", r"####\s*(.+)"):
+    for pattern in (r"\\boxed\{([^{}]*)\}", r"<answer>((?:(?!</?answer>).)*)</answer>", r"####\s*(.+)"):
         found = re.findall(pattern, text, flags=re.DOTALL if "answer" in pattern else 0)
         if found:
             return str(found[-1]).strip() or None

@@ -1,4 +1,4 @@
-"""One call of a tool: its result, or a description of its error, as text."""
+"""One call of a tool, with the check of its arguments: its result, or a description of its error, as text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from typing import Any
 import pydantic
 
 from grouprl.chat.turn_content import Status
+from grouprl.core.json_types import JsonMapping
 from grouprl.tools.definition import Tool, ToolError
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 """The memory address in Python's default text of an object."""
 
 
-def attempt(found: Tool, arguments: Mapping[str, object], traces: bool, longest: int) -> tuple[Status, str]:
-    """Call a tool and return (status, text): its result, or a description of its error."""
+def attempt(found: Tool, given: JsonMapping | str, traces: bool, longest: int) -> tuple[Status, str]:
+    """Check the arguments of a call, call the tool and return (status, text): its result, or what went wrong."""
+    try:
+        arguments = found.check(given)
+    except ToolError as error:
+        return "malformed", shortened(_said(error), longest)
+    except TimeoutError as error:
+        return "timeout", shortened(f"error: {_said(error)}", longest)
+    except Exception as error:  # arguments too deeply nested or long, or a validator of the user's that fails
+        return "malformed", f"the call cannot be read: {type(error).__name__}"
     try:
         return "ok", shortened(shown(found.function(**arguments)), longest)
     except ToolError as error:

@@ -147,8 +147,19 @@ def as_tool(function: Callable[..., object]) -> Tool:
     fields = _fields(name, function, plain, {each.arg_name: each.description or "" for each in documented.params})
     config = pydantic.ConfigDict(extra="forbid")
     model = pydantic.create_model(f"{name}_arguments", __config__=config, **fields)
+    if options.seconds is None and _backtracks(model.__pydantic_core_schema__):
+        rule = "Python's regular expressions can take forever on a text, and this tool has no time limit"
+        remedy = "Write the pattern as a text, or give the tool seconds=…"
+        raise InputError(f"An argument of the tool '{name}' has a compiled pattern", rule, remedy)
     parameters = tuple(each[1].alias for each in fields.values())
     return Tool(name, documented.description.strip(), function, parameters, model, options.pure, options.seconds)
+
+
+def _backtracks(schema: object) -> bool:
+    """Return whether a core schema of pydantic holds a pattern that Python's own engine matches."""
+    inside = list(schema.values()) if isinstance(schema, dict) else list(schema) if isinstance(schema, list) else []
+    own = isinstance(schema, dict) and "pattern" in schema and schema.get("regex_engine") == "python-re"
+    return own or any(isinstance(each, re.Pattern) or _backtracks(each) for each in inside)
 
 
 def _fields(name: str, function: Callable[..., object], plain: object, described: dict[str, str]) -> dict[str, Any]:

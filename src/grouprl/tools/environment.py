@@ -154,7 +154,7 @@ class ToolEnvironment:
     def _read(self, action: str) -> Said:
         """Return the contents of a turn, as the policy's own syntax has read them if it has."""
         known = getattr(action, "said", None) if self._auto else None
-        return known if isinstance(known, Said) else self.form.read(action)
+        return known if isinstance(known, Said) else self.form.read_for(action, self.toolbox.tools)
 
     def _observed(self, results: list[Result]) -> Observation:
         messages: tuple[JsonObject, ...] = ()

@@ -18,6 +18,7 @@ import pydantic
 from grouprl.core.errors import InputError, MissingExtra, RunError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.tools.definition import Tool, ToolError
+from grouprl.tools.foreign_schema import check_arguments, check_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -60,7 +61,7 @@ class McpServer:
 
         Raises:
             MissingExtra: if mcp is not installed.
-            InputError: if the server does not start, or lists no tools.
+            InputError: if the server does not start, lists no tools, or one whose schema is none or refers elsewhere.
         """
         found = self._connection().run(_list, START_SECONDS)
         if not found:
@@ -122,14 +123,11 @@ class McpTool(Tool):
 
     def check(self, given: JsonMapping | str) -> JsonObject:
         """Return the arguments by name; raise ToolError with the first one that does not fit the server's schema."""
-        from jsonschema import exceptions, validators
-
         named = dict(given) if not isinstance(given, str) else self._typed(self._split(given))
-        checker = validators.validator_for(self.input_schema)(self.input_schema)
-        wrong = exceptions.best_match(checker.iter_errors(named))
-        if wrong is not None:
-            where = ".".join(map(str, wrong.absolute_path))
-            raise ToolError(": ".join(part for part in (self.name, where, wrong.message) if part))
+        try:
+            check_arguments(self.input_schema, named)
+        except ToolError as error:
+            raise ToolError(f"{self.name}: {error}") from None
         return named
 
     def _typed(self, given: Mapping[str, str]) -> dict[str, object]:
@@ -237,6 +235,7 @@ def text_of(result: CallToolResult) -> str:
 
 def _tool(server: McpServer, listed: types.Tool) -> McpTool:
     name, schema = listed.name, dict(listed.input_schema)
+    check_schema(schema, f"the tool '{name}' of the MCP server '{server.where}'")
 
     def function(**arguments: object) -> str:
         return server.call(name, arguments)

@@ -10,7 +10,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.terminal import BOTH, DONE, PROMPT, given_folder, shown_of
 from grouprl.runtimes.checks import passed, read_checks
-from grouprl.runtimes.runtime import Runtime
+from grouprl.runtimes.runtime import FolderUnreadable, Runtime
 from grouprl.tools.definition import Options, ToolError
 from grouprl.tools.environment import ToolEnvironment
 from grouprl.tools.toolbox import Toolbox
@@ -128,7 +128,10 @@ class ShellTools(ToolEnvironment):
         return self.runtime
 
     def _judge(self, answer: str) -> tuple[float, bool]:
-        folder = self._running.snapshot()
+        try:
+            folder = self._running.snapshot()
+        except FolderUnreadable:
+            return 0.0, False
         self._stop()
         right = all(passed(self.checks, folder, self.make))
         return float(right), right

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, cast, get_args
 
 from grouprl.chat.turn_content import Status
-from grouprl.core.json_types import JsonObject
+from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.processes.frames import Replies
 from grouprl.processes.parcel import pack, unpack
 from grouprl.processes.single_worker import SingleWorker
@@ -33,7 +33,7 @@ class ToolProcess:
         self._worker = SingleWorker(WorkerSpec(serve, pack(served, f"tool {names}"), MEMORY, LONGEST_REPLY), "tools")
         self._numbers = itertools.count(1)
 
-    def call(self, found: Tool, arguments: JsonObject) -> tuple[Status, str]:
+    def call(self, found: Tool, given: JsonMapping | str) -> tuple[Status, str]:
         """Return (status, text) of a call.
 
         Raises:
@@ -41,7 +41,7 @@ class ToolProcess:
         """
         assert found.seconds is not None
         number = next(self._numbers)
-        payload = pickle.dumps((number, found.name, arguments))
+        payload = pickle.dumps((number, found.name, given))
         reply = self._worker.ask(payload, found.seconds, ["result", number])
         if isinstance(reply, list):
             return _checked(reply)
@@ -55,13 +55,13 @@ class ToolProcess:
         self._worker.close()
 
 
-def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonObject]], reply: Replies) -> None:
-    """Answer calls one after the other; each is (its number, the tool's name, arguments)."""
+def serve(parcel: JsonObject, calls: Iterator[tuple[int, str, JsonMapping | str]], reply: Replies) -> None:
+    """Answer calls one after the other; each is (its number, the tool's name, arguments as they were given)."""
     loaded: Any = unpack(parcel)
     toolbox, traces, longest = loaded
     reply("ready")
-    for number, name, arguments in calls:
-        reply("result", number, *attempt(toolbox.tools[name], arguments, traces, longest))
+    for number, name, given in calls:
+        reply("result", number, *attempt(toolbox.tools[name], given, traces, longest))
 
 
 def _checked(reply: list[object]) -> tuple[Status, str]:

@@ -10,10 +10,10 @@ from typing import Any
 from grouprl.chat.tool_calls import typed
 from grouprl.chat.turn_content import Call, Malformed, Result
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.json_types import JsonObject
+from grouprl.core.json_types import JsonMapping
 from grouprl.envs.environment import unwritable
 from grouprl.tools.attempt import attempt, shortened
-from grouprl.tools.definition import Tool, ToolError, as_tool
+from grouprl.tools.definition import Tool, as_tool
 
 REMEMBERED = 4096
 """Most results that are remembered."""
@@ -89,11 +89,8 @@ class Toolbox:
         if found is None:
             what = f"there is no tool {shortened(call.name, 80)!r}. {suggest(call.name, self.tools)}"
             return Result(call.name, what, "malformed")
-        try:
-            arguments = found.check(typed(call, found.properties) if call.untyped else call.arguments)
-        except ToolError as error:
-            return Result(call.name, shortened(str(error), self.longest), "malformed")
-        return self._from_cache(found, arguments) if found.pure else self._run(found, arguments)
+        given = typed(call, found.properties) if call.untyped else call.arguments
+        return self._from_cache(found, given) if found.pure else self._run(found, given)
 
     def _readable(self, result: Result) -> Result:
         """Return the result, or a failed call if the model cannot read it; half a character is escaped."""
@@ -112,29 +109,29 @@ class Toolbox:
             self._worker.close()
             self._worker = None
 
-    def _from_cache(self, found: Tool, arguments: dict[str, object]) -> Result:
-        key = json.dumps([found.name, arguments], sort_keys=True, default=repr)
+    def _from_cache(self, found: Tool, given: JsonMapping | str) -> Result:
+        key = json.dumps([found.name, given], sort_keys=True, default=repr)
         if key in self._cached:
             self.hits += 1
             self._cached.move_to_end(key)
             return self._cached[key]
-        result = self._run(found, arguments)
+        result = self._run(found, given)
         if result.status != "timeout":  # it may be the machine's fault
             self._cached[key] = result
             if len(self._cached) > REMEMBERED:
                 self._cached.popitem(last=False)
         return result
 
-    def _run(self, found: Tool, arguments: JsonObject) -> Result:
+    def _run(self, found: Tool, given: JsonMapping | str) -> Result:
         if found.seconds is None:
-            status, text = attempt(found, arguments, self.traces, self.longest)
+            status, text = attempt(found, given, self.traces, self.longest)
         else:
             if self._worker is None:
                 from grouprl.tools.tool_process import ToolProcess
 
                 names = ", ".join(name for name, each in self.tools.items() if each.seconds is not None)
                 self._worker = ToolProcess((self, self.traces, self.longest), names)
-            status, text = self._worker.call(found, arguments)
+            status, text = self._worker.call(found, given)
         return Result(found.name, text, status)
 
 

@@ -51,9 +51,9 @@ class Announcer:
             what = f"the listener {type(listener).__name__} failed in {method}(): {_in_words(error)}"
             if isinstance(event, RunBegan):
                 raise InputError(
-                    what, "a listener is ready as the run begins", "Mend it, or leave it out of listeners"
+                    what, "a listener must not fail as the run begins", "Fix it, or leave it out of listeners"
                 ) from error
-            self.say(f"{what}. It is told nothing more; the run itself continues unchanged.")
+            self.say(f"{what}. It receives no more events; the run itself continues unchanged.")
 
 
 def _in_words(error: Exception) -> str:

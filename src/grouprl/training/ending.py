@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from grouprl.core.errors import RunError
 from grouprl.evaluation.evaluate import Evaluation
+from grouprl.evaluation.gain import PromptValues
 from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import set_aside_words, totals
@@ -20,7 +21,18 @@ from grouprl.view.report import write_report
 
 def write_before(run: RunFolder, found: Evaluation) -> None:
     """Store the evaluation before reinforcement."""
-    write_json(run.before, {"record": found.record(), "samples": [s._asdict() for s in found.samples]})
+    values = {name: each.as_json() for name, each in found.by_prompt.items()}
+    rows = [sample._asdict() for sample in found.samples]
+    write_json(run.before, {"record": found.record(), "samples": rows, "by_prompt": values})
+
+
+def values_before(run: RunFolder) -> dict[str, PromptValues]:
+    """Return the values by prompt of the evaluation before reinforcement; empty if there was none or it is damaged."""
+    try:
+        data = json.loads(run.before.read_text(encoding="utf-8"))
+        return {name: PromptValues.from_json(each) for name, each in data["by_prompt"].items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}  # `conclude` says so once, at the end; until then evaluations are compared by their intervals
 
 
 def read_before(run: RunFolder) -> EvaluationEnded | None:
@@ -45,7 +57,7 @@ def conclude(session: Session, found: Evaluation | None) -> RunEnded:
     after = None if found is None else EvaluationEnded(session.step, "after", found.record(), found.samples)
     if after is not None:
         with replacing(run.model) as folder:
-            session.policy.save(folder)
+            session.model.save(folder)
     if after is not None and before is not None:
         _write_samples(run, before.samples, after.samples)
     write_json(run.summary, _summary(session, before, after))
@@ -97,6 +109,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
         "task": config.task_name,
         "model": config.model.name,
         "method": method.name,
+        "method_label": config.method_label,
         "title": entry.card.title if entry else method.name,
         "formula": entry.card.formula if entry else "",
         "objective": [
@@ -114,7 +127,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
             {"prompt": each.prompt, "times": each.times, "left_out": each.times >= OFFERS, "what": each.what}
             for each in session.source.aside.prompts
         ],
-        "parameters": sum(p.numel() for p in session.policy.parameters()),
+        "parameters": sum(p.numel() for p in session.model.parameters()),
         "before": None if before is None else before.record,
         "after": None if after is None else after.record,
         "seconds": round(session.elapsed, 1),

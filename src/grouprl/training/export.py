@@ -8,27 +8,39 @@ from pathlib import Path
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.make_policy import build_policy
+from grouprl.orchestrator.make_policy import build_model
 from grouprl.orchestrator.resolve import resolve
 from grouprl.policy import CausalPolicy, load_policy
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.call_syntax import call_syntax
+from grouprl.policy.language.load_reward import load_reward_model
+from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.state import as_policy
 from grouprl.policy.teams.team_policy import TeamPolicy
-from grouprl.protocols import Policy
+from grouprl.protocols import Policy, Trainable
 from grouprl.storage.checkpoint import load_policy_state
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
-from grouprl.training.saved_model import check_saved, held_out_prompts
+from grouprl.training.saved_model import check_final_model
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained policy with its configuration and task, and a description of the point of the run it is from."""
+    """A trained model with its configuration and task, and a description of the point of the run it is from."""
 
     config: Config
     task: Task
-    policy: Policy
+    model: Trainable
     when: str
+
+    @property
+    def policy(self) -> Policy:
+        """The model as a policy.
+
+        Raises:
+            InputError: it has no log-probs.
+        """
+        return as_policy(self.model)
 
 
 def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
@@ -45,13 +57,14 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
     resolved = resolve(config)
     task = resolved.task
     if checkpoint is None and folder.model.is_dir() and policy_kind(config.model.name) is None:
-        return Trained(config, task, _final(folder.model, config, task), "the final model")
+        final = _final_reward(folder.model, config) if resolved.scores else _final(folder.model, config, task)
+        return Trained(config, task, final, "the final model")
     state = load_policy_state(run, checkpoint)
-    policy = build_policy(resolved)
-    policy.load_trainable_state(state)
+    model = build_model(resolved)
+    model.load_trainable_state(state)
     newest = "the newest checkpoint" + " (the run has no final model)" * (not folder.model.is_dir())
     when = newest if checkpoint is None else f"checkpoint {checkpoint}"
-    return Trained(config, task, policy, when)
+    return Trained(config, task, model, when)
 
 
 def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolicy:
@@ -62,6 +75,10 @@ def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolic
     for policy in policies:
         call_syntax(policy.tokenizer, config.sampling.tool_calls)
     return policies[0] if len(agents) == 1 else TeamPolicy(dict(zip(agents, policies, strict=True)))
+
+
+def _final_reward(folder: Path, config: Config) -> RewardModel:
+    return load_reward_model(folder, device=config.model.device, dtype=config.model.dtype, trained=True)
 
 
 def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
@@ -78,6 +95,6 @@ def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
     trained = load_trained(run, checkpoint)
     dest.parent.mkdir(parents=True, exist_ok=True)
     with replacing(dest) as folder:
-        trained.policy.save(folder)
-        check_saved(trained.policy, folder, held_out_prompts(trained.task))
+        trained.model.save(folder)
+        check_final_model(trained.model, folder, trained.task)
     return trained.when

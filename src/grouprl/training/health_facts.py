@@ -6,22 +6,24 @@ from dataclasses import replace
 from typing import cast
 
 from grouprl.algorithms.method import Method
-from grouprl.config.rates import fastest_of, reach_of_rollout
+from grouprl.config.rates import fastest, reach_of_step
 from grouprl.config.run import Config
 from grouprl.monitor.history import HealthFacts
 from grouprl.policy.kinds import policy_kind
-from grouprl.protocols import Policy
+from grouprl.policy.language.models_of import widths_of
+from grouprl.protocols import Trainable
 
 
-def health_facts_of(config: Config, method: Method, max_tokens: int, exact: bool, policy: Policy) -> HealthFacts:
+def health_facts_of(config: Config, method: Method, max_tokens: int, exact: bool, policy: Trainable) -> HealthFacts:
     """Return the facts for the health report that follow from the run's settings and its policy."""
     other = policy_kind(config.model.name) is not None
     facts = health_facts(config, method, max_tokens, exact)
     facts = replace(facts, actions=other, adapters=config.model.lora is not None)
-    if method.update is not None or other or config.optim.name != "adamw":
+    widths = widths_of(policy)
+    if method.update is not None or widths is None or config.optim.name != "adamw":
         return facts  # no rule predicts the steps at this rate, or a part sets the rate itself
-    reach = reach_of_rollout(policy, config.model.lora, facts.updates_per_rollout)
-    return replace(facts, reach=reach, fast=fastest_of(policy))
+    reach = facts.updates_per_rollout * reach_of_step(1.0, *widths, config.model.lora)
+    return replace(facts, reach=reach, fast=fastest(widths[0]))
 
 
 def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -> HealthFacts:
@@ -40,4 +42,5 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         refill_max_rounds=getattr(method.refill, "max_rounds", 0),
         filters=tuple(p.name for p in method.filter),
         max_tokens=max_tokens,
+        blind=tuple(part.blind for part in method.parts() if part.blind),
     )

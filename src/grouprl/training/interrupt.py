@@ -1,4 +1,6 @@
-"""Signals: Ctrl-C ends the run after the current step, a second one at once; SIGTERM ends it within seconds."""
+"""Signals: Ctrl-C ends the run after the current step, a second one at once, SIGTERM within seconds; so does a closed
+terminal, after the step.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ ONE_STROKE = 0.1
 SAID: dict[int, str] = {
     signal.SIGINT: "Stopping after this step; a checkpoint will be written. Press Ctrl-C again to stop at once.",
     signal.SIGTERM: ("Stopping after this step, or in {grace:g} seconds; what is not in a checkpoint is lost then."),
+    signal.SIGHUP: "The terminal is closed: stopping after this step; a checkpoint will be written.",
 }
 
 
@@ -26,7 +29,7 @@ class Stopped(Exception):
 
 
 class Interrupt:
-    """While active, the first SIGINT or SIGTERM sets `requested`.
+    """While active, the first SIGINT, SIGTERM or SIGHUP sets `requested`.
 
     A second signal, or the end of `GRACE` after SIGTERM, raises KeyboardInterrupt.
     """
@@ -44,8 +47,11 @@ class Interrupt:
             reader, self._heard = os.pipe()
             self._teller = threading.Thread(target=self._tell, args=(reader,), name="interrupt", daemon=True)
             self._teller.start()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+            for number in SAID:
+                if (
+                    number != signal.SIGHUP or signal.getsignal(number) is signal.SIG_DFL
+                ):  # nohup: ignored, and stays so
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(

@@ -16,7 +16,7 @@ from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
-from grouprl.protocols import FinalInputs, GroupInfluence, Policy, PolicyInputs
+from grouprl.protocols import FinalInputs, GroupInfluence, Policy, PolicyInputs, Trainable
 from grouprl.training.session import Session
 
 PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
@@ -30,6 +30,8 @@ def with_scores(
     `exact` is the sampler's statement that its log-probs are the policy's. Rows from a store keep their stored
     log-probs. If the update itself computes the old log-probs (`left_to_update`), they are None.
     """
+    if LOG_PROB not in session.model.outputs:
+        return batch.replace(old_bt=None, behavior_bt=None)
     policy, values = session.policy, () if session.method.critic is None else (VALUE,)
     inexact = not exact
     if not (values or inexact or bool(foreign_b.any())):
@@ -112,7 +114,7 @@ def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Bat
     return batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
 
 
-def add_statistics(policy: Policy, batch: Batch, names: Sequence[str]) -> Batch:
+def add_statistics(policy: Trainable, batch: Batch, names: Sequence[str]) -> Batch:
     """Return the batch with the outputs that `names` (a method's needs) calls "stats.NAME", padded to its width.
 
     Other names, and outputs that the batch has already, are skipped. "stats.influence" is computed over whole groups.
@@ -135,7 +137,7 @@ def add_statistics(policy: Policy, batch: Batch, names: Sequence[str]) -> Batch:
     return batch.replace(stats={**batch.stats, **{name: F.pad(x.cpu(), (0, spare)) for name, x in found.items()}})
 
 
-def _with_influence(policy: Policy) -> GroupInfluence:
+def _with_influence(policy: Trainable) -> GroupInfluence:
     if not isinstance(policy, GroupInfluence):
         raise InputError(
             f"{type(policy).__name__} is to give batch.stats['influence']",

@@ -32,7 +32,7 @@ from grouprl.monitor.display import Display
 from grouprl.monitor.health import HealthWatch
 from grouprl.monitor.metrics import prepared_metrics
 from grouprl.monitor.run_record import RunRecord
-from grouprl.orchestrator.resolve import resolve
+from grouprl.orchestrator.chat_prompts import resolve_new
 from grouprl.orchestrator.step import collect_rollout, remember
 from grouprl.orchestrator.text_features import add_texts
 from grouprl.plan.plan import plan
@@ -41,7 +41,7 @@ from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.training.announcer import Announcer
-from grouprl.training.ending import conclude, write_before
+from grouprl.training.ending import conclude, values_before, write_before
 from grouprl.training.interrupt import Interrupt, Stopped
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
 from grouprl.training.opening import resume as resume_session
@@ -88,8 +88,10 @@ def train(
     Raises InputError for errors that the user can fix, and RunError if the run cannot continue; files stay intact.
     """
     console = console or Terminal()
+    display = Display(console)
+    display.keep_going()
     if not resume:
-        resolved = resolve(with_absolute_paths(config))
+        resolved = resolve_new(with_absolute_paths(config), download=True)
         prospect = plan(resolved)
         prospect.raise_if_refused()
         for line in prospect.short():
@@ -100,7 +102,12 @@ def train(
         assert folder is not None, "resuming needs the run's folder"
         session = resume_session(folder, changes, accept_changes=accept_changes, engine=engine)
     with _left_in_order(session, resume):
-        display = Display(console)
+        if session.finished:
+            with closing(session):
+                words = f"{session.run.path} has made all its {session.step} steps. To train it further: --set steps=…"
+                console.print(words, highlight=False, markup=False)
+            return Summary(session.run.path)
+        display.keep_going(session.run.note)
         session.announcer = _announcer(session, display, listeners)
         run = partial(_run, session, display, resumed=resume)
         after = profiled(session, console, profile, run) if profile else run()
@@ -108,7 +115,7 @@ def train(
             session.save()
         session.announcer.tell(conclude(session, after))
         if after is not None and session.config.run.check_model:
-            check_final_model(session.policy, session.run.model, session.task)
+            check_final_model(session.model, session.run.model, session.task)
     return Summary(session.run.path, interrupted=after is None)
 
 
@@ -211,7 +218,7 @@ def reinforce_step(session: Session) -> None:
             rollout = collect_rollout(session.context)
         rest_engine(session.sampler)
         batch = batch_of(session, rollout.wanted) if rollout is not None else None
-        session.references.follow(session.policy, session.step)
+        session.references.follow(session.step)
         with torch.no_grad(), span("advantages"):
             prepared = method.compute_advantages(batch) if batch is not None else None
         rate = learning_rate(config.optim, session.step, config.steps)
@@ -247,12 +254,12 @@ def batch_of(session: Session, wanted: ScoredSamples) -> Batch | None:
         return None
     batch = session.context.batch(wanted)
     method, inputs = session.method, wanted.inputs
-    batch = add_texts(batch, wanted, method, session.task, session.policy)
+    batch = add_texts(batch, wanted, method, session.task, lambda text: session.context.text.encode(text))
     batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
     batch = with_references(session, batch, inputs)
     for part in data_parts(method.parts()):
         batch = one_of(part, Batch, part.fill, batch, wanted, session.context)
-    return add_statistics(session.policy, batch, method.needs())
+    return add_statistics(session.model, batch, method.needs())
 
 
 def _evaluate(session: Session, stop: Interrupt, prompts: int, when: When) -> Evaluation:
@@ -271,7 +278,7 @@ def _evaluate(session: Session, stop: Interrupt, prompts: int, when: When) -> Ev
         found = evaluate_rows(source, prompts=prompts, samples=settings.samples, k=settings.k, progress=progress)
     session.evaluated = session.step
     session.graded |= found.graded
-    found = found.knowing(session.graded)
+    found = found.knowing(session.graded).since(values_before(session.run))
     with span("records"):
         tell(EvaluationEnded(session.step, when, record_of(session, "eval", found.record()), found.samples))
     return found

@@ -11,12 +11,15 @@ import torch
 from grouprl.config.extending import changed_config, check_steps, moved_folders, said
 from grouprl.config.own_code import changed, own_code, refuse_changes, remember
 from grouprl.config.own_data import refuse_data, refuse_missing, remember_data
+from grouprl.config.relocation import relocated, told_of
 from grouprl.config.run import Config, default_folder, load_config, with_absolute_paths
 from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.json_types import State
+from grouprl.core.wording import in_ranges
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
-from grouprl.orchestrator.make_policy import build_policy, make_optimizer
+from grouprl.orchestrator.chat_prompts import resolve_new
+from grouprl.orchestrator.make_policy import build_model, make_optimizer
 from grouprl.orchestrator.make_sharded_policy import check_started
 from grouprl.orchestrator.on_ray.placement import close_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
@@ -34,17 +37,17 @@ from grouprl.training.session import Session, assemble, frozen, placement_of, re
 
 def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:
     """Make the run folder and build a fresh session; `engine` makes the policy's sampler."""
-    resolved = resolve(config if isinstance(config, ResolvedRun) else with_absolute_paths(config))
+    resolved = config if isinstance(config, ResolvedRun) else resolve_new(with_absolute_paths(config), download=True)
     config, task = resolved.config, resolved.task
     check_started(config.cluster)
     folder = default_folder(config) if folder is None else folder
     threads = threads_each(config, choose_threads(config.run.threads))
     torch.set_num_threads(threads)
     torch.manual_seed(config.seed)
-    policy = build_policy(resolved)
-    resolved = resolved.with_precision(getattr(policy, "precision", "float32"))
+    model = build_model(resolved)
+    resolved = resolved.with_precision(getattr(model, "precision", "float32"))
     config = resolved.config
-    placement = placement_of(resolved, policy)
+    placement = placement_of(resolved, model)
     reward, notes = reward_of(resolved, RunFolder(folder), placement)
     run = RunFolder.create(folder)
     lock, ours = FolderLock(run), False
@@ -60,9 +63,10 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
             "versions": versions(),
         }
         remember_data(run, task)
-        write_json(run.facts, {**facts, "code": remember(run, own_code(config))})
+        facts |= {"code": remember(run, own_code(config)), "folder": str(run.path.resolve())}
+        write_json(run.facts, facts)
         write_text(run.config, settings)  # written last: a run with this file can be resumed
-        session = assemble(resolved, run, policy, reward, engine, placement)
+        session = assemble(resolved, run, model, reward, engine, placement)
         session.lock, session.notes = lock, [*_lock_notes(lock), *notes]
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
     except BaseException as error:
@@ -105,6 +109,8 @@ def resume(
 def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engine: MakeEngine | None) -> Session:
     facts = _facts(run)
     _check_settings(run, facts)
+    found = relocated(run, facts.get("folder", ""))
+    changes = [*found, *changes]
     before, moves = load_config(str(run.config), plugins=False), moved_folders(run, changes)
     other = changed(facts.get("code", {}), moves)
     if other and not accept_changes:
@@ -120,14 +126,17 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         refuse_data(run, task)
     checkpoint, complaints = _last_checkpoint(run)
     check_steps(config, run, checkpoint.state["step"] if checkpoint and checkpoint.state["phase"] == "train" else 0)
-    _rewind(run, checkpoint)
-    policy = build_policy(resolved)
-    placement = placement_of(resolved, policy)
+    finished = not complaints and checkpoint is not None and _is_finished(run, config, checkpoint)
+    if not finished:
+        _rewind(run, checkpoint)
+    model = build_model(resolved)
+    placement = placement_of(resolved, model)
     reward, notes = reward_of(resolved, run, placement)
     notes += said(before, config)
     try:
-        session = assemble(resolved, run, policy, reward, engine, placement)
-        session.notes = complaints + notes
+        session = assemble(resolved, run, model, reward, engine, placement)
+        session.finished = finished
+        session.notes = [*complaints, *told_of(run, found), *notes]
         _restore(session, checkpoint)
         if changes or accept_changes:
             _write_changes(run, config, task, facts)
@@ -138,6 +147,16 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         close_placement(placement)
         raise
     return session
+
+
+def _is_finished(run: RunFolder, config: Config, last: Checkpoint) -> bool:
+    """Return whether the run has made all its steps and written its last checkpoint, its model and its results."""
+    try:
+        summary = json.loads(run.summary.read_bytes())
+    except (OSError, ValueError):
+        return False
+    done = summary.get("finished") is True and summary.get("steps") == config.steps == last.state["step"]
+    return done and last.state["phase"] == "train" and run.model.is_dir() and run.metrics.is_file()
 
 
 def _check_settings(run: RunFolder, facts: State) -> None:
@@ -164,7 +183,7 @@ def _last_checkpoint(run: RunFolder) -> tuple[Checkpoint | None, list[str]]:
         checkpoint, complaints = _in_spite_of_the_log(run, complaints)
     if checkpoint is None and complaints:
         raise RunError(
-            f"none of the checkpoints of {run.path} is whole: {'; '.join(c.partition(';')[0] for c in complaints)}. "
+            f"none of the checkpoints of {run.path} is intact: {'; '.join(c.partition(';')[0] for c in complaints)}. "
             "Restore one from a copy, or start a new run"
         )
     if checkpoint is None and any(record.get("phase") == "train" for record in run.read_metrics()):
@@ -188,7 +207,7 @@ def _write_changes(run: RunFolder, config: Config, task: Task, facts: dict[str, 
     now = {**facts, "task": task.fingerprint(), "code": code, "settings_next": settings_digest(settings)}
     write_json(run.facts, now)
     write_text(run.config, settings)
-    write_json(run.facts, {**now, "settings": settings_digest(settings)})
+    write_json(run.facts, {**now, "settings": settings_digest(settings), "folder": str(run.path.resolve())})
 
 
 def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpoint | None, list[str]]:
@@ -199,7 +218,11 @@ def _in_spite_of_the_log(run: RunFolder, complaints: list[str]) -> tuple[Checkpo
     steps = checkpoint.state["step"] if checkpoint.state["phase"] == "train" else 0
     lost = run.mend_metrics(checkpoint.state["metrics_size"], steps)
     checkpoint.state["metrics_size"] = run.metrics.stat().st_size
-    return checkpoint, [*others, f"{run.metrics} is damaged: {lost} of its lines are left out, the run itself is whole"]
+    gone = f"the record and the report lack {in_ranges(lost)}" if lost else "no step is lost"
+    said = (
+        f"{run.metrics} was damaged or missing: {gone}; weights, optimiser and data are intact, and the run continues"
+    )
+    return checkpoint, [*others, said]
 
 
 def _facts(run: RunFolder) -> State:
@@ -225,7 +248,7 @@ def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
 
 def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
     """Restore the session from the checkpoint; without one, start from the beginning."""
-    config, policy = session.config, session.policy
+    config, model = session.config, session.model
     if checkpoint is None:
         session.begin("warmup" if config.warmup.steps else session.after_warmup())
         session.notes.append("no checkpoint yet: starting from the beginning")
@@ -233,22 +256,23 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
     state = checkpoint.state
     if state["has_reference"]:
         session.renewed = state["reference_renewed"]
-        policy.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
+        model.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.references.freeze(policy.reference() if first else frozen(policy))
+        session.references.freeze(session.policy.reference() if first else frozen(session.policy))
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)
-    session.optimizer = make_optimizer(config, policy, session.phase)
-    if checkpoint.parts is not None and isinstance(policy, DistributedPolicy):
-        policy.load_parts(checkpoint.parts)
+    session.optimizer = make_optimizer(config, model, session.phase)
+    if checkpoint.parts is not None and isinstance(model, DistributedPolicy):
+        model.load_parts(checkpoint.parts)
     else:
-        policy.load_trainable_state(checkpoint.weights)
+        model.load_trainable_state(checkpoint.weights)
         fresh = session.optimizer.state_dict()
         session.optimizer.load_state_dict({"param_groups": fresh["param_groups"], **checkpoint.optimizer})
     session.source.restore(state["source"])
     session.context.restore(checkpoint.data)
-    session.references.restore(checkpoint.data["references"], policy)
+    if session.references:
+        session.references.restore(checkpoint.data["references"], session.policy)
     session.errors.load_state_dict(state["errors"])
     torch.set_rng_state(torch.tensor(state["torch_rng"], dtype=torch.uint8))
 

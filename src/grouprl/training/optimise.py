@@ -22,7 +22,7 @@ def optimise(
     for group in session.optimizer.param_groups:
         group["lr"] = rate
     return update(
-        session.policy,
+        session.model,
         session.optimizer,
         method,
         prepared,

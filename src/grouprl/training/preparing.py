@@ -39,6 +39,9 @@ def warm_up(session: Session, stop: Interrupt) -> None:
                     update = optimise(session, sft.compute_advantages(batch), sft, rate, parts=1, epochs=1)
                     record["loss"], record["tokens"] = update["loss"], float(batch.mask_bt.sum())
                     record["demonstrations_failed"] -= len(batch.group_b.unique())
+                    if batch.turn_bt is not None:
+                        turns = float((batch.turn_bt.amax(1) + 1).sum())
+                        record["demonstrated_turns"] = turns / len(batch.group_b.unique())
                 session.step += 1
             tell_step(session, "warmup", record)
             if session.step % config.run.checkpoint_every == 0 and session.step < config.warmup.steps:

@@ -33,6 +33,7 @@ from grouprl.policy.language.arithmetic import (
     timed,
 )
 from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.models_of import language_models_of
 from grouprl.protocols import Policy, Request
 from grouprl.records.shared_prefixes import histories
 from grouprl.records.tokens import Tokens, read_rows
@@ -152,15 +153,16 @@ class Profile:
     def __init__(
         self, policy: Policy, steps: int, *, skipped: int = SKIPPED, now: Callable[[], float] | None = None
     ) -> None:
-        if not isinstance(policy, CausalPolicy):
+        model = language_models_of(policy).get("")
+        if model is None or model is not policy:
             raise InputError(
                 f"--profile with {type(policy).__name__}",
                 "a profile counts the matrix products of one language model",
                 "Leave it out; metrics.jsonl has the seconds of each step (seconds_*)",
             )
-        self.policy, self.steps, self.taken, self._seen = policy, steps, 0, 0
+        self.policy, self.steps, self.taken, self._seen = model, steps, 0, 0
         self.skipped = skipped
-        self.clock, self.work = Clock(policy.device, now), Work(Matrices.of(policy.model))
+        self.clock, self.work = Clock(policy.device, now), Work(Matrices.of(model.model))
         self._active = False
         self._open = ExitStack()
 

@@ -26,7 +26,7 @@ WORDS = {
     "decode: sampling": "softmax, entropy, choosing tokens",
     "decode: other": "norms, activations, positions, rows that leave",
     "environments": "environments of this process, and the dialogue with all of them",
-    "waiting for environments": "nobody could act: environments in workers, or those that wait for something outside",
+    "waiting for environments": "no episode could act: environments in workers, or that wait for something outside",
     "score": "rewards",
     "log-probs, statistics": "reference, old log-probs, values, statistics",
     "advantages": "reward transforms, filters, advantages",

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from grouprl.algorithms.references import FROZEN, Iterates, ReferenceRule
 from grouprl.core.json_types import State
-from grouprl.protocols import Policy, PolicyInputs, Scorer
+from grouprl.policy.state import between
+from grouprl.protocols import DistributedPolicy, FollowingScorer, Policy, PolicyInputs, Scorer
 
 KEPT_POSITIONS = 2**22
 """Number of positions whose log-probs are kept for each reference: 16 MiB in float32. The least recently used row is
@@ -61,6 +62,35 @@ class KnownRows:
         self._keep(dict(zip(state["keys"], state["logp"], strict=True)))
 
 
+class CopiedFollower:
+    """A copy of a policy in this process that follows it."""
+
+    def __init__(self, policy: Policy[PolicyInputs]) -> None:
+        self._policy, self._model = policy, policy.copied()
+
+    def logp(self, inputs: PolicyInputs) -> Tensor:
+        """Return the log-prob of every action under the copy."""
+        return self._model.logp(inputs)
+
+    def move(self, share: float) -> None:
+        """Move the weights by `share` of the way towards the policy's."""
+        now, before = self._policy.trainable_state(), self._model.trainable_state()
+        self._model.load_trainable_state({name: between(x, now[name], share) for name, x in before.items()})
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Return the weights by name."""
+        return self._model.trainable_state()
+
+    def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
+        """Copy what `trainable_state` returned into the weights."""
+        self._model.load_trainable_state(state)
+
+
+def follower_of(policy: Policy[PolicyInputs], name: str) -> FollowingScorer[PolicyInputs]:
+    """Return a copy of the policy as it is now that follows it: in parts where the policy is distributed."""
+    return policy.follower(name) if isinstance(policy, DistributedPolicy) else CopiedFollower(policy)
+
+
 class References:
     """The references of a run, by name: the frozen one, those that follow the policy, and their mixtures.
 
@@ -72,7 +102,7 @@ class References:
     def __init__(self, rules: Mapping[str, ReferenceRule], *, rows_return: bool = False) -> None:
         self.rules = dict(rules)
         self.frozen: Scorer[PolicyInputs] | None = None
-        self.followers: dict[str, Policy[PolicyInputs]] = {}
+        self.followers: dict[str, FollowingScorer[PolicyInputs]] = {}
         names = [FROZEN, *(name for name, rule in self.rules.items() if isinstance(rule, Iterates))]
         self.known = {name: KnownRows() for name in names} if rows_return else {}
 
@@ -89,7 +119,7 @@ class References:
         """Start every reference that follows the policy as a copy of the current policy."""
         for name, rule in self.rules.items():
             if isinstance(rule, Iterates):
-                self.followers[name] = policy.copied()
+                self.followers[name] = follower_of(policy, name)
 
     def logp(self, name: str, inputs: PolicyInputs) -> Tensor:
         """Return the log-probs of rows under the reference `name`, [B,T] on the CPU, exactly 0 beyond a row's end."""
@@ -102,14 +132,11 @@ class References:
         assert scorer is not None, "the plan keeps a frozen reference where a part reads it"
         return self.known[name].logp(scorer, inputs) if self.known else scorer.logp(inputs).cpu()
 
-    def follow(self, policy: Policy[PolicyInputs], step: int) -> None:
+    def follow(self, step: int) -> None:
         """Move the references that are due at `step` towards the current policy, before its update."""
         due = {name: rule for name, rule in self.rules.items() if isinstance(rule, Iterates) and step % rule.every == 0}
-        now = policy.trainable_state() if due else {}
         for name, rule in due.items():
-            model = self.followers[name]
-            before = model.trainable_state()
-            model.load_trainable_state({key: _between(x, now[key], rule.share) for key, x in before.items()})
+            self.followers[name].move(rule.share)
             if self.known:
                 self.known[name].clear()
 
@@ -121,15 +148,7 @@ class References:
     def restore(self, state: State, policy: Policy[PolicyInputs]) -> None:
         """Restore the followers and the known rows from a checkpoint's state."""
         for name, weights in cast("dict[str, dict[str, Tensor]]", state["weights"]).items():
-            self.followers[name] = policy.copied()
+            self.followers[name] = follower_of(policy, name)
             self.followers[name].load_trainable_state(weights)
         for name, rows in state["known"].items():
             self.known[name].restore(rows)
-
-
-def _between(one: Tensor, other: Tensor, share: float) -> Tensor:
-    """Return the point at `share` of the way from `one` to `other`, computed in float32 or better."""
-    if share == 1:
-        return other
-    kind = torch.promote_types(one.dtype, torch.float32)
-    return torch.lerp(one.to(kind), other.to(kind), share).to(one.dtype)

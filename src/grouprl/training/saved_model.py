@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import torch
 
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy import CausalPolicy
-from grouprl.policy.language.text import render_chat
-from grouprl.policy.sharded.sharded_policy import ShardedPolicy
-from grouprl.policy.teams.team_policy import TeamPolicy
-from grouprl.processes.child_process import LoggedProcess, how_it_ended
-from grouprl.processes.current_ranks import environment_without_ranks
-from grouprl.protocols import Policy, Request
+from grouprl.policy.language.models_of import language_models_of
+from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.state import as_policy
+from grouprl.protocols import Policy, Request, Trainable
 from grouprl.records.examples import Prompt
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.tasks import Task
 from grouprl.training.answer_in_transformers import Answer, main
+from grouprl.training.asked_process import answered, form_of
+from grouprl.training.saved_scores import check_scores, held_out_texts
+
+if TYPE_CHECKING:
+    pass
 
 PROMPTS = 6
 TOKENS = 48
@@ -48,19 +50,8 @@ def questions(policy: CausalPolicy, prompts: Sequence[Prompt]) -> list[Question]
     read = [tuple(ids) for ids in policy.encode_prompts(list(prompts))]
     with policy.full_precision():
         sampled = LocalSampler(policy).sample([Request(ids, TOKENS, greedy=True) for ids in read])
-    forms = [_form(policy, prompt) for prompt in prompts]
+    forms = [form_of(policy.tokenizer, prompt) for prompt in prompts]
     return [Question(*form, *each) for form, *each in zip(forms, read, sampled.actions, strict=True)]
-
-
-def _form(policy: CausalPolicy, prompt: Prompt) -> tuple[str | list[JsonObject], bool]:
-    if isinstance(prompt, str):
-        return prompt, False
-    messages, text = [dict(message) for message in prompt], render_chat(policy.tokenizer, prompt)
-    try:
-        shown = policy.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    except Exception:  # templates raise errors of many types for messages that they do not support
-        return text, True
-    return (messages, False) if shown == text else (text, True)
 
 
 def held_out_prompts(task: Task) -> list[Prompt]:
@@ -71,27 +62,25 @@ def held_out_prompts(task: Task) -> list[Prompt]:
 
 
 def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None:
-    """Check the answers of the language model in `folder`, or of every member if the policy is a team.
+    """Check the answers of the policy's language models in `folder`.
 
     Raises:
         RunError: see `check_answers`.
     """
-    if isinstance(policy, TeamPolicy):
-        for name, member in policy.members.items():
-            check_saved(member, folder / name, prompts)
-        return
-    whole = policy.whole if isinstance(policy, ShardedPolicy) else policy
-    if isinstance(whole, CausalPolicy):
-        check_answers(whole, folder, prompts or [_any_text(whole)])
+    for name, model in language_models_of(policy).items():
+        check_answers(model, folder / name, prompts or [_any_text(model)])
 
 
-def check_final_model(policy: Policy, folder: Path, task: Task) -> None:
-    """Check the final model of a run, and keep its folder in any case.
+def check_final_model(model: Trainable, folder: Path, task: Task) -> None:
+    """Check the saved model of a run on held-out prompts of its task, and keep its folder in any case.
 
     Raises:
-        RunError: see `check_answers`.
+        RunError: see `check_answers`, and `check_scores` for a reward model.
     """
-    check_saved(policy, folder, held_out_prompts(task))
+    if isinstance(model, RewardModel):
+        check_scores(model, folder, held_out_texts(task))
+    else:
+        check_saved(as_policy(model), folder, held_out_prompts(task))
 
 
 def _any_text(policy: CausalPolicy) -> str:
@@ -117,19 +106,7 @@ def _answers(policy: CausalPolicy, folder: Path, asked: Sequence[Question]) -> l
         "dtype": str(policy.model.dtype).removeprefix("torch."),
         "questions": [{"prompt": q.prompt, "rendered": q.rendered, "expected": q.expected} for q in asked],
     }
-    with TemporaryDirectory() as place:
-        asking, answering = Path(place, "questions.json"), Path(place, "answers.json")
-        asking.write_text(json.dumps(work), encoding="utf-8")
-        environment = {**environment_without_ranks(), "HF_HUB_OFFLINE": "1"}
-        child = LoggedProcess(main, asking, answering, environment=environment)
-        try:
-            code = child.wait()
-        finally:
-            child.end()
-        if code:
-            last = (child.last_output(2000).splitlines() or [how_it_ended(code)])[-1]
-            raise RunError(f"transformers cannot use the saved model in {folder}: {last}")
-        answers: list[Answer] = json.loads(answering.read_text(encoding="utf-8"))
+    answers: list[Answer] = answered(main, work, f"transformers cannot use the saved model in {folder}")
     return answers
 
 

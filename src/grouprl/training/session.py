@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors.torch import save_file
@@ -25,7 +26,8 @@ from grouprl.orchestrator.on_ray.placement import RunPlacement, close_placement,
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
-from grouprl.protocols import DistributedPolicy, Policy, RunEngine, Scorer
+from grouprl.policy.state import as_policy
+from grouprl.protocols import DistributedPolicy, Policy, RunEngine, Scorer, Trainable
 from grouprl.protocols.run_events import CheckpointWritten
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
@@ -49,7 +51,8 @@ class Session:
 
     resolved: ResolvedRun
     run: RunFolder
-    policy: Policy
+    model: Trainable
+    """What is trained: a policy, or a reward model."""
     reward: RewardFunction
     source: PromptStream
     errors: ErrorPolicy
@@ -69,6 +72,8 @@ class Session:
     """The reference policies with which log-probs are compared."""
     renewed: int | None = None
     """Step at which the frozen reference was last renewed; None if it still is the policy after the warm-up."""
+    finished: bool = False
+    """Whether the run had ended, with its results on disk, when it was opened."""
     evaluated: int = 0
     """The step after which the policy was last evaluated."""
     graded: bool = False
@@ -94,6 +99,15 @@ class Session:
         return self.resolved.method
 
     @property
+    def policy(self) -> Policy:
+        """The model as a policy.
+
+        Raises:
+            InputError: it has no log-probs.
+        """
+        return as_policy(self.model)
+
+    @property
     def max_new_tokens(self) -> int:
         """The token budget of a completion."""
         return self.resolved.max_new_tokens
@@ -110,17 +124,17 @@ class Session:
         """Enter a phase with a fresh optimiser at step 0; after the warm-up, fix the reference policy."""
         first = self.references.frozen is None
         self.phase, self.step = phase, 0
-        self.optimizer = make_optimizer(self.config, self.policy, phase)
+        self.optimizer = make_optimizer(self.config, self.model, phase)
         if phase != "warmup" and first and self.resolved.needs_reference:
             with replacing(self.run.reference) as temporary:
                 save_file(self.policy.trainable_state(), temporary)
             self.references.freeze(self.policy.reference())
-        if phase == "train":
+        if phase == "train" and self.references:
             self.references.begin(self.policy)
 
     def publish(self) -> None:
         """Publish the current weights to the sampler; in training their version is the number of finished steps."""
-        self.sampler.publish(self.step if self.phase == "train" else 0, self.policy)
+        self.sampler.publish(self.step if self.phase == "train" else 0, cast("Policy", self.model))
 
     def renew_reference(self) -> None:
         """Make a copy of the current policy the frozen reference, if the run keeps one."""
@@ -161,9 +175,9 @@ class Session:
     def _parameters(self) -> Callable[[Path], None]:
         """Return a function that writes the weights and the optimiser into the folder of a checkpoint."""
         assert self.optimizer is not None
-        if not isinstance(self.policy, DistributedPolicy):
-            return whole_parameters(self.policy.trainable_state(), self.optimizer.state_dict())
-        policy = self.policy
+        if not isinstance(self.model, DistributedPolicy):
+            return whole_parameters(self.model.trainable_state(), self.optimizer.state_dict())
+        policy = self.model
         return lambda folder: policy.save_parts(folder / PARTS)
 
     def close(self) -> None:
@@ -185,9 +199,9 @@ def frozen(policy: Policy) -> Scorer:
     return policy.snapshot() if isinstance(policy, DistributedPolicy) else policy.copied(trainable=False)
 
 
-def placement_of(resolved: ResolvedRun, policy: Policy) -> RunPlacement | None:
+def placement_of(resolved: ResolvedRun, model: Trainable) -> RunPlacement | None:
     """Place the workers of a run on its cluster; return None if no workers are placed."""
-    return open_placement(resolved, policy.device.type, sampling_here=not is_asynchronous(resolved.config))
+    return open_placement(resolved, model.device.type, sampling_here=not is_asynchronous(resolved.config))
 
 
 def reward_of(
@@ -205,7 +219,7 @@ def reward_of(
 def assemble(
     resolved: ResolvedRun,
     run: RunFolder,
-    policy: Policy,
+    model: Trainable,
     reward: RewardFunction,
     engine: MakeEngine | None = None,
     placement: RunPlacement | None = None,
@@ -214,10 +228,10 @@ def assemble(
     config, task, method, budget = resolved.config, resolved.task, resolved.method, resolved.max_new_tokens
     errors = ErrorPolicy(config.reward.on_error, max_fraction=config.reward.max_failed_fraction)
     source = PromptStream(task, config.seed, config.data.prompts)
-    sampler = engine(policy) if engine is not None else engine_of(resolved, policy, placement)
+    sampler = engine(model) if engine is not None else engine_of(resolved, model, placement)
     stage = None if placement is None else placement.stage
     row_source = open_rows(
-        config, task, policy, reward, budget, errors, kind=resolved.row_kind, sampler=sampler, stage=stage
+        config, task, model, reward, budget, errors, kind=resolved.row_kind, sampler=sampler, stage=stage
     )
     context = SessionContext(
         config,
@@ -231,19 +245,19 @@ def assemble(
     session = Session(
         resolved=resolved,
         run=run,
-        policy=policy,
+        model=model,
         reward=reward,
         source=source,
         errors=errors,
         row_source=row_source,
         context=context,
         sampler=sampler,
-        health=Health(health_facts_of(config, method, budget, sampler.exact, policy), run.read_metrics()),
+        health=Health(health_facts_of(config, method, budget, sampler.exact, model), run.read_metrics()),
         phase="train",
         placement=placement,
         references=References(method.references(), rows_return=method.buffer is not None or not row_source.samples),
     )
-    context.sample_source = AsyncSource(context, policy) if is_asynchronous(config) else Synchronous(context)
+    context.sample_source = AsyncSource(context, as_policy(model)) if is_asynchronous(config) else Synchronous(context)
     return session
 
 

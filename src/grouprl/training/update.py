@@ -22,7 +22,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import spanned
 from grouprl.monitor.glossary import lookup
-from grouprl.protocols import Policy
+from grouprl.protocols import Trainable
 from grouprl.training.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Learner:
     log-probs; it is used for one optimiser step, whose own log-probs are the old ones.
     """
 
-    policy: Policy
+    policy: Trainable
     optimizer: torch.optim.Optimizer
     method: Method
     parts: int = 1
@@ -102,7 +102,7 @@ class Learner:
 
 @spanned("update: other")
 def update(
-    policy: Policy,
+    policy: Trainable,
     optimizer: torch.optim.Optimizer,
     method: Method,
     prepared: Batch,
@@ -163,8 +163,9 @@ class MethodLoss(OutputLoss):
 
     def __call__(self, found: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Return the loss and metrics of some rows of a step with loss weights."""
-        logp_bt = found[LOG_PROB]
-        batch = batch.replace(old_bt=logp_bt.detach()) if self.old_of_update else batch
+        logp_bt = found.get(LOG_PROB)
+        if logp_bt is not None and self.old_of_update:
+            batch = batch.replace(old_bt=logp_bt.detach())
         named = {name: x for name, x in found.items() if name not in (LOG_PROB, ENTROPY, VALUE)}
         loss = self.method.loss(logp_bt, batch, found.get(ENTROPY), outputs=named)
         total, metrics = loss.value, dict(loss.metrics)
@@ -187,7 +188,7 @@ class ValuesAlone(OutputLoss):
         return self.method.value_loss(found[VALUE], batch)
 
 
-def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
+def _gap(logp_bt: Tensor | None, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
     """Compare the trainer's log-probs with the sampler's, which is meaningful on the first step after a rollout.
 
     With `signed`, also return the sum by which the sampler's exceed them, if no other part compares old log-probs.
@@ -196,7 +197,7 @@ def _gap(logp_bt: Tensor, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
     """
     share = {f"_share/{level}": share.sum() for level, share in shares(batch).items()}
     sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
-    if batch.behavior_bt is None or not sampled_bt.any():
+    if logp_bt is None or batch.behavior_bt is None or not sampled_bt.any():
         return share
     over = (batch.behavior_bt - logp_bt.detach())[sampled_bt]
     gap = over.abs()

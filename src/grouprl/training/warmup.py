@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.records.token_policy import TokenPolicy
 
 EPOCH = 1_000_003
@@ -133,6 +132,7 @@ def _episode_batch(
         mask_bt=torch.from_numpy(episodes.mask_bt)[good, : tokens.max_response],
         group_b=torch.tensor([numbered_examples[episode][0] for episode in episodes.episode_b[good].tolist()]),
         reward_b=torch.ones(len(good)),
+        turn_bt=torch.from_numpy(episodes.turn_bt)[good, : tokens.max_response],
         inputs=tokens,
     )
     return (
@@ -154,13 +154,12 @@ def _with_lessons(
     once, half = episodes.per_episode(np.ones(len(episodes))) == 1, len(episodes.outcomes) // 2
     alone = [one and not isinstance(found, Failure) for one, found in zip(once, episodes.outcomes, strict=True)]
     row_of = dict(zip(episodes.episode_b.tolist(), range(len(episodes)), strict=True))
-    learned = cast("CausalPolicy", policy)  # lessons are texts
     found = [
         (ordinals[i], lesson)
         for i in range(half)
         if alone[i] and alone[i + half]
         for part in teachers
-        for lesson in part.lessons(_shown(episodes, row_of[i]), _shown(episodes, row_of[i + half]), learned)
+        for lesson in part.lessons(_shown(episodes, row_of[i]), _shown(episodes, row_of[i + half]), policy)
     ]
     if not found:
         return shown

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINES = (
+    ("eval/pair_accuracy", "pair accuracy, held out", "#1f6feb"),
     ("eval/greedy", "greedy, held out", "#1f6feb"),
     ("eval/pass@1", "sampled (pass@1), held out", "#d9730d"),
     ("eval/reward", "mean reward, held out", "#2da44e"),

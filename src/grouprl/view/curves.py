@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
+from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.glossary import lookup
 from grouprl.view.charts import NARROW, WIDE, Series, chart
 from grouprl.view.runfiles import RunData
@@ -80,6 +81,7 @@ def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
     """Draw pass@1 in training and on held-out prompts."""
     train, evals = run.of_phase("train"), run.of_phase("eval")
     series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
+    series += [_points(evals, "eval/pair_accuracy", "pairs ranked right, held out")]
     ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
     title = "Completions with a reward of 1 or more" if run.graded else "Correct completions"
@@ -103,7 +105,7 @@ def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
 def reward_parts(evals: Sequence[JsonMapping]) -> list[str]:
     """Return the metrics of the reward's held-out components; none if the only component is the reward itself."""
     names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
-    parts = [name for name in names if not name.endswith(("_low", "_high"))]
+    parts = [name for name in names if not name.endswith(SUFFIXES)]
     return [] if len(parts) == 1 and all(r.get(parts[0]) == r.get("eval/reward") for r in evals) else parts
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
+from grouprl.core.wording import in_ranges
 from grouprl.storage.run_folder import runs_meant
 
 T = TypeVar("T")
@@ -47,17 +48,20 @@ class RunData:
         return worded(text, actions=self.summary.get("actions") is True)
 
 
-def read_run(folder: Path) -> RunData:
-    """Read a run folder."""
+def read_run(folder: Path, *, rollouts: bool = True) -> RunData:
+    """Read a run folder; `rollouts`: whether to read stored completions, too, of the newest step that has any."""
     run = RunData(folder)
     run.config = _try(run, "config.yaml", lambda p: p.read_text("utf-8"), "")
     run.records = _try(run, "metrics.jsonl", read_records, [])
+    steps = {step for record in run.of_phase("train") if isinstance(step := record.get("step"), int)}
+    if lost := [step for step in range(1, max(steps, default=0)) if step not in steps]:
+        run.missing.append(f"metrics.jsonl lacks {in_ranges(lost)}")
     run.summary = _try(run, "summary.json", _object, {})
     run.findings = _try(run, "health.json", _rows, None)
     if run.summary.get("finished") is not False or (folder / "samples.json").exists():  # written at a run's end
         run.samples = _try(run, "samples.json", _rows, [])
-    files = sorted(folder.glob("rollouts/step-*.parquet"))
-    if not files and run.of_phase("train"):
+    files = sorted(folder.glob("rollouts/step-*.parquet")) if rollouts else []
+    if rollouts and not files and run.of_phase("train"):
         run.missing.append("rollouts/ holds no Parquet file")
     for path in reversed(files[-3:]):
         run.rollouts = _try(run, f"rollouts/{path.name}", _table, [])

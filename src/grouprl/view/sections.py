@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
+from grouprl.core.finding import time_of
 from grouprl.core.json_types import JsonMapping
 from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
@@ -38,8 +39,9 @@ def headline(run: RunData) -> str:
     found = verdict(before, after, run.summary.get("steps") if run.summary.get("finished") else None)
     cards = [_card(name, run.worded(label), before, after) for name, label in _headline_rows(after or before)]
     facts = [
-        f'{key} <b title="{escape(str(run.summary[key]))}">{escape(without_folders(str(run.summary[key])))}</b>'
-        for key in ("task", "method", "model", "seed")
+        f'{key.removesuffix("_label")} <b title="{escape(str(run.summary[key]))}">'
+        f"{escape(without_folders(str(run.summary[key])))}</b>"
+        for key in ("task", "method_label", "model", "seed")
         if key in run.summary
     ]
     for key, form in (("parameters", "{:,.0f} parameters"), ("steps", "{:.0f} steps"), ("seconds", "{:.0f} s")):
@@ -199,7 +201,8 @@ def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     parts = reward_parts([record])
     graded = bool(record.get("eval/graded"))
     right = "Reward ≥ 1" if graded else "Right"
-    shares = [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
+    shares = [("eval/pair_accuracy", "Pairs ranked right")]
+    shares += [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
     rewards = [("eval/reward", "Mean reward"), *((name, f"Reward: {name[12:]}") for name in parts)]
     rows = [*rewards, *shares] if graded else [*shares, *rewards]
     rows.append(("eval/length_mean", "Length (tokens)"))
@@ -230,8 +233,7 @@ def _decimals(value: float) -> str:
 def _finding(row: Mapping[str, object]) -> str:
     severity = row.get("severity") if row.get("severity") in SEVERITIES else "note"
     first, last = row.get("first_step", "?"), row.get("last_step", "?")
-    span = f"step {first}" if first == last else f"steps {first} to {last}"
-    when = escape(f"since step {first}" if row.get("persists") else span)
+    when = escape(time_of(first, last, persists=bool(row.get("persists"))))
     state = "" if row.get("persists") else " past"
     code, words, remedy = (escape(str(row.get(key, "")), quote=True) for key in ("code", "text", "remedy"))
     head = f'<span class="badge" title="{code}">{severity}</span> <span class="muted">{when}</span>'

@@ -78,11 +78,16 @@ class Relative(Advantage):
 
     @override
     def code(self) -> str:
-        if self.key != "group" or self.scale_key not in (None, "batch") or self.scale == "leave_one_out_std":
+        if self.key != "group" or self.scale_key not in (None, "batch"):
             return ""
         lines = ["n_b = same_bb.sum(1)", "mean_b = (same_bb * reward_b).sum(1) / n_b.clamp(min=1)"]
         lines.append(f"adv_b = {_CENTERED[self.center]}")
-        if self.scale != "none" and self.scale_key is None:
+        if self.scale == "leave_one_out_std":
+            lines.append(
+                "std_b = spread(reward_b, same_bb & ~torch.eye(len(reward_b), dtype=torch.bool))  # of the others"
+            )
+            lines.append(f"adv_b = adv_b / torch.where(std_b > 0, std_b + {self.eps!r}, 1)")
+        elif self.scale != "none" and self.scale_key is None:
             less = "n_b - 1" if self.scale == "sample_std" else "n_b"
             square = "(same_bb * (reward_b - mean_b[:, None]).square()).sum(1)"
             lines.append(f"std_b = ({square} / ({less}).clamp(min=1)).sqrt()")

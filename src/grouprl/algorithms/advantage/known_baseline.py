@@ -16,6 +16,7 @@ class KnownBaseline(Advantage):
     says = "reward minus the value of its prompt, estimated once before training"
     equation = "A = R - V*"
     reads = ("past.baseline",)
+    plain = 'adv_bt = ((reward_b - past["baseline"]) * counts_b)[:, None] * mask_bt'
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_i = R_i - V*."""

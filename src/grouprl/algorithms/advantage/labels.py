@@ -59,6 +59,24 @@ class Labels(Advantage):
         return batch.broadcast((2 * right_b - 1) * torch.where(mixed_b, sizes[self.size], lone_b))
 
     @override
+    def code(self) -> str:
+        sizes = {
+            "one": "1.0",
+            "balanced": "0.5 / own_b",
+            "class_mean": "1 / own_b",
+            "odds": "torch.where(correct_b, 1, held_b / (1 - held_b))",
+        }
+        lines = ["share_b = mean(correct_b.to(reward_b.dtype), same_bb)"]
+        if "own_b" in sizes[self.size]:
+            lines.append("own_b = torch.where(correct_b, share_b, 1 - share_b).clamp(min=1e-9)")
+        if "held_b" in sizes[self.size]:
+            lines.append(f"held_b = share_b.clamp{HELD}")
+        lines.append("mixed_b = counts_b & differs(correct_b.to(reward_b.dtype), same_bb)")
+        lone = "counts_b.to(reward_b.dtype)" if self.one_sided == "one" else "0"
+        lines.append(f"adv_b = (2 * correct_b - 1) * torch.where(mixed_b, {sizes[self.size]}, {lone})")
+        return "\n".join([*lines, "adv_bt = adv_b[:, None] * mask_bt"])
+
+    @override
     def words(self) -> str:
         lone = {"one": "1", "zero": "0"}[self.one_sided]
         return f"+ for correct completions, - for wrong ones; size {_SIZE[self.size]}; {lone} in one-sided groups"

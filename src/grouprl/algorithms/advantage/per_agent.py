@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
 from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
+from grouprl.algorithms.lines import compared
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -65,6 +66,32 @@ class RoleRelative(Advantage):
             by_token = Whiten(key=self.keys[min(agent, len(self.keys) - 1)], count="token", variance="sample")
             adv_bt = torch.where((agent_b == agent)[:, None], by_token(reward_bt, own), adv_bt)
         return adv_bt
+
+    @override
+    def code(self) -> str:
+        if self.center != "mean" or self.scale == "leave_one_out_std":
+            return ""
+        ids = [
+            {"group": "group_b", "batch": "torch.zeros_like(group_b)", "agent": "agent_b"}.get(key, f'keys["{key}"]')
+            for key in self.keys
+        ]
+        lines = [f"fair_b = {ids[-1]}"]
+        lines += [f"fair_b = torch.where(agent_b == {agent}, {of}, fair_b)" for agent, of in enumerate(ids[:-1])]
+        lines.append("role_bb = counts_b & (agent_b[:, None] == agent_b) & (fair_b[:, None] == fair_b)")
+        lines.append(f"adv_b = {compared('reward_b', 'role_bb', self.scale, self.eps)} * counts_b")
+        if self.alone == "raw":
+            lines.append("adv_b = torch.where(role_bb.sum(1) > 1, adv_b, reward_b * counts_b)")
+        lines.append("adv_bt = adv_b[:, None] * mask_bt")
+        for agent in self.whitened:
+            of = ids[min(agent, len(ids) - 1)]
+            lines += [
+                f"own_b = counts_b & (agent_b == {agent})",
+                f"token_bb = (own_b & ({of}[:, None] == {of})) * active_bt.sum(1)  # rows weigh by length",
+                "by_token_b = centered(reward_b, token_bb) / (spread(reward_b, token_bb).square() + 1e-08).sqrt()",
+                "by_token_bt = by_token_b[:, None] * (active_bt & own_b[:, None])",
+                f"adv_bt = torch.where((agent_b == {agent})[:, None], by_token_bt, adv_bt)",
+            ]
+        return "\n".join(lines)
 
     def _grouping(self, batch: Batch, key: str) -> Tensor:
         return batch.grouping(key) if key in OF_BATCH else batch.need(f"keys.{key}", self.name)

@@ -74,6 +74,11 @@ class ReturnsToGo(Advantage):
 
     gamma: Share = 1.0
     says = "rewards from each token to the end of its sequence, discount {gamma:g}"
+    plain = (
+        "last_bt = mask_bt & (mask_bt.flip(1).cumsum(1).flip(1) == 1)\n"
+        "paid_bt = last_bt * reward_b[:, None] + token_reward_bt\n"
+        "adv_bt = discounted(paid_bt, mask_bt, torch.full_like(reward_b, {gamma!r}))"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the returns to go A_t [B,T]."""
@@ -102,24 +107,30 @@ class GAE(Advantage):
         """Return the advantages A_t [B,T]."""
         return gae(batch, self.gamma, self.lambdas(batch))
 
+    @override
+    def code(self) -> str:
+        factor, lines = repr(self.gamma * self.lam), []
+        if self.length_alpha is not None:
+            factor = f"{self.gamma!r} * lam_b"
+            lines = [f"lam_b = 1 - 1 / ({self.length_alpha!r} * mask_bt.sum(1).to(reward_b.dtype)).clamp(min=1)"]
+        lines += [
+            "adv_bt = torch.zeros_like(mask_bt, dtype=reward_b.dtype)",
+            "gae_b = next_b = torch.zeros_like(reward_b)",
+            "last_b = mask_bt.shape[1] - 1 - mask_bt.flip(1).int().argmax(1)",
+            "for t in reversed(range(mask_bt.shape[1])):",
+            "    paid_b = torch.where(last_b == t, reward_b, 0) + token_reward_bt[:, t]",
+            f"    delta_b = paid_b + {self.gamma!r} * next_b - value_bt[:, t]",
+            f"    gae_b = torch.where(mask_bt[:, t], delta_b + {factor} * gae_b, gae_b)",
+            "    next_b = torch.where(mask_bt[:, t], value_bt[:, t], next_b)",
+            "    adv_bt[:, t] = gae_b * mask_bt[:, t]",
+        ]
+        return "\n".join(lines)
+
     def lambdas(self, batch: Batch) -> Tensor:
         """Return the λ of each sequence, [B]."""
         if self.length_alpha is None:
             return torch.full_like(batch.reward_b, self.lam)
         return 1 - 1 / (self.length_alpha * batch.length_b.to(batch.dtype)).clamp(min=1)
-
-    @override
-    def code(self) -> str:
-        if self.length_alpha is not None:
-            return ""
-        return f"""adv_bt = torch.zeros_like(mask_bt, dtype=reward_b.dtype)
-gae_b = next_b = torch.zeros_like(reward_b)
-last_b = mask_bt.shape[1] - 1 - mask_bt.flip(1).int().argmax(1)
-for t in reversed(range(mask_bt.shape[1])):
-    delta_b = torch.where(last_b == t, reward_b, 0) + {self.gamma!r} * next_b - value_bt[:, t]
-    gae_b = torch.where(mask_bt[:, t], delta_b + {self.gamma * self.lam!r} * gae_b, gae_b)
-    next_b = torch.where(mask_bt[:, t], value_bt[:, t], next_b)
-    adv_bt[:, t] = gae_b * mask_bt[:, t]"""
 
     @override
     def words(self) -> str:

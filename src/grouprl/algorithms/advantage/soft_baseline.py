@@ -9,12 +9,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
+from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive
-
-LOG_LIMIT = 20.0
 
 
 @part("advantage")

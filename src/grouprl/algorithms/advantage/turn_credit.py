@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.lines import compared
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.turn_returns import accumulated, has_turn, last_turn, on_tokens, turn_rewards, with_the_rest
 from grouprl.core import levels
@@ -59,6 +60,32 @@ class TurnRelative(Advantage):
         there_bs = has_turn(batch, self._key(batch).shape[1], self.name)
         episode_b, step_bs = self._episodes(batch, there_bs), self._steps(batch, there_bs)
         return batch.broadcast(self.episode * episode_b) + self.omega * on_tokens(step_bs, batch, self.name)
+
+    @override
+    def code(self) -> str:
+        if self.scale == "leave_one_out_std":
+            return ""
+        turns = "turn_reward_bs.shape[1]"
+        key = "state_bs" if self.key == "state" else f"torch.arange({turns}).expand_as(turn_reward_bs)"
+        known = "there_bs & (key_bs >= 0)" if self.absent == "skip" else "key_bs >= 0"
+        episode = "same_bb * there_bs.sum(1)" if self.over == "turns" else "same_bb"
+        lines = [
+            f"key_bs, there_bs = {key}, turns_there(turn_bt, mask_bt, {turns})",
+            "paid_bs, rest_b = split_rewards(reward_b, turn_reward_bs, there_bs)",
+            "paid_bs = paid_bs + rest_b[:, None] * last_turn(there_bs)",
+            f"return_bs = accumulated(paid_bs, there_bs, {self.gamma!r}{', valid_bs' if self.reset else ''})",
+            f"known_n = (({known}) & counts_b[:, None]).flatten()",
+            "key_n, group_n = key_bs.flatten(), group_b.repeat_interleave(key_bs.shape[1])",
+            "like_nn = (group_n[:, None] == group_n) & (key_n[:, None] == key_n) & known_n  # turns that are compared",
+            f"step_n = {compared('return_bs.flatten()', 'like_nn', self.scale, self.eps)} * known_n",
+            f"adv_bt = {self.omega!r} * to_tokens(step_n.view_as(return_bs), turn_bt, mask_bt)",
+        ]
+        if self.episode:
+            lines += [
+                f"episode_b = {compared('reward_b', episode, self.scale, self.eps)} * counts_b",
+                f"adv_bt = adv_bt + {self.episode!r} * episode_b[:, None] * mask_bt",
+            ]
+        return "\n".join(lines)
 
     def _key(self, batch: Batch) -> Tensor:
         """Return [B,S] what each turn is compared by, -1 where it is not."""
@@ -146,6 +173,27 @@ class NormalisedTurns(Advantage):
         reward_bs = with_the_rest(*turn_rewards(batch, there_bs, self.name), there_bs)
         normalised_bs = torch.where(there_bs, self._normalised(reward_bs, there_bs, batch), 0)
         return on_tokens(accumulated(normalised_bs, there_bs, self.gamma), batch, self.name)
+
+    @override
+    def code(self) -> str:
+        if self.scale == "leave_one_out_std":
+            return ""
+        ends = [] if self.together else ["end_n = last_turn(there_bs).flatten()  # outcomes are compared apart"]
+        alike = "" if self.together else " & (end_n[:, None] == end_n)"
+        return "\n".join(
+            [
+                "there_bs = turns_there(turn_bt, mask_bt, turn_reward_bs.shape[1])",
+                "paid_bs, rest_b = split_rewards(reward_b, turn_reward_bs, there_bs)",
+                "paid_bs = paid_bs + rest_b[:, None] * last_turn(there_bs)",
+                *ends,
+                "known_n = (there_bs & counts_b[:, None]).flatten()",
+                "group_n = group_b.repeat_interleave(there_bs.shape[1])",
+                f"like_nn = (group_n[:, None] == group_n){alike} & known_n",
+                f"turn_n = {compared('paid_bs.flatten()', 'like_nn', self.scale, self.eps)} * known_n",
+                f"return_bs = accumulated(turn_n.view_as(paid_bs), there_bs, {self.gamma!r})",
+                "adv_bt = to_tokens(return_bs, turn_bt, mask_bt)",
+            ]
+        )
 
     def _normalised(self, reward_bs: Tensor, there_bs: Tensor, batch: Batch) -> Tensor:
         """Return [B,S] z of each turn."""

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.part import Part, part
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core import levels
@@ -58,15 +59,28 @@ class Whiten(AdvantageTransform):
 
     @override
     def code(self) -> str:
-        if self.key != "batch" or self.count != "token" or not self.shift:
+        if self.key != "batch" or not self.shift:
             return ""
-        less = "max(len(adv_n) - 1, 1)" if self.variance == "sample" else "len(adv_n)"
+        lines = ["on_bt = active_bt & counts_b[:, None]"]
+        if self.count == "token":
+            less = "max(len(adv_n) - 1, 1)" if self.variance == "sample" else "len(adv_n)"
+            lines += ["adv_n = adv_bt[on_bt]", "mid = adv_n.mean()", f"var = (adv_n - mid).square().sum() / {less}"]
+        else:
+            less = "(n - 1).clamp(min=1)" if self.variance == "sample" else "n"
+            lines += [
+                "share_bt = on_bt.to(adv_bt.dtype) / on_bt.sum(1, keepdim=True).clamp(min=1)  # each row counts once",
+                "adv_n, n = adv_bt[on_bt], on_bt.any(1).sum()",
+                "mid = (share_bt * adv_bt).sum() / n",
+                f"var = (share_bt * (adv_bt - mid).square()).sum() / {less}",
+            ]
         bottom = f"(var + {self.eps!r}).sqrt()" if self.eps_in == "variance" else f"(var.sqrt() + {self.eps!r})"
-        return f"""on_bt = active_bt & counts_b[:, None]
-adv_n = adv_bt[on_bt]
-var = (adv_n - adv_n.mean()).square().sum() / {less}
-spread = bool(adv_n.max() > adv_n.min())
-adv_bt = torch.where(on_bt & spread, (adv_bt - adv_n.mean()) / {bottom}, 0)"""
+        return "\n".join(
+            [
+                *lines,
+                "spread = bool(adv_n.max() > adv_n.min())",
+                f"adv_bt = torch.where(on_bt & spread, (adv_bt - mid) / {bottom}, 0)",
+            ]
+        )
 
     @override
     def words(self) -> str:
@@ -109,6 +123,12 @@ class ValidFraction(AdvantageTransform):
         factor = "B/(B - M)" if self.limit is None else f"min(B/(B - M), {self.limit:g})"
         return f"A ← A · {factor},  M completions in groups of equal rewards"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        limit = "" if self.limit is None else f".clamp(max={self.limit!r})"
+        return f"""valid = (counts_b & differs(reward_b, same_bb)).sum().clamp(min=1)
+adv_bt = adv_bt * (counts_b.sum().to(adv_bt.dtype) / valid){limit}"""
+
 
 @part("advantage_transform")
 class FixedAdvantage(AdvantageTransform):
@@ -120,6 +140,10 @@ class FixedAdvantage(AdvantageTransform):
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A = value on the source's rows."""
         return torch.where(batch.from_source(self.source)[:, None], self.value, adv_bt)
+
+    @override
+    def code(self) -> str:
+        return f"adv_bt = torch.where(({is_from(self.source)})[:, None], {self.value!r}, adv_bt)"
 
     @override
     def words(self) -> str:

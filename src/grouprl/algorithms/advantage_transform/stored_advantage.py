@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
@@ -26,3 +27,8 @@ class StoredAdvantage(AdvantageTransform):
         """Return A_stored on replayed rows, A on the others."""
         stored_bt = batch.broadcast(batch.need("past.advantage", self.name).to(adv_bt.dtype))
         return torch.where(batch.from_source("replay")[:, None], stored_bt, adv_bt)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        stored = 'past["advantage"][:, None] * mask_bt'
+        return f"adv_bt = torch.where(({is_from('replay')})[:, None], {stored}, adv_bt)"

@@ -8,6 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.aggregate.aggregate import Aggregate, ConstantLength, SequenceMean, TokenMean
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.part import part
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core.batch import Batch
@@ -36,6 +37,21 @@ class BySource(Aggregate):
         inside_bt = batch.from_source(self.source)[:, None] & batch.active_bt
         return self._weights(self.inside, batch, inside_bt) + self._weights(
             self.outside, batch, batch.active_bt & ~inside_bt
+        )
+
+    @override
+    def code(self) -> str:
+        inside, outside = (
+            "\n".join(f"{line}" for line in _AGGREGATES[name]().code().split("\n")).replace("active_bt", which)
+            for name, which in ((self.inside, "inside_bt"), (self.outside, "outside_bt"))
+        )
+        return (
+            f"inside_bt = ({is_from(self.source)})[:, None] & active_bt\n"
+            "outside_bt = active_bt & ~inside_bt\n"
+            f"{inside}\n"
+            "inner_bt = weight_bt\n"
+            f"{outside}\n"
+            "weight_bt = weight_bt + inner_bt"
         )
 
     def _weights(self, name: Inner, batch: Batch, active_bt: Tensor) -> Tensor:

@@ -16,6 +16,10 @@ class WeightedMean(Aggregate):
 
     says = "mean over the tokens of the optimiser step, each counting by its multiplier (0: not at all)"
     equation = "1/Σ|m_t| · Σ_i Σ_t"
+    plain = (
+        "total = (active_bt * factor_bt.abs()).sum()\n"
+        "weight_bt = active_bt * torch.where(total > 0, 1 / torch.where(total > 0, total, 1), 0)"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / Σ|m|."""

@@ -11,6 +11,7 @@ from grouprl.core.errors import InputError
 from grouprl.records.episode_records import Turn
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import as_text
 
 
 def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ...]]]:
@@ -23,7 +24,7 @@ def turns_of(samples: ScoredSamples, row: int) -> list[tuple[Turn, tuple[int, ..
     rows = np.flatnonzero(samples.extras["keys.episode"] == samples.extras["keys.episode"][row])
     found: dict[int, tuple[Turn, tuple[int, ...]]] = {}
     for each in rows.tolist():
-        record, ids = samples.records[each], np.array(samples.rollout.response_ids[each])
+        record, ids = samples.records[each], np.array(as_text(samples).response_ids[each])
         turn_t = samples.extras["turn_bt"][each, : len(ids)]
         for place, turn in enumerate(() if record is None else record.turns):
             found[turn.number] = (turn, tuple(ids[turn_t == place].tolist()))

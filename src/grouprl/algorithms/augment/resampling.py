@@ -12,6 +12,7 @@ from grouprl.algorithms.data_part import RunContext
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.text_samples import TextSamples, as_text
 
 
 def again(samples: ScoredSamples, row: int, skip: int = 0, **changes: Any) -> RolloutRequest:
@@ -29,7 +30,7 @@ def again(samples: ScoredSamples, row: int, skip: int = 0, **changes: Any) -> Ro
         example=example,
         completions=1,
         first=int(samples.sample_b[samples.ordinal_b == ordinal].max()) + 1 + skip,
-        prompt=None if played else samples.prompts[row],
+        prompt=None if played else as_text(samples).prompts[row],
         keys=keys,
     )
     return replace(requested, **changes)
@@ -78,13 +79,13 @@ def splice(samples: ScoredSamples, gone_b: np.ndarray, added: Sequence[ScoredSam
     return sort_by_group(join([subset(samples, ~gone_b), *added]))
 
 
-def prefixes(samples: ScoredSamples, rows: Iterable[int], context: RunContext) -> list[tuple[int, ...]]:
+def prefixes(samples: TextSamples, rows: Iterable[int], context: RunContext) -> list[tuple[int, ...]]:
     """Return the token ids that the completion of each of `rows` was forced to begin with, () for none."""
     rows = list(rows)
     shown = {id(prompt): prompt for prompt in (samples.prompts[i] for i in rows)}
     encoded = zip(shown, context.text.policy.encode_prompts(list(shown.values())), strict=True)
     sizes = {key: len(ids) for key, ids in encoded}
-    return [tuple(samples.rollout.prompt_ids[i][sizes[id(samples.prompts[i])] :]) for i in rows]
+    return [tuple(samples.prompt_ids[i][sizes[id(samples.prompts[i])] :]) for i in rows]
 
 
 def through(context: RunContext, ids: Sequence[int], sign: str) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from grouprl.algorithms.filter.filter import Filter
+from grouprl.algorithms.lines import APART, is_from
 from grouprl.algorithms.part import part
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core.batch import Batch
@@ -19,6 +20,10 @@ class SourceApart(Filter):
     def __call__(self, batch: Batch) -> Batch:
         """Take the source's rows out of statistics."""
         return batch.replace(stat_b=batch.stats_b & ~batch.from_source(self.source))
+
+    @override
+    def code(self) -> str:
+        return f"out_b = {is_from(self.source)}\n{APART}"
 
     @override
     def words(self) -> str:

@@ -1,4 +1,4 @@
-"""Losses of pairs from the difference of two scores: s(better) - s(worse)."""
+"""Losses of pairs from two scores: mostly from their difference, s(better) - s(worse)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ class Link(Part):
     """Base: losses of pairs from differences of scores and margins."""
 
     kind: ClassVar[str] = "link"
+    margins: ClassVar[bool] = True
+    """Whether a margin acts; it does not where each score is judged by itself."""
 
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return the loss of each pair [E] from s(better) - s(worse) and the margin, [E] each."""
         raise NotImplementedError
+
+    def of_scores(self, better_e: Tensor, worse_e: Tensor, margin_e: Tensor) -> Tensor:
+        """Return the loss of each pair [E] from its two scores and the margin; here from their difference."""
+        return self(better_e - worse_e, margin_e)
 
 
 @part("link")
@@ -33,6 +39,10 @@ class Logistic(Link):
         """Return -log σ(β·Δs - m)."""
         return -torch.nn.functional.logsigmoid(self.beta * gap_e - margin_e)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"loss_e = -torch.nn.functional.logsigmoid({self.beta!r} * gap_e - margin_e)"
+
 
 @part("link")
 class Hinge(Link):
@@ -46,6 +56,10 @@ class Hinge(Link):
         """Return max(0, 1 - (β·Δs - m))."""
         return (1 - (self.beta * gap_e - margin_e)).clamp(min=0)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"loss_e = (1 - ({self.beta!r} * gap_e - margin_e)).clamp(min=0)"
+
 
 @part("link")
 class Squared(Link):
@@ -58,3 +72,7 @@ class Squared(Link):
     def __call__(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return ((β·Δs - m - ½)/β)²."""
         return (gap_e - (margin_e + 0.5) / self.beta).square()
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"loss_e = (gap_e - (margin_e + 0.5) / {self.beta!r}).square()"

@@ -34,6 +34,10 @@ class Constant(Margin):
         """Return the value for each pair."""
         return torch.full((len(index_e2),), self.value, dtype=batch.dtype, device=index_e2.device)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"margin_e = {self.value!r}"
+
 
 @part("margin")
 class RewardGap(Margin):
@@ -47,3 +51,7 @@ class RewardGap(Margin):
         """Return scale·(R_w - R_l)."""
         first_e, second_e = batch.total_reward_b[index_e2.T]
         return self.scale * (first_e - second_e)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"margin_e = {self.scale!r} * (reward_b[index_2e[0]] - reward_b[index_2e[1]])"

@@ -9,9 +9,10 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
-from grouprl.algorithms.objective.ratio import LOG_LIMIT
+from grouprl.algorithms.objective.ratio import held
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -46,6 +47,14 @@ class TurnClip(Objective):
         return clipped(ratio_bt, adv_bt, low_bt, high_bt, self.dual_clip)
 
     @override
+    def code(self) -> str:
+        lines = [
+            "moved_bs = held(mean_of_turns(logp_bt - old_bt, active_bt, turn_bt, int(turn_bt.max()) + 1))",
+            "ratio_bt = to_tokens(moved_bs, turn_bt, active_bt).exp()",
+        ]
+        return "\n".join([*lines, *clip_lines(repr(1 - self.clip_low), repr(1 + self.clip_high), self.dual_clip)])
+
+    @override
     def words(self) -> str:
         return f"PPO clip on each turn's geometric mean ratio, [{1 - self.clip_low:g}, {1 + self.clip_high:g}]"
 
@@ -60,11 +69,11 @@ class TurnClip(Objective):
 
 
 def turn_log_ratio(logp_bt: Tensor, batch: Batch) -> Tensor:
-    """Return [B,T] mean log-ratio over the active tokens of each token's turn, zero elsewhere, clamped to ±20."""
+    """Return [B,T] mean log-ratio over the active tokens of each token's turn, zero elsewhere, held within ±20."""
     active_bt = batch.active_bt
     token_bt = torch.where(active_bt, logp_bt - batch.need("old_bt", "the turn ratio"), 0)
     turn_bt = batch.need("turn_bt", "the turn ratio").clamp(min=0)
     zero_bs = token_bt.new_zeros(len(turn_bt), int(turn_bt.max()) + 1 if turn_bt.numel() else 1)
     size_bs = zero_bs.scatter_add(1, turn_bt, active_bt.to(token_bt.dtype)).clamp(min=1)
     mean_bs = zero_bs.scatter_add(1, turn_bt, token_bt) / size_bs
-    return mean_bs.clamp(-LOG_LIMIT, LOG_LIMIT).gather(1, turn_bt) * active_bt
+    return held(mean_bs).gather(1, turn_bt) * active_bt

@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_selection import hashed
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import PositiveShare
+
+COVARIANCE = (
+    "adv_n, logp_n = adv_bt[active_bt], logp_bt.detach()[active_bt]",
+    "cov_bt = torch.where(active_bt, (adv_bt - adv_n.mean()) * (logp_bt.detach() - logp_n.mean()), 0)",
+)
+"""Lines that assign `cov_bt`, the `covariance` of each token."""
 
 
 def covariance(logp_bt: Tensor, batch: Batch) -> Tensor:
@@ -71,6 +78,22 @@ class ClipCov(Objective):
         sampled_bt = first(hashed(logp_bt, batch.mask_bt), candidate_bt, tokens_in(self.share, batch))
         metrics["covariance_fraction"] = sampled_bt.to(adv_bt.dtype)
         return TokenLoss(torch.where(sampled_bt, 0, loss_bt), metrics)
+
+    @override
+    def code(self) -> str:
+        low, high = repr(1 - self.clip_low), repr(1 + self.clip_high)
+        return "\n".join(
+            [
+                *ratio_code("token", "old"),
+                *clip_lines(low, high, None),
+                f"out_bt = ((ratio_bt > {high}) & (adv_bt > 0)) | ((ratio_bt < {low}) & (adv_bt < 0))",
+                *COVARIANCE,
+                f"free_bt = active_bt & ~out_bt & (cov_bt > {self.lower!r}) & (cov_bt < {self.upper!r})",
+                f"count = max(1, int({self.share!r} * int(active_bt.sum())))",
+                "spared_bt = first(hashed(logp_bt, mask_bt), free_bt, count)  # by chance: a hash",
+                "loss_bt = torch.where(spared_bt, 0, loss_bt)",
+            ]
+        )
 
     @override
     def words(self) -> str:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
+from grouprl.algorithms.objective.ratio import Against, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import LOG_PROB
@@ -32,6 +32,10 @@ class Importance(Objective):
         """Return loss_t = -ρ_t A_t."""
         ratio_bt = log_ratio(logp_bt, batch, "token", self.against).exp()
         return TokenLoss(-batch.need("advantage_bt", self.name) * ratio_bt, {})
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "\n".join([*ratio_code("token", self.against), "loss_bt = -adv_bt * ratio_bt"])
 
     @override
     def words(self) -> str:

@@ -75,8 +75,11 @@ class Clipped(Objective):
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return loss_t = max(-A ρ, -A clip(ρ, 1-clip_low, 1+clip_high)), for A<0 at most -A·dual_clip."""
+        return self.surrogate(log_ratio(logp_bt, batch, self.ratio, self.against).exp(), batch)
+
+    def surrogate(self, ratio_bt: Tensor, batch: Batch) -> TokenLoss:
+        """Return the pessimistic loss of ratios [B,T]."""
         adv_bt = batch.need("advantage_bt", self.name)
-        ratio_bt = log_ratio(logp_bt, batch, self.ratio, self.against).exp()
         free_bt = -adv_bt * ratio_bt
         clipped_bt = -adv_bt * ratio_bt.clamp(1 - self.clip_low, 1 + self.clip_high)
         loss_bt = torch.maximum(free_bt, clipped_bt)

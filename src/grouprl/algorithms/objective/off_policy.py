@@ -23,7 +23,7 @@ _REGION = {
     "none": "every token acts",
     "one_side": "tokens already moved beyond the band in the direction of their advantage are left out",
     "two_side": "tokens outside the band are left out",
-    "ring": "tokens outside the band are left out, unless they lie far on the side against their advantage",
+    "ring": "tokens outside the band are left out, unless they are far on the side against their advantage",
 }
 
 

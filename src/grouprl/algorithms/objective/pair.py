@@ -5,45 +5,37 @@ from __future__ import annotations
 from typing import ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
 from grouprl.algorithms.link.link import Link, Logistic
 from grouprl.algorithms.losses import PairLoss, counted, out_of, pairs_of
 from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.regression import completion_value, same_group
+from grouprl.algorithms.pair_weight.pair_weight import Even, PairWeight
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.score.score import LogRatio, Score
 from grouprl.algorithms.stage_checks import pair_values
 from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative
+
+PAIRS = """known_b = counts_b & active_bt.any(1)
+value_b = completion_value(adv_bt, active_bt)
+better_bb = same_bb & known_b[:, None] & known_b & (value_b[:, None] > value_b)
+index_2e = better_bb.nonzero().T"""
+"""Finds the pairs, in plain torch."""
 
 
-@part("objective")
-class Pair(Objective):
-    """A loss of each pair of a prompt's completions with different advantages: link(s(better) - s(worse), margin).
+class Pairwise(Objective):
+    """Base: a loss of each pair of a prompt's completions with different advantages."""
 
-    Score, link and margin are parts of their own. At the defaults it is DPO (arXiv:2305.18290); link `squared` makes it
-    IPO, `hinge` SLiC, score `log_prob` with a constant margin SimPO. `sequence_mean` averages pairs within a group, and
-    groups by their size.
-    """
-
-    score: Score = LogRatio()
-    link: Link = Logistic()
-    margin: Margin = Constant()
+    kind: ClassVar[str] = "objective"
     couples: ClassVar[str] = "group"
-    says = "of every two completions of a prompt let the one with the larger advantage score higher"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
-        """Return link(s(better) - s(worse), margin) of each pair."""
-        index_e2 = pairs_of(batch, self.name).index_e2
-        gap_e = pair_values(self.score, self.score.difference, index_e2, logp_bt, batch, index_e2)
-        margin_e = pair_values(self.margin, self.margin, index_e2, batch, index_e2)
-        loss_e = pair_values(self.link, self.link, index_e2, gap_e, margin_e)
-        return PairLoss(loss_e, {"pair_accuracy": (gap_e > 0).to(gap_e.dtype), "pair_margin": gap_e})
-
-    def formula(self) -> str:
-        """Return the link's formula with those of score and margin."""
-        score, margin = self.score.formula(), self.margin.formula()
-        return f"{self.link.formula()},  Δs = s(w) - s(l),  {',  '.join(x for x in (score, margin) if x)}"
+        """Return the loss of each pair, in the order of `batch.edges['pairs']`."""
+        raise NotImplementedError
 
     def pairs(self, batch: Batch) -> Tensor:
         """Return [E,2] the better and the worse completion of every two of a prompt, by their advantages."""
@@ -58,5 +50,90 @@ class Pair(Objective):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse groups of one completion, which have no pairs."""
-        lone = ["pair compares completions of one prompt, but batch.group_size is 1. Use batch.group_size of 2 or more"]
-        return lone if run.group_size == 1 else []
+        lone = f"{self.name} compares completions of one prompt, but batch.group_size is 1"
+        return [f"{lone}. Use batch.group_size of 2 or more"] if run.group_size == 1 else []
+
+
+@part("objective")
+class Pair(Pairwise):
+    """A loss of each pair of a prompt's completions with different advantages: link(s(better), s(worse), margin).
+
+    Score, link, margin and weight are parts of their own. At the defaults it is DPO (arXiv:2305.18290); link `squared`
+    makes it IPO, `hinge` SLiC, score `log_prob` with a constant margin SimPO. `sequence_mean` averages pairs within a
+    group, and groups by their size.
+
+    Raises:
+        InputError: a margin beside a link that judges each score by itself, where it would have no effect.
+    """
+
+    score: Score = LogRatio()
+    link: Link = Logistic()
+    margin: Margin = Constant()
+    pair_weight: PairWeight = Even()
+    says = "of every two completions of a prompt let the one with the larger advantage score higher"
+
+    def __post_init__(self) -> None:
+        if not self.link.margins and self.margin != Constant():
+            raise InputError(
+                f"pair has the margin '{self.margin.name}' beside the link '{self.link.name}'",
+                "this link judges each score by itself, so that no margin acts",
+                "Leave the margin out, or use a link of the difference: grouprl parts --kind link",
+            )
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
+        """Return weight · link(s(better), s(worse), margin) of each pair."""
+        index_e2 = pairs_of(batch, self.name).index_e2
+        score_e2 = pair_values(self.score, self.score.of_pairs, index_e2, logp_bt, batch, index_e2, each=2)
+        margin_e = pair_values(self.margin, self.margin, index_e2, batch, index_e2)
+        weight_e = pair_values(self.pair_weight, self.pair_weight, index_e2, logp_bt.detach(), batch, index_e2)
+        better_e, worse_e = score_e2.unbind(1)
+        loss_e = pair_values(self.link, self.link.of_scores, index_e2, better_e, worse_e, margin_e)
+        loss_e = loss_e.mean().expand_as(loss_e) if self.score.ranked and len(loss_e) else loss_e
+        gap_e = better_e - worse_e
+        metrics = {"pair_accuracy": (gap_e > 0).to(gap_e.dtype), "pair_margin": gap_e}
+        return PairLoss(weight_e.detach() * loss_e, metrics)
+
+    @override
+    def formula(self) -> str:
+        parts = (self.score.formula(), self.margin.formula() if self.link.margins else "", self.pair_weight.formula())
+        return f"{self.link.formula()},  Δs = s(w) - s(l),  {',  '.join(x for x in parts if x)}"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        held = [part.code() for part in (self.score, self.margin, self.pair_weight, self.link)]
+        if not all(held) or self.score.ranked:
+            return ""
+        score, margin, weight, link = held
+        lines = [PAIRS, score, *([] if "score_2e" in score else ["score_2e = score_b[index_2e]"])]
+        lines += ["better_e, worse_e = score_2e", "gap_e = better_e - worse_e", margin, weight, link]
+        to_rows = "pairs_to_rows(weight_e * loss_e, index_2e, group_b, known_b)"
+        return "\n".join([*lines, f"loss_bt = {to_rows}[:, None] * active_bt"])
+
+
+@part("objective")
+class PairSum(Pairwise):
+    """A weighted sum of two losses of the same pairs; the second may be such a sum itself (MPO, arXiv:2411.10442)."""
+
+    first: Pairwise = Pair()
+    second: Pairwise = Pair()
+    first_weight: NonNegative = 1.0
+    second_weight: NonNegative = 1.0
+    says = "{first_weight:g} times one loss of pairs plus {second_weight:g} times another"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
+        """Return the weighted sum of both losses of each pair; metrics are those of the first."""
+        first, second = self.first(logp_bt, batch), self.second(logp_bt, batch)
+        loss_e = self.first_weight * first.loss_e + self.second_weight * second.loss_e
+        return PairLoss(loss_e, {**second.metrics, **first.metrics})
+
+    @override
+    def formula(self) -> str:
+        return f"{self.first_weight:g}·[{self.first.formula()}] + {self.second_weight:g}·[{self.second.formula()}]"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        first, second = self.first.code(), self.second.code()
+        if not first or not second or isinstance(self.second, PairSum):
+            return ""
+        added = f"{self.first_weight!r} * first_bt + {self.second_weight!r} * loss_bt"
+        return f"{first}\nfirst_bt = loss_bt\n{second}\nloss_bt = {added}"

@@ -88,6 +88,15 @@ class Regression(Objective):
         error_b = self.beta * log_bt.sum(1) - completion_value(adv_bt, active_bt)
         return RowLoss(self.coef * error_b.square())
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        log = f"d_bt = torch.where(active_bt, logp_bt - {self.anchor}_bt, 0)"
+        if self.level == "token":
+            return f"{log}\nloss_bt = {self.coef!r} * ({self.beta!r} * d_bt - adv_bt).square() * active_bt"
+        return f"""{log}
+target_b = adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)
+loss_bt = {self.coef!r} * ({self.beta!r} * d_bt.sum(1) - target_b).square()[:, None] * active_bt"""
+
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: only rows without tokens, because an advantage of 0 is a target too."""
         return ~batch.active_bt.any(1)
@@ -142,6 +151,22 @@ class GroupRegression(Objective):
         factor_b = n_b / (n_b - 1).clamp(min=1) if self.average == "sample" else torch.ones_like(n_b)
         loss_b = self.coef * factor_b * (predicted_b - adv_b).square() * weight_b * (n_b > 1)
         return RowLoss(loss_b)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        predicted = f"{self.beta!r} * centred_b"
+        if self.standardize_eps is not None:
+            square = "(peer_bb * centred_b.square()).sum(1) / (n_b - 1).clamp(min=1)"
+            predicted = f"centred_b / ({square} + {self.standardize_eps**2!r}).sqrt()"
+        factor = " * n_b / (n_b - 1).clamp(min=1)" if self.average == "sample" else ""
+        return f"""peer_bb = same_bb & counts_b & active_bt.any(1)  # rows that are compared
+n_b = peer_bb.sum(1).to(logp_bt.dtype)
+d_b = torch.where(active_bt, logp_bt - {self.anchor}_bt, 0).sum(1)
+centred_b = d_b - (peer_bb * d_b).sum(1) / n_b.clamp(min=1)
+predicted_b = {predicted}
+target_b = adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)
+loss_b = {self.coef!r}{factor} * (predicted_b - target_b).square() * peer_bb.diagonal() * (n_b > 1)
+loss_bt = loss_b[:, None] * active_bt"""
 
     def _counts(self, batch: Batch) -> tuple[Tensor, Tensor]:
         weight_b = counted(batch)

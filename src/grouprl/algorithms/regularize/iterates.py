@@ -13,7 +13,7 @@ from typing_extensions import override
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.references import FROZEN, Iterates, Mixture, ReferenceRule
-from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate, held
+from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.metric import Metric
@@ -52,7 +52,7 @@ class KLIterates(Regularizer):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return β·k(d_t) with d_t = log π(y_t) - log π_iterates(y_t)."""
         (read,) = self.needs()
-        log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need(read, self.name), 0))
+        log_bt = torch.where(batch.active_bt, logp_bt - batch.need(read, self.name), 0)
         return TokenLoss(self.coef * estimate(log_bt, self.estimator), {"kl_iterates": log_bt})
 
     @override

@@ -6,10 +6,13 @@ divergence"). As a *value* k1 and k3 are unbiased. As a *loss* on fixed samples 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from grouprl.algorithms.objective.ratio import held
 
 ValueEstimator = Literal["k1", "k2", "k3", "abs"]
 Estimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "abs+", "weighted_k3"]
@@ -40,31 +43,30 @@ FORMULA: dict[str, str] = {
 CODE: dict[str, str] = {
     "k1": "d_bt",
     "k2": "d_bt.square() / 2",
-    "k3": "torch.expm1(-d_bt) + d_bt",
+    "k3": "torch.expm1(held(-d_bt)) + d_bt",
     "abs": "d_bt.abs()",
 }
 """Estimates in plain torch; those whose gradient is another estimate's have none."""
 
-DISTANCE_LIMIT = 20.0
+
+_VALUE: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda log_bt: log_bt,
+    "k2": lambda log_bt: log_bt.square() / 2,
+    "k3": lambda log_bt: torch.expm1(held(-log_bt)) + log_bt,
+    "abs": torch.abs,
+}
 
 
-def held(log_bt: Tensor) -> Tensor:
-    """Return [B,T] log-ratios within ±20, with the slope that they have at the limit beyond it.
+def estimate(log_bt: Tensor, estimator: str, limit: float | None = None) -> Tensor:
+    """Return [B,T] estimate of the KL from d = log π - log π_ref ([B,T]).
 
-    The exponential stays finite, and tokens that the policy has lost by far are still pulled back.
+    With `limit` the estimate is clamped to ±limit and has no slope beyond, as in verl; the gradient of an estimator
+    with '+' is always that of the whole d²/2.
     """
-    return log_bt + (log_bt.clamp(-DISTANCE_LIMIT, DISTANCE_LIMIT) - log_bt).detach()
-
-
-def estimate(log_bt: Tensor, estimator: str) -> Tensor:
-    """Return [B,T] estimate of the KL from d = log π - log π_ref ([B,T])."""
-    if estimator == "k1":
-        return log_bt
-    if estimator == "k2":
-        return log_bt.square() / 2
-    if estimator == "k3":
-        return torch.expm1(-log_bt) + log_bt
-    if estimator == "abs":
-        return log_bt.abs()
-    value_bt, slope_bt = estimate(log_bt, estimator.removesuffix("+")).detach(), log_bt.square() / 2
-    return value_bt + slope_bt - slope_bt.detach()
+    value_bt = _VALUE[estimator.removesuffix("+")](log_bt)
+    if limit is not None:
+        value_bt = value_bt.clamp(-limit, limit)
+    if not estimator.endswith("+"):
+        return value_bt
+    slope_bt = log_bt.square() / 2
+    return value_bt.detach() + (slope_bt - slope_bt.detach())

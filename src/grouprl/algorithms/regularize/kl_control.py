@@ -11,7 +11,7 @@ from torch import Tensor
 from grouprl.algorithms.data_part import DataPart, RunContext
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate, held
+from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 
@@ -35,10 +35,13 @@ def moved(coef: float, kl: float, *, target: float, rows: int, horizon: int) -> 
     return coef * (1 + min(max(kl / target - 1, -MOST), MOST) * rows / horizon)
 
 
-def mean_kl(batch: Batch, estimator: ValueEstimator) -> float:
-    """Return the mean over rows of their mean estimate of KL(π_old || π_ref) per token; rows without tokens count 0."""
-    log_bt = (batch.need("old_bt", "adaptive KL") - batch.need("ref_bt", "adaptive KL")).clamp(-20, 20)
-    value_bt = torch.where(batch.mask_bt, estimate(log_bt, estimator), 0)
+def mean_kl(batch: Batch, estimator: ValueEstimator, value_limit: float | None = None) -> float:
+    """Return the mean over rows of their mean estimate of KL(π_old || π_ref) per token; rows without tokens count 0.
+
+    `value_limit` clamps each estimate, as in the term whose weight the mean moves.
+    """
+    log_bt = batch.need("old_bt", "adaptive KL") - batch.need("ref_bt", "adaptive KL")
+    value_bt = torch.where(batch.mask_bt, estimate(log_bt, estimator, value_limit), 0)
     return float((value_bt.sum(1) / batch.mask_bt.sum(1).clamp(min=1)).mean())
 
 
@@ -52,6 +55,7 @@ class Controlled(DataPart):
     estimator: ValueEstimator
     target: float
     horizon: int
+    value_limit: float | None
 
     async_safe = True
 
@@ -69,7 +73,7 @@ class Controlled(DataPart):
         """Move the weight by the KL of the rows trained on."""
         if prepared is None:
             return
-        kl, rows = mean_kl(prepared, self.estimator), prepared.size[0]
+        kl, rows = mean_kl(prepared, self.estimator, self.value_limit), prepared.size[0]
         context.note("kl_controlled", kl, "mean")
         now = self.current(context)
         context.state_of(self)["coef"] = moved(now, kl, target=self.target, rows=rows, horizon=self.horizon)
@@ -106,14 +110,15 @@ class AdaptiveKL(Regularizer, Controlled):
     estimator: ValueEstimator = "k3"
     target: Annotated[float, Field(gt=0)] = 0.1
     horizon: Annotated[int, Field(ge=1)] = 10_000
+    value_limit: Annotated[float, Field(gt=0)] | None = None
 
     reads = ("ref_bt", "old_bt", "past.kl_coef")
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return β(run)·k(d_t)."""
-        log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0))
+        log_bt = torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0)
         coef_b1 = batch.need("past.kl_coef", self.name)[:, None]
-        return TokenLoss(coef_b1 * estimate(log_bt, self.estimator), {"kl_ref": log_bt})
+        return TokenLoss(coef_b1 * estimate(log_bt, self.estimator, self.value_limit), {"kl_ref": log_bt})
 
     def words(self) -> str:
         """Return a sentence on what the part does."""

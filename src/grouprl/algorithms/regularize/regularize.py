@@ -15,7 +15,7 @@ from typing_extensions import override
 from grouprl.algorithms.aggregate.aggregate import Aggregate
 from grouprl.algorithms.building import build_part
 from grouprl.algorithms.losses import Losses, TokenLoss
-from grouprl.algorithms.objective.ratio import RatioLevel, log_ratio
+from grouprl.algorithms.objective.ratio import RatioLevel, log_ratio, ratio_code
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.regularize.kl import CODE, FORMULA, GRADIENT, Estimator, estimate
 from grouprl.core.batch import Batch
@@ -25,7 +25,7 @@ from grouprl.core.numbers import NonNegative
 OwnAggregate = (
     Literal["token_mean", "sequence_mean", "sequence_sum", "token_sum", "constant_length", "group_mean"] | None
 )
-"""How a term's token losses are aggregated; None: as in the policy loss."""
+"""The aggregation of a term's token losses; None: as in the policy loss."""
 
 
 class Regularizer(Part):
@@ -62,16 +62,15 @@ class Regularizer(Part):
 class KLLoss(Regularizer):
     """β times an estimate of KL(π || anchor) as a loss term (GRPO, arXiv:2402.03300, eq. 4, has k3).
 
-    `anchor`: the reference model, the policy at the start of the update, or the sampler. `limit` bounds the distance
-    |log π - log π_anchor| and `value_limit` the estimate (beyond them the gradient is zero); None leaves it free.
-    `ratio` is the level of the ratio that weighs `weighted_k3` (the bias correction of DeepSeek-V3.2; at sequence level
-    as in TRL with importance_sampling_level='sequence'). `aggregate` aggregates the term in a way of its own.
+    `anchor`: the reference model, the policy at the start of the update, or the sampler. `value_limit` clamps the
+    estimate, as in verl: beyond it the gradient is zero, except that of an estimator with '+'. `ratio` is the level of
+    the ratio that weighs `weighted_k3` (the bias correction of DeepSeek-V3.2; at sequence level as in TRL with
+    importance_sampling_level='sequence'). `aggregate` aggregates the term in a way of its own.
     """
 
     coef: NonNegative = 0.04
     estimator: Estimator = "k3"
     anchor: Literal["ref", "old", "behavior"] = "ref"
-    limit: Annotated[float, Field(gt=0)] | None = 20.0
     value_limit: Annotated[float, Field(gt=0)] | None = None
     ratio: RatioLevel = "token"
     aggregate: OwnAggregate = None
@@ -79,27 +78,27 @@ class KLLoss(Regularizer):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return β·k(d_t) with d_t = log π(y_t) - log π_anchor(y_t)."""
         log_bt = torch.where(batch.active_bt, logp_bt - batch.need(f"{self.anchor}_bt", self.name), 0)
-        if self.limit is not None:
-            log_bt = log_bt.clamp(-self.limit, self.limit)
         if self.estimator == "weighted_k3":
-            value_bt = log_ratio(logp_bt, batch, self.ratio).exp() * estimate(log_bt, "k3")
+            value_bt = log_ratio(logp_bt, batch, self.ratio).exp() * estimate(log_bt, "k3", self.value_limit)
         else:
-            value_bt = estimate(log_bt, self.estimator)
-        if self.value_limit is not None:
-            value_bt = value_bt.clamp(-self.value_limit, self.value_limit)
+            value_bt = estimate(log_bt, self.estimator, self.value_limit)
         return TokenLoss(self.coef * value_bt, {"kl_ref": log_bt} if self.anchor == "ref" else {})
 
     @override
     def code(self) -> str:
-        if self.estimator not in CODE or self.aggregate is not None:
+        if self.aggregate is not None:
             return ""
-        limit = "" if self.limit is None else f".clamp({-self.limit!r}, {self.limit!r})"
+        kind = "k3" if self.estimator == "weighted_k3" else self.estimator.removesuffix("+")
         lines = [
-            f"d_bt = torch.where(active_bt, logp_bt - {self.anchor}_bt, 0){limit}",
-            f"kl_bt = {CODE[self.estimator]}",
+            f"d_bt = torch.where(active_bt, logp_bt - {self.anchor}_bt, 0)",
+            f"kl_bt = {CODE[kind]}",
         ]
         if self.value_limit is not None:
             lines.append(f"kl_bt = kl_bt.clamp({-self.value_limit!r}, {self.value_limit!r})")
+        if self.estimator.endswith("+"):
+            lines.append("kl_bt = kl_bt.detach() + d_bt.square() / 2 - (d_bt.square() / 2).detach()")
+        if self.estimator == "weighted_k3":
+            lines += [*ratio_code(self.ratio, "old"), "kl_bt = ratio_bt * kl_bt"]
         return "\n".join([*lines, f"loss = loss + {self.coef!r} * (weight_bt * kl_bt).sum()"])
 
     @override

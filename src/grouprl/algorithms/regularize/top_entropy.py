@@ -50,7 +50,7 @@ class TopEntropyBonus(EntropyBonus):
         if self.share == 1:
             return out
         keep_bt = top_entropy(entropy_bt, batch, self.share, self.name)
-        grown = with_loss(batch).sum() / keep_bt.sum().clamp(min=1)
+        grown = with_loss(batch).sum().to(batch.dtype) / keep_bt.sum().clamp(min=1)
         return TokenLoss(torch.where(keep_bt, out.loss_bt * grown, 0), out.metrics)
 
     @override

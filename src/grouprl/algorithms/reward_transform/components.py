@@ -40,6 +40,14 @@ class WeightedComponents(RewardTransform):
             total_b = torch.where(batch.need("agent_b", self.name) == self.agent, total_b, batch.reward_b)
         return batch.replace(reward_b=total_b)
 
+    @override
+    def code(self) -> str:
+        terms = [f'{weight!r} * rewards["{name}"].nan_to_num(0.0)' for name, weight in self._counting().items()]
+        if self.agent is None:
+            return f"reward_b = {' + '.join(terms) or 'torch.zeros_like(reward_b)'}"
+        total = f"total_b = {' + '.join(terms) or 'torch.zeros_like(reward_b)'}"
+        return f"{total}\nreward_b = torch.where(agent_b == {self.agent}, total_b, reward_b)"
+
     def _counting(self) -> dict[str, float]:
         """Return the components whose weight is not 0."""
         return {name: weight for name, weight in self.weights.items() if weight != 0}

@@ -29,12 +29,14 @@ class KLInReward(RewardTransform):
     """Subtract β times an estimate of KL(π_old || π_ref) from the reward (PPO for language models, RLOO).
 
     `level="token"`: as a reward on each token, which token-level advantages (returns to go, GAE) place and
-    sequence-level ones sum. `level="sequence"`: the sum, from the sequence's scalar reward.
+    sequence-level ones sum. `level="sequence"`: the sum, from the sequence's scalar reward. `value_limit` clamps each
+    token's estimate, as in verl.
     """
 
     coef: NonNegative = 0.05
     estimator: ValueEstimator = "k1"
     level: Literal["token", "sequence"] = "token"
+    value_limit: Annotated[float, Field(gt=0)] | None = None
     says = (
         "subtract {coef:g} times the KL to the reference ({estimator}) from the reward of each {level}; without "
         "gradient, so k1 is right here"
@@ -45,20 +47,22 @@ class KLInReward(RewardTransform):
         if self.coef == 0:
             return batch
         log_bt = batch.need("old_bt", self.name) - batch.need("ref_bt", self.name)
-        penalty_bt = torch.where(
-            batch.mask_bt, -self.weight(batch) * estimate(log_bt.clamp(-20, 20), self.estimator), 0
-        )
+        value_bt = estimate(log_bt, self.estimator, self.value_limit)
+        penalty_bt = torch.where(batch.mask_bt, -self.weight(batch) * value_bt, 0)
         if self.level == "sequence":
             return batch.replace(reward_b=batch.reward_b + penalty_bt.sum(1))
         before_bt = batch.token_reward_bt
         return batch.replace(token_reward_bt=penalty_bt if before_bt is None else before_bt + penalty_bt)
 
+    @override
     def code(self) -> str:
-        """Return the part as lines of plain torch; '' where it rewards tokens."""
-        if self.level == "token" or self.estimator not in CODE or type(self) is not KLInReward:
+        if self.estimator not in CODE:
             return ""
-        return f"""d_bt = (old_bt - ref_bt).clamp(-20, 20)
-reward_b = reward_b - {self.coef!r} * torch.where(mask_bt, {CODE[self.estimator]}, 0).sum(1)"""
+        limit = "" if self.value_limit is None else f".clamp({-self.value_limit!r}, {self.value_limit!r})"
+        lines = f"d_bt = old_bt - ref_bt\nkl_bt = ({CODE[self.estimator]}){limit}\n"
+        if self.level == "token":
+            return f"{lines}token_reward_bt = token_reward_bt - {self.coef!r} * torch.where(mask_bt, kl_bt, 0)"
+        return f"{lines}reward_b = reward_b - {self.coef!r} * torch.where(mask_bt, kl_bt, 0).sum(1)"
 
     def weight(self, batch: Batch) -> Tensor | float:
         """Return β, a number or [B,1]."""
@@ -147,6 +151,8 @@ class RewardClip(RewardTransform):
 
     limit: float = 10.0
     low: float | None = None
+
+    plain = "reward_b = reward_b.clamp({floor!r}, {limit!r})"
 
     def __post_init__(self) -> None:
         """Raise InputError if the interval is empty."""

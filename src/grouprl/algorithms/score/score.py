@@ -16,24 +16,34 @@ _SUM = {"sum": "Σ_t", "mean": "1/|y| Σ_t"}
 
 
 class Score(Part):
-    """Base: a number per completion, or a difference per pair."""
+    """Base: a number per completion, or a number for each of the two completions of a pair."""
 
     kind: ClassVar[str] = "score"
+    linear: ClassVar[bool] = False
+    """Whether the score is a weighted sum of log π/π_ref, so that it parts into one of log π and one of log π_ref."""
+
+    ranked: ClassVar[bool] = False
+    """Whether scores of pairs are those of ranks within the step; then every pair has the mean loss of all ranks."""
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
         """Return the score of each completion [B], differentiable in `logp_bt`."""
         raise NotImplementedError
 
-    def difference(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
-        """Return the score of the first completion of each pair minus that of the second, [E]."""
-        score_b = self(logp_bt, batch)
-        return score_b[index_e2[:, 0]] - score_b[index_e2[:, 1]]
+    def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
+        """Return the scores [E,2] of the two completions of each pair, differentiable in `logp_bt`."""
+        return self(logp_bt, batch)[index_e2]
 
 
 def over_tokens(value_bt: Tensor, batch: Batch, length: Length) -> Tensor:
     """Return [B] sum or mean over each row's active tokens, 0 for a row without any."""
     sum_b = torch.where(batch.active_bt, value_bt, 0).sum(1)
     return sum_b if length == "sum" else sum_b / batch.active_bt.sum(1).clamp(min=1)
+
+
+def over_code(what: str, length: Length) -> str:
+    """Return the line of plain torch that sums or averages `what` over each row's tokens, as `over_tokens` does."""
+    mean = "" if length == "sum" else " / active_bt.sum(1).clamp(min=1)"
+    return f"score_b = torch.where(active_bt, {what}, 0).sum(1){mean}"
 
 
 def without_reference(run: RunFacts, name: str) -> list[str]:
@@ -46,6 +56,7 @@ class LogRatio(Score):
     """log π/π_ref of the completion, summed over its tokens (DPO, arXiv:2305.18290) or averaged."""
 
     length: Length = "sum"
+    linear: ClassVar[bool] = True
     reads = ("ref_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
@@ -65,6 +76,10 @@ class LogRatio(Score):
         """Refuse a run without a reference model."""
         return without_reference(run, self.name)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return over_code("logp_bt - ref_bt", self.length)
+
 
 @part("score")
 class LogProb(Score):
@@ -83,3 +98,7 @@ class LogProb(Score):
     @override
     def formula(self) -> str:
         return f"s(y) = {_SUM[self.length]} log π(y_t)"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return over_code("logp_bt", self.length)

@@ -29,7 +29,7 @@ class ProbabilityWeight(TokenWeight):
 
     @override
     def code(self) -> str:
-        return f"loss_bt = loss_bt * ({self.alpha!r} * old_bt.exp() + {1 - self.alpha!r})"
+        return f"factor_bt = factor_bt * ({self.alpha!r} * old_bt.exp() + {1 - self.alpha!r})"
 
     @override
     def words(self) -> str:

@@ -49,6 +49,26 @@ class TopTokens(TokenWeight):
         return (candidate_bt & (score_rn >= threshold_r).reshape(score_bt.shape)).to(batch.dtype)
 
     @override
+    def code(self) -> str:
+        score = "old_entropy_bt" if self.score == "entropy" else "old_entropy_bt * adv_bt.abs()"
+        lines = [
+            "candidate_bt = active_bt & (factor_bt != 0)",
+            f"score_bt = torch.where(candidate_bt, {score}, -torch.inf)",
+        ]
+        if self.over == "batch":
+            lines += [
+                f"last = max(int({self.fraction!r} * (int(candidate_bt.sum()) - 1) + 1e-9), 0)",
+                "least = score_bt.flatten().sort(descending=True).values[last]",
+            ]
+        else:
+            lines += [
+                "count_b1 = candidate_bt.sum(1, keepdim=True).double()",
+                f"last_b1 = ({self.fraction!r} * (count_b1 - 1) + 1e-9).floor().long().clamp(min=0)",
+                "least = score_bt.sort(1, descending=True).values.gather(1, last_b1)",
+            ]
+        return "\n".join([*lines, "factor_bt = factor_bt * (candidate_bt & (score_bt >= least))"])
+
+    @override
     def words(self) -> str:
         where = "the rollout" if self.over == "batch" else "each completion"
         return f"train only on the {self.fraction:.0%} of tokens with the largest {_SCORE[self.score]} in {where}"

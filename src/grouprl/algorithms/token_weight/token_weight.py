@@ -13,6 +13,8 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import is_from
+from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core.batch import Batch
@@ -39,7 +41,16 @@ def mismatch_ratio(batch: Batch, level: MismatchLevel) -> Tensor:
         if level == "sequence":
             sum_b = sum_b / batch.active_bt.sum(1).clamp(min=1)
         log_bt = sum_b[:, None].expand_as(log_bt)
-    return log_bt.clamp(-20, 20).exp()
+    return log_bt.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
+
+
+def mismatch_code(level: MismatchLevel) -> str:
+    """Return the lines of plain torch that assign the ratio of `mismatch_ratio` to `sampler_bt`."""
+    log = "torch.where(active_bt, old_bt - behavior_bt, 0)"
+    if level != "token":
+        mean = " / active_bt.sum(1, keepdim=True).clamp(min=1)" if level == "sequence" else ""
+        log = f"({log}.sum(1, keepdim=True){mean})"
+    return f"sampler_bt = {log}.clamp(-20, 20).exp()"
 
 
 @part("token_weight")
@@ -75,6 +86,10 @@ class WithoutPolicyLoss(TokenWeight):
     def __call__(self, batch: Batch) -> Tensor:
         """Return 0 on the source's rows, else 1."""
         return batch.broadcast((~batch.from_source(self.source)).to(batch.dtype))
+
+    @override
+    def code(self) -> str:
+        return f"factor_bt = factor_bt * (~({is_from(self.source)}))[:, None]"
 
     @override
     def words(self) -> str:

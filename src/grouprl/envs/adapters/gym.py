@@ -10,6 +10,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs.adapters import minigrid
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import SpaceWording, countable, spell
+from grouprl.envs.success import End, Success
 
 if TYPE_CHECKING:
     import gymnasium
@@ -36,7 +37,7 @@ class GymEnvironment:
         max_turns: int,
         instructions: str = "",
         decimals: int = 2,
-        success: float | None = None,
+        success: Success = Success(),  # noqa: B008 (it is frozen)
         invalid: float = -1.0,
     ) -> None:
         """Prepare an episode.
@@ -47,7 +48,7 @@ class GymEnvironment:
             max_turns: actions after which the episode is cut off.
             instructions: text before the first observation.
             decimals: decimals of the numbers of a Box.
-            success: the lowest total reward of a correct episode; None: any above 0.
+            success: the lowest total reward of a correct episode.
             invalid: reward of an invalid action.
         """
         self._make, self._wording, self._max_turns = make, SpaceWording(tuple(words), decimals), max_turns
@@ -55,6 +56,7 @@ class GymEnvironment:
         self._invalid = invalid
         self._env: gymnasium.Env = None
         self._phase, self._turns, self._total = "new", 0, 0.0
+        self._end: End = "none"
         self._text, self._state, self._legal = "", "", self._wording.words
 
     def reset(self, example: Example, seed: int) -> Observation:
@@ -78,20 +80,18 @@ class GymEnvironment:
         taken = self._wording.read(self._env.action_space, action, self._legal)
         if taken is None:
             late = self._turns >= self._max_turns
-            self._phase = "ended" if late else "playing"
+            self._ends("limit" if late else "none")
             self._total += self._invalid
             return Step(self._seen(f"!{self._text}"), self._invalid, truncated=late, valid=False)
         found, reward, terminated, truncated, info = self._env.step(taken)
         self._total += float(reward)
         late = not terminated and (bool(truncated) or self._turns >= self._max_turns)
-        if terminated or late:
-            self._phase = "ended"
+        self._ends("own" if terminated or truncated else "limit" if late else "none")
         return Step(self._observe(found, info), float(reward), bool(terminated), late)
 
     def score(self) -> dict[str, float]:
-        """Return `correct`: whether the total reward is a success."""
-        good = self._total > 0 if self._success is None else self._total >= self._success
-        return {"correct": float(good)}
+        """Return `correct`: whether the total reward is a success; see `grouprl.envs.success`."""
+        return {"correct": float(self._success.reached(self._total, self._end))}
 
     def close(self) -> None:
         """Close the Gymnasium environment."""
@@ -102,6 +102,9 @@ class GymEnvironment:
     def demonstrate(self, rng: random.Random) -> str:
         """Return a random action, which shows only how actions are spelt."""
         return self._wording.any_action(self._env.action_space, self._legal, rng)
+
+    def _ends(self, end: End) -> None:
+        self._end, self._phase = end, "playing" if end == "none" else "ended"
 
     def _observe(self, found: object, info: JsonMapping, before: str = "") -> Observation:
         self._legal = self._wording.legal(info.get("action_mask"))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra
+from grouprl.core.http_client import HttpClient, HttpError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.envs.environment import Observation, Step
+from grouprl.envs.success import End, Success
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -75,7 +76,7 @@ class OpenEnvEnvironment:
         max_turns: int,
         instructions: str = "",
         options: Mapping[str, object] | None = None,
-        success: float | None = None,
+        success: Success = Success(),  # noqa: B008 (it is frozen)
         invalid: float = 0.0,
         timeout: float = 30.0,
     ) -> None:
@@ -87,7 +88,7 @@ class OpenEnvEnvironment:
             max_turns: actions after which the episode is cut off.
             instructions: text before the first observation.
             options: further data of the server's reset.
-            success: the lowest total reward of a correct episode; None: any above 0.
+            success: the lowest total reward of a correct episode.
             invalid: reward of an action that cannot be read.
             timeout: seconds that the server may take to answer.
         """
@@ -97,6 +98,7 @@ class OpenEnvEnvironment:
         self._socket: ClientConnection = None
         self._held = contextlib.ExitStack()
         self._phase, self._total = "new", 0.0
+        self._end: End = "none"
 
     def reset(self, example: Example, seed: int) -> Observation:
         """Open a session and begin the episode.
@@ -124,18 +126,20 @@ class OpenEnvEnvironment:
         found = None if data is None else self._exchange({"type": "step", "data": data})
         if found is None:
             self._total += self._invalid
-            self._phase = "ended" if late else "playing"
+            self._ends("limit" if late else "none")
             return Step(Observation("!"), self._invalid, truncated=late, valid=False)
         reward, done = float(found.get("reward") or 0.0), bool(found.get("done"))
         self._total += reward
-        self._phase = "ended" if done or late else "playing"
+        self._ends("own" if done else "limit" if late else "none")
         seen = Observation(self._wording.observation(found["observation"]))
         return Step(seen, reward, terminated=done, truncated=late and not done)
 
     def score(self) -> dict[str, float]:
-        """Return `correct`: whether the total reward is a success."""
-        good = self._total > 0 if self._success is None else self._total >= self._success
-        return {"correct": float(good)}
+        """Return `correct`: whether the total reward is a success; see `grouprl.envs.success`."""
+        return {"correct": float(self._success.reached(self._total, self._end))}
+
+    def _ends(self, end: End) -> None:
+        self._end, self._phase = end, "playing" if end == "none" else "ended"
 
     def close(self) -> None:
         """Close the session."""
@@ -192,9 +196,9 @@ def action_fields(url: str, timeout: float) -> dict[str, str]:
         InputError: if the server cannot be reached or has no schema.
     """
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/schema", timeout=timeout) as reply:
-            schema = json.load(reply)["action"]
-    except (OSError, ValueError, KeyError) as error:
+        reply = HttpClient(url, {}, proxies=True).exchange("GET", "/schema", None, timeout, LARGEST_MESSAGE)
+        schema = json.loads(reply.content)["action"]
+    except (HttpError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"The OpenEnv server {url} cannot be asked for its schema: {error}") from error
     properties = schema.get("properties", {}).items()
     return {name: str(each.get("type", "")) for name, each in properties if name != "metadata"}

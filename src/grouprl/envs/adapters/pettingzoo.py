@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import SpaceWording, countable, number_words, spell
+from grouprl.envs.success import End, Success
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -36,7 +37,7 @@ class PettingZooEnvironment:
         max_turns: int,
         instructions: str = "",
         decimals: int = 2,
-        success: float | None = None,
+        success: Success = Success(),  # noqa: B008 (it is frozen)
         invalid: float = -1.0,
         others: Sequence[str] = (),
     ) -> None:
@@ -46,6 +47,7 @@ class PettingZooEnvironment:
         self._decimals, self._success, self._invalid = decimals, success, invalid
         self._env: AECEnv = None
         self._phase, self._turns = "new", 0
+        self._end: End = "none"
         self._totals: dict[str, float] = {}
         self._met: set[str] = set()
         self._text, self._state = "", ""
@@ -80,7 +82,7 @@ class PettingZooEnvironment:
         taken = self._wording(agent).read(self._env.action_space(agent), action, self._legal)
         late = self._turns >= self._max_turns
         if taken is None:
-            self._phase = "ended" if late else "playing"
+            self._ends("limit" if late else "none")
             self._totals[agent] += self._invalid
             return Step(self._seen(f"!{self._text}"), self._invalid, truncated=late, valid=False)
         self._env.step(taken)
@@ -89,18 +91,19 @@ class PettingZooEnvironment:
             self._totals[name] += reward
         rewards = {name: reward for name, reward in rewards.items() if name not in self._others}
         over, late = not self._env.agents, self._turns >= self._max_turns
+        self._ends("own" if over else "limit" if late else "none")
         late = late or (over and not terminated)
-        if over or late:
-            self._phase = "ended"
         unseen = over or self._env.agent_selection in self._others
         seen = Observation("", agent=agent) if unseen else self._seen(self._text)
         return Step(seen, terminated=over and terminated, truncated=late and not (over and terminated), rewards=rewards)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return `correct` for each agent: whether its total reward is a success."""
-        least = self._success
+        """Return `correct` for each agent: whether its total reward is a success; see `grouprl.envs.success`."""
         totals = {agent: total for agent, total in self._totals.items() if agent not in self._others}
-        return {a: {"correct": float(t > 0 if least is None else t >= least)} for a, t in totals.items()}
+        return {agent: {"correct": float(self._success.reached(t, self._end))} for agent, t in totals.items()}
+
+    def _ends(self, end: End) -> None:
+        self._end, self._phase = end, "playing" if end == "none" else "ended"
 
     def score(self) -> dict[str, float]:
         """Return the score of the first agent."""

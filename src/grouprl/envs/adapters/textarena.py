@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import Observation, Step
+from grouprl.envs.success import End, Success
 
 if TYPE_CHECKING:
     import textarena
@@ -41,7 +42,7 @@ class TextArenaEnvironment:
         prompt: str | None = None,
         actions: Sequence[str] = (),
         boards: bool = False,
-        success: float | None = None,
+        success: Success = Success(),  # noqa: B008 (it is frozen)
     ) -> None:
         """Prepare an episode.
 
@@ -53,13 +54,14 @@ class TextArenaEnvironment:
             actions: the actions that demonstrations choose from; (): those in brackets in the latest
                 observation.
             boards: whether states have a key, made of the acting player and the board.
-            success: the lowest outcome of a correct player; None: any above 0.
+            success: the lowest outcome of a correct player.
         """
         self._make, self.players, self._prompt, self._actions = make, players, prompt, tuple(actions)
         self._boards, self._board, self._success = boards, "", success
         self._max_turns, self._turns = max_turns, 0
         self._phase, self._seen = "new", ""
         self._outcomes: dict[int, float] = {}
+        self._over = False
 
     def reset(self, example: Example, seed: int) -> Observation:
         """Begin the game. Raises InputError if the object was used before or the example has no seed."""
@@ -91,17 +93,18 @@ class TextArenaEnvironment:
         if done or late:
             self._phase = "ended"
         if done:
+            self._over = True
             self._outcomes = _numbers(self._game.close()[0] or {})
         return Step(self._observe(), terminated=bool(done), truncated=late, valid=valid)
 
     def scores(self) -> dict[str, dict[str, float]]:
-        """Return for each player its `outcome`, and `correct`, whether that is a success."""
+        """Return for each player its `outcome`, and `correct`, whether that is a success.
+
+        A game that was cut off has no outcome: it counts as 0, and nobody is correct.
+        """
         outcomes = {self._name(player): self._outcomes.get(player, 0.0) for player in range(self.players)}
-        least = self._success
-        return {
-            name: {"outcome": x, "correct": float(x > 0 if least is None else x >= least)}
-            for name, x in outcomes.items()
-        }
+        end: End = "own" if self._over else "none"
+        return {name: {"outcome": x, "correct": float(self._success.reached(x, end))} for name, x in outcomes.items()}
 
     def score(self) -> dict[str, float]:
         """Return the score of the first player."""

@@ -27,8 +27,33 @@ TWO = "at least two completions per prompt"
 PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
 
 
-@entry(
+def intellect2(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    scale: Scale,
+    eps: NonNegative,
+    kl_estimator: Estimator,
+    delta: DualClip = 4.0,
+    kl_coef: NonNegative = 0.001,
+    entropy_coef: NonNegative = 1e-4,
+    max_rounds: Annotated[int, Field(ge=1)] = 10,
+) -> Method:
+    """Compose GRPO with the two-sided clip; a δ above 1 + ε is the dual clip of `clipped`."""
+    entropy = (EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else ()
+    return base.with_parts(
+        filter=(MixedGroups(by="reward"),),
+        advantage=Relative("group", scale=scale, eps=eps),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=delta),
+        aggregate=TokenMean(),
+        regularize=(*kl_terms(kl_coef, kl_estimator), *entropy),
+        refill=DynamicSampling(max_rounds=max_rounds, by="reward"),
+    )
+
+
+entry(
     "intellect2",
+    intellect2,
     Card(
         title="INTELLECT-2: GRPO with a two-sided clip",
         papers=[
@@ -109,32 +134,18 @@ PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
     base="grpo",
     keeps=CLIPS,
 )
-def intellect2(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    scale: Scale,
-    eps: NonNegative,
-    kl_estimator: Estimator,
-    delta: DualClip = 4.0,
-    kl_coef: NonNegative = 0.001,
-    entropy_coef: NonNegative = 1e-4,
-    max_rounds: Annotated[int, Field(ge=1)] = 10,
-) -> Method:
-    """Compose GRPO with the two-sided clip; a δ above 1 + ε is the dual clip of `clipped`."""
-    entropy = (EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else ()
+
+
+def maxrl(base: Method, eps: NonNegative) -> Method:
+    """Compose MaxRL with PPO's clip."""
     return base.with_parts(
-        filter=(MixedGroups(by="reward"),),
-        advantage=Relative("group", scale=scale, eps=eps),
-        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=delta),
-        aggregate=TokenMean(),
-        regularize=(*kl_terms(kl_coef, kl_estimator), *entropy),
-        refill=DynamicSampling(max_rounds=max_rounds, by="reward"),
+        advantage=MeanScaled(eps=eps),
     )
 
 
-@entry(
+entry(
     "maxrl",
+    maxrl,
     Card(
         title="MaxRL: maximum likelihood reinforcement learning",
         papers=[Paper("Maximum Likelihood Reinforcement Learning", "2602.02710", 2026)],
@@ -175,15 +186,19 @@ def intellect2(
     base="grpo",
     keeps=CLIPS,
 )
-def maxrl(base: Method, eps: NonNegative) -> Method:
-    """Compose MaxRL with PPO's clip."""
+
+
+def rae(base: Method, decay: Annotated[float, Field(ge=0, lt=1)] = 0.95) -> Method:
+    """Judge each agent's rewards by their own running mean."""
     return base.with_parts(
-        advantage=MeanScaled(eps=eps),
+        advantage=KnownBaseline(),
+        augment=(RunningBaseline(decay=decay),),
     )
 
 
-@entry(
+entry(
     "rae",
+    rae,
     Card(
         title="RAE: role-conditioned advantage estimation",
         papers=[
@@ -224,9 +239,3 @@ def maxrl(base: Method, eps: NonNegative) -> Method:
     base="grpo",
     keeps=CLIPS,
 )
-def rae(base: Method, decay: Annotated[float, Field(ge=0, lt=1)] = 0.95) -> Method:
-    """Judge each agent's rewards by their own running mean."""
-    return base.with_parts(
-        advantage=KnownBaseline(),
-        augment=(RunningBaseline(decay=decay),),
-    )

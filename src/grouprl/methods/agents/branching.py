@@ -38,8 +38,22 @@ SHARED_PREFIX = Golden(
 )
 
 
-@entry(
+def arpo_branch(
+    loss: Method,
+    grow: Annotated[float, Field(gt=1)] = 2.0,
+    chance: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    slope: float = 0.2,
+    tokens: Count = 20,
+    credit: Literal["soft", "hard"] = "soft",
+) -> Method:
+    """Compose ARPO with branching: GRPO on episodes that branch at turns of high entropy."""
+    branching = EntropyBranching(grow=grow, chance=chance, slope=slope, tokens=tokens)
+    return loss.with_parts(augment=(branching,), advantage_transform=(SharedPrefix(),) if credit == "hard" else ())
+
+
+entry(
     "arpo_branch",
+    arpo_branch,
     Card(
         title="ARPO: agentic reinforced policy optimization",
         papers=[Paper("Agentic Reinforced Policy Optimization", "2507.19849", 2025)],
@@ -87,21 +101,20 @@ SHARED_PREFIX = Golden(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def arpo_branch(
+
+
+def scaling_inter(
     loss: Method,
-    grow: Annotated[float, Field(gt=1)] = 2.0,
-    chance: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    slope: float = 0.2,
-    tokens: Count = 20,
-    credit: Literal["soft", "hard"] = "soft",
+    turns: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20, 30),
+    every: Count = 100,
 ) -> Method:
-    """Compose ARPO with branching: GRPO on episodes that branch at turns of high entropy."""
-    branching = EntropyBranching(grow=grow, chance=chance, slope=slope, tokens=tokens)
-    return loss.with_parts(augment=(branching,), advantage_transform=(SharedPrefix(),) if credit == "hard" else ())
+    """Compose ScalingInter-RL: GRPO under a growing limit of turns."""
+    return loss.with_parts(sampling=Horizon(turns=turns, every=every))
 
 
-@entry(
+entry(
     "scaling_inter",
+    scaling_inter,
     Card(
         title="ScalingInter-RL: a growing horizon",
         papers=[
@@ -112,7 +125,7 @@ def arpo_branch(
                 2025,
             )
         ],
-        summary="GRPO on episodes that may take more and more turns as training goes on.",
+        summary="GRPO on episodes that may take more and more turns in the course of training.",
         formula=f"{GRPO_LOSS};  turns of an episode ≤ turns[min(⌊step/every⌋, last)]",
         defaults={
             "turns": "the authors' example: 10, 20, 30",
@@ -132,10 +145,3 @@ def arpo_branch(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def scaling_inter(
-    loss: Method,
-    turns: Annotated[tuple[Count, ...], Field(min_length=1)] = (10, 20, 30),
-    every: Count = 100,
-) -> Method:
-    """Compose ScalingInter-RL: GRPO under a growing limit of turns."""
-    return loss.with_parts(sampling=Horizon(turns=turns, every=every))

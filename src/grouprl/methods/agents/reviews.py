@@ -34,8 +34,28 @@ GRPO_DEFAULTS = {
 Tokens = Count | None
 
 
-@entry(
+def r3l(
+    amplify: Positive = 3.0,
+    perfect: float | None = 1.0,
+    form: str = AUTO,
+    tokens: Tokens = None,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k2",
+) -> Method:
+    """Compose R³L: reviews and second attempts, pivotal credit, amplified positive advantages, no ratio."""
+    return Method(
+        advantage=Relative(scale="none", alone="raw"),
+        advantage_transform=(AmplifyPositive(factor=amplify, perfect=perfect),),
+        objective=RegionGradient(region="none"),
+        aggregate=TokenMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
+        augment=(ReflectRetry(form=form, tokens=tokens, perfect=1.0 if perfect is None else perfect),),
+    )
+
+
+entry(
     "r3l",
+    r3l,
     Card(
         title="R³L: reflect, then retry",
         papers=[
@@ -113,27 +133,17 @@ Tokens = Count | None
         ],
     ),
 )
-def r3l(
-    amplify: Positive = 3.0,
-    perfect: float | None = 1.0,
-    form: str = AUTO,
-    tokens: Tokens = None,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k2",
-) -> Method:
-    """Compose R³L: reviews and second attempts, pivotal credit, amplified positive advantages, no ratio."""
-    return Method(
-        advantage=Relative(scale="none", alone="raw"),
-        advantage_transform=(AmplifyPositive(factor=amplify, perfect=perfect),),
-        objective=RegionGradient(region="none"),
-        aggregate=TokenMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
-        augment=(ReflectRetry(form=form, tokens=tokens, perfect=1.0 if perfect is None else perfect),),
-    )
 
 
-@entry(
+def echo(base: Method, observation_coef: NonNegative = 0.1) -> Method:
+    """Compose ECHO: GRPO and the likelihood of the environment's tokens, each with its own denominator."""
+    term = (ObservationLikelihood(coef=observation_coef),) if observation_coef > 0 else ()
+    return base.with_parts(regularize=(*base.regularize, *term))
+
+
+entry(
     "echo",
+    echo,
     Card(
         title="ECHO: GRPO that also learns what tools return",
         papers=[Paper("prime-rl, library of Prime Intellect", "", 2025)],
@@ -172,14 +182,26 @@ def r3l(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def echo(base: Method, observation_coef: NonNegative = 0.1) -> Method:
-    """Compose ECHO: GRPO and the likelihood of the environment's tokens, each with its own denominator."""
-    term = (ObservationLikelihood(coef=observation_coef),) if observation_coef > 0 else ()
-    return base.with_parts(regularize=(*base.regularize, *term))
 
 
-@entry(
+def search_r2(
+    base: Method,
+    process: NonNegative = 1.0,
+    form: str = AUTO,
+    tokens: Tokens = None,
+) -> Method:
+    """Compose Search-R2: GRPO over accepted or regenerated episodes and the reviews that chose between them."""
+    return base.with_parts(
+        reward_transform=(OutcomeGatedProcess(coef=process),) if process > 0 else (),
+        filter=(SourceApart(source="review"),),
+        advantage_transform=(AdvantageOfReviewed(),),
+        augment=(CutAndRegenerate(form=form, tokens=tokens),),
+    )
+
+
+entry(
     "search_r2",
+    search_r2,
     Card(
         title="Search-R2: accept, or cut and regenerate",
         papers=[
@@ -240,80 +262,8 @@ def echo(base: Method, observation_coef: NonNegative = 0.1) -> Method:
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def search_r2(
-    base: Method,
-    process: NonNegative = 1.0,
-    form: str = AUTO,
-    tokens: Tokens = None,
-) -> Method:
-    """Compose Search-R2: GRPO over accepted or regenerated episodes and the reviews that chose between them."""
-    return base.with_parts(
-        reward_transform=(OutcomeGatedProcess(coef=process),) if process > 0 else (),
-        filter=(SourceApart(source="review"),),
-        advantage_transform=(AdvantageOfReviewed(),),
-        augment=(CutAndRegenerate(form=form, tokens=tokens),),
-    )
 
 
-@entry(
-    "retroformer",
-    Card(
-        title="Retroformer: a review earns what it brings",
-        papers=[
-            Paper(
-                "Retroformer: Retrospective Large Language Agents with Policy Gradient Optimization", "2308.02151", 2023
-            )
-        ],
-        summary="Policy gradient on reviews alone, rewarded by how much the next, advised trial does better.",
-        formula=(
-            f"{GRPO_LOSS} over reviews,  R = G_{{k+1}} - G_k, or a model fitted to it,  A_i = "
-            "(R_i - mean_g R)/(std_g R + eps)"
-        ),
-        defaults={
-            "trials": "one further trial, the least; the paper goes on until success or a limit",
-            "actor": "the paper: a frozen model acts",
-            "imagined": "0: no reward model, since each review is tried; the paper learns from its model alone",
-            "pilot": "our choice: 10 steps of the differences themselves before the reward model is believed",
-            "fits": "our choice: 20 updates of the reward model on 64 reviews each per step",
-            "encoder": "our choice: gru, so that nothing is downloaded",
-            "model_lr": "our choice for the small encoder: 1e-3",
-            "form": FORM,
-            "tokens": LENGTH,
-            **GRPO_DEFAULTS,
-        },
-        differs=[
-            "The frozen actor is the policy as it was before the first step; actor policy lets the weights act that "
-            "are trained on reviews.",
-            "With a frozen actor the episodes that the step samples serve as luck and as metrics alone: the actor "
-            "plays "
-            "its own first trials.",
-            "The paper works in stages on stored trials: it imitates reviews with a positive difference, trains a "
-            "reward model on all, then PPO on that model with a KL to the imitating policy. Here trials are played as "
-            "training goes on: the difference itself is the reward, its baseline the prompt's other reviews. With "
-            "imagined reviews a reward model, fitted to all differences so far, rewards these and the tried ones, and "
-            "the reviews of one trial are compared. The warm-up imitates; kl_coef and model.reference add the KL.",
-        ],
-        reduces=[Reduction("grpo", why="reviews are judged as completions are")],
-        needs=[TURNS, TWO, WRITES, KL_NEED],
-        confidence="abstract-only",
-        uncertain="Prompts, the number of trials, that successes are not reviewed, what the reward model is.",
-        source="the abstract",
-        golden=[
-            Golden(
-                rewards=[1, 0, -1],
-                lengths=[1, 1, 1],
-                fields={"source_b": [7, 7, 7]},
-                advantage=[0.999999, 0.0, -0.999999],
-                loss=0.0,
-                grad=[[-0.333333], [0.0], [0.333333]],
-                why="differences of returns with mean 0 and deviation 1; no action among the rows",
-            )
-        ],
-        recommended={"group": 8},
-    ),
-    base="grpo",
-    keeps=(*CLIPS, *GROUP, *KL),
-)
 def retroformer(
     base: Method,
     trials: Count = 1,
@@ -342,3 +292,65 @@ def retroformer(
             ),
         )
     )
+
+
+entry(
+    "retroformer",
+    retroformer,
+    Card(
+        title="Retroformer: a review earns what it brings",
+        papers=[
+            Paper(
+                "Retroformer: Retrospective Large Language Agents with Policy Gradient Optimization", "2308.02151", 2023
+            )
+        ],
+        summary="Policy gradient on reviews alone, rewarded by how much the next, advised trial does better.",
+        formula=(
+            f"{GRPO_LOSS} over reviews,  R = G_{{k+1}} - G_k, or a model fitted to it,  A_i = "
+            "(R_i - mean_g R)/(std_g R + eps)"
+        ),
+        defaults={
+            "trials": "one further trial, the least; the paper continues until success or a limit",
+            "actor": "the paper: a frozen model acts",
+            "imagined": "0: no reward model, since each review is tried; the paper learns from its model alone",
+            "pilot": "our choice: 10 steps of the differences themselves before the reward model is believed",
+            "fits": "our choice: 20 updates of the reward model on 64 reviews each per step",
+            "encoder": "our choice: gru, so that nothing is downloaded",
+            "model_lr": "our choice for the small encoder: 1e-3",
+            "form": FORM,
+            "tokens": LENGTH,
+            **GRPO_DEFAULTS,
+        },
+        differs=[
+            "The frozen actor is the policy as it was before the first step; actor policy lets the weights act that "
+            "are trained on reviews.",
+            "With a frozen actor the episodes that the step samples serve as luck and as metrics alone: the actor "
+            "plays "
+            "its own first trials.",
+            "The paper works in stages on stored trials: it imitates reviews with a positive difference, trains a "
+            "reward model on all, then PPO on that model with a KL to the imitating policy. Here trials are played as "
+            "training continues: the difference itself is the reward, its baseline the prompt's other reviews. With "
+            "imagined reviews a reward model, fitted to all differences so far, rewards these and the tried ones, and "
+            "the reviews of one trial are compared. The warm-up imitates; kl_coef and model.reference add the KL.",
+        ],
+        reduces=[Reduction("grpo", why="reviews are judged as completions are")],
+        needs=[TURNS, TWO, WRITES, KL_NEED],
+        confidence="abstract-only",
+        uncertain="Prompts, the number of trials, that successes are not reviewed, what the reward model is.",
+        source="the abstract",
+        golden=[
+            Golden(
+                rewards=[1, 0, -1],
+                lengths=[1, 1, 1],
+                fields={"source_b": [7, 7, 7]},
+                advantage=[0.999999, 0.0, -0.999999],
+                loss=0.0,
+                grad=[[-0.333333], [0.0], [0.333333]],
+                why="differences of returns with mean 0 and deviation 1; no action among the rows",
+            )
+        ],
+        recommended={"group": 8},
+    ),
+    base="grpo",
+    keeps=(*CLIPS, *GROUP, *KL),
+)

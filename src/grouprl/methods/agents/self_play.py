@@ -21,8 +21,28 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, in_the_update
 
 
-@entry(
+def ssp(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
+    proposer: Literal["batch", "group"] = "batch",
+    solver_start: Whole = 5,
+    clip_high: Positive = 0.285,
+) -> Method:
+    """Compose search self-play: the solver is judged within each problem, the proposer among its proposals."""
+    return base.with_parts(
+        advantage=RoleRelative(
+            keys=("episode", proposer), scale=scale, eps=eps, alone=alone, whitened=(1,) if proposer == "batch" else ()
+        ),
+        advantage_transform=(LateAgent(agent=0, start=solver_start),) if solver_start else (),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "ssp",
+    ssp,
     Card(
         title="Search self-play",
         papers=[
@@ -96,27 +116,42 @@ from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED, in_the_upd
     base="grpo",
     keeps=(*GROUP, "clip_low"),
 )
-def ssp(
+
+
+def cpmobius(
     base: Method,
     scale: Scale,
     eps: NonNegative,
     alone: Alone,
-    proposer: Literal["batch", "group"] = "batch",
-    solver_start: Whole = 5,
-    clip_high: Positive = 0.285,
+    kl_coef: NonNegative,
+    kl_estimator: Estimator,
+    low: Share = 0.2,
+    high: Share = 0.8,
+    exam: Count = 64,
+    completions: Whole = 0,
+    reward_scale: Positive = 100.0,
+    falls: Whole = 15,
+    falls_from: Whole = 100,
+    coach_entropy: NonNegative = 0.01,
 ) -> Method:
-    """Compose search self-play: the solver is judged within each problem, the proposer among its proposals."""
+    """Compose CPMobius: majority labels, problems of middling difficulty, the coach's update after the player's."""
+    kl = (KLLoss(coef=kl_coef, estimator=kl_estimator),) if kl_coef else ()
+    entropy = (AgentEntropy(coef=coach_entropy, agent=1),) if coach_entropy else ()
     return base.with_parts(
-        advantage=RoleRelative(
-            keys=("episode", proposer), scale=scale, eps=eps, alone=alone, whitened=(1,) if proposer == "batch" else ()
-        ),
-        advantage_transform=(LateAgent(agent=0, start=solver_start),) if solver_start else (),
+        advantage=RoleRelative(keys=("episode", "group"), scale=scale, eps=eps, alone=alone),
         aggregate=TokenMean(),
+        regularize=(*kl, *entropy),
+        augment=(MajorityVote(),),
+        refill=EpisodeBand(low=low, high=high),
+        update=CoachAfterPlayer(
+            exam=exam, completions=completions, scale=reward_scale, falls=falls, falls_from=falls_from
+        ),
     )
 
 
-@entry(
+entry(
     "cpmobius",
+    cpmobius,
     Card(
         title="CPMobius: a coach rewarded for what its player learns",
         papers=[
@@ -152,7 +187,7 @@ def ssp(
             "The coach's other rewards (a moving average of accuracies, products with the player's mean reward, the "
             "variance of the player's rewards) are not offered.",
             "The coach learns from the problems that stay in the band alone.",
-            "Sampling goes on for at most ten rounds; the authors' goes on until the batch is full.",
+            "Sampling takes at most ten rounds; the authors' continues until the batch is full.",
             "Going back to the best weights leaves the optimiser's moments as they are.",
         ],
         needs=[
@@ -181,32 +216,3 @@ def ssp(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def cpmobius(
-    base: Method,
-    scale: Scale,
-    eps: NonNegative,
-    alone: Alone,
-    kl_coef: NonNegative,
-    kl_estimator: Estimator,
-    low: Share = 0.2,
-    high: Share = 0.8,
-    exam: Count = 64,
-    completions: Whole = 0,
-    reward_scale: Positive = 100.0,
-    falls: Whole = 15,
-    falls_from: Whole = 100,
-    coach_entropy: NonNegative = 0.01,
-) -> Method:
-    """Compose CPMobius: majority labels, problems of middling difficulty, the coach's update after the player's."""
-    kl = (KLLoss(coef=kl_coef, estimator=kl_estimator),) if kl_coef else ()
-    entropy = (AgentEntropy(coef=coach_entropy, agent=1),) if coach_entropy else ()
-    return base.with_parts(
-        advantage=RoleRelative(keys=("episode", "group"), scale=scale, eps=eps, alone=alone),
-        aggregate=TokenMean(),
-        regularize=(*kl, *entropy),
-        augment=(MajorityVote(),),
-        refill=EpisodeBand(low=low, high=high),
-        update=CoachAfterPlayer(
-            exam=exam, completions=completions, scale=reward_scale, falls=falls, falls_from=falls_from
-        ),
-    )

@@ -17,8 +17,28 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_
 KL_OFF = "off, so that no reference is needed; the paper's is not known"
 
 
-@entry(
+def hi_agent(
+    loss: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
+    format_weight: NonNegative = 1.0,
+    execution_weight: NonNegative = 1.0,
+    judge_weight: NonNegative = 1.0,
+    every: Whole = 1,
+) -> Method:
+    """Compose Hi-Agent: GRPO over sub-goals at a state, and over attempts at a sub-goal, in turn."""
+    weights = {"format": format_weight, "execution": execution_weight, "judge": judge_weight}
+    return loss.with_parts(
+        reward_transform=(WeightedComponents(weights=weights, agent=0),),
+        filter=(AgentsInTurn(every=every),) if every else (),
+        advantage=RoleRelative(keys=("group", "episode"), scale=scale, eps=eps, alone=alone),
+    )
+
+
+entry(
     "hi_agent",
+    hi_agent,
     Card(
         title="Hi-Agent: foresight for a planner of single steps",
         papers=[
@@ -101,27 +121,21 @@ KL_OFF = "off, so that no reference is needed; the paper's is not known"
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def hi_agent(
+
+
+def step_grpo(
     loss: Method,
-    scale: Scale,
-    eps: NonNegative,
-    alone: Alone,
-    format_weight: NonNegative = 1.0,
-    execution_weight: NonNegative = 1.0,
-    judge_weight: NonNegative = 1.0,
-    every: Whole = 1,
+    key_weight: NonNegative = 0.1,
+    valid_weight: NonNegative = 1.0,
 ) -> Method:
-    """Compose Hi-Agent: GRPO over sub-goals at a state, and over attempts at a sub-goal, in turn."""
-    weights = {"format": format_weight, "execution": execution_weight, "judge": judge_weight}
-    return loss.with_parts(
-        reward_transform=(WeightedComponents(weights=weights, agent=0),),
-        filter=(AgentsInTurn(every=every),) if every else (),
-        advantage=RoleRelative(keys=("group", "episode"), scale=scale, eps=eps, alone=alone),
-    )
+    """Compose StepGRPO: GRPO on accuracy, key steps and valid order of steps."""
+    weights = {"accuracy": 1.0, "key_steps": key_weight, "valid_steps": valid_weight}
+    return loss.with_parts(reward_transform=(WeightedComponents(weights=weights),))
 
 
-@entry(
+entry(
     "step_grpo",
+    step_grpo,
     Card(
         title="StepGRPO: rewarded steps of reasoning (R1-VL)",
         papers=[
@@ -176,11 +190,3 @@ def hi_agent(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def step_grpo(
-    loss: Method,
-    key_weight: NonNegative = 0.1,
-    valid_weight: NonNegative = 1.0,
-) -> Method:
-    """Compose StepGRPO: GRPO on accuracy, key steps and valid order of steps."""
-    weights = {"accuracy": 1.0, "key_steps": key_weight, "valid_steps": valid_weight}
-    return loss.with_parts(reward_transform=(WeightedComponents(weights=weights),))

@@ -24,8 +24,22 @@ from grouprl.methods.settings import CLIP, GROUP, ClipLow, in_the_update
 COMES_AGAIN = "prompts that are sampled more than once (data.prompts where the task never ends)"
 
 
-@entry(
+def arpo_replay(
+    base: Method,
+    capacity: Count = 8,
+    success: float = 0.1,
+    failed: float = 0.2,
+    spread: Positive = 0.05,
+    clip_high: Positive = 0.3,
+) -> Method:
+    """Compose ARPO with replay: GRPO in which a stored success replaces the first row of a failed group."""
+    replay = SuccessReplay(capacity=capacity, success=success, failed=failed, spread=spread)
+    return base.with_parts(augment=(replay,))
+
+
+entry(
     "arpo_replay",
+    arpo_replay,
     Card(
         title="ARPO: agentic replay policy optimization",
         papers=[
@@ -77,21 +91,43 @@ COMES_AGAIN = "prompts that are sampled more than once (data.prompts where the t
     base="grpo",
     keeps=(*GROUP, "clip_low"),
 )
-def arpo_replay(
+
+
+def spear(
     base: Method,
-    capacity: Count = 8,
-    success: float = 0.1,
-    failed: float = 0.2,
-    spread: Positive = 0.05,
-    clip_high: Positive = 0.3,
+    clip_low: ClipLow,
+    eps: NonNegative,
+    size: Count = 2048,
+    tolerate: Count = 5,
+    replay_coef: NonNegative = 1.0,
+    replay_rise: Annotated[int, Field(ge=0)] = 200,
+    bonus: NonNegative = 0.1,
+    bonus_until: Count = 200,
+    share: PositiveShare = 2e-4,
+    lower: float = 1.0,
+    upper: float = 5.0,
+    clip_high: Positive = 0.28,
+    scale: Scale = "none",
 ) -> Method:
-    """Compose ARPO with replay: GRPO in which a stored success replaces the first row of a failed group."""
-    replay = SuccessReplay(capacity=capacity, success=success, failed=failed, spread=spread)
-    return base.with_parts(augment=(replay,))
+    """Compose SPEAR.
+
+    Clip-Cov on centred rewards with a fading bonus for turns; completions of earlier steps that beat the median of the
+    groups are learned from once more, in an update of their own.
+    """
+    return base.with_parts(
+        reward_transform=(TurnBonus(each=bonus, until=bonus_until),) if bonus else (),
+        filter=(ReplayApart(),),
+        advantage_transform=(StoredAdvantage(),),
+        objective=ClipCov(clip_low=clip_low, clip_high=clip_high, share=share, lower=lower, upper=upper),
+        aggregate=ConstantLength(),
+        buffer=SelfImitation(size=size, tolerate=tolerate, scale=scale, eps=eps),
+        update=ReplayPass(coef=replay_coef, rise=replay_rise),
+    )
 
 
-@entry(
+entry(
     "spear",
+    spear,
     Card(
         title="SPEAR: self-imitation with progressive exploration",
         papers=[
@@ -176,33 +212,3 @@ def arpo_replay(
     base="grpo",
     keeps=("alone",),
 )
-def spear(
-    base: Method,
-    clip_low: ClipLow,
-    eps: NonNegative,
-    size: Count = 2048,
-    tolerate: Count = 5,
-    replay_coef: NonNegative = 1.0,
-    replay_rise: Annotated[int, Field(ge=0)] = 200,
-    bonus: NonNegative = 0.1,
-    bonus_until: Count = 200,
-    share: PositiveShare = 2e-4,
-    lower: float = 1.0,
-    upper: float = 5.0,
-    clip_high: Positive = 0.28,
-    scale: Scale = "none",
-) -> Method:
-    """Compose SPEAR.
-
-    Clip-Cov on centred rewards with a fading bonus for turns; completions of earlier steps that beat the median of the
-    groups are learned from once more, in an update of their own.
-    """
-    return base.with_parts(
-        reward_transform=(TurnBonus(each=bonus, until=bonus_until),) if bonus else (),
-        filter=(ReplayApart(),),
-        advantage_transform=(StoredAdvantage(),),
-        objective=ClipCov(clip_low=clip_low, clip_high=clip_high, share=share, lower=lower, upper=upper),
-        aggregate=ConstantLength(),
-        buffer=SelfImitation(size=size, tolerate=tolerate, scale=scale, eps=eps),
-        update=ReplayPass(coef=replay_coef, rise=replay_rise),
-    )

@@ -18,8 +18,29 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε_low, 1+ε_
 BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent for the same prompt"
 
 
-@entry(
+def m_grpo(
+    loss: Method,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
+    calls: Count = 1,
+    by_outcome: bool = True,
+    right: float = 1.0,
+    wrong: float = 0.1,
+    clip_high: Positive = 0.28,
+) -> Method:
+    """Compose M-GRPO: GRPO by prompt and agent over aligned calls, rewarded by the planner's outcome."""
+    shape = (CalledReward(right=right, wrong=wrong),) if by_outcome else ()
+    return loss.with_parts(
+        reward_transform=shape,
+        advantage=RoleRelative(keys=("group",), scale=scale, eps=eps, alone=alone),
+        augment=(AlignCalls(calls=calls),),
+    )
+
+
+entry(
     "m_grpo",
+    m_grpo,
     Card(
         title="M-GRPO: groups of agents that call each other",
         papers=[
@@ -88,28 +109,22 @@ BY_AGENT = "A_i = (R_i - mean R)/(std R + eps) over the rows of the same agent f
     base="grpo",
     keeps=(*GROUP, "clip_low"),
 )
-def m_grpo(
+
+
+def hrpo(
     loss: Method,
     scale: Scale,
     eps: NonNegative,
     alone: Alone,
-    calls: Count = 1,
-    by_outcome: bool = True,
-    right: float = 1.0,
-    wrong: float = 0.1,
-    clip_high: Positive = 0.28,
+    action_weight: NonNegative = 1.0,
 ) -> Method:
-    """Compose M-GRPO: GRPO by prompt and agent over aligned calls, rewarded by the planner's outcome."""
-    shape = (CalledReward(right=right, wrong=wrong),) if by_outcome else ()
-    return loss.with_parts(
-        reward_transform=shape,
-        advantage=RoleRelative(keys=("group",), scale=scale, eps=eps, alone=alone),
-        augment=(AlignCalls(calls=calls),),
-    )
+    """Compose HRPO: GRPO's outcome advantage plus absolute rewards of actions."""
+    return loss.with_parts(advantage=OutcomeAndActions(weight=action_weight, scale=scale, eps=eps, alone=alone))
 
 
-@entry(
+entry(
     "hrpo",
+    hrpo,
     Card(
         title="HRPO: hierarchical relative policy optimization (MasHost)",
         papers=[
@@ -164,12 +179,3 @@ def m_grpo(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def hrpo(
-    loss: Method,
-    scale: Scale,
-    eps: NonNegative,
-    alone: Alone,
-    action_weight: NonNegative = 1.0,
-) -> Method:
-    """Compose HRPO: GRPO's outcome advantage plus absolute rewards of actions."""
-    return loss.with_parts(advantage=OutcomeAndActions(weight=action_weight, scale=scale, eps=eps, alone=alone))

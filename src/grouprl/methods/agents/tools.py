@@ -22,8 +22,29 @@ from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED, DualClip
 TWO = "at least two completions per prompt"
 
 
-@entry(
+def thor(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
+    most: Count = 1,
+    step_completions: Annotated[int, Field(ge=2)] | None = None,
+    nll: NonNegative = 0.01,
+    clip_high: Positive = 0.28,
+    dual_clip: DualClip = 3.0,
+) -> Method:
+    """Compose THOR: train on episodes and on failed steps, each judged in groups of its kind."""
+    return base.with_parts(
+        filter=(MixedGroups(by="reward"),),
+        advantage=Relative("group", scale=scale, eps=eps),
+        aggregate=TokenMean(),
+        regularize=(GoodTokensNLL(coef=nll),) if nll > 0 else (),
+        augment=(FailedSteps(most=most, completions=step_completions),),
+    )
+
+
+entry(
     "thor",
+    thor,
     Card(
         title="THOR: hierarchical optimisation of episodes and of steps that failed",
         papers=[
@@ -99,28 +120,25 @@ TWO = "at least two completions per prompt"
     base="grpo",
     keeps=("clip_low",),
 )
-def thor(
+
+
+def funrl(
     base: Method,
     scale: Scale,
     eps: NonNegative,
-    most: Count = 1,
-    step_completions: Annotated[int, Field(ge=2)] | None = None,
-    nll: NonNegative = 0.01,
-    clip_high: Positive = 0.28,
-    dual_clip: DualClip = 3.0,
+    alpha: NonNegative = 0.4,
+    kappa: Annotated[float, Field(gt=1)] = 2.0,
 ) -> Method:
-    """Compose THOR: train on episodes and on failed steps, each judged in groups of its kind."""
+    """Compose GRPO with an entropy bonus on the tokens of the thought."""
     return base.with_parts(
-        filter=(MixedGroups(by="reward"),),
         advantage=Relative("group", scale=scale, eps=eps),
-        aggregate=TokenMean(),
-        regularize=(GoodTokensNLL(coef=nll),) if nll > 0 else (),
-        augment=(FailedSteps(most=most, completions=step_completions),),
+        advantage_transform=(ThoughtEntropy(alpha=alpha, kappa=kappa),),
     )
 
 
-@entry(
+entry(
     "funrl",
+    funrl,
     Card(
         title="FunRL: entropy bonus in the thought, none in the call",
         papers=[Paper("Exploring Superior Function Calls via Reinforcement Learning", "2508.05118", 2025)],
@@ -163,15 +181,3 @@ def thor(
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def funrl(
-    base: Method,
-    scale: Scale,
-    eps: NonNegative,
-    alpha: NonNegative = 0.4,
-    kappa: Annotated[float, Field(gt=1)] = 2.0,
-) -> Method:
-    """Compose GRPO with an entropy bonus on the tokens of the thought."""
-    return base.with_parts(
-        advantage=Relative("group", scale=scale, eps=eps),
-        advantage_transform=(ThoughtEntropy(alpha=alpha, kappa=kappa),),
-    )

@@ -15,8 +15,17 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
 
 
-@entry(
+def mt_grpo(base: Method, turn_weight: NonNegative = 1.0, eps: NonNegative = 1e-4) -> Method:
+    """Judge the first turn by its own reward and the whole completion by its outcome."""
+    return base.with_parts(
+        advantage=TurnAndOutcome(turn_weight=turn_weight, eps=eps),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "mt_grpo",
+    mt_grpo,
     Card(
         title="MT-GRPO: turn-level credit assignment",
         papers=[
@@ -82,12 +91,6 @@ from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def mt_grpo(base: Method, turn_weight: NonNegative = 1.0, eps: NonNegative = 1e-4) -> Method:
-    """Judge the first turn by its own reward and the whole completion by its outcome."""
-    return base.with_parts(
-        advantage=TurnAndOutcome(turn_weight=turn_weight, eps=eps),
-        aggregate=TokenMean(),
-    )
 
 
 FROM_S0 = {
@@ -98,8 +101,24 @@ FROM_S0 = {
 """Two episodes from state 0: one goes through state 1 to a reward of 10, the other through state 2 to nothing."""
 
 
-@entry(
+def gigpo(
+    base: Method,
+    eps: NonNegative,
+    omega: NonNegative = 1.0,
+    gamma: Share = 0.95,
+    scale: Scale = "none",
+    over: Literal["episodes", "turns"] = "episodes",
+) -> Method:
+    """Judge episodes by their group, and turns by all turns of the group that began in the same state."""
+    return base.with_parts(
+        advantage=TurnRelative(omega=omega, gamma=gamma, scale=scale, eps=eps, over=over),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "gigpo",
+    gigpo,
     Card(
         title="GiGPO: group-in-group policy optimization",
         papers=[Paper("Group-in-Group Policy Optimization for LLM Agent Training", "2505.10978", 2025)],
@@ -170,16 +189,3 @@ FROM_S0 = {
     base="grpo",
     keeps=(*CLIPS, *KL, "dual_clip"),
 )
-def gigpo(
-    base: Method,
-    eps: NonNegative,
-    omega: NonNegative = 1.0,
-    gamma: Share = 0.95,
-    scale: Scale = "none",
-    over: Literal["episodes", "turns"] = "episodes",
-) -> Method:
-    """Judge episodes by their group, and turns by all turns of the group that began in the same state."""
-    return base.with_parts(
-        advantage=TurnRelative(omega=omega, gamma=gamma, scale=scale, eps=eps, over=over),
-        aggregate=TokenMean(),
-    )

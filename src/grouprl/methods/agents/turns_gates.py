@@ -26,8 +26,24 @@ VALUE = "as ppo: 1"
 VALUE_CLIP = "as ppo: 0.2"
 
 
-@entry(
+def g_ra(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
+    threshold: float | None = 0.0,
+    turn_weight: NonNegative = 1.0,
+    outcome: Literal["rest", "correct"] = "rest",
+) -> Method:
+    """Compose G-RA: GRPO on the outcome and, if that is good enough, the rewards of turns."""
+    return base.with_parts(
+        reward_transform=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
+        advantage=Relative("group", scale=scale, eps=eps),
+    )
+
+
+entry(
     "g_ra",
+    g_ra,
     Card(
         title="G-RA: gated reward accumulation",
         papers=[
@@ -84,23 +100,27 @@ VALUE_CLIP = "as ppo: 0.2"
     base="grpo",
     keeps=CLIPS,
 )
-def g_ra(
+
+
+def otc(
     base: Method,
     scale: Scale,
     eps: NonNegative,
-    threshold: float | None = 0.0,
-    turn_weight: NonNegative = 1.0,
-    outcome: Literal["rest", "correct"] = "rest",
+    target: Literal["fewest", "none"] = "fewest",
+    smoothing: Positive = 4.0,
+    alpha: Positive = 1.0,
 ) -> Method:
-    """Compose G-RA: GRPO on the outcome and, if that is good enough, the rewards of turns."""
+    """Compose OTC: GRPO on rewards that are multiplied by frugality."""
     return base.with_parts(
-        reward_transform=(RewardGate(threshold=threshold, weight=turn_weight, outcome=outcome),),
+        reward_transform=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
         advantage=Relative("group", scale=scale, eps=eps),
+        augment=(FewestCalls(),) if target == "fewest" else (),
     )
 
 
-@entry(
+entry(
     "otc",
+    otc,
     Card(
         title="OTC: optimal tool call-controlled policy optimization",
         papers=[Paper("OTC: Optimal Tool Calls via Reinforcement Learning", "2504.14870", 2025)],
@@ -169,24 +189,23 @@ def g_ra(
     base="grpo",
     keeps=CLIPS,
 )
-def otc(
+
+
+def ufo(
     base: Method,
-    scale: Scale,
-    eps: NonNegative,
-    target: Literal["fewest", "none"] = "fewest",
-    smoothing: Positive = 4.0,
-    alpha: Positive = 1.0,
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.5,
+    repetition: NonNegative = 0.5,
+    clip_high: Positive = 0.28,
+    lam: Share = 1.0,
+    entropy_coef: NonNegative = 0.001,
 ) -> Method:
-    """Compose OTC: GRPO on rewards that are multiplied by frugality."""
-    return base.with_parts(
-        reward_transform=(ToolProductivity(target=target, smoothing=smoothing, alpha=alpha),),
-        advantage=Relative("group", scale=scale, eps=eps),
-        augment=(FewestCalls(),) if target == "fewest" else (),
-    )
+    """Compose UFO: PPO on rewards that fall with every try and with repetition."""
+    return base.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))
 
 
-@entry(
+entry(
     "ufo",
+    ufo,
     Card(
         title="UFO: unary feedback as observation",
         papers=[Paper('A Simple "Try Again" Can Elicit Multi-Turn LLM Reasoning', "2507.14295", 2025)],
@@ -255,13 +274,3 @@ def otc(
     base="ppo",
     keeps=(*CLIPS, *CRITIC),
 )
-def ufo(
-    base: Method,
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.5,
-    repetition: NonNegative = 0.5,
-    clip_high: Positive = 0.28,
-    lam: Share = 1.0,
-    entropy_coef: NonNegative = 0.001,
-) -> Method:
-    """Compose UFO: PPO on rewards that fall with every try and with repetition."""
-    return base.with_parts(reward_transform=(TryAgain(decay=decay, repetition=repetition),))

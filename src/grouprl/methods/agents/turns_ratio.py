@@ -11,8 +11,27 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CRITIC, KL_NEED, ClipLow, in_the_update, kl_terms
 
 
-@entry(
+def turn_ppo(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    kl_coef: NonNegative = 0.001,
+) -> Method:
+    """Compose Turn-PPO.
+
+    PPO's loss with the geometric mean ratio of each turn; GAE, critic and KL loss. The clipping-bias correction of
+    ST-PPO is not part of it.
+    """
+    return base.with_parts(
+        reward_transform=(),  # ppo's KL term is part of the reward, this one part of the loss
+        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
+        regularize=kl_terms(kl_coef, "k3"),
+    )
+
+
+entry(
     "turn_ppo",
+    turn_ppo,
     Card(
         title="Turn-PPO: turn-level importance sampling",
         papers=[
@@ -67,26 +86,19 @@ from grouprl.methods.settings import CRITIC, KL_NEED, ClipLow, in_the_update, kl
     base="ppo",
     keeps=CRITIC,
 )
-def turn_ppo(
+
+
+def st_ppo(
     base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    kl_coef: NonNegative = 0.001,
+    least: Positive = 1.0,
 ) -> Method:
-    """Compose Turn-PPO.
-
-    PPO's loss with the geometric mean ratio of each turn; GAE, critic and KL loss. The clipping-bias correction of
-    ST-PPO is not part of it.
-    """
-    return base.with_parts(
-        reward_transform=(),  # ppo's KL term is part of the reward, this one part of the loss
-        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
-        regularize=kl_terms(kl_coef, "k3"),
-    )
+    """Compose ST-PPO: Turn-PPO's loss, with smaller steps when the clip leaves much out."""
+    return base.with_parts(update=ClipBias(least=least))
 
 
-@entry(
+entry(
     "st_ppo",
+    st_ppo,
     Card(
         title="ST-PPO: stabilised off-policy PPO for many turns",
         papers=[
@@ -135,9 +147,3 @@ def turn_ppo(
     ),
     base="turn_ppo",
 )
-def st_ppo(
-    base: Method,
-    least: Positive = 1.0,
-) -> Method:
-    """Compose ST-PPO: Turn-PPO's loss, with smaller steps when the clip leaves much out."""
-    return base.with_parts(update=ClipBias(least=least))

@@ -31,8 +31,26 @@ VALUE = "as ppo: 1"
 VALUE_CLIP = "as ppo: 0.2"
 
 
-@entry(
+def spa_rl(
+    base: Method,
+    kl_coef: NonNegative,
+    kl_estimator: ValueEstimator,
+    alpha: NonNegative = 1.0,
+    beta: NonNegative = 0.5,
+    steps: Count = 20,
+    ridge: Positive = 1e-3,
+    progress_at: Literal["turn", "observation"] = "turn",
+) -> Method:
+    """Compose SPA-RL: PPO on rewards that a model of progress redistributes over turns."""
+    return base.with_parts(
+        reward_transform=(ProgressReward(alpha=alpha, beta=beta), *kl_in_reward(kl_coef, kl_estimator)),
+        pretrain=(ProgressModel(steps=steps, ridge=ridge, at=progress_at),),
+    )
+
+
+entry(
     "spa_rl",
+    spa_rl,
     Card(
         title="SPA-RL: stepwise progress attribution",
         papers=[Paper("SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution", "2505.20732", 2025)],
@@ -84,6 +102,11 @@ VALUE_CLIP = "as ppo: 0.2"
         notes=[
             "β pays every valid action: where β times the turns allowed exceeds the outcome, wandering is what is "
             "learnt (docs/credit.md, task keys). Lower beta there.",
+            "With a small frozen policy the state at the turn's last token does not tell what came of the turn. On the "
+            "task keys the estimate then explains 10 to 38 % of the variance of outcomes; what it pays rises while the "
+            "outcome falls, whatever beta is (0: 0.39 to 0.04) and with 80 rollouts to learn from (0.39 to 0.12). "
+            "Behind the observation it explains 51 to 57 %, and the same run learns (0.39 to 0.71): set "
+            "progress_at=observation for such policies.",
             "Changed after 0.1: the state was read behind the observation that follows (progress_at=observation), "
             "which docs/credit.md still measured.",
         ],
@@ -91,25 +114,25 @@ VALUE_CLIP = "as ppo: 0.2"
     base="ppo",
     keeps=(*CLIPS, *CRITIC),
 )
-def spa_rl(
+
+
+def multi_turn_ppo(
     base: Method,
-    kl_coef: NonNegative,
     kl_estimator: ValueEstimator,
-    alpha: NonNegative = 1.0,
-    beta: NonNegative = 0.5,
-    steps: Count = 20,
-    ridge: Positive = 1e-3,
-    progress_at: Literal["turn", "observation"] = "turn",
+    most: Count | None = None,
+    lam: Share = 1.0,
+    kl_coef: NonNegative = 0.01,
 ) -> Method:
-    """Compose SPA-RL: PPO on rewards that a model of progress redistributes over turns."""
-    return base.with_parts(
-        reward_transform=(ProgressReward(alpha=alpha, beta=beta), *kl_in_reward(kl_coef, kl_estimator)),
-        pretrain=(ProgressModel(steps=steps, ridge=ridge, at=progress_at),),
-    )
+    """Compose multi-turn PPO: rewards at the ends of turns; `most` scales dense rewards so that they
+    sum to at most 1.
+    """
+    scaled = () if most is None else (DenseTurns(most=most),)
+    return base.with_parts(reward_transform=(*scaled, RewardAtTurnEnd(), *kl_in_reward(kl_coef, kl_estimator)))
 
 
-@entry(
+entry(
     "multi_turn_ppo",
+    multi_turn_ppo,
     Card(
         title="PPO with rewards of turns",
         papers=[Paper("A Practitioner's Guide to Multi-turn Agentic Reinforcement Learning", "2510.01132", 2025)],
@@ -162,22 +185,30 @@ def spa_rl(
     base="ppo",
     keeps=(*CLIPS, *CRITIC),
 )
-def multi_turn_ppo(
+
+
+def promed(
     base: Method,
-    kl_estimator: ValueEstimator,
-    most: Count | None = None,
-    lam: Share = 1.0,
-    kl_coef: NonNegative = 0.01,
+    eps: NonNegative,
+    information: NonNegative = 2.0,
+    question_right: NonNegative = 1.0,
+    answered_right: NonNegative = 3.0,
+    together: bool = False,
+    scale: Scale = "none",
 ) -> Method:
-    """Compose multi-turn PPO: rewards at the ends of turns; `most` scales dense rewards so that they
-    sum to at most 1.
+    """Compose ProMed: questions earn their information and the diagnosis, the last turn the diagnosis,
+    each by itself.
     """
-    scaled = () if most is None else (DenseTurns(most=most),)
-    return base.with_parts(reward_transform=(*scaled, RewardAtTurnEnd(), *kl_in_reward(kl_coef, kl_estimator)))
+    paid = ProactiveRewards(information=information, question_right=question_right, answered_right=answered_right)
+    return base.with_parts(
+        reward_transform=(paid,),
+        advantage=NormalisedTurns(together=together, gamma=0.0, scale=scale, eps=eps),
+    )
 
 
-@entry(
+entry(
     "promed",
+    promed,
     Card(
         title="ProMed: Shapley information gain",
         papers=[
@@ -231,27 +262,18 @@ def multi_turn_ppo(
     base="grpo",
     keeps=CLIPS,
 )
-def promed(
+
+
+def duration_aware(
     base: Method,
-    eps: NonNegative,
-    information: NonNegative = 2.0,
-    question_right: NonNegative = 1.0,
-    answered_right: NonNegative = 3.0,
-    together: bool = False,
-    scale: Scale = "none",
 ) -> Method:
-    """Compose ProMed: questions earn their information and the diagnosis, the last turn the diagnosis,
-    each by itself.
-    """
-    paid = ProactiveRewards(information=information, question_right=question_right, answered_right=answered_right)
-    return base.with_parts(
-        reward_transform=(paid,),
-        advantage=NormalisedTurns(together=together, gamma=0.0, scale=scale, eps=eps),
-    )
+    """Compose PPO with the loss of each turn weighted by its action's duration."""
+    return base.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))
 
 
-@entry(
+entry(
     "duration_aware",
+    duration_aware,
     Card(
         title="Duration-aware policy gradient for agents that wait for their actions",
         papers=[Paper("Reinforcement Learning for Machine Learning Engineering Agents", "2509.01684", 2025)],
@@ -295,8 +317,3 @@ def promed(
     base="ppo",
     keeps=(*CLIPS, *CRITIC),
 )
-def duration_aware(
-    base: Method,
-) -> Method:
-    """Compose PPO with the loss of each turn weighted by its action's duration."""
-    return base.with_parts(token_weight=(DurationWeight(),), augment=(ActionDurations(),))

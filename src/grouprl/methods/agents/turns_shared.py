@@ -37,8 +37,27 @@ BELIEFS = {
 """
 
 
-@entry(
+def igpo(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
+    gain_weight: NonNegative = 1.0,
+    measure: Literal["probability", "log_probability"] = "probability",
+    before: str = "",
+    together: bool = False,
+    gamma: Share = 1.0,
+) -> Method:
+    """Compose IGPO: rewards of turns for the information they gain, normalised in the group and accumulated."""
+    return base.with_parts(
+        reward_transform=(InformationGain(weight=gain_weight, measure=measure),),
+        advantage=NormalisedTurns(together=together, gamma=gamma, scale=scale, eps=eps),
+        augment=(AnswerBelief(before=before),),
+    )
+
+
+entry(
     "igpo",
+    igpo,
     Card(
         title="IGPO: information gain-based policy optimization",
         papers=[
@@ -105,26 +124,25 @@ BELIEFS = {
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def igpo(
+
+
+def salt(
     base: Method,
     scale: Scale,
     eps: NonNegative,
-    gain_weight: NonNegative = 1.0,
-    measure: Literal["probability", "log_probability"] = "probability",
-    before: str = "",
-    together: bool = False,
-    gamma: Share = 1.0,
+    window: Annotated[int, Field(ge=0)] = 0,
 ) -> Method:
-    """Compose IGPO: rewards of turns for the information they gain, normalised in the group and accumulated."""
+    """Compose SALT: GRPO's advantages, averaged over shared steps."""
     return base.with_parts(
-        reward_transform=(InformationGain(weight=gain_weight, measure=measure),),
-        advantage=NormalisedTurns(together=together, gamma=gamma, scale=scale, eps=eps),
-        augment=(AnswerBelief(before=before),),
+        advantage=Relative("group", scale=scale, eps=eps),
+        advantage_transform=(SharedSteps(window=window),),
+        aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "salt",
+    salt,
     Card(
         title="SALT: step-level advantages from a trajectory graph",
         papers=[
@@ -186,22 +204,28 @@ def igpo(
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def salt(
+
+
+def empg(
     base: Method,
     scale: Scale,
     eps: NonNegative,
-    window: Annotated[int, Field(ge=0)] = 0,
+    k1: NonNegative = 1.0,
+    k2: NonNegative = 1.0,
+    zeta: NonNegative = 0.05,
+    center: bool = True,
 ) -> Method:
-    """Compose SALT: GRPO's advantages, averaged over shared steps."""
+    """Compose EMPG: GRPO's advantages, modulated by the entropy of turns."""
     return base.with_parts(
         advantage=Relative("group", scale=scale, eps=eps),
-        advantage_transform=(SharedSteps(window=window),),
+        advantage_transform=(EntropyModulated(k1=k1, k2=k2, zeta=zeta, center=center),),
         aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "empg",
+    empg,
     Card(
         title="EMPG: entropy-modulated policy gradients",
         papers=[
@@ -253,18 +277,3 @@ def salt(
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def empg(
-    base: Method,
-    scale: Scale,
-    eps: NonNegative,
-    k1: NonNegative = 1.0,
-    k2: NonNegative = 1.0,
-    zeta: NonNegative = 0.05,
-    center: bool = True,
-) -> Method:
-    """Compose EMPG: GRPO's advantages, modulated by the entropy of turns."""
-    return base.with_parts(
-        advantage=Relative("group", scale=scale, eps=eps),
-        advantage_transform=(EntropyModulated(k1=k1, k2=k2, zeta=zeta, center=center),),
-        aggregate=TokenMean(),
-    )

@@ -19,8 +19,24 @@ TURNS = "an environment that is acted in over turns"
 LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL"
 
 
-@entry(
+def ui_s1(
+    base: Method,
+    scale: Scale,
+    eps: NonNegative,
+    episode: NonNegative = 1.0,
+    omega: NonNegative = 1.0,
+    gamma: Share = 0.5,
+) -> Method:
+    """Judge episodes by their group and steps by steps of the same number; credit stops at mismatches."""
+    return base.with_parts(
+        advantage=TurnRelative(key="turn", episode=episode, omega=omega, gamma=gamma, scale=scale, eps=eps, reset=True),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "ui_s1",
+    ui_s1,
     Card(
         title="UI-S1: semi-online step and episode advantages",
         papers=[Paper("UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning", "2509.11543", 2025)],
@@ -42,7 +58,7 @@ LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β�
         },
         differs=[
             "Following an expert's trajectory and patching it in after a mismatch is the environment's business: it "
-            "marks the turn as not valid, goes on from the expert's state, or ends the episode.",
+            "marks the turn as not valid, continues from the expert's state, or ends the episode.",
             "An episode is one row whose turns share a context; the authors' code makes a row of every step.",
             "The authors' filter, groups whose first returns spread by more than 0.3, is left out.",
         ],
@@ -89,7 +105,7 @@ LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β�
                     [-1.41420978, -1.41421112, -1.41421174, -0.70710567],
                     [1.41420978, 1.41421112, 1.41421174, 0.70710567],
                 ],
-                why="two values lie √½ standard deviations from their mean; the last steps are equal: episode alone",
+                why="two values are √½ standard deviations from their mean; the last steps are equal: episode alone",
             ),
         ],
         recommended={"kl_coef": 1e-4, "group": 8, "gamma": 0.5},
@@ -98,23 +114,26 @@ LOSS = "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β�
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def ui_s1(
+
+
+def rank_grpo(
     base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
     scale: Scale,
-    eps: NonNegative,
-    episode: NonNegative = 1.0,
-    omega: NonNegative = 1.0,
-    gamma: Share = 0.5,
+    eps: NonNegative = 1e-4,
 ) -> Method:
-    """Judge episodes by their group and steps by steps of the same number; credit stops at mismatches."""
+    """Judge each rank of a list by the discounted hits from there on, with one ratio per item."""
     return base.with_parts(
-        advantage=TurnRelative(key="turn", episode=episode, omega=omega, gamma=gamma, scale=scale, eps=eps, reset=True),
-        aggregate=TokenMean(),
+        reward_transform=(RankDiscount(),),
+        advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),
+        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
     )
 
 
-@entry(
+entry(
     "rank_grpo",
+    rank_grpo,
     Card(
         title="Rank-GRPO: each rank of a list judged by what follows from it",
         papers=[
@@ -169,16 +188,3 @@ def ui_s1(
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def rank_grpo(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    scale: Scale,
-    eps: NonNegative = 1e-4,
-) -> Method:
-    """Judge each rank of a list by the discounted hits from there on, with one ratio per item."""
-    return base.with_parts(
-        reward_transform=(RankDiscount(),),
-        advantage=TurnRelative(key="turn", episode=0.0, gamma=1.0, scale=scale, eps=eps, absent="zero"),
-        objective=TurnClip(clip_low=clip_low, clip_high=clip_high),
-    )

@@ -23,8 +23,42 @@ from grouprl.methods.settings import CLIP, DUAL, KL_NEED, PPO_PAPER, ClipLow, Du
 GAE_PAPER = Paper("High-Dimensional Continuous Control Using Generalized Advantage Estimation", "1506.02438", 2015)
 
 
-@entry(
+def ppo(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    dual_clip: DualClip = None,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
+    critic_lam: Share | None = None,
+    length_alpha: Annotated[float, Field(gt=0)] | None = None,
+    whiten: bool = True,
+    value_coef: NonNegative = 1.0,
+    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
+    entropy_coef: NonNegative = 0.0,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: ValueEstimator = "k1",
+    missing_eos_penalty: NonNegative = 0.0,
+) -> Method:
+    """Compose PPO for language models.
+
+    Token mean of the clipped loss with GAE advantages, whitened over the batch, and a clipped value loss. KL in the
+    reward and entropy bonus are off, as in the paper's clip variant for continuous control.
+    """
+    penalty = (MissingEOS(penalty=missing_eos_penalty),) if missing_eos_penalty > 0 else ()
+    return Method(
+        reward_transform=(*penalty, *kl_in_reward(kl_coef, kl_estimator)),
+        advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
+        aggregate=TokenMean(),
+        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
+        critic=ValueLoss(lam=lam if critic_lam is None else critic_lam, gamma=gamma, clip=value_clip, coef=value_coef),
+    )
+
+
+entry(
     "ppo",
+    ppo,
     Card(
         title="Proximal Policy Optimization",
         papers=[
@@ -80,34 +114,3 @@ GAE_PAPER = Paper("High-Dimensional Continuous Control Using Generalized Advanta
         recommended={"epochs": 4, "learning_rate": 3e-6, "kl_coef": 0.05},
     ),
 )
-def ppo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
-    critic_lam: Share | None = None,
-    length_alpha: Annotated[float, Field(gt=0)] | None = None,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: Annotated[float, Field(gt=0)] | None = 0.2,
-    entropy_coef: NonNegative = 0.0,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: ValueEstimator = "k1",
-    missing_eos_penalty: NonNegative = 0.0,
-) -> Method:
-    """Compose PPO for language models.
-
-    Token mean of the clipped loss with GAE advantages, whitened over the batch, and a clipped value loss. KL in the
-    reward and entropy bonus are off, as in the paper's clip variant for continuous control.
-    """
-    penalty = (MissingEOS(penalty=missing_eos_penalty),) if missing_eos_penalty > 0 else ()
-    return Method(
-        reward_transform=(*penalty, *kl_in_reward(kl_coef, kl_estimator)),
-        advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
-        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
-        aggregate=TokenMean(),
-        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
-        critic=ValueLoss(lam=lam if critic_lam is None else critic_lam, gamma=gamma, clip=value_clip, coef=value_coef),
-    )

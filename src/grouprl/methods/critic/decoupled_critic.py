@@ -39,8 +39,33 @@ def pretrained(steps: int, gamma: float) -> tuple[ValuePretraining, ...]:
     return (ValuePretraining(steps=steps, gamma=gamma),) if steps else ()
 
 
-@entry(
+def vc_ppo(
+    base: Method,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
+    critic_lam: Share = 1.0,
+    whiten: bool = True,
+    value_coef: NonNegative = 1.0,
+    value_clip: Positive | None = None,
+    value_pretraining: Whole = 50,
+) -> Method:
+    """Compose VC-PPO.
+
+    PPO with GAE, λ = 0.95 for the policy and 1 for the critic's targets, after `value_pretraining` rollouts of the
+    frozen policy to which the value head is fitted.
+    """
+    return base.with_parts(
+        advantage=GAE(gamma=gamma, lam=lam),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        aggregate=TokenMean(),
+        critic=fitted(critic_lam, gamma, value_clip, value_coef),
+        pretrain=pretrained(value_pretraining, gamma),
+    )
+
+
+entry(
     "vc_ppo",
+    vc_ppo,
     Card(
         title="Value-Calibrated PPO",
         papers=[
@@ -88,32 +113,39 @@ def pretrained(steps: int, gamma: float) -> tuple[ValuePretraining, ...]:
     base="grpo",
     keeps=(*CLIPS, "dual_clip"),
 )
-def vc_ppo(
+
+
+def vapo(
     base: Method,
+    clip_high: Positive = 0.28,
     gamma: Share = 1.0,
+    length_alpha: Positive | None = 0.05,
     lam: Share = 0.95,
     critic_lam: Share = 1.0,
+    nll_coef: NonNegative = 0.1,
     whiten: bool = True,
     value_coef: NonNegative = 1.0,
     value_clip: Positive | None = None,
     value_pretraining: Whole = 50,
 ) -> Method:
-    """Compose VC-PPO.
+    """Compose VAPO.
 
-    PPO with GAE, λ = 0.95 for the policy and 1 for the critic's targets, after `value_pretraining` rollouts of the
-    frozen policy to which the value head is fitted.
+    VC-PPO, value pre-training included, with λ = 1 - 1/(0.05·|y|) per completion, clip 0.2/0.28 and 0.1 times the
+    likelihood of correct completions, as in the paper.
     """
     return base.with_parts(
-        advantage=GAE(gamma=gamma, lam=lam),
+        advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
         advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
         aggregate=TokenMean(),
+        regularize=(PositiveNLL(coef=nll_coef),) if nll_coef > 0 else (),
         critic=fitted(critic_lam, gamma, value_clip, value_coef),
         pretrain=pretrained(value_pretraining, gamma),
     )
 
 
-@entry(
+entry(
     "vapo",
+    vapo,
     Card(
         title="Value-based Augmented Proximal Policy Optimization",
         papers=[
@@ -182,29 +214,3 @@ def vc_ppo(
     base="grpo",
     keeps=("clip_low", "dual_clip"),
 )
-def vapo(
-    base: Method,
-    clip_high: Positive = 0.28,
-    gamma: Share = 1.0,
-    length_alpha: Positive | None = 0.05,
-    lam: Share = 0.95,
-    critic_lam: Share = 1.0,
-    nll_coef: NonNegative = 0.1,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-    value_clip: Positive | None = None,
-    value_pretraining: Whole = 50,
-) -> Method:
-    """Compose VAPO.
-
-    VC-PPO, value pre-training included, with λ = 1 - 1/(0.05·|y|) per completion, clip 0.2/0.28 and 0.1 times the
-    likelihood of correct completions, as in the paper.
-    """
-    return base.with_parts(
-        advantage=GAE(gamma=gamma, lam=lam, length_alpha=length_alpha),
-        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        aggregate=TokenMean(),
-        regularize=(PositiveNLL(coef=nll_coef),) if nll_coef > 0 else (),
-        critic=fitted(critic_lam, gamma, value_clip, value_coef),
-        pretrain=pretrained(value_pretraining, gamma),
-    )

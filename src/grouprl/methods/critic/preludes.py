@@ -31,8 +31,42 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
     return (Whiten(key="batch", count="token", variance="sample"),) if whiten else ()
 
 
-@entry(
+def dvpo(
+    base: Method,
+    gamma: float,
+    lam: float,
+    kl_coef: NonNegative = 0.2,
+    terminal: Literal["value", "zero"] = "value",
+    whiten_values: bool = True,
+    pretraining_steps: Count = 50,
+    pretraining_epochs: Count = 2,
+    pretraining_lr: Positive = 1e-4,
+    chosen: PairSource = "completions",
+) -> Method:
+    """Compose DVPO.
+
+    A copy of the policy with a value head learns ±1 outcomes from pairs of completions, then is frozen; PPO's clip
+    follows GAE on its whitened values and the KL to the reference alone.
+    """
+    model = GlobalValue(
+        steps=pretraining_steps,
+        lr=pretraining_lr,
+        epochs=pretraining_epochs,
+        lam=lam,
+        gamma=gamma,
+        chosen=chosen,
+        whiten=whiten_values,
+    )
+    return base.with_parts(
+        advantage=GuidedGAE(gamma=gamma, lam=lam, terminal=terminal),
+        critic=None,
+        pretrain=(model,),
+    )
+
+
+entry(
     "dvpo",
+    dvpo,
     Card(
         title="Decoupled Value Policy Optimization",
         papers=[
@@ -116,41 +150,36 @@ def whitened(whiten: bool) -> tuple[Whiten, ...]:
     base="ppo",
     keeps=(*CLIPS, "gamma", "lam", "kl_coef", "whiten"),
 )
-def dvpo(
+
+
+def rto(
     base: Method,
-    gamma: float,
-    lam: float,
-    kl_coef: NonNegative = 0.2,
-    terminal: Literal["value", "zero"] = "value",
-    whiten_values: bool = True,
+    expert_coef: NonNegative = 0.05,
+    expert_limit: Positive | None = 0.05,
+    kl_coef: NonNegative = 0.01,
+    reward_limit: Positive | None = 10.0,
+    dpo_beta: Positive = 0.1,
     pretraining_steps: Count = 50,
-    pretraining_epochs: Count = 2,
     pretraining_lr: Positive = 1e-4,
     chosen: PairSource = "completions",
 ) -> Method:
-    """Compose DVPO.
+    """Compose RTO.
 
-    A copy of the policy with a value head learns ±1 outcomes from pairs of completions, then is frozen; PPO's clip
-    follows GAE on its whitened values and the KL to the reference alone.
+    A copy of the policy learns by DPO from pairs of completions, then rewards each token by its log-ratio to the
+    reference; PPO trains the policy on these rewards.
     """
-    model = GlobalValue(
-        steps=pretraining_steps,
-        lr=pretraining_lr,
-        epochs=pretraining_epochs,
-        lam=lam,
-        gamma=gamma,
-        chosen=chosen,
-        whiten=whiten_values,
-    )
+    model = PreferenceModel(steps=pretraining_steps, lr=pretraining_lr, beta=dpo_beta, chosen=chosen)
+    limit = () if reward_limit is None else (RewardClip(limit=reward_limit),)
+    dense = (ExpertReward(coef=expert_coef, limit=expert_limit),) if expert_coef > 0 else ()
     return base.with_parts(
-        advantage=GuidedGAE(gamma=gamma, lam=lam, terminal=terminal),
-        critic=None,
-        pretrain=(model,),
+        reward_transform=(*limit, *dense, *base.reward_transform),
+        pretrain=(model,) if expert_coef > 0 else (),
     )
 
 
-@entry(
+entry(
     "rto",
+    rto,
     Card(
         title="Reinforced Token Optimization",
         papers=[Paper("DPO Meets PPO: Reinforced Token Optimization for RLHF", "2404.18922", 2024)],
@@ -221,26 +250,3 @@ def dvpo(
     base="ppo",
     keeps=(*CLIPS, "gamma", "lam", "whiten", "value_coef", "value_clip"),
 )
-def rto(
-    base: Method,
-    expert_coef: NonNegative = 0.05,
-    expert_limit: Positive | None = 0.05,
-    kl_coef: NonNegative = 0.01,
-    reward_limit: Positive | None = 10.0,
-    dpo_beta: Positive = 0.1,
-    pretraining_steps: Count = 50,
-    pretraining_lr: Positive = 1e-4,
-    chosen: PairSource = "completions",
-) -> Method:
-    """Compose RTO.
-
-    A copy of the policy learns by DPO from pairs of completions, then rewards each token by its log-ratio to the
-    reference; PPO trains the policy on these rewards.
-    """
-    model = PreferenceModel(steps=pretraining_steps, lr=pretraining_lr, beta=dpo_beta, chosen=chosen)
-    limit = () if reward_limit is None else (RewardClip(limit=reward_limit),)
-    dense = (ExpertReward(coef=expert_coef, limit=expert_limit),) if expert_coef > 0 else ()
-    return base.with_parts(
-        reward_transform=(*limit, *dense, *base.reward_transform),
-        pretrain=(model,) if expert_coef > 0 else (),
-    )

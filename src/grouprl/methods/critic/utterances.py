@@ -19,8 +19,51 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
 
-@entry(
+def archer(
+    gamma: Share = 0.95,
+    tau: Annotated[float, Field(gt=0, le=1)] = 0.1,
+    capacity: Count = 100_000,
+    critic_steps: Count = 50,
+    critic_batch: Count = 256,
+    critic_lr: Positive = 1e-3,
+    pool: Count | None = None,
+    actions: Count | None = None,
+    warmup: Whole = 20,
+    encoder: str = "gru",
+    width: Count = 64,
+    baseline: bool = False,
+) -> Method:
+    """Compose ArCHer: REINFORCE on single utterances, judged by a critic that learns from all stored turns.
+
+    With `baseline` a value head subtracts from each token the value expected from the tokens before it.
+    """
+    replay = UtteranceReplay(
+        gamma=gamma,
+        tau=tau,
+        capacity=capacity,
+        critic_steps=critic_steps,
+        critic_batch=critic_batch,
+        critic_lr=critic_lr,
+        pool=pool,
+        actions=actions,
+        warmup=warmup,
+        encoder=encoder,
+        width=width,
+    )
+    return Method(
+        advantage=UtteranceAdvantage(baseline=baseline),
+        objective=PolicyGradient(),
+        aggregate=SequenceSum(),
+        critic=TokenBaselineCritic() if baseline else None,
+        buffer=replay,
+        update=LateStart(start=warmup) if warmup else None,
+        on_policy=True,
+    )
+
+
+entry(
     "archer",
+    archer,
     Card(
         title="ArCHer: a hierarchy of utterances and tokens",
         papers=[Paper("ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL", "2402.19446", 2024)],
@@ -88,43 +131,3 @@ from grouprl.methods.settings import in_the_update
         ],
     ),
 )
-def archer(
-    gamma: Share = 0.95,
-    tau: Annotated[float, Field(gt=0, le=1)] = 0.1,
-    capacity: Count = 100_000,
-    critic_steps: Count = 50,
-    critic_batch: Count = 256,
-    critic_lr: Positive = 1e-3,
-    pool: Count | None = None,
-    actions: Count | None = None,
-    warmup: Whole = 20,
-    encoder: str = "gru",
-    width: Count = 64,
-    baseline: bool = False,
-) -> Method:
-    """Compose ArCHer: REINFORCE on single utterances, judged by a critic that learns from all stored turns.
-
-    With `baseline` a value head subtracts from each token the value expected from the tokens before it.
-    """
-    replay = UtteranceReplay(
-        gamma=gamma,
-        tau=tau,
-        capacity=capacity,
-        critic_steps=critic_steps,
-        critic_batch=critic_batch,
-        critic_lr=critic_lr,
-        pool=pool,
-        actions=actions,
-        warmup=warmup,
-        encoder=encoder,
-        width=width,
-    )
-    return Method(
-        advantage=UtteranceAdvantage(baseline=baseline),
-        objective=PolicyGradient(),
-        aggregate=SequenceSum(),
-        critic=TokenBaselineCritic() if baseline else None,
-        buffer=replay,
-        update=LateStart(start=warmup) if warmup else None,
-        on_policy=True,
-    )

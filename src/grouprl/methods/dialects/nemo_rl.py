@@ -16,8 +16,20 @@ from grouprl.methods.settings import ClipLow
 RECIPE = "examples/configs/grpo_math_1B.yaml"
 
 
-@entry(
+def grpo_nemo_rl(clip_low: ClipLow = 0.2, clip_high: Positive = 0.2, kl_coef: NonNegative = 0.01) -> Method:
+    """Compose GRPO with the numbers of NeMo-RL's recipe."""
+    kl = (KLLoss(coef=kl_coef, estimator="k3", value_limit=10.0),) if kl_coef > 0 else ()
+    return Method(
+        advantage=Relative("group", center="leave_one_out", scale="leave_one_out_std", eps=1e-6),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high),
+        aggregate=TokenMean(),
+        regularize=kl,
+    )
+
+
+entry(
     "grpo@nemo_rl",
+    grpo_nemo_rl,
     Card(
         title="GRPO as NeMo-RL computes it",
         summary="Mean and spread of the other completions of the group; token mean; KL to the reference in the loss.",
@@ -66,12 +78,3 @@ RECIPE = "examples/configs/grpo_math_1B.yaml"
         ],
     ),
 )
-def grpo_nemo_rl(clip_low: ClipLow = 0.2, clip_high: Positive = 0.2, kl_coef: NonNegative = 0.01) -> Method:
-    """Compose GRPO with the numbers of NeMo-RL's recipe."""
-    kl = (KLLoss(coef=kl_coef, estimator="k3", limit=20.0, value_limit=10.0),) if kl_coef > 0 else ()
-    return Method(
-        advantage=Relative("group", center="leave_one_out", scale="leave_one_out_std", eps=1e-6),
-        objective=Clipped(clip_low=clip_low, clip_high=clip_high),
-        aggregate=TokenMean(),
-        regularize=kl,
-    )

@@ -7,9 +7,7 @@ default. If the library has no name for a method, its published recipe is follow
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
@@ -17,22 +15,23 @@ from grouprl.algorithms.aggregate.aggregate import ConstantLength, SequenceMean,
 from grouprl.algorithms.filter.filter import MaskTruncated
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.outer_clip import BoundedClip
 from grouprl.algorithms.objective.stop_gradient import Capped
 from grouprl.algorithms.regularize.regularize import KLLoss
 from grouprl.algorithms.regularize.top_entropy import TopEntropyBonus
 from grouprl.algorithms.reward_transform.reward_transform import KLInReward, RewardClip
 from grouprl.algorithms.token_gate.token_gate import LeftBehind, TopEntropy
-from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Reduction
+from grouprl.methods.dialects import trl_correction
 from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
+from grouprl.methods.dialects.trl_correction import Mode, corrected_as_in_trl
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import ClipLow
 
 Level = Literal["token", "sequence"]
 ScaleRewards = Literal["group", "batch", "none"]
-Delta = Annotated[float, Field(gt=1)] | None
 SWITCHES = {
     "scale_rewards": "GRPOConfig.scale_rewards",
     "importance_sampling_level": "GRPOConfig.importance_sampling_level",
@@ -45,12 +44,14 @@ SWITCHES = {
     "epsilon": "GRPOConfig.epsilon",
     "epsilon_high": "GRPOConfig.epsilon_high: None takes epsilon",
     "delta": "GRPOConfig.delta: None, no bound on the free branch",
+    **trl_correction.SOURCES,
 }
 """Origins of the defaults of settings that TRL's trainer has for every loss."""
 
 FOR_EVERY_LOSS = (
     *("scale_rewards", "importance_sampling_level", "beta", "use_bias_correction_kl", "entropy_coef"),
     *("top_entropy_quantile", "off_policy_mask_threshold", "mask_truncated_completions"),
+    *trl_correction.SOURCES,
 )
 """Settings of `grpo@trl` other than the clip: an entry with another objective keeps these."""
 
@@ -86,14 +87,10 @@ def advantage(scale_rewards: ScaleRewards = "group") -> Relative:
 
 
 def clipped(epsilon: float, epsilon_high: float | None, level: Level, delta: float | None = None) -> Clipped:
-    """Return TRL's clip. Raises InputError unless `delta` is above the clip, as TRL documents it."""
+    """Return TRL's clip; a `delta` within the clip, which TRL runs too, is the upper bound for A > 0."""
     high = epsilon if epsilon_high is None else epsilon_high
     if delta is not None and delta <= 1 + high:
-        raise InputError(
-            f"delta = {delta:g} with epsilon_high {high:g}",
-            f"delta bounds the ratio beyond the clip: it must be above {1 + high:g}",
-            "Raise delta, or set it to null",
-        )
+        return BoundedClip(clip_low=epsilon, clip_high=high, ratio=level, bound=delta)
     return Clipped(clip_low=epsilon, clip_high=high, ratio=level, dual_clip=delta)
 
 
@@ -108,8 +105,12 @@ def switches(
     top_entropy_quantile: Share = 1.0,
     off_policy_mask_threshold: Positive | None = None,
     mask_truncated_completions: bool = False,
+    vllm_importance_sampling_correction: bool = False,
+    vllm_importance_sampling_mode: Mode = "sequence_mask",
+    vllm_importance_sampling_clip_max: Positive | None = 3.0,
+    vllm_importance_sampling_clip_min: NonNegative | None = None,
 ) -> Method:
-    """Set what GRPOTrainer has for every loss: the spread, the KL, the entropy bonus, and masks."""
+    """Set what GRPOTrainer has for every loss: the spread, the KL, the entropy bonus, masks, the sampler's ratio."""
     kl = KLLoss(
         coef=beta,
         estimator="weighted_k3" if use_bias_correction_kl else "k3",
@@ -122,7 +123,14 @@ def switches(
     prepared = method.advantage
     if isinstance(prepared, Relative):
         prepared = advantage(scale_rewards)
-    return method.with_parts(
+    corrected = corrected_as_in_trl(
+        method,
+        vllm_importance_sampling_correction=vllm_importance_sampling_correction,
+        vllm_importance_sampling_mode=vllm_importance_sampling_mode,
+        vllm_importance_sampling_clip_max=vllm_importance_sampling_clip_max,
+        vllm_importance_sampling_clip_min=vllm_importance_sampling_clip_min,
+    )
+    return corrected.with_parts(
         filter=(MaskTruncated(count="completions"),) if mask_truncated_completions else (),
         advantage=prepared,
         token_gate=(*far, *flat),
@@ -130,8 +138,20 @@ def switches(
     )
 
 
-@dialect(
+def grpo_trl(
+    epsilon: ClipLow = 0.2,
+    epsilon_high: Positive | None = None,
+    delta: Positive | None = None,
+    importance_sampling_level: Level = "token",
+) -> Method:
+    """Compose GRPO with TRL's numbers."""
+    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
+    return Method(advantage=advantage(), objective=surrogate, aggregate=SequenceMean())
+
+
+dialect(
     "grpo@trl",
+    grpo_trl,
     Card(
         title="GRPO as TRL computes it",
         summary='loss_type="grpo": sample standard deviation + 1e-4, completions weigh the same, no KL.',
@@ -152,19 +172,16 @@ def switches(
     switches,
     SWITCHES,
 )
-def grpo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    delta: Delta = None,
-    importance_sampling_level: Level = "token",
-) -> Method:
-    """Compose GRPO with TRL's numbers."""
-    surrogate = clipped(epsilon, epsilon_high, importance_sampling_level, delta)
-    return Method(advantage=advantage(), objective=surrogate, aggregate=SequenceMean())
 
 
-@entry(
+def dr_grpo_trl(base: Method) -> Method:
+    """Compose Dr. GRPO with TRL's numbers."""
+    return base.with_parts(aggregate=ConstantLength())
+
+
+entry(
     "dr_grpo@trl",
+    dr_grpo_trl,
     Card(
         title="Dr. GRPO as TRL computes it",
         summary='loss_type="dr_grpo" changes the denominator alone: advantages keep the standard deviation.',
@@ -192,13 +209,16 @@ def grpo_trl(
     ),
     base="grpo@trl",
 )
-def dr_grpo_trl(base: Method) -> Method:
-    """Compose Dr. GRPO with TRL's numbers."""
-    return base.with_parts(aggregate=ConstantLength())
 
 
-@entry(
+def dapo_trl(base: Method) -> Method:
+    """Compose TRL's default loss."""
+    return base.with_parts(aggregate=TokenMean())
+
+
+entry(
     "dapo@trl",
+    dapo_trl,
     Card(
         title="DAPO as TRL computes it (TRL's default loss)",
         summary='loss_type="dapo", what GRPOTrainer does unless told otherwise: GRPO with a token mean.',
@@ -219,13 +239,21 @@ def dr_grpo_trl(base: Method) -> Method:
     ),
     base="grpo@trl",
 )
-def dapo_trl(base: Method) -> Method:
-    """Compose TRL's default loss."""
-    return base.with_parts(aggregate=TokenMean())
 
 
-@entry(
+def gspo_trl(
+    base: Method,
+    epsilon: ClipLow = 3e-4,
+    epsilon_high: Positive | None = 4e-4,
+    importance_sampling_level: Level = "sequence",
+) -> Method:
+    """Compose GSPO with TRL's numbers: GRPO's with other settings."""
+    return base
+
+
+entry(
     "gspo@trl",
+    gspo_trl,
     Card(
         title="GSPO as TRL computes it",
         summary="TRL's recipe for the paper: a sequence-level ratio with the paper's clip, sequence mean.",
@@ -255,18 +283,20 @@ def dapo_trl(base: Method) -> Method:
     ),
     base="grpo@trl",
 )
-def gspo_trl(
-    base: Method,
-    epsilon: ClipLow = 3e-4,
-    epsilon_high: Positive | None = 4e-4,
-    importance_sampling_level: Level = "sequence",
+
+
+def cispo_trl(
+    base: Method, epsilon_high: float | None, importance_sampling_level: Level, epsilon: Positive = 0.2
 ) -> Method:
-    """Compose GSPO with TRL's numbers: GRPO's with other settings."""
-    return base
+    """Compose CISPO with TRL's numbers."""
+    cap = epsilon if epsilon_high is None else epsilon_high
+    surrogate = Capped(cap=cap, cap_negative=cap, ratio=importance_sampling_level)
+    return base.with_parts(objective=surrogate, aggregate=TokenMean())
 
 
-@entry(
+entry(
     "cispo@trl",
+    cispo_trl,
     Card(
         title="CISPO as TRL computes it",
         summary='loss_type="cispo" alone caps every ratio at 0.2, also the on-policy ratio of 1.',
@@ -294,17 +324,32 @@ def gspo_trl(
     base="grpo@trl",
     keeps=("epsilon_high", *FOR_EVERY_LOSS),
 )
-def cispo_trl(
-    base: Method, epsilon_high: float | None, importance_sampling_level: Level, epsilon: Positive = 0.2
+
+
+def rloo_trl(
+    epsilon: ClipLow = 0.2,
+    epsilon_high: Positive | None = None,
+    beta: NonNegative = 0.05,
+    reward_clip_range: tuple[float, float] | None = None,
+    normalize_advantages: bool = False,
 ) -> Method:
-    """Compose CISPO with TRL's numbers."""
-    cap = epsilon if epsilon_high is None else epsilon_high
-    surrogate = Capped(cap=cap, cap_negative=cap, ratio=importance_sampling_level)
-    return base.with_parts(objective=surrogate, aggregate=TokenMean())
+    """Compose RLOO with TRL's numbers."""
+    bounds = () if reward_clip_range is None else (RewardClip(low=reward_clip_range[0], limit=reward_clip_range[1]),)
+    kl = (KLInReward(coef=beta, estimator="k1", level="sequence"),) if beta > 0 else ()
+    whiten = Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std")
+    high = epsilon if epsilon_high is None else epsilon_high
+    return Method(
+        reward_transform=(*bounds, *kl),
+        advantage=Relative("group", center="leave_one_out", scale="none"),
+        advantage_transform=(whiten,) if normalize_advantages else (),
+        objective=Clipped(clip_low=epsilon, clip_high=high, ratio="sequence_sum"),
+        aggregate=SequenceMean(),
+    )
 
 
-@entry(
+entry(
     "rloo@trl",
+    rloo_trl,
     Card(
         title="RLOO as TRL computes it",
         summary="Leave-one-out baseline; the ratio of whole sequences, clipped as in PPO; KL in the reward.",
@@ -344,22 +389,3 @@ def cispo_trl(
         ],
     ),
 )
-def rloo_trl(
-    epsilon: ClipLow = 0.2,
-    epsilon_high: Positive | None = None,
-    beta: NonNegative = 0.05,
-    reward_clip_range: tuple[float, float] | None = None,
-    normalize_advantages: bool = False,
-) -> Method:
-    """Compose RLOO with TRL's numbers."""
-    bounds = () if reward_clip_range is None else (RewardClip(low=reward_clip_range[0], limit=reward_clip_range[1]),)
-    kl = (KLInReward(coef=beta, estimator="k1", level="sequence"),) if beta > 0 else ()
-    whiten = Whiten(key="batch", count="sequence", variance="sample", eps=1e-4, eps_in="std")
-    high = epsilon if epsilon_high is None else epsilon_high
-    return Method(
-        reward_transform=(*bounds, *kl),
-        advantage=Relative("group", center="leave_one_out", scale="none"),
-        advantage_transform=(whiten,) if normalize_advantages else (),
-        objective=Clipped(clip_low=epsilon, clip_high=high, ratio="sequence_sum"),
-        aggregate=SequenceMean(),
-    )

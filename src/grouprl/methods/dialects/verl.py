@@ -24,6 +24,7 @@ from grouprl.algorithms.aggregate.aggregate import (
 from grouprl.algorithms.filter.filter import MixedGroups
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Clipped
+from grouprl.algorithms.objective.papers.outer_clip import CappedLogRatio
 from grouprl.algorithms.objective.stop_gradient import Capped
 from grouprl.algorithms.refill.refill import DynamicSampling
 from grouprl.algorithms.regularize.kl import Estimator, ValueEstimator
@@ -32,12 +33,19 @@ from grouprl.algorithms.reward_transform.adaptive_kl_in_reward import AdaptiveKL
 from grouprl.algorithms.reward_transform.reward_transform import KLInReward, SoftOverlong
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
+from grouprl.methods.dialects import verl_correction
 from grouprl.methods.dialects.golden import gradient, one_right
 from grouprl.methods.dialects.switches import dialect
+from grouprl.methods.dialects.verl_correction import (
+    ImportanceThreshold,
+    RejectionThreshold,
+    RolloutIS,
+    RolloutRS,
+    corrected_as_in_verl,
+)
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import ClipLow
+from grouprl.methods.settings import ClipLow, DualClip
 
-DualOn = Annotated[float, Field(gt=1)]
 AggMode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 KLPenalty = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"]
 KLControl = Literal["fixed", "adaptive"]
@@ -50,26 +58,29 @@ SWITCHES = {
     "entropy_coeff": "ActorConfig.entropy_coeff",
     "use_kl_loss": "ActorConfig.use_kl_loss",
     "kl_loss_coef": "ActorConfig.kl_loss_coef",
-    "kl_loss_type": "ActorConfig.kl_loss_type: low_var_kl is k3; '+' takes the gradient of k2",
+    "kl_loss_type": "ActorConfig.kl_loss_type: low_var_kl is k3, clamped to ±10 without slope; '+' takes the "
+    "gradient of k2, which has no bound",
     "use_kl_in_reward": "AlgoConfig.use_kl_in_reward",
     "kl_coef": "AlgoConfig.kl_ctrl.kl_coef",
     "kl_ctrl": "AlgoConfig.kl_ctrl.type: adaptive moves kl_coef towards target_kl",
     "target_kl": "AlgoConfig.kl_ctrl.target_kl, read by kl_ctrl adaptive alone",
     "horizon": "AlgoConfig.kl_ctrl.horizon, read by kl_ctrl adaptive alone",
-    "kl_penalty": "AlgoConfig.kl_penalty: kl is k1",
+    "kl_penalty": "AlgoConfig.kl_penalty: kl is k1; low_var_kl is clamped to ±10",
     "clip_ratio_low": "ActorConfig.clip_ratio_low",
     "clip_ratio_high": "ActorConfig.clip_ratio_high",
-    "clip_ratio_c": "ActorConfig.clip_ratio_c",
+    "clip_ratio_c": "ActorConfig.clip_ratio_c; null turns the dual clip off, which verl cannot",
     "norm_adv_by_std_in_grpo": "AlgoConfig.norm_adv_by_std_in_grpo",
+    **verl_correction.SOURCES,
 }
 """Origins of the defaults of settings that verl has for every loss."""
 CLIPS = ("clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
 """Settings of the clip of `grpo@verl`."""
 IN_REWARD = ("use_kl_in_reward", "kl_coef", "kl_penalty", "kl_ctrl", "target_kl", "horizon")
-FOR_EVERY_LOSS = (
+WITHOUT_CORRECTION = (
     *("loss_agg_mode", "loss_scale_factor", "entropy_coeff", "use_kl_loss", "kl_loss_coef", "kl_loss_type"),
     *IN_REWARD,
 )
+FOR_EVERY_LOSS = (*WITHOUT_CORRECTION, *verl_correction.SOURCES)
 """Settings of `grpo@verl` that verl has for every advantage and loss."""
 _MEANS: Mapping[str, OwnAggregate] = {
     "token-mean": "token_mean",
@@ -117,16 +128,14 @@ def estimator(name: KLType | KLPenalty) -> Estimator:
 
 
 def kl_loss(coef: float, kl_loss_type: KLType, own: OwnAggregate = None) -> KLLoss:
-    """Return verl's KL loss term: k3 is limited to log-ratios of 20 nats and values of 10, the others are not."""
+    """Return verl's KL loss term."""
     which = estimator(kl_loss_type)
-    bounded = which.startswith("k3")
-    return KLLoss(
-        coef=coef,
-        estimator=which,
-        limit=20.0 if bounded else None,
-        value_limit=10.0 if which == "k3" else None,
-        aggregate=own,
-    )
+    return KLLoss(coef=coef, estimator=which, value_limit=value_limit(which), aggregate=own)
+
+
+def value_limit(which: str) -> float | None:
+    """Return verl's limit of an estimate: k3 is clamped to ±10, in loss and reward alike, the others are not."""
+    return 10.0 if which.startswith("k3") else None
 
 
 def switches(
@@ -144,13 +153,24 @@ def switches(
     kl_ctrl: KLControl = "fixed",
     target_kl: Positive = 0.1,
     horizon: Annotated[int, Field(ge=1)] = 10_000,
+    rollout_is: RolloutIS = None,
+    rollout_is_threshold: ImportanceThreshold = 2.0,
+    rollout_rs: RolloutRS = None,
+    rollout_rs_threshold: RejectionThreshold = None,
 ) -> Method:
-    """Set what verl has for every loss: aggregation, entropy, KL in the loss, KL in the reward."""
+    """Set what verl has for every loss: aggregation, entropy, KL in the loss and in the reward, the sampler's ratio."""
     made = aggregate(loss_agg_mode, loss_scale_factor)
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, None)
     in_reward = _in_reward(use_kl_in_reward, kl_coef, kl_penalty, kl_ctrl, target_kl, horizon)
     shape = (*method.reward_transform, *in_reward)
-    return method.with_parts(aggregate=made, regularize=terms, reward_transform=shape)
+    corrected = corrected_as_in_verl(
+        method,
+        rollout_is=rollout_is,
+        rollout_is_threshold=rollout_is_threshold,
+        rollout_rs=rollout_rs,
+        rollout_rs_threshold=rollout_rs_threshold,
+    )
+    return corrected.with_parts(aggregate=made, regularize=terms, reward_transform=shape)
 
 
 def switches_apart(
@@ -167,12 +187,23 @@ def switches_apart(
     kl_ctrl: KLControl = "fixed",
     target_kl: Positive = 0.1,
     horizon: Annotated[int, Field(ge=1)] = 10_000,
+    rollout_is: RolloutIS = None,
+    rollout_is_threshold: ImportanceThreshold = 2.0,
+    rollout_rs: RolloutRS = None,
+    rollout_rs_threshold: RejectionThreshold = None,
 ) -> Method:
     """Set the same for a policy loss with its own mean, where loss_agg_mode applies to entropy and KL alone."""
     terms = _terms(entropy_coeff, use_kl_loss, kl_loss_coef, kl_loss_type, _MEANS[loss_agg_mode])
     in_reward = _in_reward(use_kl_in_reward, kl_coef, kl_penalty, kl_ctrl, target_kl, horizon)
     shape = (*method.reward_transform, *in_reward)
-    return method.with_parts(regularize=terms, reward_transform=shape)
+    corrected = corrected_as_in_verl(
+        method,
+        rollout_is=rollout_is,
+        rollout_is_threshold=rollout_is_threshold,
+        rollout_rs=rollout_rs,
+        rollout_rs_threshold=rollout_rs_threshold,
+    )
+    return corrected.with_parts(regularize=terms, reward_transform=shape)
 
 
 def _terms(
@@ -190,12 +221,27 @@ def _in_reward(
         return ()
     which = cast(ValueEstimator, estimator(kl_penalty))
     if kl_ctrl == "fixed":
-        return (KLInReward(coef=kl_coef, estimator=which),)
-    return (AdaptiveKLInReward(coef=kl_coef, estimator=which, target=target_kl, horizon=horizon),)
+        return (KLInReward(coef=kl_coef, estimator=which, value_limit=value_limit(which)),)
+    adaptive = AdaptiveKLInReward(
+        coef=kl_coef, estimator=which, value_limit=value_limit(which), target=target_kl, horizon=horizon
+    )
+    return (adaptive,)
 
 
-@dialect(
+def grpo_verl(
+    clip_ratio_low: ClipLow = 0.2,
+    clip_ratio_high: Positive = 0.2,
+    clip_ratio_c: DualClip = 3.0,
+    norm_adv_by_std_in_grpo: bool = True,
+) -> Method:
+    """Compose GRPO with verl's numbers."""
+    surrogate = Clipped(clip_low=clip_ratio_low, clip_high=clip_ratio_high, dual_clip=clip_ratio_c)
+    return Method(advantage=advantage(norm_adv_by_std_in_grpo), objective=surrogate, aggregate=TokenMean())
+
+
+dialect(
     "grpo@verl",
+    grpo_verl,
     Card(
         title="GRPO as verl computes it",
         summary="adv_estimator=grpo: GRPO's advantage with a token mean and a dual clip.",
@@ -225,19 +271,18 @@ def _in_reward(
     switches,
     SWITCHES,
 )
-def grpo_verl(
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: DualOn = 3.0,
-    norm_adv_by_std_in_grpo: bool = True,
+
+
+def dr_grpo_verl(
+    base: Method, norm_adv_by_std_in_grpo: bool = False, loss_agg_mode: AggMode = "seq-mean-token-sum-norm"
 ) -> Method:
-    """Compose GRPO with verl's numbers."""
-    surrogate = Clipped(clip_low=clip_ratio_low, clip_high=clip_ratio_high, dual_clip=clip_ratio_c)
-    return Method(advantage=advantage(norm_adv_by_std_in_grpo), objective=surrogate, aggregate=TokenMean())
+    """Compose Dr. GRPO with verl's numbers: GRPO's with other settings."""
+    return base
 
 
-@entry(
+entry(
     "dr_grpo@verl",
+    dr_grpo_verl,
     Card(
         title="Dr. GRPO as verl computes it",
         summary="verl's recipe: norm_adv_by_std_in_grpo=False, loss_agg_mode='seq-mean-token-sum-norm'.",
@@ -260,15 +305,26 @@ def grpo_verl(
     ),
     base="grpo@verl",
 )
-def dr_grpo_verl(
-    base: Method, norm_adv_by_std_in_grpo: bool = False, loss_agg_mode: AggMode = "seq-mean-token-sum-norm"
+
+
+def dapo_verl(
+    base: Method,
+    clip_ratio_high: Positive = 0.28,
+    clip_ratio_c: DualClip = 10.0,
+    overlong_buffer: Positive = 0.2,
+    max_num_gen_batches: Annotated[int, Field(ge=1)] = 10,
 ) -> Method:
-    """Compose Dr. GRPO with verl's numbers: GRPO's with other settings."""
-    return base
+    """Compose DAPO with the numbers of verl's recipe."""
+    return base.with_parts(
+        reward_transform=(SoftOverlong(buffer=overlong_buffer), *base.reward_transform),
+        filter=(MixedGroups(), *base.filter),
+        refill=DynamicSampling(max_rounds=max_num_gen_batches),
+    )
 
 
-@entry(
+entry(
     "dapo@verl",
+    dapo_verl,
     Card(
         title="DAPO as verl computes it",
         summary="verl's DAPO recipe: clip-higher with a dual clip at 10, overlong punishment, dynamic sampling.",
@@ -311,23 +367,17 @@ def dr_grpo_verl(
     ),
     base="grpo@verl",
 )
-def dapo_verl(
-    base: Method,
-    clip_ratio_high: Positive = 0.28,
-    clip_ratio_c: DualOn = 10.0,
-    overlong_buffer: Positive = 0.2,
-    max_num_gen_batches: Annotated[int, Field(ge=1)] = 10,
-) -> Method:
-    """Compose DAPO with the numbers of verl's recipe."""
-    return base.with_parts(
-        reward_transform=(SoftOverlong(buffer=overlong_buffer), *base.reward_transform),
-        filter=(MixedGroups(),),
-        refill=DynamicSampling(max_rounds=max_num_gen_batches),
-    )
 
 
-@entry(
+def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
+    """Compose GSPO with verl's numbers."""
+    surrogate = CappedLogRatio(clip_low=clip_ratio_low, clip_high=clip_ratio_high, ratio="sequence_token", log_cap=10.0)
+    return base.with_parts(objective=surrogate)
+
+
+entry(
     "gspo@verl",
+    gspo_verl,
     Card(
         title="GSPO as verl computes it",
         summary="loss_mode=gspo: the token form of the sequence ratio, by default with clip 0.2 and a token mean.",
@@ -335,7 +385,8 @@ def dapo_verl(
         differs=[
             "loss_mode=gspo alone leaves loss_agg_mode at 'token-mean' and the clip at 0.2, where it hardly ever acts: "
             "verl's scripts set 'seq-mean-token-mean', 3e-4 and 4e-4 as well",
-            "The log-ratio is held below 10 (here ±20)",
+            "The log-ratio is at most 10, without slope: a completion of negative advantage that is likelier by more "
+            "than e^10 per token has no gradient",
             LONE,
         ],
         reduces=[
@@ -354,15 +405,17 @@ def dapo_verl(
     base="grpo@verl",
     keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
-def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
-    """Compose GSPO with verl's numbers."""
-    return base.with_parts(
-        objective=Clipped(clip_low=clip_ratio_low, clip_high=clip_ratio_high, ratio="sequence_token")
-    )
 
 
-@entry(
+def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
+    """Compose CISPO with verl's numbers."""
+    low, high = 1 - clip_ratio_low, 1 + clip_ratio_high
+    return base.with_parts(objective=Capped(floor=low, cap=high, floor_negative=low, cap_negative=high))
+
+
+entry(
     "cispo@verl",
+    cispo_verl,
     Card(
         title="CISPO as verl computes it",
         summary="loss_mode=cispo: the detached ratio held in [0.8, 1.2] on both sides.",
@@ -385,14 +438,16 @@ def gspo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Me
     base="grpo@verl",
     keeps=(*CLIPS[:2], "norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
-def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> Method:
-    """Compose CISPO with verl's numbers."""
-    low, high = 1 - clip_ratio_low, 1 + clip_ratio_high
-    return base.with_parts(objective=Capped(floor=low, cap=high, floor_negative=low, cap_negative=high))
 
 
-@entry(
+def rloo_verl(base: Method) -> Method:
+    """Compose RLOO with verl's numbers."""
+    return base.with_parts(advantage=Relative("group", center="leave_one_out", scale="none", alone="raw"))
+
+
+entry(
     "rloo@verl",
+    rloo_verl,
     Card(
         title="RLOO as verl computes it",
         summary="adv_estimator=rloo: the leave-one-out baseline in front of verl's token-level PPO clip.",
@@ -421,6 +476,3 @@ def cispo_verl(base: Method, clip_ratio_low: float, clip_ratio_high: float) -> M
     base="grpo@verl",
     keeps=(*CLIPS, *FOR_EVERY_LOSS),
 )
-def rloo_verl(base: Method) -> Method:
-    """Compose RLOO with verl's numbers."""
-    return base.with_parts(advantage=Relative("group", center="leave_one_out", scale="none", alone="raw"))

@@ -6,7 +6,8 @@ these entries.
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
+from typing import Any, Literal
 
 from grouprl.algorithms.advantage.papers.baselines import GreedyBaseline, LengthWeighted
 from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
@@ -18,6 +19,8 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.objective.papers.divergence_mask import DivergenceMask
 from grouprl.algorithms.objective.papers.soft import GeometricMean, SoftGate
+from grouprl.algorithms.token_weight.importance import GeometricImportance, MaskedImportance, TruncatedImportance
+from grouprl.algorithms.token_weight.token_weight import TokenWeight
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative, Positive, PositiveShare, Share
 from grouprl.methods.card import Card, Golden, Reduction
@@ -34,23 +37,30 @@ from grouprl.methods.dialects.verl import (
     ROUNDING,
     SOURCE,
     SWITCHES,
-    DualOn,
+    WITHOUT_CORRECTION,
 )
 from grouprl.methods.registry import entry, method
-from grouprl.methods.settings import ClipLow
+from grouprl.methods.settings import ClipLow, DualClip
 
 VANILLA = f"L = 1/Σ|y_i| Σ_i Σ_t l_t,  {DUAL_CLIPPED}"
 DUAL = "Dual clip at 3, token mean, no KL, as of every loss of verl's unless told otherwise"
 APART = "loss_agg_mode decides for entropy and KL alone: the policy loss has a mean of its own"
 
 
-def vanilla(low: float, high: float, dual: float) -> Clipped:
+def vanilla(low: float, high: float, dual: float | None) -> Clipped:
     """Return the clip of loss_mode=vanilla."""
     return Clipped(clip_low=low, clip_high=high, dual_clip=dual)
 
 
-@dialect(
+def sapo_verl(tau_pos: Positive = 1.0, tau_neg: Positive = 1.05, norm_adv_by_std_in_grpo: bool = True) -> Method:
+    """Compose SAPO with verl's numbers."""
+    gate = SoftGate(tau_positive=tau_pos, tau_negative=tau_neg)
+    return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=gate, aggregate=SequenceMean())
+
+
+dialect(
     "sapo@verl",
+    sapo_verl,
     Card(
         title="SAPO as verl computes it",
         summary="loss_mode=sapo: the soft gate, always with a mean over each completion's tokens.",
@@ -64,20 +74,53 @@ def vanilla(low: float, high: float, dual: float) -> Clipped:
     verl.switches_apart,
     SWITCHES,
 )
-def sapo_verl(tau_pos: Positive = 1.0, tau_neg: Positive = 1.05, norm_adv_by_std_in_grpo: bool = True) -> Method:
-    """Compose SAPO with verl's numbers."""
-    gate = SoftGate(tau_positive=tau_pos, tau_negative=tau_neg)
-    return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=gate, aggregate=SequenceMean())
 
 
-@dialect(
+@functools.wraps(verl.switches_apart)
+def gmpo_switches(method: Method, **settings: Any) -> Method:
+    """Set the same as for other losses; weights of tokens become one of their completion, their geometric mean."""
+    found = verl.switches_apart(method, **settings)
+    return found.with_parts(token_weight=tuple(map(_of_completion, found.token_weight)))
+
+
+def _of_completion(weight: TokenWeight) -> TokenWeight:
+    if isinstance(weight, MaskedImportance) and weight.level == "token":
+        raise InputError(
+            "gmpo@verl: rollout_is token with a lower bound in rollout_is_threshold",
+            "verl takes the logarithm of a weight of 0 there",
+            "Give an upper bound alone, or rollout_is sequence",
+        )
+    if isinstance(weight, TruncatedImportance) and weight.level == "token":
+        return GeometricImportance(high=weight.high)
+    return weight
+
+
+def gmpo_verl(
+    clip_ratio_low: Positive = 0.2,
+    clip_ratio_high: Positive = 0.2,
+    norm_adv_by_std_in_grpo: bool = True,
+) -> Method:
+    """Compose GMPO with verl's numbers."""
+    mean = GeometricMean(clip_low=clip_ratio_low, clip_high=clip_ratio_high)
+    return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=mean, aggregate=SequenceMean())
+
+
+dialect(
     "gmpo@verl",
+    gmpo_verl,
     Card(
         title="GMPO as verl computes it",
         summary="loss_mode=geo_mean: the geometric mean of ratios, by default clipped at e^±0.2.",
         formula="L = -1/B Σ_i exp(1/|y_i| Σ_t c_t) A_i",
         defaults={},
-        differs=["The clip stays at 0.2 unless set: the paper's is 0.4", APART, LONE, ROUNDING],
+        differs=[
+            "The clip stays at 0.2 unless set: the paper's is 0.4",
+            "With rollout_is token a completion's weight is the geometric mean of its tokens' weights, as in verl; a "
+            "lower bound in rollout_is_threshold is refused there: verl takes the logarithm of a weight of 0",
+            APART,
+            LONE,
+            ROUNDING,
+        ],
         reduces=[
             Reduction(
                 "gmpo",
@@ -89,26 +132,38 @@ def sapo_verl(tau_pos: Positive = 1.0, tau_neg: Positive = 1.05, norm_adv_by_std
         source=SOURCE,
         golden=[one_right(advantage=ADVANTAGE, grad=gradient(-0.187499625, 0.12499975), why="at ρ = 1 the mean is 1")],
     ),
-    verl.switches_apart,
+    gmpo_switches,
     SWITCHES,
 )
-def gmpo_verl(
-    clip_ratio_low: Positive = 0.2, clip_ratio_high: Positive = 0.2, norm_adv_by_std_in_grpo: bool = True
+
+
+def dppo_verl(
+    base: Method,
+    loss_mode: Literal["dppo_tv", "dppo_kl"] = "dppo_tv",
+    clip_ratio_low: Positive = 0.2,
+    clip_ratio_high: Positive = 0.2,
+    clip_ratio_c: Positive | None = 3.0,
 ) -> Method:
-    """Compose GMPO with verl's numbers."""
-    mean = GeometricMean(clip_low=clip_ratio_low, clip_high=clip_ratio_high)
-    return Method(advantage=verl.advantage(norm_adv_by_std_in_grpo), objective=mean, aggregate=SequenceMean())
+    """Compose DPPO with verl's numbers."""
+    mask = DivergenceMask(
+        divergence="tv" if loss_mode == "dppo_tv" else "kl",
+        clip_low=clip_ratio_low,
+        clip_high=clip_ratio_high,
+        cap=clip_ratio_c,
+    )
+    return base.with_parts(objective=mask)
 
 
-@entry(
+entry(
     "dppo@verl",
+    dppo_verl,
     Card(
         title="DPPO as verl computes it",
         summary="loss_mode=dppo_tv or dppo_kl: verl's clip settings become limits of a divergence.",
         formula="L = -1/Σ|y_i| Σ_i Σ_t M_t sg[min(ρ_t, 3)] A_i log π(y_t)",
         defaults={
             "loss_mode": "the name of the loss: dppo_tv or dppo_kl",
-            "clip_ratio_c": "ActorConfig.clip_ratio_c, here the cap of the ratio (20 where a config lacks it)",
+            "clip_ratio_c": "ActorConfig.clip_ratio_c, here the ratio's cap (20 where a config lacks it; null: none)",
         },
         differs=[
             "clip_ratio_low and clip_ratio_high stay at 0.2 and clip_ratio_c at 3 unless set: the paper's scripts set "
@@ -130,25 +185,16 @@ def gmpo_verl(
     base="grpo@verl",
     keeps=("norm_adv_by_std_in_grpo", *FOR_EVERY_LOSS),
 )
-def dppo_verl(
-    base: Method,
-    loss_mode: Literal["dppo_tv", "dppo_kl"] = "dppo_tv",
-    clip_ratio_low: Positive = 0.2,
-    clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: Positive = 3.0,
-) -> Method:
-    """Compose DPPO with verl's numbers."""
-    mask = DivergenceMask(
-        divergence="tv" if loss_mode == "dppo_tv" else "kl",
-        clip_low=clip_ratio_low,
-        clip_high=clip_ratio_high,
-        cap=clip_ratio_c,
-    )
-    return base.with_parts(objective=mask)
 
 
-@entry(
+def opo_verl(base: Method) -> Method:
+    """Compose OPO with verl's numbers."""
+    return base.with_parts(advantage=LengthWeighted(alone="raw"))
+
+
+entry(
     "opo@verl",
+    opo_verl,
     Card(
         title="OPO as verl computes it",
         summary="adv_estimator=opo: the length-weighted baseline in front of verl's PPO clip.",
@@ -170,13 +216,16 @@ def dppo_verl(
     base="grpo@verl",
     keeps=(*CLIPS, *FOR_EVERY_LOSS),
 )
-def opo_verl(base: Method) -> Method:
-    """Compose OPO with verl's numbers."""
-    return base.with_parts(advantage=LengthWeighted(alone="raw"))
 
 
-@entry(
+def remax_verl(base: Method) -> Method:
+    """Compose ReMax with verl's numbers."""
+    return base.with_parts(advantage=GreedyBaseline(limit=None), greedy_baseline=True)
+
+
+entry(
     "remax@verl",
+    remax_verl,
     Card(
         title="ReMax as verl computes it",
         summary="adv_estimator=remax: reward minus that of the greedy completion, in front of verl's PPO clip.",
@@ -205,13 +254,19 @@ def opo_verl(base: Method) -> Method:
     base="grpo@verl",
     keeps=(*CLIPS, *(name for name in FOR_EVERY_LOSS if name not in IN_REWARD)),
 )
-def remax_verl(base: Method) -> Method:
-    """Compose ReMax with verl's numbers."""
-    return base.with_parts(advantage=GreedyBaseline(limit=None), greedy_baseline=True)
 
 
-@dialect(
+def reinforce_pp_verl(
+    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualClip = 3.0, gamma: Share = 1.0
+) -> Method:
+    """Compose REINFORCE++ with verl's numbers."""
+    clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
+    return method("reinforce_pp", **clip, gamma=gamma, variance="sample")
+
+
+dialect(
     "reinforce_pp@verl",
+    reinforce_pp_verl,
     Card(
         title="REINFORCE++ as verl computes it",
         summary="adv_estimator=reinforce_plus_plus: returns to go, whitened by the sample variance, dual clip.",
@@ -240,16 +295,19 @@ def remax_verl(base: Method) -> Method:
     verl.switches,
     SWITCHES,
 )
-def reinforce_pp_verl(
-    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0, gamma: Share = 1.0
+
+
+def reinforce_pp_baseline_verl(
+    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualClip = 3.0
 ) -> Method:
-    """Compose REINFORCE++ with verl's numbers."""
+    """Compose REINFORCE++-baseline with verl's numbers."""
     clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
-    return method("reinforce_pp", **clip, gamma=gamma, variance="sample")
+    return method("reinforce_pp_baseline", **clip, variance="sample", alone="raw")
 
 
-@dialect(
+dialect(
     "reinforce_pp_baseline@verl",
+    reinforce_pp_baseline_verl,
     Card(
         title="REINFORCE++-baseline as verl computes it",
         summary="adv_estimator=reinforce_plus_plus_baseline: group mean off, then whitened over all tokens.",
@@ -277,16 +335,24 @@ def reinforce_pp_verl(
     verl.switches,
     SWITCHES,
 )
-def reinforce_pp_baseline_verl(
-    clip_ratio_low: ClipLow = 0.2, clip_ratio_high: Positive = 0.2, clip_ratio_c: DualOn = 3.0
+
+
+def ppo_verl(
+    clip_ratio_low: ClipLow = 0.2,
+    clip_ratio_high: Positive = 0.2,
+    clip_ratio_c: DualClip = 3.0,
+    gamma: Share = 1.0,
+    lam: Share = 1.0,
+    cliprange_value: Positive = 0.5,
 ) -> Method:
-    """Compose REINFORCE++-baseline with verl's numbers."""
+    """Compose PPO with verl's numbers."""
     clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
-    return method("reinforce_pp_baseline", **clip, variance="sample", alone="raw")
+    return method("ppo", **clip, gamma=gamma, lam=lam, value_clip=cliprange_value)
 
 
-@dialect(
+dialect(
     "ppo@verl",
+    ppo_verl,
     Card(
         title="PPO as verl computes it",
         summary="adv_estimator=gae: GAE with λ = 1, whitened, dual clip at 3, values clipped at 0.5.",
@@ -321,21 +387,24 @@ def reinforce_pp_baseline_verl(
     verl.switches,
     SWITCHES,
 )
-def ppo_verl(
+
+
+def clip_cov_verl(
+    clip_cov_ratio: PositiveShare = 2e-4,
+    clip_cov_lb: float = 1.0,
+    clip_cov_ub: float = 5.0,
     clip_ratio_low: ClipLow = 0.2,
     clip_ratio_high: Positive = 0.2,
-    clip_ratio_c: DualOn = 3.0,
-    gamma: Share = 1.0,
-    lam: Share = 1.0,
-    cliprange_value: Positive = 0.5,
 ) -> Method:
-    """Compose PPO with verl's numbers."""
-    clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high, "dual_clip": clip_ratio_c}
-    return method("ppo", **clip, gamma=gamma, lam=lam, value_clip=cliprange_value)
+    """Compose Clip-Cov with verl's numbers."""
+    band = {"share": clip_cov_ratio, "lower": clip_cov_lb, "upper": clip_cov_ub}
+    clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high}
+    return method("clip_cov", **band, **clip, alone="raw", dynamic_sampling=False)
 
 
-@dialect(
+dialect(
     "clip_cov@verl",
+    clip_cov_verl,
     Card(
         title="Clip-Cov as verl computes it",
         summary="loss_mode=clip_cov: a few random tokens of high covariance lose their gradient, beside a clip at 0.2.",
@@ -374,21 +443,16 @@ def ppo_verl(
     verl.switches,
     SWITCHES,
 )
-def clip_cov_verl(
-    clip_cov_ratio: PositiveShare = 2e-4,
-    clip_cov_lb: float = 1.0,
-    clip_cov_ub: float = 5.0,
-    clip_ratio_low: ClipLow = 0.2,
-    clip_ratio_high: Positive = 0.2,
-) -> Method:
-    """Compose Clip-Cov with verl's numbers."""
-    band = {"share": clip_cov_ratio, "lower": clip_cov_lb, "upper": clip_cov_ub}
-    clip = {"clip_low": clip_ratio_low, "clip_high": clip_ratio_high}
-    return method("clip_cov", **band, **clip, alone="raw", dynamic_sampling=False)
 
 
-@dialect(
+def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0.1) -> Method:
+    """Compose KL-Cov with verl's numbers."""
+    return method("kl_cov", share=kl_cov_ratio, coef=ppo_kl_coef, alone="raw", dynamic_sampling=False)
+
+
+dialect(
     "kl_cov@verl",
+    kl_cov_verl,
     Card(
         title="KL-Cov as verl computes it",
         summary="loss_mode=kl_cov: tokens of highest covariance pay 0.1 for leaving the policy; nothing is clipped.",
@@ -420,13 +484,31 @@ def clip_cov_verl(
     verl.switches,
     SWITCHES,
 )
-def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0.1) -> Method:
-    """Compose KL-Cov with verl's numbers."""
-    return method("kl_cov", share=kl_cov_ratio, coef=ppo_kl_coef, alone="raw", dynamic_sampling=False)
 
 
-@entry(
+def gdpo_verl(
+    base: Method,
+    norm_adv_by_std_in_grpo: bool,
+    gdpo_reward_keys: list[str] | None = None,
+    gdpo_reward_weights: list[float] | None = None,
+) -> Method:
+    """Compose GDPO with verl's numbers."""
+    keys, weights = gdpo_reward_keys or [], gdpo_reward_weights
+    if weights is not None and len(weights) != len(keys):
+        raise InputError(
+            f"{len(weights)} gdpo_reward_weights for {len(keys)} gdpo_reward_keys", "each key needs one weight"
+        )
+    scale: Literal["sample_std", "none"] = "sample_std" if norm_adv_by_std_in_grpo else "none"
+    named = dict(zip(keys, weights or [1.0] * len(keys), strict=True))
+    return base.with_parts(
+        advantage=DecoupledComponents(weights=named, scale=scale, eps=1e-6, alone="raw"),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample", eps=1e-8),),
+    )
+
+
+entry(
     "gdpo@verl",
+    gdpo_verl,
     Card(
         title="GDPO as verl computes it",
         summary="adv_estimator=gdpo: components normalised one by one, the sum whitened over all tokens.",
@@ -453,28 +535,17 @@ def kl_cov_verl(kl_cov_ratio: PositiveShare = 2e-4, ppo_kl_coef: NonNegative = 0
     ),
     base="grpo@verl",
 )
-def gdpo_verl(
-    base: Method,
-    norm_adv_by_std_in_grpo: bool,
-    gdpo_reward_keys: list[str] | None = None,
-    gdpo_reward_weights: list[float] | None = None,
-) -> Method:
-    """Compose GDPO with verl's numbers."""
-    keys, weights = gdpo_reward_keys or [], gdpo_reward_weights
-    if weights is not None and len(weights) != len(keys):
-        raise InputError(
-            f"{len(weights)} gdpo_reward_weights for {len(keys)} gdpo_reward_keys", "each key needs one weight"
-        )
+
+
+def passk_verl(base: Method, norm_adv_by_std_in_grpo: bool) -> Method:
+    """Compose pass@k with verl's numbers."""
     scale: Literal["sample_std", "none"] = "sample_std" if norm_adv_by_std_in_grpo else "none"
-    named = dict(zip(keys, weights or [1.0] * len(keys), strict=True))
-    return base.with_parts(
-        advantage=DecoupledComponents(weights=named, scale=scale, eps=1e-6, alone="raw"),
-        advantage_transform=(Whiten(key="batch", count="token", variance="sample", eps=1e-8),),
-    )
+    return base.with_parts(advantage=BestOverSecond(scale=scale, eps=1e-6))
 
 
-@entry(
+entry(
     "passk@verl",
+    passk_verl,
     Card(
         title="Pass@k as verl computes it",
         summary="adv_estimator=grpo_passk: the best's lead over the second best, divided by the group's spread.",
@@ -495,14 +566,16 @@ def gdpo_verl(
     ),
     base="grpo@verl",
 )
-def passk_verl(base: Method, norm_adv_by_std_in_grpo: bool) -> Method:
-    """Compose pass@k with verl's numbers."""
-    scale: Literal["sample_std", "none"] = "sample_std" if norm_adv_by_std_in_grpo else "none"
-    return base.with_parts(advantage=BestOverSecond(scale=scale, eps=1e-6))
 
 
-@entry(
+def otb_verl(base: Method, handle_zero_tail: bool = True) -> Method:
+    """Compose the optimal token baseline with verl's numbers."""
+    return base.with_parts(advantage=TokenBaseline(zero_tail=handle_zero_tail))
+
+
+entry(
     "otb@verl",
+    otb_verl,
     Card(
         title="The optimal token baseline as verl computes it",
         summary="adv_estimator=optimal_token_baseline in front of verl's PPO clip.",
@@ -510,6 +583,7 @@ def passk_verl(base: Method, norm_adv_by_std_in_grpo: bool) -> Method:
         defaults={"handle_zero_tail": "compute_optimal_token_baseline_advantage: on"},
         differs=[
             DUAL,
+            "rollout_is and rollout_rs are not offered: verl's baseline has their weights in it",
             "Positions count a completion's own tokens; verl's are columns, which differ with tool output inside",
         ],
         reduces=[Reduction("otb", when=["on_policy"], why="without drift no clip acts")],
@@ -527,8 +601,5 @@ def passk_verl(base: Method, norm_adv_by_std_in_grpo: bool) -> Method:
         ],
     ),
     base="grpo@verl",
-    keeps=(*CLIPS, *FOR_EVERY_LOSS),
+    keeps=(*CLIPS, *WITHOUT_CORRECTION),
 )
-def otb_verl(base: Method, handle_zero_tail: bool = True) -> Method:
-    """Compose the optimal token baseline with verl's numbers."""
-    return base.with_parts(advantage=TokenBaseline(zero_tail=handle_zero_tail))

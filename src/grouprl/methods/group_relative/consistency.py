@@ -26,8 +26,30 @@ TWO = "at least two completions per prompt"
 ANSWERS = "a task that can extract the final answer of a text (keys.answer)"
 
 
-@entry(
+def copo(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    dual_clip: DualClip,
+    eps: NonNegative,
+    gamma: Positive = 20.0,
+    rho: float = 1.5,
+    blend: Literal["entropy", "dead"] = "entropy",
+) -> Method:
+    """Compose COPO.
+
+    w·L(A_i) + (1-w)·L(A_q), L GRPO's clipped loss, A_q the prompt's mean reward standardised over the prompts and
+    w a sigmoid of the entropy of the group's final answers.
+    """
+    return base.with_parts(
+        reward_transform=(PromptAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
+        objective=TwoLevelClip(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
+    )
+
+
+entry(
     "copo",
+    copo,
     Card(
         title="Consistency-Aware Policy Optimization",
         papers=[Paper("COPO: Consistency-Aware Policy Optimization", "2508.04138", 2025)],
@@ -86,29 +108,27 @@ ANSWERS = "a task that can extract the final answer of a text (keys.answer)"
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def copo(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    dual_clip: DualClip,
-    eps: NonNegative,
-    gamma: Positive = 20.0,
-    rho: float = 1.5,
-    blend: Literal["entropy", "dead"] = "entropy",
-) -> Method:
-    """Compose COPO.
 
-    w·L(A_i) + (1-w)·L(A_q), L GRPO's clipped loss, A_q the prompt's mean reward standardised over the prompts and
-    w a sigmoid of the entropy of the group's final answers.
-    """
+
+def seed_grpo(
+    base: Method,
+    alone: Alone,
+    alpha: NonNegative = 0.0417,
+    curve: Literal["inverse", "linear", "exp"] = "inverse",
+    normalized: bool = True,
+    length: Annotated[int, Field(ge=1)] | None = None,
+) -> Method:
+    """Compose SEED-GRPO: Dr. GRPO with advantages divided by 1 + α·SE/log G, SE the group's semantic entropy."""
     return base.with_parts(
-        reward_transform=(PromptAdvantage(gamma=gamma, rho=rho, blend=blend, eps=eps),),
-        objective=TwoLevelClip(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        advantage_transform=(SemanticScale(alpha=alpha, curve=curve, normalized=normalized),),
+        aggregate=ConstantLength(length=length),
     )
 
 
-@entry(
+entry(
     "seed_grpo",
+    seed_grpo,
     Card(
         title="Semantic Entropy EnhanceD GRPO",
         papers=[
@@ -172,24 +192,25 @@ def copo(
     base="grpo",
     keeps=CLIPS,
 )
-def seed_grpo(
+
+
+def intuitor(
     base: Method,
-    alone: Alone,
-    alpha: NonNegative = 0.0417,
-    curve: Literal["inverse", "linear", "exp"] = "inverse",
-    normalized: bool = True,
-    length: Annotated[int, Field(ge=1)] | None = None,
+    scale: Scale,
+    eps: NonNegative,
+    external: NonNegative = 0.0,
+    kl_coef: NonNegative = 0.005,
 ) -> Method:
-    """Compose SEED-GRPO: Dr. GRPO with advantages divided by 1 + α·SE/log G, SE the group's semantic entropy."""
+    """Compose Intuitor: GRPO on self-certainty, plus `external` times the outcome's own group-relative advantage."""
     return base.with_parts(
-        advantage=Relative("group", center="mean", scale="none", alone=alone),
-        advantage_transform=(SemanticScale(alpha=alpha, curve=curve, normalized=normalized),),
-        aggregate=ConstantLength(length=length),
+        reward_transform=(CertaintyReward(),),
+        advantage_transform=(AddOutcome(weight=external, scale=scale, eps=eps),) if external > 0 else (),
     )
 
 
-@entry(
+entry(
     "intuitor",
+    intuitor,
     Card(
         title="Intuitor: Reinforcement Learning from Internal Feedback",
         papers=[Paper("Learning to Reason without External Rewards", "2505.19590", 2025)],
@@ -239,15 +260,3 @@ def seed_grpo(
     base="grpo",
     keeps=(*CLIPS, *GROUP, "dual_clip", "kl_estimator"),
 )
-def intuitor(
-    base: Method,
-    scale: Scale,
-    eps: NonNegative,
-    external: NonNegative = 0.0,
-    kl_coef: NonNegative = 0.005,
-) -> Method:
-    """Compose Intuitor: GRPO on self-certainty, plus `external` times the outcome's own group-relative advantage."""
-    return base.with_parts(
-        reward_transform=(CertaintyReward(),),
-        advantage_transform=(AddOutcome(weight=external, scale=scale, eps=eps),) if external > 0 else (),
-    )

@@ -37,8 +37,32 @@ from grouprl.methods.settings import (
 )
 
 
-@entry(
+def grpo(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    dual_clip: DualClip = None,
+    scale: Scale = "sample_std",
+    eps: NonNegative = 1e-6,
+    alone: Alone = "zero",
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: Estimator = "k3",
+) -> Method:
+    """Compose GRPO with outcome supervision.
+
+    L = -mean_i mean_t min(ρA, clip(ρ)A) + β·KL with A = (R - mean_g)/(std_g + eps). The paper's β is 0.04; here the KL
+    is off by default.
+    """
+    return Method(
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
+        aggregate=SequenceMean(),
+        regularize=kl_terms(kl_coef, kl_estimator),
+    )
+
+
+entry(
     "grpo",
+    grpo,
     Card(
         title="Group Relative Policy Optimization",
         papers=[GRPO_PAPER],
@@ -100,31 +124,26 @@ from grouprl.methods.settings import (
         recommended={"kl_coef": 0.04, "group": 64, "learning_rate": 1e-6, "updates per rollout": 1},
     ),
 )
-def grpo(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    dual_clip: DualClip = None,
-    scale: Scale = "sample_std",
-    eps: NonNegative = 1e-6,
-    alone: Alone = "zero",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: Estimator = "k3",
-) -> Method:
-    """Compose GRPO with outcome supervision.
 
-    L = -mean_i mean_t min(ρA, clip(ρ)A) + β·KL with A = (R - mean_g)/(std_g + eps). The paper's β is 0.04; here the KL
-    is off by default.
+
+def dr_grpo(
+    base: Method,
+    alone: Alone,
+    length: Annotated[int, Field(ge=1)] | None = None,
+) -> Method:
+    """Compose Dr. GRPO.
+
+    L = -1/(B·Lmax) Σ_i Σ_t min(ρA, clip(ρ)A) with A = R - mean_g, as in the paper's code.
     """
-    return Method(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        objective=Clipped(clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip),
-        aggregate=SequenceMean(),
-        regularize=kl_terms(kl_coef, kl_estimator),
+    return base.with_parts(
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        aggregate=ConstantLength(length=length),
     )
 
 
-@entry(
+entry(
     "dr_grpo",
+    dr_grpo,
     Card(
         title="GRPO Done Right",
         papers=[Paper("Understanding R1-Zero-Like Training: A Critical Perspective", "2503.20783", 2025)],
@@ -167,23 +186,34 @@ def grpo(
     base="grpo",
     keeps=CLIPS,
 )
-def dr_grpo(
-    base: Method,
-    alone: Alone,
-    length: Annotated[int, Field(ge=1)] | None = None,
-) -> Method:
-    """Compose Dr. GRPO.
 
-    L = -1/(B·Lmax) Σ_i Σ_t min(ρA, clip(ρ)A) with A = R - mean_g, as in the paper's code.
+
+def dapo(
+    base: Method,
+    clip_high: Positive = 0.28,
+    overlong_buffer: Positive = 0.2,
+    overlong_penalty: NonNegative = 1.0,
+    overlong_filter: bool = False,
+    dynamic_sampling: bool = True,
+    max_rounds: Annotated[int, Field(ge=1)] = 10,
+) -> Method:
+    """Compose DAPO.
+
+    Token mean of min(ρA, clip(ρ, 0.8, 1.28)A) over mixed groups, rewards lowered for completions that reach into the
+    last `overlong_buffer` (a fraction of the limit, or tokens). `overlong_filter` leaves truncated completions out of
+    the loss. The paper's formula averages within groups; its code and this entry average over the whole step.
     """
     return base.with_parts(
-        advantage=Relative("group", center="mean", scale="none", alone=alone),
-        aggregate=ConstantLength(length=length),
+        reward_transform=(SoftOverlong(buffer=overlong_buffer, penalty=overlong_penalty),),
+        filter=(*((MixedGroups(),) if dynamic_sampling else ()), *((DropTruncated(),) if overlong_filter else ())),
+        aggregate=TokenMean(),
+        refill=DynamicSampling(max_rounds=max_rounds) if dynamic_sampling else None,
     )
 
 
-@entry(
+entry(
     "dapo",
+    dapo,
     Card(
         title="Decoupled Clip and Dynamic sAmpling Policy Optimization",
         papers=[Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476", 2025)],
@@ -249,31 +279,27 @@ def dr_grpo(
     base="grpo",
     keeps=(*GROUP, "clip_low"),
 )
-def dapo(
-    base: Method,
-    clip_high: Positive = 0.28,
-    overlong_buffer: Positive = 0.2,
-    overlong_penalty: NonNegative = 1.0,
-    overlong_filter: bool = False,
-    dynamic_sampling: bool = True,
-    max_rounds: Annotated[int, Field(ge=1)] = 10,
-) -> Method:
-    """Compose DAPO.
 
-    Token mean of min(ρA, clip(ρ, 0.8, 1.28)A) over mixed groups, rewards lowered for completions that reach into the
-    last `overlong_buffer` (a fraction of the limit, or tokens). `overlong_filter` leaves truncated completions out of
-    the loss. The paper's formula averages within groups; its code and this entry average over the whole step.
+
+def lite_ppo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
+    scale: Spread = "sample_std",
+) -> Method:
+    """Compose Lite PPO.
+
+    Token mean of min(ρA, clip(ρ)A) with A = (R - mean_group R)/(std_batch R + eps), as in the paper's recipe.
     """
     return base.with_parts(
-        reward_transform=(SoftOverlong(buffer=overlong_buffer, penalty=overlong_penalty),),
-        filter=(*((MixedGroups(),) if dynamic_sampling else ()), *((DropTruncated(),) if overlong_filter else ())),
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch"),
         aggregate=TokenMean(),
-        refill=DynamicSampling(max_rounds=max_rounds) if dynamic_sampling else None,
     )
 
 
-@entry(
+entry(
     "lite_ppo",
+    lite_ppo,
     Card(
         title="Lite PPO",
         papers=[Paper("Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning", "2508.08221", 2025)],
@@ -309,17 +335,3 @@ def dapo(
     base="grpo",
     keeps=CLIPS,
 )
-def lite_ppo(
-    base: Method,
-    eps: NonNegative,
-    alone: Alone,
-    scale: Spread = "sample_std",
-) -> Method:
-    """Compose Lite PPO.
-
-    Token mean of min(ρA, clip(ρ)A) with A = (R - mean_group R)/(std_batch R + eps), as in the paper's recipe.
-    """
-    return base.with_parts(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch"),
-        aggregate=TokenMean(),
-    )

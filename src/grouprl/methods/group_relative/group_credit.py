@@ -27,8 +27,27 @@ PASSK_PAPER = Paper(
 OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL", "2602.07078", 2026)
 
 
-@entry(
+def gdpo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
+    weights: dict[str, float] | None = None,
+    batch_scale: bool = True,
+) -> Method:
+    """Compose GDPO.
+
+    GRPO's clipped loss with the sum of component-wise group advantages, normalised over the batch's completions.
+    """
+    whiten = Whiten(key="batch", count="sequence", variance="sample", eps=eps, eps_in="std")
+    return base.with_parts(
+        advantage=DecoupledComponents(weights=weights or {}, eps=eps, alone=alone),
+        advantage_transform=(whiten,) if batch_scale else (),
+    )
+
+
+entry(
     "gdpo",
+    gdpo,
     Card(
         title="Group reward-Decoupled Normalization Policy Optimization",
         papers=[GDPO_PAPER],
@@ -70,26 +89,25 @@ OTB_PAPER = Paper("The Optimal Token Baseline: Variance Reduction for Long-Horiz
     base="grpo",
     keeps=CLIPS,
 )
-def gdpo(
+
+
+def passk(
     base: Method,
     eps: NonNegative,
-    alone: Alone,
-    weights: dict[str, float] | None = None,
-    batch_scale: bool = True,
+    scale: Literal["none", "sample_std", "population_std"] = "none",
 ) -> Method:
-    """Compose GDPO.
+    """Compose the pass@k method.
 
-    GRPO's clipped loss with the sum of component-wise group advantages, normalised over the batch's completions.
+    Mean over completions of PPO's clipped loss; A the lead of the group's best over its second best, else 0.
     """
-    whiten = Whiten(key="batch", count="sequence", variance="sample", eps=eps, eps_in="std")
     return base.with_parts(
-        advantage=DecoupledComponents(weights=weights or {}, eps=eps, alone=alone),
-        advantage_transform=(whiten,) if batch_scale else (),
+        advantage=BestOverSecond(scale=scale, eps=eps),
     )
 
 
-@entry(
+entry(
     "passk",
+    passk,
     Card(
         title="Pass@k by the best of the group",
         papers=[PASSK_PAPER],
@@ -124,22 +142,22 @@ def gdpo(
     base="grpo",
     keeps=CLIPS,
 )
-def passk(
-    base: Method,
-    eps: NonNegative,
-    scale: Literal["none", "sample_std", "population_std"] = "none",
-) -> Method:
-    """Compose the pass@k method.
 
-    Mean over completions of PPO's clipped loss; A the lead of the group's best over its second best, else 0.
+
+def otb(base: Method, zero_tail: bool = True, eps: NonNegative = 1e-8) -> Method:
+    """Compose the optimal token baseline.
+
+    Token mean of PPO's clipped loss; A_t the return from t on minus the group's weighted mean return at position t.
     """
     return base.with_parts(
-        advantage=BestOverSecond(scale=scale, eps=eps),
+        advantage=TokenBaseline(eps=eps, zero_tail=zero_tail),
+        aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "otb",
+    otb,
     Card(
         title="Optimal Token Baseline",
         papers=[OTB_PAPER],
@@ -172,12 +190,3 @@ def passk(
     base="grpo",
     keeps=CLIPS,
 )
-def otb(base: Method, zero_tail: bool = True, eps: NonNegative = 1e-8) -> Method:
-    """Compose the optimal token baseline.
-
-    Token mean of PPO's clipped loss; A_t the return from t on minus the group's weighted mean return at position t.
-    """
-    return base.with_parts(
-        advantage=TokenBaseline(eps=eps, zero_tail=zero_tail),
-        aggregate=TokenMean(),
-    )

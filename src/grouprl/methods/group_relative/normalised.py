@@ -23,8 +23,34 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIPS, ClipLow, DualClip, kl_in_reward
 
 
-@entry(
+def bnpo(
+    base: Method,
+    alone: Alone,
+    clip_high: Positive = 0.28,
+    dual_clip: DualClip = 10.0,
+    low: float = 0.0,
+    high: float = 1.0,
+    alpha: Shape | None = None,
+    beta: Shape | None = None,
+    limit: Positive = 1e6,
+    components: tuple[str, ...] = (),
+) -> Method:
+    """Compose BNPO.
+
+    A = (R - p)/Beta(p; α, β) with the density fitted to the groups of the batch; clipped loss 0.2/0.28, summed over
+    tokens and averaged over completions, as in the authors' code.
+    """
+    return base.with_parts(
+        advantage=BetaNormalized(
+            low=low, high=high, alpha=alpha, beta=beta, limit=limit, components=components, alone=alone
+        ),
+        aggregate=SequenceSum(),
+    )
+
+
+entry(
     "bnpo",
+    bnpo,
     Card(
         title="Beta Normalization Policy Optimization",
         papers=[Paper("BNPO: Beta Normalization Policy Optimization", "2506.02864", 2025)],
@@ -93,33 +119,38 @@ from grouprl.methods.settings import CLIPS, ClipLow, DualClip, kl_in_reward
     base="grpo",
     keeps=("clip_low",),
 )
-def bnpo(
-    base: Method,
-    alone: Alone,
-    clip_high: Positive = 0.28,
-    dual_clip: DualClip = 10.0,
-    low: float = 0.0,
-    high: float = 1.0,
-    alpha: Shape | None = None,
-    beta: Shape | None = None,
-    limit: Positive = 1e6,
-    components: tuple[str, ...] = (),
-) -> Method:
-    """Compose BNPO.
 
-    A = (R - p)/Beta(p; α, β) with the density fitted to the groups of the batch; clipped loss 0.2/0.28, summed over
-    tokens and averaged over completions, as in the authors' code.
+
+def stable_reinforce(
+    clip_low: ClipLow = 0.2,
+    clip_high: Positive = 0.2,
+    bound: Annotated[float, Field(gt=1)] = 1000.0,
+    sigma: Positive = 3.0,
+    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0,
+    eps: NonNegative = 1e-8,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: ValueEstimator = "k1",
+) -> Method:
+    """Compose StableReinforce.
+
+    REINFORCE++ averaged completion by completion, the log-ratio clamped to ±log 1000 before PPO's clip, advantages
+    beyond three standard deviations dropped; the KL in the reward is off by default.
     """
-    return base.with_parts(
-        advantage=BetaNormalized(
-            low=low, high=high, alpha=alpha, beta=beta, limit=limit, components=components, alone=alone
+    return Method(
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
+        advantage=ReturnsToGo(gamma=gamma),
+        advantage_transform=(
+            Whiten(key="batch", count="token", variance="population", eps=eps),
+            DropOutliers(sigma=sigma),
         ),
-        aggregate=SequenceSum(),
+        objective=PreClipped(clip_low=clip_low, clip_high=clip_high, bound=bound),
+        aggregate=SequenceMean(),
     )
 
 
-@entry(
+entry(
     "stable_reinforce",
+    stable_reinforce,
     Card(
         title="StableReinforce",
         papers=[
@@ -165,7 +196,7 @@ def bnpo(
                 advantage=[0.0, *[-0.30151132] * 11],
                 loss=0.27638538,
                 grad=[[0.0], *[[0.02512594]] * 11],
-                why="mean 1/12: the first lies at sqrt(11) = 3.3166 > 3, the others at -0.3015113; twelve completions",
+                why="mean 1/12: the first is at sqrt(11) = 3.3166 > 3, the others at -0.3015113; twelve completions",
             ),
             Golden(
                 rewards=[1, 0],
@@ -180,35 +211,31 @@ def bnpo(
         recommended={"group": 1, "batch": 256, "learning_rate": 3e-7, "kl_coef": 1e-3},
     ),
 )
-def stable_reinforce(
-    clip_low: ClipLow = 0.2,
-    clip_high: Positive = 0.2,
-    bound: Annotated[float, Field(gt=1)] = 1000.0,
-    sigma: Positive = 3.0,
-    gamma: Annotated[float, Field(ge=0, le=1)] = 1.0,
-    eps: NonNegative = 1e-8,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: ValueEstimator = "k1",
-) -> Method:
-    """Compose StableReinforce.
 
-    REINFORCE++ averaged completion by completion, the log-ratio clamped to ±log 1000 before PPO's clip, advantages
-    beyond three standard deviations dropped; the KL in the reward is off by default.
+
+def apo_asymmetric(
+    base: Method,
+    kl_estimator: Estimator,
+    kl_coef: NonNegative = 1e-3,
+    kl_rate: Positive = math.e,
+    length_base: Annotated[float, Field(gt=1)] = 1.00001,
+    eps: NonNegative = 1e-9,
+) -> Method:
+    """Compose the asymmetric policy optimisation of View-R1.
+
+    GRPO with a KL weighted by difficulty on completions of positive advantage, and wrong completions weighted by how
+    much longer than the right ones they are; numbers of the authors' code.
     """
-    return Method(
-        reward_transform=kl_in_reward(kl_coef, kl_estimator),
-        advantage=ReturnsToGo(gamma=gamma),
-        advantage_transform=(
-            Whiten(key="batch", count="token", variance="population", eps=eps),
-            DropOutliers(sigma=sigma),
-        ),
-        objective=PreClipped(clip_low=clip_low, clip_high=clip_high, bound=bound),
-        aggregate=SequenceMean(),
+    fading = (DifficultyKL(coef=kl_coef, estimator=kl_estimator, rate=kl_rate),) if kl_coef > 0 else ()
+    return base.with_parts(
+        advantage_transform=(LongWrong(base=length_base),),
+        regularize=fading,
     )
 
 
-@entry(
+entry(
     "apo_asymmetric",
+    apo_asymmetric,
     Card(
         title="Asymmetric Policy Optimization",
         papers=[
@@ -262,21 +289,3 @@ def stable_reinforce(
     base="grpo",
     keeps=(*CLIPS, "scale", "alone"),
 )
-def apo_asymmetric(
-    base: Method,
-    kl_estimator: Estimator,
-    kl_coef: NonNegative = 1e-3,
-    kl_rate: Positive = math.e,
-    length_base: Annotated[float, Field(gt=1)] = 1.00001,
-    eps: NonNegative = 1e-9,
-) -> Method:
-    """Compose the asymmetric policy optimisation of View-R1.
-
-    GRPO with a KL weighted by difficulty on completions of positive advantage, and wrong completions weighted by how
-    much longer than the right ones they are; numbers of the authors' code.
-    """
-    fading = (DifficultyKL(coef=kl_coef, estimator=kl_estimator, rate=kl_rate),) if kl_coef > 0 else ()
-    return base.with_parts(
-        advantage_transform=(LongWrong(base=length_base),),
-        regularize=fading,
-    )

@@ -20,8 +20,14 @@ Forms = Annotated[int, Field(ge=1)]
 GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i)"
 
 
-@entry(
+def eis_grpo(base: Method, variants: Forms = 2) -> Method:
+    """Compose EIS-GRPO: GRPO over the union of the completions to all equivalent forms of a prompt."""
+    return base.with_parts(allocation=Variants(limit=variants))
+
+
+entry(
     "eis_grpo",
+    eis_grpo,
     Card(
         title="Equivalent Initial State GRPO",
         papers=[
@@ -60,13 +66,27 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def eis_grpo(base: Method, variants: Forms = 2) -> Method:
-    """Compose EIS-GRPO: GRPO over the union of the completions to all equivalent forms of a prompt."""
-    return base.with_parts(allocation=Variants(limit=variants))
 
 
-@entry(
+def share_grpo(
+    base: Method,
+    variants: Forms = 2,
+    local_weight: NonNegative = 1.0,
+    scale: Spread = "sample_std",
+    eps: NonNegative = 1e-6,
+) -> Method:
+    """Compose Share-GRPO.
+
+    Each completion is a row under every variant's prompt, with log-probs of that prompt; all get their advantage among
+    all variants' completions, and rows under the completion's own prompt add that among its variant's, as in the paper.
+    """
+    shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
+    return base.with_parts(advantage=shared, allocation=Variants(limit=variants), augment=(CrossPairs(),))
+
+
+entry(
     "share_grpo",
+    share_grpo,
     Card(
         title="Share-GRPO (R1-ShareVL)",
         papers=[
@@ -123,17 +143,3 @@ def eis_grpo(base: Method, variants: Forms = 2) -> Method:
     base="grpo",
     keeps=CLIPS,
 )
-def share_grpo(
-    base: Method,
-    variants: Forms = 2,
-    local_weight: NonNegative = 1.0,
-    scale: Spread = "sample_std",
-    eps: NonNegative = 1e-6,
-) -> Method:
-    """Compose Share-GRPO.
-
-    Each completion is a row under every variant's prompt, with log-probs of that prompt; all get their advantage among
-    all variants' completions, and rows under the completion's own prompt add that among its variant's, as in the paper.
-    """
-    shared = SharedVariants(local_weight=local_weight, scale=scale, eps=eps)
-    return base.with_parts(advantage=shared, allocation=Variants(limit=variants), augment=(CrossPairs(),))

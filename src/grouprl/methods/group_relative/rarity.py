@@ -21,8 +21,25 @@ from grouprl.methods.settings import (
 )
 
 
-@entry(
+def unlikeliness(
+    base: Method,
+    beta: Annotated[float, Field(ge=0, le=1)] = 0.25,
+    filter_dead: bool = True,
+) -> Method:
+    """Compose GRPO with the unlikeliness reward.
+
+    R·(1 - 0.25·k/G) by rank of likelihood, then GRPO on mixed groups; the paper's KL of 0.1 is off by default.
+    """
+    return base.with_parts(
+        reward_transform=(Unlikeliness(beta=beta),),
+        filter=(MixedGroups(),) if filter_dead else (),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "unlikeliness",
+    unlikeliness,
     Card(
         title="GRPO with the unlikeliness reward",
         papers=[
@@ -79,17 +96,3 @@ from grouprl.methods.settings import (
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def unlikeliness(
-    base: Method,
-    beta: Annotated[float, Field(ge=0, le=1)] = 0.25,
-    filter_dead: bool = True,
-) -> Method:
-    """Compose GRPO with the unlikeliness reward.
-
-    R·(1 - 0.25·k/G) by rank of likelihood, then GRPO on mixed groups; the paper's KL of 0.1 is off by default.
-    """
-    return base.with_parts(
-        reward_transform=(Unlikeliness(beta=beta),),
-        filter=(MixedGroups(),) if filter_dead else (),
-        aggregate=TokenMean(),
-    )

@@ -26,8 +26,20 @@ from grouprl.methods.settings import KL, KL_NEED
 CRITIC = "a critic (value head)"
 
 
-@entry(
+def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> Method:
+    """Compose Reg-GRPO.
+
+    Squared distance of standardised advantages and standardised log-ratios of a group; nothing is clipped.
+    """
+    return base.with_parts(
+        advantage=Relative("group", center="mean", scale="sample_std", eps=eps),
+        objective=GroupRegression(coef=1.0, average="population", standardize_eps=predicted_eps),
+    )
+
+
+entry(
     "reg_grpo",
+    reg_grpo,
     Card(
         title="Regressive GRPO",
         papers=[
@@ -79,19 +91,34 @@ CRITIC = "a critic (value head)"
     base="grpo",
     keeps=KL,
 )
-def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> Method:
-    """Compose Reg-GRPO.
 
-    Squared distance of standardised advantages and standardised log-ratios of a group; nothing is clipped.
+
+def a_star_po(
+    value: Literal["initial", "group"] = "initial",
+    completions: Annotated[int, Field(ge=1)] = 8,
+    beta1: NonNegative = 0.5,
+    beta2: Positive = 1e-3,
+    drop_unsolved: bool = False,
+    value_under: Anchor = "ref",
+) -> Method:
+    """Compose A*-PO.
+
+    Least squares of β2·log(π/π_ref)(y) on R - V*. V* is the soft mean, at temperature β1, of the rewards of
+    `completions` completions of the initial policy to the prompt; with value="group" of the completion's own group.
     """
-    return base.with_parts(
-        advantage=Relative("group", center="mean", scale="sample_std", eps=eps),
-        objective=GroupRegression(coef=1.0, average="population", standardize_eps=predicted_eps),
+    initial = value == "initial"
+    return Method(
+        advantage=KnownBaseline() if initial else SoftBaseline(beta=beta1, under=value_under),
+        objective=Regression(beta=beta2, coef=1.0, anchor="ref", level="sequence"),
+        aggregate=SequenceMean(),
+        pretrain=(InitialCompletions(completions=completions, beta=beta1),) if initial else (),
+        curriculum=InitialRate(above=0.0) if initial and drop_unsolved else None,
     )
 
 
-@entry(
+entry(
     "a_star_po",
+    a_star_po,
     Card(
         title="A*-PO: Optimal Advantage Regression",
         papers=[Paper("Accelerating RL for LLM Reasoning with Optimal Advantage Regression", "2505.20686", 2025)],
@@ -163,31 +190,21 @@ def reg_grpo(base: Method, eps: NonNegative, predicted_eps: Positive = 0.1) -> M
         recommended={"learning_rate": 1e-6, "batch": 256, "group": 1},
     ),
 )
-def a_star_po(
-    value: Literal["initial", "group"] = "initial",
-    completions: Annotated[int, Field(ge=1)] = 8,
-    beta1: NonNegative = 0.5,
-    beta2: Positive = 1e-3,
-    drop_unsolved: bool = False,
-    value_under: Anchor = "ref",
-) -> Method:
-    """Compose A*-PO.
 
-    Least squares of β2·log(π/π_ref)(y) on R - V*. V* is the soft mean, at temperature β1, of the rewards of
-    `completions` completions of the initial policy to the prompt; with value="group" of the completion's own group.
-    """
-    initial = value == "initial"
+
+def apa(temperature: Positive = 0.1, gamma: Share = 1.0, lam: Share = 0.95, value_coef: NonNegative = 1.0) -> Method:
+    """Compose APA: token mean of (log(π/π_ref) - A/λ)², A by generalised advantage estimation."""
     return Method(
-        advantage=KnownBaseline() if initial else SoftBaseline(beta=beta1, under=value_under),
-        objective=Regression(beta=beta2, coef=1.0, anchor="ref", level="sequence"),
-        aggregate=SequenceMean(),
-        pretrain=(InitialCompletions(completions=completions, beta=beta1),) if initial else (),
-        curriculum=InitialRate(above=0.0) if initial and drop_unsolved else None,
+        advantage=GAE(gamma=gamma, lam=lam),
+        objective=Regression(beta=temperature, coef=1 / temperature**2, anchor="ref", level="token"),
+        aggregate=TokenMean(),
+        critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
     )
 
 
-@entry(
+entry(
     "apa",
+    apa,
     Card(
         title="Advantage-Induced Policy Alignment",
         papers=[Paper("Fine-Tuning Language Models with Advantage-Induced Policy Alignment", "2306.02231", 2023)],
@@ -221,18 +238,32 @@ def a_star_po(
         recommended={"kl in the reward": 0},
     ),
 )
-def apa(temperature: Positive = 0.1, gamma: Share = 1.0, lam: Share = 0.95, value_coef: NonNegative = 1.0) -> Method:
-    """Compose APA: token mean of (log(π/π_ref) - A/λ)², A by generalised advantage estimation."""
+
+
+def dapo_direct(
+    beta: Positive = 1.0,
+    anchor: Anchor = "old",
+    lam: Share = 0.0,
+    value_coef: NonNegative = 1.0,
+    value_pretraining: Annotated[int, Field(ge=0)] = 50,
+) -> Method:
+    """Compose Direct Advantage Policy Optimization.
+
+    Token mean of ½(log(π/π_anchor) - A/β)², A = V(next) - V, after `value_pretraining` rollouts of the frozen policy
+    to which the value head is fitted.
+    """
     return Method(
-        advantage=GAE(gamma=gamma, lam=lam),
-        objective=Regression(beta=temperature, coef=1 / temperature**2, anchor="ref", level="token"),
+        advantage=GAE(gamma=1.0, lam=lam),
+        objective=Regression(beta=beta, coef=0.5 / beta**2, anchor=anchor, level="token"),
         aggregate=TokenMean(),
-        critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
+        critic=ValueLoss(lam=1.0, gamma=1.0, clip=None, coef=value_coef),
+        pretrain=pretrained(value_pretraining, gamma=1.0),
     )
 
 
-@entry(
+entry(
     "dapo_direct",
+    dapo_direct,
     Card(
         title="Direct Advantage Policy Optimization",
         papers=[
@@ -310,22 +341,3 @@ def apa(temperature: Positive = 0.1, gamma: Share = 1.0, lam: Share = 0.95, valu
         ],
     ),
 )
-def dapo_direct(
-    beta: Positive = 1.0,
-    anchor: Anchor = "old",
-    lam: Share = 0.0,
-    value_coef: NonNegative = 1.0,
-    value_pretraining: Annotated[int, Field(ge=0)] = 50,
-) -> Method:
-    """Compose Direct Advantage Policy Optimization.
-
-    Token mean of ½(log(π/π_anchor) - A/β)², A = V(next) - V, after `value_pretraining` rollouts of the frozen policy
-    to which the value head is fitted.
-    """
-    return Method(
-        advantage=GAE(gamma=1.0, lam=lam),
-        objective=Regression(beta=beta, coef=0.5 / beta**2, anchor=anchor, level="token"),
-        aggregate=TokenMean(),
-        critic=ValueLoss(lam=1.0, gamma=1.0, clip=None, coef=value_coef),
-        pretrain=pretrained(value_pretraining, gamma=1.0),
-    )

@@ -33,8 +33,37 @@ from grouprl.methods.settings import ALONE, CLIPS, GROUP, ClipLow
 TWO = "at least two completions per prompt"
 
 
-@entry(
+def remix(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    probability: Share = 0.4,
+    policies: Annotated[int, Field(ge=1)] = 2,
+    reincarnation: Annotated[int, Field(ge=1)] | None = 50,
+    kl_coef: NonNegative = 0.001,
+    kl_start: Annotated[int, Field(ge=0)] = 50,
+    kl_every: Annotated[int, Field(ge=1)] = 10,
+    kl_floor: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    kl_estimator: ValueEstimator = "k3",
+    entropy_coef: NonNegative = 0.001,
+) -> Method:
+    """Compose ReMix.
+
+    GRPO in which a prompt comes with probability p as a group of one of the last policies; the clip moves with
+    π_old/π_behavior; KL to two anchors; entropy bonus.
+    """
+    kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
+    bonus = EntropyBonus(coef=entropy_coef)
+    return base.with_parts(
+        objective=ShiftedClip(clip_low=clip_low, clip_high=clip_high),
+        regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
+        buffer=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
+    )
+
+
+entry(
     "remix",
+    remix,
     Card(
         title="ReMix: Reincarnating Mix-policy Proximal Policy Gradient",
         papers=[
@@ -68,7 +97,7 @@ TWO = "at least two completions per prompt"
         differs=[
             "On GRPO's advantages; the paper has this and PPO's.",
             "Whole groups come back, each with probability p; the paper chooses samples.",
-            "At the reincarnation the policy becomes its own reference and goes on without old completions, but "
+            "At the reincarnation the policy becomes its own reference and continues without old completions, but "
             "the number "
             "of passes over a batch (m = 2, batch.epochs) is the run's and does not fall to 1.",
         ],
@@ -109,36 +138,38 @@ TWO = "at least two completions per prompt"
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def remix(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    probability: Share = 0.4,
-    policies: Annotated[int, Field(ge=1)] = 2,
-    reincarnation: Annotated[int, Field(ge=1)] | None = 50,
-    kl_coef: NonNegative = 0.001,
-    kl_start: Annotated[int, Field(ge=0)] = 50,
-    kl_every: Annotated[int, Field(ge=1)] = 10,
-    kl_floor: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    kl_estimator: ValueEstimator = "k3",
-    entropy_coef: NonNegative = 0.001,
-) -> Method:
-    """Compose ReMix.
 
-    GRPO in which a prompt comes with probability p as a group of one of the last policies; the clip moves with
-    π_old/π_behavior; KL to two anchors; entropy bonus.
+
+def dph_rl(
+    base: Method,
+    divergence: Divergence = "forward_kl",
+    eta: NonNegative = 0.01,
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2,
+    clip_high: Positive = 0.28,
+    presamples: Annotated[int, Field(ge=1)] = 8,
+    solved: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    pool_share: NonNegative = 1.0,
+) -> Method:
+    """Compose DPH-RL.
+
+    Before training the initial policy completes every prompt `presamples` times. Prompts that it solved give one
+    correct completion each, with the loss η·f(π/π_0); the others are sampled and trained by GRPO. Each pool is averaged
+    separately.
     """
-    kl = ConvexKL(coef=kl_coef, start=kl_start, every=kl_every, floor=kl_floor, estimator=kl_estimator)
-    bonus = EntropyBonus(coef=entropy_coef)
     return base.with_parts(
-        objective=ShiftedClip(clip_low=clip_low, clip_high=clip_high),
-        regularize=(*([kl] if kl_coef > 0 else []), *([bonus] if entropy_coef > 0 else [])),
-        buffer=PolicyReplay(probability=probability, policies=policies, reincarnation=reincarnation),
+        filter=(SourceApart(source="reference"),),
+        token_weight=(WithoutPolicyLoss(source="reference"),),
+        aggregate=BySource(source="reference", inside="token_mean", outside="token_mean"),
+        regularize=(Coverage(coef=eta, divergence=divergence, alpha=alpha),),
+        pretrain=(InitialCompletions(completions=presamples, beta=0.0),),
+        curriculum=InitialRate(below=solved),
+        buffer=ReferenceRows(share=pool_share, solved=solved),
     )
 
 
-@entry(
+entry(
     "dph_rl",
+    dph_rl,
     Card(
         title="Diversity-Preserving Hybrid RL",
         papers=[
@@ -206,35 +237,35 @@ def remix(
     base="grpo",
     keeps=(*GROUP, "clip_low"),
 )
-def dph_rl(
-    base: Method,
-    divergence: Divergence = "forward_kl",
-    eta: NonNegative = 0.01,
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.2,
-    clip_high: Positive = 0.28,
-    presamples: Annotated[int, Field(ge=1)] = 8,
-    solved: Annotated[float, Field(gt=0, le=1)] = 1.0,
-    pool_share: NonNegative = 1.0,
-) -> Method:
-    """Compose DPH-RL.
 
-    Before training the initial policy completes every prompt `presamples` times. Prompts that it solved give one
-    correct completion each, with the loss η·f(π/π_0); the others are sampled and trained by GRPO. Each pool is averaged
-    separately.
+
+def hpt(
+    gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0,
+    strategy: Literal["switch", "soft"] = "switch",
+    sft_coef: NonNegative = 1.0,
+    entropy_coef: NonNegative = 0.001,
+    alone: Alone = "zero",
+) -> Method:
+    """Compose HPT.
+
+    Dr. GRPO without clip on sampled completions, token-mean likelihood on demonstrations, which replace the completions
+    to prompts of which at most the share `gamma` is right, or join all of them (strategy="soft").
     """
-    return base.with_parts(
-        filter=(SourceApart(source="reference"),),
-        token_weight=(WithoutPolicyLoss(source="reference"),),
-        aggregate=BySource(source="reference", inside="token_mean", outside="token_mean"),
-        regularize=(Coverage(coef=eta, divergence=divergence, alpha=alpha),),
-        pretrain=(InitialCompletions(completions=presamples, beta=0.0),),
-        curriculum=InitialRate(below=solved),
-        buffer=ReferenceRows(share=pool_share, solved=solved),
+    demonstrate = DemonstrationSwitch(gamma=gamma) if strategy == "switch" else DemonstrationRow(replace=False)
+    return Method(
+        filter=(SourceApart(source="demonstration"),),
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        advantage_transform=(FixedAdvantage(source="demonstration", value=sft_coef),),
+        objective=HybridGradient(source="demonstration"),
+        aggregate=BySource(source="demonstration", inside="token_mean", outside="constant_length"),
+        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
+        augment=(demonstrate,),
     )
 
 
-@entry(
+entry(
     "hpt",
+    hpt,
     Card(
         title="Hybrid Post-Training",
         papers=[Paper("Towards a Unified View of Large Language Model Post-Training", "2509.04419", 2025)],
@@ -283,25 +314,3 @@ def dph_rl(
         recommended={"group": 8, "learning_rate": 5e-6, "grad_clip": 80},
     ),
 )
-def hpt(
-    gamma: Annotated[float, Field(ge=-1, le=1)] = 0.0,
-    strategy: Literal["switch", "soft"] = "switch",
-    sft_coef: NonNegative = 1.0,
-    entropy_coef: NonNegative = 0.001,
-    alone: Alone = "zero",
-) -> Method:
-    """Compose HPT.
-
-    Dr. GRPO without clip on sampled completions, token-mean likelihood on demonstrations, which replace the completions
-    to prompts of which at most the share `gamma` is right, or join all of them (strategy="soft").
-    """
-    demonstrate = DemonstrationSwitch(gamma=gamma) if strategy == "switch" else DemonstrationRow(replace=False)
-    return Method(
-        filter=(SourceApart(source="demonstration"),),
-        advantage=Relative("group", center="mean", scale="none", alone=alone),
-        advantage_transform=(FixedAdvantage(source="demonstration", value=sft_coef),),
-        objective=HybridGradient(source="demonstration"),
-        aggregate=BySource(source="demonstration", inside="token_mean", outside="constant_length"),
-        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
-        augment=(demonstrate,),
-    )

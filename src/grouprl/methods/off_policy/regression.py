@@ -20,8 +20,22 @@ MEAN = "Loss and gradient are a mean over prompts weighted by their number of co
 DIRECTION = "R - mean is (G-1)/G times R - mean of the others; at the anchor the residual is the advantage"
 
 
-@entry(
+def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
+    """Compose GVPO.
+
+    Half the sample variance, in each group, of β·log(π/π_anchor)(y) - R. Its optimum is π_anchor·exp(R/β)/Z whatever
+    policy the completions were sampled from.
+    """
+    return Method(
+        advantage=Relative("group", center="mean", scale="none"),
+        objective=GroupRegression(beta=beta, coef=0.5, anchor=anchor),
+        aggregate=SequenceMean(),
+    )
+
+
+entry(
     "gvpo",
+    gvpo,
     Card(
         title="Group Variance Policy Optimization",
         papers=[
@@ -68,21 +82,25 @@ DIRECTION = "R - mean is (G-1)/G times R - mean of the others; at the anchor the
         recommended={"group": 8, "learning_rate": 1e-6},
     ),
 )
-def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
-    """Compose GVPO.
 
-    Half the sample variance, in each group, of β·log(π/π_anchor)(y) - R. Its optimum is π_anchor·exp(R/β)/Z whatever
-    policy the completions were sampled from.
+
+def rebel(eta: Positive = 1.0, kl_coef: NonNegative = 0.0, kl_estimator: ValueEstimator = "k1") -> Method:
+    """Compose REBEL.
+
+    Mean over pairs of ((d_1 - d_2) - η(R_1 - R_2))², d the log-ratio of a completion to the policy that sampled it. One
+    Gauss-Newton step is the natural policy gradient.
     """
     return Method(
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
         advantage=Relative("group", center="mean", scale="none"),
-        objective=GroupRegression(beta=beta, coef=0.5, anchor=anchor),
+        objective=GroupRegression(beta=1 / eta, coef=2 * eta**2, anchor="old"),
         aggregate=SequenceMean(),
     )
 
 
-@entry(
+entry(
     "rebel",
+    rebel,
     Card(
         title="REgression to RElative REward Based RL",
         papers=[Paper("REBEL: Reinforcement Learning via Regressing Relative Rewards", "2404.16767", 2024)],
@@ -131,22 +149,20 @@ def gvpo(beta: Positive = 0.1, anchor: Anchor = "old") -> Method:
         recommended={"group": 2, "learning_rate": 3e-6, "epochs": 4},
     ),
 )
-def rebel(eta: Positive = 1.0, kl_coef: NonNegative = 0.0, kl_estimator: ValueEstimator = "k1") -> Method:
-    """Compose REBEL.
 
-    Mean over pairs of ((d_1 - d_2) - η(R_1 - R_2))², d the log-ratio of a completion to the policy that sampled it. One
-    Gauss-Newton step is the natural policy gradient.
-    """
+
+def opmd_kimi(tau: Positive = 0.1) -> Method:
+    """Compose Kimi's OPMD: gradient -A·∇log π(y) + τ·d·∇log π(y), d the completion's log-ratio to the old policy."""
     return Method(
-        reward_transform=kl_in_reward(kl_coef, kl_estimator),
         advantage=Relative("group", center="mean", scale="none"),
-        objective=GroupRegression(beta=1 / eta, coef=2 * eta**2, anchor="old"),
+        objective=Regression(beta=tau, coef=1 / (2 * tau), anchor="old", level="sequence"),
         aggregate=SequenceMean(),
     )
 
 
-@entry(
+entry(
     "opmd_kimi",
+    opmd_kimi,
     Card(
         title="Online Policy Mirror Descent with a squared log-ratio",
         papers=[Paper("Kimi k1.5: Scaling Reinforcement Learning with LLMs", "2501.12599", 2025)],
@@ -179,17 +195,24 @@ def rebel(eta: Positive = 1.0, kl_coef: NonNegative = 0.0, kl_estimator: ValueEs
         ],
     ),
 )
-def opmd_kimi(tau: Positive = 0.1) -> Method:
-    """Compose Kimi's OPMD: gradient -A·∇log π(y) + τ·d·∇log π(y), d the completion's log-ratio to the old policy."""
+
+
+def copg(beta: Positive = 0.1) -> Method:
+    """Compose CoPG.
+
+    Mean over pairs of ((R_1 - R_2) - β(d_1 - d_2))²/(2β), d the log-ratio to the reference: the gradient is
+    -(R^β_1 - R^β_2)(∇log π(y_1) - ∇log π(y_2)).
+    """
     return Method(
         advantage=Relative("group", center="mean", scale="none"),
-        objective=Regression(beta=tau, coef=1 / (2 * tau), anchor="old", level="sequence"),
+        objective=GroupRegression(beta=beta, coef=1 / beta, anchor="ref"),
         aggregate=SequenceMean(),
     )
 
 
-@entry(
+entry(
     "copg",
+    copg,
     Card(
         title="Contrastive Policy Gradient",
         papers=[
@@ -232,14 +255,3 @@ def opmd_kimi(tau: Positive = 0.1) -> Method:
         ],
     ),
 )
-def copg(beta: Positive = 0.1) -> Method:
-    """Compose CoPG.
-
-    Mean over pairs of ((R_1 - R_2) - β(d_1 - d_2))²/(2β), d the log-ratio to the reference: the gradient is
-    -(R^β_1 - R^β_2)(∇log π(y_1) - ∇log π(y_2)).
-    """
-    return Method(
-        advantage=Relative("group", center="mean", scale="none"),
-        objective=GroupRegression(beta=beta, coef=1 / beta, anchor="ref"),
-        aggregate=SequenceMean(),
-    )

@@ -12,7 +12,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.importance import Importance
 from grouprl.algorithms.objective.papers.stale import Beyond, InterpolatedClip, ProbabilityMask
 from grouprl.algorithms.regularize.regularize import KLLoss
-from grouprl.algorithms.token_weight.papers.importance import MaskedImportance, TruncatedImportance
+from grouprl.algorithms.token_weight.importance import MaskedImportance, TruncatedImportance
 from grouprl.algorithms.token_weight.papers.second_moment_mask import SecondMomentMask
 from grouprl.core.levels import Alone, Scale
 from grouprl.core.numbers import NonNegative, Positive
@@ -29,8 +29,36 @@ AHEAD = (
 )
 
 
-@entry(
+def decoupled_ppo(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    scale: Scale,
+    eps: NonNegative,
+    alone: Alone,
+    cap: Positive | None = 5.0,
+    beyond: Beyond = "mask",
+    proximal: Proximal = "recomputed",
+) -> Method:
+    """Compose decoupled PPO on group advantages: the clip around π_prox, the behaviour weight π_prox/π_b limited by
+    `cap`.
+
+    `proximal` "interpolated" spares the forward pass that computes π_prox.
+    """
+    advantage = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
+    if proximal == "interpolated":
+        objective = InterpolatedClip(clip_low=clip_low, clip_high=clip_high, cap=cap, beyond=beyond)
+        return Method(advantage=advantage, objective=objective, aggregate=TokenMean())
+    return base.with_parts(
+        advantage=advantage,
+        token_weight=(_behaviour(cap, beyond),),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "decoupled_ppo",
+    decoupled_ppo,
     Card(
         title="Decoupled PPO for asynchronous training",
         papers=[
@@ -115,31 +143,6 @@ AHEAD = (
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def decoupled_ppo(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    scale: Scale,
-    eps: NonNegative,
-    alone: Alone,
-    cap: Positive | None = 5.0,
-    beyond: Beyond = "mask",
-    proximal: Proximal = "recomputed",
-) -> Method:
-    """Compose decoupled PPO on group advantages: the clip around π_prox, the behaviour weight π_prox/π_b limited by
-    `cap`.
-
-    `proximal` "interpolated" spares the forward pass that computes π_prox.
-    """
-    advantage = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
-    if proximal == "interpolated":
-        objective = InterpolatedClip(clip_low=clip_low, clip_high=clip_high, cap=cap, beyond=beyond)
-        return Method(advantage=advantage, objective=objective, aggregate=TokenMean())
-    return base.with_parts(
-        advantage=advantage,
-        token_weight=(_behaviour(cap, beyond),),
-        aggregate=TokenMean(),
-    )
 
 
 def _behaviour(cap: float | None, beyond: Beyond) -> MaskedImportance | TruncatedImportance:
@@ -153,8 +156,18 @@ FREE = 1e9
 """A cap that no weight reaches: exponents are within ±20."""
 
 
-@entry(
+def m2po(base: Method, threshold: Positive = 0.04) -> Method:
+    """Compose M2PO: the ratio to the sampler times group advantages, under the second-moment mask."""
+    return base.with_parts(
+        token_weight=(SecondMomentMask(threshold=threshold),),
+        objective=Importance(against="behavior"),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "m2po",
+    m2po,
     Card(
         title="Second-moment trust policy optimization",
         papers=[
@@ -203,17 +216,22 @@ FREE = 1e9
     base="grpo",
     keeps=GROUP,
 )
-def m2po(base: Method, threshold: Positive = 0.04) -> Method:
-    """Compose M2PO: the ratio to the sampler times group advantages, under the second-moment mask."""
-    return base.with_parts(
-        token_weight=(SecondMomentMask(threshold=threshold),),
-        objective=Importance(against="behavior"),
+
+
+def dppo_mask(clip_low: Moved = 0.2, clip_high: Moved = 0.2, pull: NonNegative = 1e-3, alone: Alone = "zero") -> Method:
+    """Compose prime-rl's default loss: the probability mask, and `pull`·(log ρ)² on all tokens."""
+    back = (KLLoss(coef=2 * pull, estimator="k2", anchor="behavior"),) if pull > 0 else ()
+    return Method(
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        objective=ProbabilityMask(clip_low=clip_low, clip_high=clip_high),
         aggregate=TokenMean(),
+        regularize=back,
     )
 
 
-@entry(
+entry(
     "dppo_mask",
+    dppo_mask,
     Card(
         title="Probability-difference mask (prime-rl's default loss)",
         papers=[Paper("PrimeIntellect-ai/prime-rl, the default loss (DPPO mask)", year=2026)],
@@ -260,12 +278,3 @@ def m2po(base: Method, threshold: Positive = 0.04) -> Method:
         ],
     ),
 )
-def dppo_mask(clip_low: Moved = 0.2, clip_high: Moved = 0.2, pull: NonNegative = 1e-3, alone: Alone = "zero") -> Method:
-    """Compose prime-rl's default loss: the probability mask, and `pull`·(log ρ)² on all tokens."""
-    back = (KLLoss(coef=2 * pull, estimator="k2", anchor="behavior"),) if pull > 0 else ()
-    return Method(
-        advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=ProbabilityMask(clip_low=clip_low, clip_high=clip_high),
-        aggregate=TokenMean(),
-        regularize=back,
-    )

@@ -35,8 +35,35 @@ def advantage(alone: Alone) -> Relative:
     return Relative("group", center="mean", scale="none", alone=alone)
 
 
-@entry(
+def rec(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    alone: Alone,
+    region: Region = "one_side",
+    far_low: ClipLow = 0.6,
+    far_high: Positive = 2.0,
+    correction: Literal["none", "importance"] = "none",
+    k2_coef: NonNegative = 0.0,
+) -> Method:
+    """Compose REC.
+
+    Token mean of -A·log π over the tokens in the region. `k2_coef` adds k2_coef·(log π - log π_old)².
+    """
+    objective = RegionGradient(
+        region=region, clip_low=clip_low, clip_high=clip_high, far_low=far_low, far_high=far_high, correction=correction
+    )
+    return base.with_parts(
+        advantage=advantage(alone),
+        objective=objective,
+        aggregate=TokenMean(),
+        regularize=_k2(k2_coef),
+    )
+
+
+entry(
     "rec",
+    rec,
     Card(
         title="Clipped group-relative REINFORCE",
         papers=[REC_PAPER],
@@ -100,30 +127,6 @@ def advantage(alone: Alone) -> Relative:
     base="grpo",
     keeps=CLIPS,
 )
-def rec(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    alone: Alone,
-    region: Region = "one_side",
-    far_low: ClipLow = 0.6,
-    far_high: Positive = 2.0,
-    correction: Literal["none", "importance"] = "none",
-    k2_coef: NonNegative = 0.0,
-) -> Method:
-    """Compose REC.
-
-    Token mean of -A·log π over the tokens in the region. `k2_coef` adds k2_coef·(log π - log π_old)².
-    """
-    objective = RegionGradient(
-        region=region, clip_low=clip_low, clip_high=clip_high, far_low=far_low, far_high=far_high, correction=correction
-    )
-    return base.with_parts(
-        advantage=advantage(alone),
-        objective=objective,
-        aggregate=TokenMean(),
-        regularize=_k2(k2_coef),
-    )
 
 
 def _k2(coef: float) -> tuple[KLLoss, ...]:
@@ -131,8 +134,22 @@ def _k2(coef: float) -> tuple[KLLoss, ...]:
     return (KLLoss(coef=2 * coef, estimator="k2", anchor="old"),) if coef > 0 else ()
 
 
-@entry(
+def red_drop(region: Region = "none", alone: Alone = "zero") -> Method:
+    """Compose RED-Drop.
+
+    Token mean of -A·log π after surplus completions below their group's mean have left the group statistics.
+    """
+    return Method(
+        filter=(BalanceNegatives(),),
+        advantage=advantage(alone),
+        objective=RegionGradient(region=region),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "red_drop",
+    red_drop,
     Card(
         title="REINFORCE with dropped negatives (RED-Drop)",
         papers=[REC_PAPER],
@@ -176,21 +193,21 @@ def _k2(coef: float) -> tuple[KLLoss, ...]:
         ],
     ),
 )
-def red_drop(region: Region = "none", alone: Alone = "zero") -> Method:
-    """Compose RED-Drop.
 
-    Token mean of -A·log π after surplus completions below their group's mean have left the group statistics.
-    """
+
+def red_weight(temperature: Positive = 1.0, region: Region = "none", alone: Alone = "zero") -> Method:
+    """Compose RED-Weight: token mean of -exp(A/τ)·A·log π."""
     return Method(
-        filter=(BalanceNegatives(),),
         advantage=advantage(alone),
+        token_weight=(AdvantageTilt(temperature=temperature),),
         objective=RegionGradient(region=region),
         aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "red_weight",
+    red_weight,
     Card(
         title="REINFORCE with weighted completions (RED-Weight)",
         papers=[REC_PAPER],
@@ -220,18 +237,21 @@ def red_drop(region: Region = "none", alone: Alone = "zero") -> Method:
         ],
     ),
 )
-def red_weight(temperature: Positive = 1.0, region: Region = "none", alone: Alone = "zero") -> Method:
-    """Compose RED-Weight: token mean of -exp(A/τ)·A·log π."""
+
+
+def asymre(delta: float = -0.1, alone: Alone = "zero") -> Method:
+    """Compose AsymRE: token mean of -(R - mean_g R - δ)·log π; with δ < 0 a group without spread is imitated, too."""
     return Method(
         advantage=advantage(alone),
-        token_weight=(AdvantageTilt(temperature=temperature),),
-        objective=RegionGradient(region=region),
+        advantage_transform=(Shift(amount=-delta),) if delta else (),
+        objective=RegionGradient(region="none"),
         aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "asymre",
+    asymre,
     Card(
         title="Asymmetric REINFORCE",
         papers=[
@@ -262,18 +282,20 @@ def red_weight(temperature: Positive = 1.0, region: Region = "none", alone: Alon
         ],
     ),
 )
-def asymre(delta: float = -0.1, alone: Alone = "zero") -> Method:
-    """Compose AsymRE: token mean of -(R - mean_g R - δ)·log π; with δ < 0 a group without spread is imitated, too."""
+
+
+def opmd(baseline: Literal["mean", "log_mean_exp"] = "mean", tau: Positive = 1.0) -> Method:
+    """Compose plain OPMD: token mean of -A·log π, the baseline a mean or a soft mean of temperature τ."""
     return Method(
-        advantage=advantage(alone),
-        advantage_transform=(Shift(amount=-delta),) if delta else (),
+        advantage=advantage("zero") if baseline == "mean" else SoftBaseline(beta=tau),
         objective=RegionGradient(region="none"),
         aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "opmd",
+    opmd,
     Card(
         title="Online Policy Mirror Descent, plain",
         papers=[REC_PAPER],
@@ -318,10 +340,3 @@ def asymre(delta: float = -0.1, alone: Alone = "zero") -> Method:
         recommended={"group": 8},
     ),
 )
-def opmd(baseline: Literal["mean", "log_mean_exp"] = "mean", tau: Positive = 1.0) -> Method:
-    """Compose plain OPMD: token mean of -A·log π, the baseline a mean or a soft mean of temperature τ."""
-    return Method(
-        advantage=advantage("zero") if baseline == "mean" else SoftBaseline(beta=tau),
-        objective=RegionGradient(region="none"),
-        aggregate=TokenMean(),
-    )

@@ -22,8 +22,18 @@ from grouprl.methods.settings import ALONE, KL_NEED, kl_in_reward
 K1 = "k1 in the reward, as in the paper"
 
 
-@entry(
+def rloo(base: Method, alone: Alone = "zero") -> Method:
+    """Compose RLOO.
+
+    L = -mean_i A_i Σ_t log π(y_t), A_i = R_i - mean of the others; the KL to the reference is part of R (off by
+    default, 0.03 in the paper).
+    """
+    return base.with_parts(advantage=Relative("group", center="leave_one_out", scale="none", alone=alone))
+
+
+entry(
     "rloo",
+    rloo,
     Card(
         title="REINFORCE Leave-One-Out",
         papers=[
@@ -74,17 +84,31 @@ K1 = "k1 in the reward, as in the paper"
     base="reinforce",
     keeps=("kl_coef", "kl_estimator"),
 )
-def rloo(base: Method, alone: Alone = "zero") -> Method:
-    """Compose RLOO.
 
-    L = -mean_i A_i Σ_t log π(y_t), A_i = R_i - mean of the others; the KL to the reference is part of R (off by
-    default, 0.03 in the paper).
+
+def remax(
+    limit: Annotated[float, Field(gt=0)] | None = 5.0,
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: ValueEstimator = "k1",
+) -> Method:
+    """Compose ReMax.
+
+    Token mean of -A log π with A = clip(R - R_greedy, ±5), as in the authors' code; KL in the reward off by default.
     """
-    return base.with_parts(advantage=Relative("group", center="leave_one_out", scale="none", alone=alone))
+    return Method(
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
+        advantage=GreedyBaseline(limit=limit, gamma=gamma),
+        objective=PolicyGradient(),
+        aggregate=TokenMean(),
+        greedy_baseline=True,
+        on_policy=True,
+    )
 
 
-@entry(
+entry(
     "remax",
+    remax,
     Card(
         title="ReMax",
         papers=[
@@ -134,28 +158,24 @@ def rloo(base: Method, alone: Alone = "zero") -> Method:
         recommended={"kl_coef": 0.05, "gamma": 0.99, "top_p": 0.9, "temperature": 1.0},
     ),
 )
-def remax(
-    limit: Annotated[float, Field(gt=0)] | None = 5.0,
-    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0,
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: ValueEstimator = "k1",
-) -> Method:
-    """Compose ReMax.
 
-    Token mean of -A log π with A = clip(R - R_greedy, ±5), as in the authors' code; KL in the reward off by default.
+
+def opo(alone: Alone = "zero") -> Method:
+    """Compose OPO.
+
+    Token mean of -A log π with A = R - Σ l R/Σ l over the group, one update per rollout, as in the paper.
     """
     return Method(
-        reward_transform=kl_in_reward(kl_coef, kl_estimator),
-        advantage=GreedyBaseline(limit=limit, gamma=gamma),
+        advantage=LengthWeighted("group", alone=alone),
         objective=PolicyGradient(),
         aggregate=TokenMean(),
-        greedy_baseline=True,
         on_policy=True,
     )
 
 
-@entry(
+entry(
     "opo",
+    opo,
     Card(
         title="On-Policy RL with Optimal reward baseline",
         papers=[Paper("On-Policy RL with Optimal Reward Baseline", "2505.23585", 2025)],
@@ -183,21 +203,24 @@ def remax(
         ],
     ),
 )
-def opo(alone: Alone = "zero") -> Method:
-    """Compose OPO.
 
-    Token mean of -A log π with A = R - Σ l R/Σ l over the group, one update per rollout, as in the paper.
+
+def gpg(base: Method, scale: Scale = "none", rescale: bool = True) -> Method:
+    """Compose GPG.
+
+    Mean over completions of the token mean of -αA log π, A = R - mean_g, α = B/(B - M). The paper's resampling of
+    batches with too few valid groups is left out.
     """
-    return Method(
-        advantage=LengthWeighted("group", alone=alone),
+    return base.with_parts(
+        advantage_transform=(ValidFraction(),) if rescale else (),
         objective=PolicyGradient(),
-        aggregate=TokenMean(),
         on_policy=True,
     )
 
 
-@entry(
+entry(
     "gpg",
+    gpg,
     Card(
         title="Group Policy Gradient",
         papers=[
@@ -242,14 +265,3 @@ def opo(alone: Alone = "zero") -> Method:
     base="grpo",
     keeps=("eps", "alone"),
 )
-def gpg(base: Method, scale: Scale = "none", rescale: bool = True) -> Method:
-    """Compose GPG.
-
-    Mean over completions of the token mean of -αA log π, A = R - mean_g, α = B/(B - M). The paper's resampling of
-    batches with too few valid groups is left out.
-    """
-    return base.with_parts(
-        advantage_transform=(ValidFraction(),) if rescale else (),
-        objective=PolicyGradient(),
-        on_policy=True,
-    )

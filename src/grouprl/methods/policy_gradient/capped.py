@@ -22,8 +22,20 @@ from grouprl.methods.settings import ALONE, CLIPS, EPS, GROUP, Spread
 Floor = Annotated[float, Field(ge=0)] | None
 
 
-@entry(
+def cispo(base: Method, floor: Floor = None, cap: Limit = 5.0) -> Method:
+    """Compose CISPO.
+
+    Token mean of -sg[clip(ρ, floor, cap)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
+    """
+    return base.with_parts(
+        objective=Capped(floor=floor, cap=cap, floor_negative=floor, cap_negative=cap),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "cispo",
+    cispo,
     Card(
         title="Clipped Importance Sampling-weight Policy Optimization",
         papers=[
@@ -71,19 +83,31 @@ Floor = Annotated[float, Field(ge=0)] | None
     base="grpo",
     keeps=GROUP,
 )
-def cispo(base: Method, floor: Floor = None, cap: Limit = 5.0) -> Method:
-    """Compose CISPO.
 
-    Token mean of -sg[clip(ρ, floor, cap)]·A·log π, A as in GRPO. Limits bound the ratio itself; the paper writes 1±ε.
+
+def dispo(
+    base: Method,
+    positive_low: Floor = 0.8,
+    positive_high: Limit = 1.28,
+    negative_low: Floor = None,
+    negative_high: Limit = 5.0,
+) -> Method:
+    """Compose DISPO.
+
+    Token mean of -sg[w]·A·log π, w the ratio within limits that depend on the sign of A. The paper's numbers are
+    unknown to us; the defaults follow its advice.
     """
     return base.with_parts(
-        objective=Capped(floor=floor, cap=cap, floor_negative=floor, cap_negative=cap),
+        objective=Capped(
+            floor=positive_low, cap=positive_high, floor_negative=negative_low, cap_negative=negative_high
+        ),
         aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "dispo",
+    dispo,
     Card(
         title="DISPO: decoupled clipping of importance weights for right and wrong completions",
         papers=[
@@ -138,28 +162,35 @@ def cispo(base: Method, floor: Floor = None, cap: Limit = 5.0) -> Method:
     base="grpo",
     keeps=GROUP,
 )
-def dispo(
-    base: Method,
-    positive_low: Floor = 0.8,
-    positive_high: Limit = 1.28,
-    negative_low: Floor = None,
-    negative_high: Limit = 5.0,
-) -> Method:
-    """Compose DISPO.
 
-    Token mean of -sg[w]·A·log π, w the ratio within limits that depend on the sign of A. The paper's numbers are
-    unknown to us; the defaults follow its advice.
+
+def scalerl(
+    base: Method,
+    eps: float,
+    alone: Alone,
+    cap: Limit = 5.0,
+    scale: Spread = "sample_std",
+    filter_dead: bool = True,
+) -> Method:
+    """Compose ScaleRL's loss.
+
+    Mean over prompts of the token mean of -sg[min(π/π_behavior, 5)]·A·log π; A centred by group, scaled by the
+    batch's spread of centred rewards, zero-variance groups left out. The paper's pipeline and schedules are not part of
+    it.
     """
     return base.with_parts(
-        objective=Capped(
-            floor=positive_low, cap=positive_high, floor_negative=negative_low, cap_negative=negative_high
+        filter=(MixedGroups(by="reward"),) if filter_dead else (),
+        advantage=Relative(
+            "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
         ),
-        aggregate=TokenMean(),
+        objective=Capped(floor=None, cap=cap, floor_negative=None, cap_negative=cap, against="behavior"),
+        aggregate=GroupMean(),
     )
 
 
-@entry(
+entry(
     "scalerl",
+    scalerl,
     Card(
         title="ScaleRL",
         papers=[Paper("The Art of Scaling Reinforcement Learning Compute for LLMs", "2510.13786", 2025)],
@@ -236,32 +267,23 @@ def dispo(
     base="grpo",
     keeps=("eps", "alone"),
 )
-def scalerl(
-    base: Method,
-    eps: float,
-    alone: Alone,
-    cap: Limit = 5.0,
-    scale: Spread = "sample_std",
-    filter_dead: bool = True,
-) -> Method:
-    """Compose ScaleRL's loss.
 
-    Mean over prompts of the token mean of -sg[min(π/π_behavior, 5)]·A·log π; A centred by group, scaled by the
-    batch's spread of centred rewards, zero-variance groups left out. The paper's pipeline and schedules are not part of
-    it.
+
+def minirl(base: Method, alone: Alone, clip_low: float, clip_high: Positive = 0.27, cap: Limit = 5.0) -> Method:
+    """Compose MiniRL.
+
+    Mean over completions of Σ_t -M·sg[min(π/π_behavior, 5)]·A·log π with A = R - mean_g, as in the paper.
     """
     return base.with_parts(
-        filter=(MixedGroups(by="reward"),) if filter_dead else (),
-        advantage=Relative(
-            "group", center="mean", scale=scale, eps=eps, alone=alone, scale_key="batch", scale_of="centered"
-        ),
-        objective=Capped(floor=None, cap=cap, floor_negative=None, cap_negative=cap, against="behavior"),
-        aggregate=GroupMean(),
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        objective=MaskedImportanceObjective(clip_low=clip_low, clip_high=clip_high, cap=cap),
+        aggregate=SequenceSum(),
     )
 
 
-@entry(
+entry(
     "minirl",
+    minirl,
     Card(
         title="MiniRL",
         papers=[Paper("Stabilizing Reinforcement Learning with LLMs: Formulation and Practices", "2512.01374", 2025)],
@@ -302,13 +324,3 @@ def scalerl(
     base="grpo",
     keeps=(*CLIPS, "alone"),
 )
-def minirl(base: Method, alone: Alone, clip_low: float, clip_high: Positive = 0.27, cap: Limit = 5.0) -> Method:
-    """Compose MiniRL.
-
-    Mean over completions of Σ_t -M·sg[min(π/π_behavior, 5)]·A·log π with A = R - mean_g, as in the paper.
-    """
-    return base.with_parts(
-        advantage=Relative("group", center="mean", scale="none", alone=alone),
-        objective=MaskedImportanceObjective(clip_low=clip_low, clip_high=clip_high, cap=cap),
-        aggregate=SequenceSum(),
-    )

@@ -16,8 +16,19 @@ from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
 
 
-@entry(
+def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Method:
+    """Compose OTR: token mean over demonstrations of the expected policy-gradient loss of one sampled token."""
+    return Method(
+        advantage=Ones(),
+        objective=OneToken(beta=beta, kappa=kappa),
+        aggregate=TokenMean(),
+        buffer=Demonstrations(),
+    )
+
+
+entry(
     "otr",
+    otr,
     Card(
         title="One-Token Rollout",
         papers=[
@@ -67,11 +78,3 @@ from grouprl.methods.registry import entry
         ],
     ),
 )
-def otr(beta: Annotated[float, Field(le=1)] = -0.1, kappa: Positive = 1.0) -> Method:
-    """Compose OTR: token mean over demonstrations of the expected policy-gradient loss of one sampled token."""
-    return Method(
-        advantage=Ones(),
-        objective=OneToken(beta=beta, kappa=kappa),
-        aggregate=TokenMean(),
-        buffer=Demonstrations(),
-    )

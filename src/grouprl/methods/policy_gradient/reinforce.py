@@ -29,8 +29,32 @@ VARIANCE = "population (n), as OpenRLHF, the authors' code; verl divides by n-1"
 WHITEN_EPS = "OpenRLHF and verl: 1e-8 on the variance"
 
 
-@entry(
+def reinforce(
+    baseline: Baseline = "none",
+    kl_coef: NonNegative = 0.0,
+    kl_estimator: ValueEstimator = "k1",
+) -> Method:
+    """Compose REINFORCE.
+
+    L = -mean_i Σ_t (R_i - b) log π(y_t) with b zero, the batch's mean or the group's mean. No moving average.
+    """
+    prepared: dict[str, Advantage] = {
+        "none": RawReward(),
+        "batch": Relative("batch", center="mean", scale="none"),
+        "group": Relative("group", center="mean", scale="none"),
+    }
+    return Method(
+        reward_transform=kl_in_reward(kl_coef, kl_estimator),
+        advantage=prepared[baseline],
+        objective=PolicyGradient(),
+        aggregate=SequenceSum(),
+        on_policy=True,
+    )
+
+
+entry(
     "reinforce",
+    reinforce,
     Card(
         title="REINFORCE",
         papers=[
@@ -80,35 +104,37 @@ WHITEN_EPS = "OpenRLHF and verl: 1e-8 on the variance"
         ],
     ),
 )
-def reinforce(
-    baseline: Baseline = "none",
-    kl_coef: NonNegative = 0.0,
-    kl_estimator: ValueEstimator = "k1",
-) -> Method:
-    """Compose REINFORCE.
-
-    L = -mean_i Σ_t (R_i - b) log π(y_t) with b zero, the batch's mean or the group's mean. No moving average.
-    """
-    prepared: dict[str, Advantage] = {
-        "none": RawReward(),
-        "batch": Relative("batch", center="mean", scale="none"),
-        "group": Relative("group", center="mean", scale="none"),
-    }
-    return Method(
-        reward_transform=kl_in_reward(kl_coef, kl_estimator),
-        advantage=prepared[baseline],
-        objective=PolicyGradient(),
-        aggregate=SequenceSum(),
-        on_policy=True,
-    )
 
 
 def _reward_clip(bounds: float | tuple[float, float]) -> RewardClip:
     return RewardClip(limit=bounds) if isinstance(bounds, int | float) else RewardClip(low=bounds[0], limit=bounds[1])
 
 
-@entry(
+def reinforce_pp(
+    base: Method,
+    gamma: float,
+    reward_clip: Annotated[float, Field(gt=0)] | tuple[float, float] | None = None,
+    count: Literal["token", "sequence"] = "token",
+    variance: Variance = "population",
+    eps: NonNegative = 1e-8,
+) -> Method:
+    """Compose REINFORCE++.
+
+    Token mean of PPO's clipped loss with A the returns to go, whitened over all tokens of the batch; KL (k1) in the
+    reward, off by default.
+    """
+    clip = () if reward_clip is None else (_reward_clip(reward_clip),)
+    return base.with_parts(
+        reward_transform=(*clip, *base.reward_transform),
+        advantage=ReturnsToGo(gamma=gamma),
+        advantage_transform=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
+        critic=None,
+    )
+
+
+entry(
     "reinforce_pp",
+    reinforce_pp,
     Card(
         title="REINFORCE++",
         papers=[REINFORCE_PP],
@@ -172,30 +198,30 @@ def _reward_clip(bounds: float | tuple[float, float]) -> RewardClip:
     base="ppo",
     keeps=(*CLIPS, "dual_clip", "kl_coef", "kl_estimator"),
 )
-def reinforce_pp(
+
+
+def reinforce_pp_baseline(
     base: Method,
-    gamma: float,
-    reward_clip: Annotated[float, Field(gt=0)] | tuple[float, float] | None = None,
+    alone: Alone,
     count: Literal["token", "sequence"] = "token",
     variance: Variance = "population",
     eps: NonNegative = 1e-8,
+    kl_estimator: Estimator = "k2",
 ) -> Method:
-    """Compose REINFORCE++.
+    """Compose REINFORCE++-baseline.
 
-    Token mean of PPO's clipped loss with A the returns to go, whitened over all tokens of the batch; KL (k1) in the
-    reward, off by default.
+    Token mean of PPO's clipped loss with A = whiten_batch(R - mean_group R); KL (k2) as a loss, off by default.
     """
-    clip = () if reward_clip is None else (_reward_clip(reward_clip),)
     return base.with_parts(
-        reward_transform=(*clip, *base.reward_transform),
-        advantage=ReturnsToGo(gamma=gamma),
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
         advantage_transform=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
-        critic=None,
+        aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "reinforce_pp_baseline",
+    reinforce_pp_baseline,
     Card(
         title="REINFORCE++-baseline",
         papers=[REINFORCE_PP],
@@ -238,20 +264,3 @@ def reinforce_pp(
     base="grpo",
     keeps=(*CLIPS, "dual_clip", "kl_coef"),
 )
-def reinforce_pp_baseline(
-    base: Method,
-    alone: Alone,
-    count: Literal["token", "sequence"] = "token",
-    variance: Variance = "population",
-    eps: NonNegative = 1e-8,
-    kl_estimator: Estimator = "k2",
-) -> Method:
-    """Compose REINFORCE++-baseline.
-
-    Token mean of PPO's clipped loss with A = whiten_batch(R - mean_group R); KL (k2) as a loss, off by default.
-    """
-    return base.with_parts(
-        advantage=Relative("group", center="mean", scale="none", alone=alone),
-        advantage_transform=(Whiten(key="batch", count=count, variance=variance, eps=eps),),
-        aggregate=TokenMean(),
-    )

@@ -21,8 +21,14 @@ KL_DEFAULTS = {
 KL_DIFFERS = "The KL loss is off by default; the scripts have 0.001 (k3)."
 
 
-@entry(
+def sft() -> Method:
+    """Compose supervised fine-tuning: token mean of -log π, a group of one per demonstration."""
+    return Method(advantage=Ones(), objective=PolicyGradient(), aggregate=TokenMean())
+
+
+entry(
     "sft",
+    sft,
     Card(
         title="Supervised fine-tuning",
         papers=[Paper("Training language models to follow instructions with human feedback", "2203.02155", 2022)],
@@ -45,13 +51,23 @@ KL_DIFFERS = "The KL loss is off by default; the scripts have 0.001 (k3)."
         ],
     ),
 )
-def sft() -> Method:
-    """Compose supervised fine-tuning: token mean of -log π, a group of one per demonstration."""
-    return Method(advantage=Ones(), objective=PolicyGradient(), aggregate=TokenMean())
 
 
-@entry(
+def raft(base: Method) -> Method:
+    """Compose RAFT.
+
+    Token mean of -max(R, 0) log π, as in the authors' code; their KL loss of 0.001 is off by default.
+    """
+    return base.with_parts(
+        advantage=RawReward(positive_only=True),
+        objective=PolicyGradient(),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "raft",
+    raft,
     Card(
         title="Reward-rAnked Fine-Tuning",
         papers=[
@@ -88,20 +104,22 @@ def sft() -> Method:
     base="grpo",
     keeps=KL,
 )
-def raft(base: Method) -> Method:
-    """Compose RAFT.
 
-    Token mean of -max(R, 0) log π, as in the authors' code; their KL loss of 0.001 is off by default.
+
+def raft_pp(base: Method) -> Method:
+    """Compose RAFT++.
+
+    Token mean of PPO's clipped loss with A = max(R, 0), as in the authors' code without its KL loss.
     """
     return base.with_parts(
         advantage=RawReward(positive_only=True),
-        objective=PolicyGradient(),
         aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "raft_pp",
+    raft_pp,
     Card(
         title="RAFT++",
         papers=[MINIMALIST],
@@ -138,19 +156,23 @@ def raft(base: Method) -> Method:
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def raft_pp(base: Method) -> Method:
-    """Compose RAFT++.
 
-    Token mean of PPO's clipped loss with A = max(R, 0), as in the authors' code without its KL loss.
+
+def reinforce_rej(base: Method, dual_clip: DualClip = 3.0) -> Method:
+    """Compose Reinforce-Rej.
+
+    Token mean of PPO's clipped loss with A = R over mixed groups, as in the authors' code without its KL loss.
     """
     return base.with_parts(
-        advantage=RawReward(positive_only=True),
+        filter=(MixedGroups(),),
+        advantage=RawReward(),
         aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "reinforce_rej",
+    reinforce_rej,
     Card(
         title="Reinforce-Rej",
         papers=[MINIMALIST],
@@ -191,13 +213,3 @@ def raft_pp(base: Method) -> Method:
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def reinforce_rej(base: Method, dual_clip: DualClip = 3.0) -> Method:
-    """Compose Reinforce-Rej.
-
-    Token mean of PPO's clipped loss with A = R over mixed groups, as in the authors' code without its KL loss.
-    """
-    return base.with_parts(
-        filter=(MixedGroups(),),
-        advantage=RawReward(),
-        aggregate=TokenMean(),
-    )

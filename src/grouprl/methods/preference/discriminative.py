@@ -23,8 +23,31 @@ TWO = "at least two completions per prompt"
 SEVERAL = "several updates per rollout, or it is a policy gradient (batch.minibatches or batch.epochs of 2 or more)"
 
 
-@entry(
+def nft(
+    weighting: Literal["failure", "root_odds", "none"] = "failure",
+    negative: NonNegative = 1.0,
+    floor: Positive = 1.0,
+    length: Annotated[int, Field(ge=1)] = 1000,
+    dynamic_sampling: bool = True,
+    max_rounds: Annotated[int, Field(ge=1)] = 10,
+) -> Method:
+    """Compose NFT.
+
+    Sum over tokens, divided by a constant, of -log ρ for correct completions and -log((1 - pρ)/(1 - p)) for wrong ones.
+    """
+    return Method(
+        filter=(MixedGroups(),),
+        advantage=Labels(size="odds"),
+        token_weight=(SuccessWeight(form=weighting),) if weighting != "none" else (),
+        objective=ImplicitNegative(negative=negative, floor=floor),
+        aggregate=ConstantLength(length=length, sequences="sum"),
+        refill=DynamicSampling(max_rounds=max_rounds) if dynamic_sampling else None,
+    )
+
+
+entry(
     "nft",
+    nft,
     Card(
         title="Negative-aware Fine-Tuning",
         papers=[Paper("Bridging Supervised Learning and Reinforcement Learning in Math Reasoning", "2505.18116", 2025)],
@@ -81,30 +104,22 @@ SEVERAL = "several updates per rollout, or it is a policy gradient (batch.miniba
         recommended={"group": 16, "prompts": 512, "updates per rollout": 16, "learning_rate": 1e-6},
     ),
 )
-def nft(
-    weighting: Literal["failure", "root_odds", "none"] = "failure",
-    negative: NonNegative = 1.0,
-    floor: Positive = 1.0,
-    length: Annotated[int, Field(ge=1)] = 1000,
-    dynamic_sampling: bool = True,
-    max_rounds: Annotated[int, Field(ge=1)] = 10,
-) -> Method:
-    """Compose NFT.
 
-    Sum over tokens, divided by a constant, of -log ρ for correct completions and -log((1 - pρ)/(1 - p)) for wrong ones.
-    """
+
+def pacs(
+    beta: Positive = 1.0, balanced: bool = True, center: Literal["leave_one_out", "none"] = "leave_one_out"
+) -> Method:
+    """Compose PACS: mean over completions of the weighted cross-entropy of correctness on ψ; no ratio, no clip."""
     return Method(
-        filter=(MixedGroups(),),
-        advantage=Labels(size="odds"),
-        token_weight=(SuccessWeight(form=weighting),) if weighting != "none" else (),
-        objective=ImplicitNegative(negative=negative, floor=floor),
-        aggregate=ConstantLength(length=length, sequences="sum"),
-        refill=DynamicSampling(max_rounds=max_rounds) if dynamic_sampling else None,
+        advantage=Labels(size="balanced" if balanced else "one", one_sided="one"),
+        objective=Classify(beta=beta, center=center),
+        aggregate=SequenceMean(),
     )
 
 
-@entry(
+entry(
     "pacs",
+    pacs,
     Card(
         title="PACS: implicit actor critic by supervised learning",
         papers=[
@@ -153,19 +168,32 @@ def nft(
         recommended={"group": 8, "learning_rate": 1e-6, "updates per rollout": 4},
     ),
 )
-def pacs(
-    beta: Positive = 1.0, balanced: bool = True, center: Literal["leave_one_out", "none"] = "leave_one_out"
+
+
+def disco(
+    score: Literal["log_likelihood", "ratio"] = "log_likelihood",
+    tau: Annotated[float, Field(gt=0)] | None = 10.0,
+    kl_limit: NonNegative = 1e-4,
+    kl_coef: NonNegative = 1000.0,
+    kl_estimator: Literal["k1", "k3"] = "k1",
 ) -> Method:
-    """Compose PACS: mean over completions of the weighted cross-entropy of correctness on ψ; no ratio, no clip."""
+    """Compose DisCO.
+
+    Mean over prompts of the wrong completions' soft maximum score minus the right ones' mean score, plus a squared
+    hinge on the KL from the old policy.
+    """
+    constraint = KLConstraint(coef=kl_coef, limit=kl_limit, estimator=kl_estimator)
     return Method(
-        advantage=Labels(size="balanced" if balanced else "one", one_sided="one"),
-        objective=Classify(beta=beta, center=center),
+        advantage=Labels(size="class_mean", one_sided="zero"),
+        objective=Separate(score=score, tau=tau),
         aggregate=SequenceMean(),
+        regularize=(constraint,) if kl_coef > 0 else (),
     )
 
 
-@entry(
+entry(
     "disco",
+    disco,
     Card(
         title="Discriminative Constrained Optimization",
         papers=[
@@ -243,22 +271,3 @@ def pacs(
         recommended={"group": 8, "learning_rate": 2e-6, "temperature": 0.6, "updates per rollout": 4},
     ),
 )
-def disco(
-    score: Literal["log_likelihood", "ratio"] = "log_likelihood",
-    tau: Annotated[float, Field(gt=0)] | None = 10.0,
-    kl_limit: NonNegative = 1e-4,
-    kl_coef: NonNegative = 1000.0,
-    kl_estimator: Literal["k1", "k3"] = "k1",
-) -> Method:
-    """Compose DisCO.
-
-    Mean over prompts of the wrong completions' soft maximum score minus the right ones' mean score, plus a squared
-    hinge on the KL from the old policy.
-    """
-    constraint = KLConstraint(coef=kl_coef, limit=kl_limit, estimator=kl_estimator)
-    return Method(
-        advantage=Labels(size="class_mean", one_sided="zero"),
-        objective=Separate(score=score, tau=tau),
-        aggregate=SequenceMean(),
-        regularize=(constraint,) if kl_coef > 0 else (),
-    )

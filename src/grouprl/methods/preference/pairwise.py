@@ -15,8 +15,24 @@ from grouprl.methods.settings import CLIPS, KL_NEED
 TWO = "at least two completions per prompt"
 
 
-@entry(
+def p3o(base: Method, clip_low: float, clip_high: float, clip: Literal["separate", "joint"] = "separate") -> Method:
+    """Compose P3O.
+
+    Mean over pairs of -½·w_1 w_2 (R_1 - R_2)(log π(y_1) - log π(y_2)) with detached weights. Version 2 (`joint`) checks
+    the ratio of the two ratios and drops both halves; it uses only `clip_high`.
+    """
+    return base.with_parts(
+        advantage=RawReward(),
+        advantage_transform=(),
+        objective=PairwiseGradient(clip_low=clip_low, clip_high=clip_high, clip=clip),
+        aggregate=SequenceMean(),
+        critic=None,
+    )
+
+
+entry(
     "p3o",
+    p3o,
     Card(
         title="Pairwise Proximal Policy Optimization",
         papers=[
@@ -86,16 +102,3 @@ TWO = "at least two completions per prompt"
     base="ppo",
     keeps=(*CLIPS, "kl_coef", "kl_estimator"),
 )
-def p3o(base: Method, clip_low: float, clip_high: float, clip: Literal["separate", "joint"] = "separate") -> Method:
-    """Compose P3O.
-
-    Mean over pairs of -½·w_1 w_2 (R_1 - R_2)(log π(y_1) - log π(y_2)) with detached weights. Version 2 (`joint`) checks
-    the ratio of the two ratios and drops both halves; it uses only `clip_high`.
-    """
-    return base.with_parts(
-        advantage=RawReward(),
-        advantage_transform=(),
-        objective=PairwiseGradient(clip_low=clip_low, clip_high=clip_high, clip=clip),
-        aggregate=SequenceMean(),
-        critic=None,
-    )

@@ -24,8 +24,18 @@ ONLINE = (
 NEEDS = ["a reference model", "at least two completions per prompt", "an environment that is acted in over turns"]
 
 
-@entry(
+def dmpo(beta: Positive = 0.1, gamma: Share = 0.7) -> Method:
+    """Compose DMPO on pairs of the group."""
+    return Method(
+        advantage=Relative("group", scale="none"),
+        objective=Pair(score=DiscountedTurns(gamma=gamma), link=Logistic(beta=beta)),
+        aggregate=SequenceMean(),
+    )
+
+
+entry(
     "dmpo",
+    dmpo,
     Card(
         title="DMPO: direct multi-turn preference optimisation",
         papers=[Paper("Direct Multi-Turn Preference Optimization for Language Agents", "2406.14868", 2024)],
@@ -65,17 +75,20 @@ NEEDS = ["a reference model", "at least two completions per prompt", "an environ
         notes=["At γ = 1 turn k weighs (T - k)/T: with more than one turn that is not DPO."],
     ),
 )
-def dmpo(beta: Positive = 0.1, gamma: Share = 0.7) -> Method:
-    """Compose DMPO on pairs of the group."""
+
+
+def sdpo_segment(beta: Positive = 0.1, turns: Annotated[int, Field(ge=1)] | None = None) -> Method:
+    """Compose SDPO on pairs of the group."""
     return Method(
         advantage=Relative("group", scale="none"),
-        objective=Pair(score=DiscountedTurns(gamma=gamma), link=Logistic(beta=beta)),
+        objective=Pair(score=DifferingTurns(turns=turns), link=Logistic(beta=beta)),
         aggregate=SequenceMean(),
     )
 
 
-@entry(
+entry(
     "sdpo_segment",
+    sdpo_segment,
     Card(
         title="SDPO: segment-level direct preference optimisation",
         papers=[Paper("SDPO: Segment-Level Direct Preference Optimization for Social Agents", "2501.01821", 2025)],
@@ -117,10 +130,3 @@ def dmpo(beta: Positive = 0.1, gamma: Share = 0.7) -> Method:
         notes=["turns = 1 compares single turns; no limit compares sessions from where they part."],
     ),
 )
-def sdpo_segment(beta: Positive = 0.1, turns: Annotated[int, Field(ge=1)] | None = None) -> Method:
-    """Compose SDPO on pairs of the group."""
-    return Method(
-        advantage=Relative("group", scale="none"),
-        objective=Pair(score=DifferingTurns(turns=turns), link=Logistic(beta=beta)),
-        aggregate=SequenceMean(),
-    )

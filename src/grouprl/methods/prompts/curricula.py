@@ -41,8 +41,30 @@ UNEQUAL = Golden(
 )
 
 
-@entry(
+def vas(
+    base: Method,
+    share: Share = 0.5,
+    outcome: NonNegative = 0.8,
+    diversity: NonNegative = 0.2,
+    momentum: Share = 0.0,
+    refresh_every: Whole = 0,
+    probe: Count = 8,
+) -> Method:
+    """Compose VAS: GRPO; half of its prompts are sampled by the variance of their outcomes."""
+    sampling = VarianceSampling(
+        share=share,
+        momentum=momentum,
+        outcome=outcome,
+        diversity=diversity,
+        refresh_every=refresh_every,
+        probe=probe,
+    )
+    return base.with_parts(curriculum=sampling)
+
+
+entry(
     "vas",
+    vas,
     Card(
         title="Variance-Aware Sampling (MMR1)",
         papers=[
@@ -82,29 +104,21 @@ UNEQUAL = Golden(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def vas(
+
+
+def dump(
     base: Method,
-    share: Share = 0.5,
-    outcome: NonNegative = 0.8,
-    diversity: NonNegative = 0.2,
-    momentum: Share = 0.0,
-    refresh_every: Whole = 0,
-    probe: Count = 8,
+    by: str = "level",
+    window: Count = 300,
+    temperature: Positive = 0.1,
 ) -> Method:
-    """Compose VAS: GRPO; half of its prompts are sampled by the variance of their outcomes."""
-    sampling = VarianceSampling(
-        share=share,
-        momentum=momentum,
-        outcome=outcome,
-        diversity=diversity,
-        refresh_every=refresh_every,
-        probe=probe,
-    )
-    return base.with_parts(curriculum=sampling)
+    """Compose DUMP: GRPO; a bandit chooses the source of its prompts."""
+    return base.with_parts(curriculum=BanditOverSources(by=by, window=window, temperature=temperature))
 
 
-@entry(
+entry(
     "dump",
+    dump,
     Card(
         title="Distribution-level curriculum (DUMP)",
         papers=[
@@ -136,18 +150,23 @@ def vas(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def dump(
+
+
+def vade(
     base: Method,
-    by: str = "level",
-    window: Count = 300,
-    temperature: Positive = 0.1,
+    prior: Positive = 1.0,
+    decay: Share = 0.999,
+    sampled_decay: Share = 0.9,
+    gain: Literal["variance", "information"] = "variance",
 ) -> Method:
-    """Compose DUMP: GRPO; a bandit chooses the source of its prompts."""
-    return base.with_parts(curriculum=BanditOverSources(by=by, window=window, temperature=temperature))
+    """Compose VADE: GRPO; Thompson sampling chooses its prompts."""
+    thompson = ThompsonSampling(prior=prior, decay=decay, sampled_decay=sampled_decay, gain=gain)
+    return base.with_parts(curriculum=thompson)
 
 
-@entry(
+entry(
     "vade",
+    vade,
     Card(
         title="Variance-Aware Dynamic sampling (VADE)",
         papers=[
@@ -177,20 +196,21 @@ def dump(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def vade(
+
+
+def knapsack_rl(
     base: Method,
-    prior: Positive = 1.0,
-    decay: Share = 0.999,
-    sampled_decay: Share = 0.9,
-    gain: Literal["variance", "information"] = "variance",
+    low: Count = 2,
+    high: Count = 128,
+    smoothing: NonNegative = 1.0,
 ) -> Method:
-    """Compose VADE: GRPO; Thompson sampling chooses its prompts."""
-    thompson = ThompsonSampling(prior=prior, decay=decay, sampled_decay=sampled_decay, gain=gain)
-    return base.with_parts(curriculum=thompson)
+    """Compose Knapsack RL: GRPO on groups whose sizes are chosen so that most of them give a gradient."""
+    return base.with_parts(allocation=Knapsack(low=low, high=high, smoothing=smoothing))
 
 
-@entry(
+entry(
     "knapsack_rl",
+    knapsack_rl,
     Card(
         title="Knapsack RL",
         papers=[
@@ -220,18 +240,30 @@ def vade(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def knapsack_rl(
+
+
+def gvm_raft(
     base: Method,
-    low: Count = 2,
-    high: Count = 128,
-    smoothing: NonNegative = 1.0,
+    trains: Literal["raft", "grpo"] = "raft",
+    probe: Count = 8,
+    alpha: NonNegative = 1e-3,
+    beta: NonNegative = 2.0,
+    block: Literal["embedding", "head", "trainable"] = "embedding",
+    skip_above: Share = 1.0,
+    skip_below: NonNegative = 0.0,
 ) -> Method:
-    """Compose Knapsack RL: GRPO on groups whose sizes are chosen so that most of them give a gradient."""
-    return base.with_parts(allocation=Knapsack(low=low, high=high, smoothing=smoothing))
+    """Compose GVM-RAFT++: RAFT++ (or GRPO, by `trains`) on groups whose sizes minimise the gradient's variance."""
+    if trains == "raft":
+        base = base.with_parts(advantage=RawReward(positive_only=True), aggregate=TokenMean())
+    allocation = GradientVariance(
+        probe=probe, alpha=alpha, beta=beta, block=block, skip_above=skip_above, skip_below=skip_below
+    )
+    return base.with_parts(allocation=allocation)
 
 
-@entry(
+entry(
     "gvm_raft",
+    gvm_raft,
     Card(
         title="GVM-RAFT++",
         papers=[
@@ -285,20 +317,3 @@ def knapsack_rl(
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def gvm_raft(
-    base: Method,
-    trains: Literal["raft", "grpo"] = "raft",
-    probe: Count = 8,
-    alpha: NonNegative = 1e-3,
-    beta: NonNegative = 2.0,
-    block: Literal["embedding", "head", "trainable"] = "embedding",
-    skip_above: Share = 1.0,
-    skip_below: NonNegative = 0.0,
-) -> Method:
-    """Compose GVM-RAFT++: RAFT++ (or GRPO, by `trains`) on groups whose sizes minimise the gradient's variance."""
-    if trains == "raft":
-        base = base.with_parts(advantage=RawReward(positive_only=True), aggregate=TokenMean())
-    allocation = GradientVariance(
-        probe=probe, alpha=alpha, beta=beta, block=block, skip_above=skip_above, skip_below=skip_below
-    )
-    return base.with_parts(allocation=allocation)

@@ -26,8 +26,29 @@ DEFAULTS = {
 }
 
 
-@entry(
+def aepo(
+    base: Method,
+    target_entropy: Positive = 0.5,
+    hot: Positive = 1.2,
+    cool: Positive = 0.8,
+    share: Annotated[float, Field(gt=0, le=1)] = 0.25,
+    most: Annotated[int, Field(ge=1)] = 60,
+    place: Literal["replace", "append"] = "replace",
+) -> Method:
+    """Compose AEPO.
+
+    GRPO, and good completions sampled at 1.2 times the temperature (0.8 times above the target entropy) with advantage
+    1, as in the paper. They do not count in group statistics.
+    """
+    extras = TemperedExtras(target=target_entropy, hot=hot, cool=cool, share=share, most=most, place=place)
+    return base.with_parts(
+        filter=(SourceApart(source="extra"),), advantage_transform=(FixedAdvantage(source="extra"),), augment=(extras,)
+    )
+
+
+entry(
     "aepo",
+    aepo,
     Card(
         title="Arbitrary Entropy Policy Optimization",
         papers=[
@@ -91,28 +112,26 @@ DEFAULTS = {
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def aepo(
-    base: Method,
-    target_entropy: Positive = 0.5,
-    hot: Positive = 1.2,
-    cool: Positive = 0.8,
-    share: Annotated[float, Field(gt=0, le=1)] = 0.25,
-    most: Annotated[int, Field(ge=1)] = 60,
-    place: Literal["replace", "append"] = "replace",
-) -> Method:
-    """Compose AEPO.
 
-    GRPO, and good completions sampled at 1.2 times the temperature (0.8 times above the target entropy) with advantage
-    1, as in the paper. They do not count in group statistics.
+
+def rl_v(base: Method, verify_coef: NonNegative = 1.0, balance: bool = True) -> Method:
+    """Compose RL^V with GRPO.
+
+    The policy loss of GRPO on completions, plus λ times the mean negative log-likelihood of one-token verdicts on them,
+    each with its own average; the paper's λ is about 1.
     """
-    extras = TemperedExtras(target=target_entropy, hot=hot, cool=cool, share=share, most=most, place=place)
     return base.with_parts(
-        filter=(SourceApart(source="extra"),), advantage_transform=(FixedAdvantage(source="extra"),), augment=(extras,)
+        filter=(SourceApart(source="verification"),),
+        token_weight=(WithoutPolicyLoss(source="verification"),),
+        aggregate=BySource(source="verification", inside="token_mean", outside="sequence_mean"),
+        regularize=(SourceLikelihood(coef=verify_coef),),
+        augment=(VerificationRows(balance=balance),),
     )
 
 
-@entry(
+entry(
     "rl_v",
+    rl_v,
     Card(
         title="RL^V",
         papers=[
@@ -167,16 +186,3 @@ def aepo(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def rl_v(base: Method, verify_coef: NonNegative = 1.0, balance: bool = True) -> Method:
-    """Compose RL^V with GRPO.
-
-    The policy loss of GRPO on completions, plus λ times the mean negative log-likelihood of one-token verdicts on them,
-    each with its own average; the paper's λ is about 1.
-    """
-    return base.with_parts(
-        filter=(SourceApart(source="verification"),),
-        token_weight=(WithoutPolicyLoss(source="verification"),),
-        aggregate=BySource(source="verification", inside="token_mean", outside="sequence_mean"),
-        regularize=(SourceLikelihood(coef=verify_coef),),
-        augment=(VerificationRows(balance=balance),),
-    )

@@ -33,8 +33,19 @@ DEFAULTS = {
 }
 
 
-@entry(
+def srpo_history(base: Method, readmit_every: Annotated[int, Field(ge=0)] = 0) -> Method:
+    """Compose SRPO (Kwai).
+
+    Token mean of GRPO's clip without KL; completions that were cut off get advantage 0; solved prompts leave after each
+    epoch.
+    """
+    history = HistoryResampling(readmit_every=readmit_every)
+    return base.with_parts(advantage_transform=(ZeroTruncated(),), aggregate=TokenMean(), curriculum=history)
+
+
+entry(
     "srpo_history",
+    srpo_history,
     Card(
         title="two-Staged history-Resampling Policy Optimization",
         papers=[
@@ -76,18 +87,22 @@ DEFAULTS = {
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def srpo_history(base: Method, readmit_every: Annotated[int, Field(ge=0)] = 0) -> Method:
-    """Compose SRPO (Kwai).
-
-    Token mean of GRPO's clip without KL; completions that were cut off get advantage 0; solved prompts leave after each
-    epoch.
-    """
-    history = HistoryResampling(readmit_every=readmit_every)
-    return base.with_parts(advantage_transform=(ZeroTruncated(),), aggregate=TokenMean(), curriculum=history)
 
 
-@entry(
+def online_difficulty(
+    base: Method,
+    low: Share = 0.2,
+    high: Share = 0.8,
+    max_rounds: Annotated[int, Field(ge=1)] = 10,
+) -> Method:
+    """Compose online difficulty filtering: GRPO on groups whose share of correct completions lies in [low, high]."""
+    band = DifficultyBand(low=low, high=high)
+    return base.with_parts(filter=(band,), refill=RefillBand(low=low, high=high, max_rounds=max_rounds))
+
+
+entry(
     "online_difficulty",
+    online_difficulty,
     Card(
         title="Online Difficulty Filtering",
         papers=[
@@ -133,19 +148,16 @@ def srpo_history(base: Method, readmit_every: Annotated[int, Field(ge=0)] = 0) -
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def online_difficulty(
-    base: Method,
-    low: Share = 0.2,
-    high: Share = 0.8,
-    max_rounds: Annotated[int, Field(ge=1)] = 10,
-) -> Method:
-    """Compose online difficulty filtering: GRPO on groups whose share of correct completions lies in [low, high]."""
-    band = DifficultyBand(low=low, high=high)
-    return base.with_parts(filter=(band,), refill=RefillBand(low=low, high=high, max_rounds=max_rounds))
 
 
-@entry(
+def self_filtered(base: Method, solved: float = 1.0) -> Method:
+    """Compose SELF: GRPO on the prompts whose greedy completion earns less than `solved`."""
+    return base.with_parts(allocation=GreedyFilter(solved=solved))
+
+
+entry(
     "self",
+    self_filtered,
     Card(
         title="SELF: greedy filtering of solved prompts",
         papers=[
@@ -183,13 +195,43 @@ def online_difficulty(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def self_filtered(base: Method, solved: float = 1.0) -> Method:
-    """Compose SELF: GRPO on the prompts whose greedy completion earns less than `solved`."""
-    return base.with_parts(allocation=GreedyFilter(solved=solved))
 
 
-@entry(
+def dots(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    target: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    temperature: Positive = 1e-3,
+    predict: Literal["attention", "ledger"] = "attention",
+    reference: Annotated[int, Field(ge=1)] = 256,
+    every: Annotated[int, Field(ge=1)] = 2,
+    sharpness: Positive = 1.0,
+    fresh_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    capacity: Annotated[int, Field(ge=1)] = 512,
+) -> Method:
+    """Compose DOTS with rollout replay.
+
+    Half of the groups are new, for prompts that are predicted to be half solved; the others are recent ones. GRPO's
+    loss, whose ratio is that to the log-probs under which a completion was sampled.
+    """
+    return base.with_parts(
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
+        curriculum=DifficultyTargeted(
+            target=target,
+            temperature=temperature,
+            predict=predict,
+            reference=reference,
+            every=every,
+            sharpness=sharpness,
+        ),
+        buffer=RolloutReplay(fresh_share=fresh_share, capacity=capacity) if fresh_share < 1 else None,
+    )
+
+
+entry(
     "dots",
+    dots,
     Card(
         title="Difficulty-targeted Online Data Selection and Rollout Replay",
         papers=[
@@ -240,40 +282,31 @@ def self_filtered(base: Method, solved: float = 1.0) -> Method:
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def dots(
+
+
+def skywork_r1v2(
     base: Method,
     clip_low: ClipLow,
     clip_high: Positive,
-    target: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    temperature: Positive = 1e-3,
-    predict: Literal["attention", "ledger"] = "attention",
-    reference: Annotated[int, Field(ge=1)] = 256,
-    every: Annotated[int, Field(ge=1)] = 2,
-    sharpness: Positive = 1.0,
-    fresh_share: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    capacity: Annotated[int, Field(ge=1)] = 512,
+    replay_share: NonNegative = 0.25,
+    capacity: Annotated[int, Field(ge=1)] = 1024,
 ) -> Method:
-    """Compose DOTS with rollout replay.
+    """Compose the GRPO half of Skywork R1V2.
 
-    Half of the groups are new, for prompts that are predicted to be half solved; the others are recent ones. GRPO's
-    loss, whose ratio is that to the log-probs under which a completion was sampled.
+    PPO's clip against the log-probs at the time of sampling; replayed completions keep the advantage that they had in
+    their own group. The paper's MPO half is not part of it.
     """
     return base.with_parts(
+        filter=(ReplayApart(),),
+        advantage_transform=(StoredAdvantage(),),
         objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
-        curriculum=DifficultyTargeted(
-            target=target,
-            temperature=temperature,
-            predict=predict,
-            reference=reference,
-            every=every,
-            sharpness=sharpness,
-        ),
-        buffer=RolloutReplay(fresh_share=fresh_share, capacity=capacity) if fresh_share < 1 else None,
+        buffer=SampleBuffer(share=replay_share, capacity=capacity),
     )
 
 
-@entry(
+entry(
     "skywork_r1v2",
+    skywork_r1v2,
     Card(
         title="Selective Sample Buffer (Skywork R1V2)",
         papers=[Paper("Skywork R1V2: Multimodal Hybrid Reinforcement Learning for Reasoning", "2504.16656", 2025)],
@@ -319,21 +352,3 @@ def dots(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def skywork_r1v2(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    replay_share: NonNegative = 0.25,
-    capacity: Annotated[int, Field(ge=1)] = 1024,
-) -> Method:
-    """Compose the GRPO half of Skywork R1V2.
-
-    PPO's clip against the log-probs at the time of sampling; replayed completions keep the advantage that they had in
-    their own group. The paper's MPO half is not part of it.
-    """
-    return base.with_parts(
-        filter=(ReplayApart(),),
-        advantage_transform=(StoredAdvantage(),),
-        objective=Clipped(clip_low=clip_low, clip_high=clip_high, against="behavior"),
-        buffer=SampleBuffer(share=replay_share, capacity=capacity),
-    )

@@ -29,8 +29,32 @@ DEFAULTS = {
 }
 
 
-@entry(
+def temp_samp(
+    base: Method,
+    eps: NonNegative,
+    variant: Literal["shaping", "anchor", "downscale"] = "shaping",
+    tau: float = 0.8,
+    top: Positive = 0.01,
+    bottom: Positive = 1.0,
+    anchor: NonNegative = 1.2,
+    downscale: NonNegative = 0.8,
+) -> Method:
+    """Compose TempSamp-R1.
+
+    GRPO on groups that hold the annotated solution, after the non-linear shaping of all rewards. `variant` chooses the
+    paper's other two remedies: anchoring the solution's advantage, or scaling its reward down.
+    """
+    base = base.with_parts(augment=(DemonstrationRow(),))
+    if variant == "anchor":
+        return base.with_parts(advantage=AnchoredRelative(anchor=anchor, eps=eps))
+    if variant == "downscale":
+        return base.with_parts(reward_transform=(DemonstrationReward(factor=downscale),))
+    return base.with_parts(reward_transform=(AsymmetricReward(tau=tau, top=top, bottom=bottom),))
+
+
+entry(
     "temp_samp",
+    temp_samp,
     Card(
         title="TempSamp-R1",
         papers=[
@@ -105,31 +129,20 @@ DEFAULTS = {
     base="grpo",
     keeps=(*CLIPS, "alone", *KL),
 )
-def temp_samp(
+
+
+def scaf_grpo(
     base: Method,
-    eps: NonNegative,
-    variant: Literal["shaping", "anchor", "downscale"] = "shaping",
-    tau: float = 0.8,
-    top: Positive = 0.01,
-    bottom: Positive = 1.0,
-    anchor: NonNegative = 1.2,
-    downscale: NonNegative = 0.8,
+    train_on: Literal["hinted", "original", "both"] = "hinted",
+    hint_start: StartShare = 0.0,
 ) -> Method:
-    """Compose TempSamp-R1.
-
-    GRPO on groups that hold the annotated solution, after the non-linear shaping of all rewards. `variant` chooses the
-    paper's other two remedies: anchoring the solution's advantage, or scaling its reward down.
-    """
-    base = base.with_parts(augment=(DemonstrationRow(),))
-    if variant == "anchor":
-        return base.with_parts(advantage=AnchoredRelative(anchor=anchor, eps=eps))
-    if variant == "downscale":
-        return base.with_parts(reward_transform=(DemonstrationReward(factor=downscale),))
-    return base.with_parts(reward_transform=(AsymmetricReward(tau=tau, top=top, bottom=bottom),))
+    """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may replace a failed one."""
+    return base.with_parts(augment=(RowHint(train_on=train_on, start=hint_start),))
 
 
-@entry(
+entry(
     "scaf_grpo",
+    scaf_grpo,
     Card(
         title="Scaffolded GRPO",
         papers=[
@@ -168,17 +181,21 @@ def temp_samp(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def scaf_grpo(
+
+
+def ghpo(
     base: Method,
-    train_on: Literal["hinted", "original", "both"] = "hinted",
+    levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
+    place: Literal["prompt", "completion"] = "prompt",
     hint_start: StartShare = 0.0,
 ) -> Method:
-    """Compose Scaf-GRPO: GRPO on groups in which one hinted completion may replace a failed one."""
-    return base.with_parts(augment=(RowHint(train_on=train_on, start=hint_start),))
+    """Compose GHPO: GRPO on groups that were sampled again with part of the solution if all completions had failed."""
+    return base.with_parts(augment=(GroupHints(levels=levels, place=place, start=hint_start),))
 
 
-@entry(
+entry(
     "ghpo",
+    ghpo,
     Card(
         title="Guided Hybrid Policy Optimization",
         papers=[
@@ -215,18 +232,33 @@ def scaf_grpo(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def ghpo(
+
+
+def xrpo(
     base: Method,
-    levels: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75),
-    place: Literal["prompt", "completion"] = "prompt",
-    hint_start: StartShare = 0.0,
+    exemplars: Annotated[int, Field(ge=0)] = 2,
+    novelty: NonNegative = 2.5,
+    novelty_cap: NonNegative = 0.5,
+    extra: Positive = 1.0,
+    rounds: Annotated[int, Field(ge=1)] = 4,
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.05,
+    bonus: NonNegative = 0.1,
 ) -> Method:
-    """Compose GHPO: GRPO on groups that were sampled again with part of the solution if all completions had failed."""
-    return base.with_parts(augment=(GroupHints(levels=levels, place=place, start=hint_start),))
+    """Compose XRPO.
+
+    Further completions go to the prompts whose mean reward is least certain; the advantages of right, unlikely
+    completions are raised by up to a half. A prompt without a right completion is sampled again after similar solved
+    ones.
+    """
+    handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
+    novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()
+    seeds = (SolvedExemplars(count=exemplars),) if exemplars else ()
+    return base.with_parts(advantage_transform=novel, augment=(handing_out, *seeds))
 
 
-@entry(
+entry(
     "xrpo",
+    xrpo,
     Card(
         title="eXplore-eXploit GRPO",
         papers=[
@@ -282,23 +314,3 @@ def ghpo(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def xrpo(
-    base: Method,
-    exemplars: Annotated[int, Field(ge=0)] = 2,
-    novelty: NonNegative = 2.5,
-    novelty_cap: NonNegative = 0.5,
-    extra: Positive = 1.0,
-    rounds: Annotated[int, Field(ge=1)] = 4,
-    level: Annotated[float, Field(gt=0, lt=1)] = 0.05,
-    bonus: NonNegative = 0.1,
-) -> Method:
-    """Compose XRPO.
-
-    Further completions go to the prompts whose mean reward is least certain; the advantages of right, unlikely
-    completions are raised by up to a half. A prompt without a right completion is sampled again after similar solved
-    ones.
-    """
-    handing_out = UncertaintyRounds(extra=extra, rounds=rounds, level=level, bonus=bonus)
-    novel = (NoveltyBonus(coef=novelty, cap=novelty_cap),) if novelty > 0 else ()
-    seeds = (SolvedExemplars(count=exemplars),) if exemplars else ()
-    return base.with_parts(advantage_transform=novel, augment=(handing_out, *seeds))

@@ -17,8 +17,26 @@ from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL, KL_NEED
 TIES = "Completions that tie are told apart by a fixed shuffle made from their log-probs, so that row order has no say."
 
 
-@entry(
+def cppo(
+    base: Method,
+    rate: ShareBelowOne = 0.5,
+    scope: Literal["group", "batch"] = "group",
+    which: Literal["smallest", "largest", "any"] = "smallest",
+    eps: NonNegative = 1e-4,
+) -> Method:
+    """Compose CPPO.
+
+    GRPO whose group statistics use all completions, trained on the floor(G(1 - rate)) completions of largest |A| per
+    prompt, as in the paper; its KL of 0.04 is off by default.
+    """
+    return base.with_parts(
+        prune=(ByAdvantage(rate=rate, scope=scope, which=which),),
+    )
+
+
+entry(
     "cppo",
+    cppo,
     Card(
         title="Completion Pruning Policy Optimization",
         papers=[
@@ -71,25 +89,21 @@ TIES = "Completions that tie are told apart by a fixed shuffle made from their l
     base="grpo",
     keeps=(*CLIPS, *KL, "scale", "alone"),
 )
-def cppo(
-    base: Method,
-    rate: ShareBelowOne = 0.5,
-    scope: Literal["group", "batch"] = "group",
-    which: Literal["smallest", "largest", "any"] = "smallest",
-    eps: NonNegative = 1e-4,
-) -> Method:
-    """Compose CPPO.
 
-    GRPO whose group statistics use all completions, trained on the floor(G(1 - rate)) completions of largest |A| per
-    prompt, as in the paper; its KL of 0.04 is off by default.
+
+def pods(base: Method, rate: ShareBelowOne = 0.75) -> Method:
+    """Compose PODS with max-variance down-sampling.
+
+    GRPO on the subset of each group with the largest variance of reward, judged among themselves.
     """
     return base.with_parts(
-        prune=(ByAdvantage(rate=rate, scope=scope, which=which),),
+        filter=(MaxVariance(rate=rate),),
     )
 
 
-@entry(
+entry(
     "pods",
+    pods,
     Card(
         title="Policy Optimization with Down-Sampling",
         papers=[
@@ -133,11 +147,3 @@ def cppo(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def pods(base: Method, rate: ShareBelowOne = 0.75) -> Method:
-    """Compose PODS with max-variance down-sampling.
-
-    GRPO on the subset of each group with the largest variance of reward, judged among themselves.
-    """
-    return base.with_parts(
-        filter=(MaxVariance(rate=rate),),
-    )

@@ -25,8 +25,37 @@ from grouprl.methods.settings import CLIP, CLIPS, GROUP
 TWO = "at least two completions per prompt"
 
 
-@entry(
+def hbpo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
+    budgets: Budgets = (0.125, 0.25, 0.5, 0.625),
+    beta: Positive = 4.0,
+    alpha: NonNegative | None = None,
+    length: Longest = None,
+    below: Literal["flat", "min"] = "flat",
+    floor: float | None = None,
+    intra_weight: NonNegative = 1.0,
+    clip_high: Positive = 0.28,
+) -> Method:
+    """Compose HBPO.
+
+    Correct completions earn 4cos(πb/(2Lmax)) within their budget b and less beyond it; the advantage is the group's,
+    plus the gap between the budget's mean and its ideal; token mean of DAPO's clip. The paper adds that term once.
+    """
+    gap = BudgetGap(weight=intra_weight, beta=beta, length=length)
+    return base.with_parts(
+        reward_transform=(BudgetCosine(beta=beta, alpha=alpha, length=length, below=below, floor=floor),),
+        advantage=Relative("group", eps=eps, alone=alone),
+        advantage_transform=(gap,) if intra_weight > 0 else (),
+        aggregate=TokenMean(),
+        allocation=BudgetPrompts(budgets=budgets),
+    )
+
+
+entry(
     "hbpo",
+    hbpo,
     Card(
         title="Hierarchical Budget Policy Optimization",
         papers=[
@@ -94,36 +123,42 @@ TWO = "at least two completions per prompt"
     base="grpo",
     keeps=("clip_low",),
 )
-def hbpo(
-    base: Method,
-    eps: NonNegative,
-    alone: Alone,
-    budgets: Budgets = (0.125, 0.25, 0.5, 0.625),
-    beta: Positive = 4.0,
-    alpha: NonNegative | None = None,
-    length: Longest = None,
-    below: Literal["flat", "min"] = "flat",
-    floor: float | None = None,
-    intra_weight: NonNegative = 1.0,
-    clip_high: Positive = 0.28,
-) -> Method:
-    """Compose HBPO.
 
-    Correct completions earn 4cos(πb/(2Lmax)) within their budget b and less beyond it; the advantage is the group's,
-    plus the gap between the budget's mean and its ideal; token mean of DAPO's clip. The paper adds that term once.
+
+def brpo(
+    base: Method,
+    budgets: Budgets = (0.25, 0.5, 0.75, 1.0),
+    summaries: Annotated[int, Field(ge=1)] = 4,
+    summary_tokens: Annotated[int, Field(ge=1)] = 118,
+    end: Annotated[str, Field(min_length=1)] | None = None,
+    ellipsis: str | None = None,
+    header: str = "",
+    prior: Prior = "uniform",
+    baseline: Baseline = "both",
+) -> Method:
+    """Compose BRPO.
+
+    Token mean of PPO's clip with one advantage per segment of a thought, from the scores of completions sampled at its
+    end and later; no division by a spread, as in the paper. Completions are judged at their own cut.
     """
-    gap = BudgetGap(weight=intra_weight, beta=beta, length=length)
+    cuts = BudgetCuts(
+        budgets=budgets,
+        summaries=summaries,
+        summary_tokens=summary_tokens,
+        end=end,
+        ellipsis=ellipsis,
+        header=header,
+    )
     return base.with_parts(
-        reward_transform=(BudgetCosine(beta=beta, alpha=alpha, length=length, below=below, floor=floor),),
-        advantage=Relative("group", eps=eps, alone=alone),
-        advantage_transform=(gap,) if intra_weight > 0 else (),
+        advantage=BudgetSegments(prior=prior, baseline=baseline),
         aggregate=TokenMean(),
-        allocation=BudgetPrompts(budgets=budgets),
+        augment=(cuts,),
     )
 
 
-@entry(
+entry(
     "brpo",
+    brpo,
     Card(
         title="Budget Relative Policy Optimization (AnytimeReasoner)",
         papers=[
@@ -200,39 +235,26 @@ def hbpo(
     base="grpo",
     keeps=CLIPS,
 )
-def brpo(
+
+
+def palu(
     base: Method,
-    budgets: Budgets = (0.25, 0.5, 0.75, 1.0),
-    summaries: Annotated[int, Field(ge=1)] = 4,
-    summary_tokens: Annotated[int, Field(ge=1)] = 118,
-    end: Annotated[str, Field(min_length=1)] | None = None,
-    ellipsis: str | None = None,
-    header: str = "",
-    prior: Prior = "uniform",
-    baseline: Baseline = "both",
+    target: Share = 0.8,
+    shrink: Share = 0.5,
+    floor: Annotated[float, Field(gt=0, le=1)] = 0.1,
 ) -> Method:
-    """Compose BRPO.
+    """Compose PALU.
 
-    Token mean of PPO's clip with one advantage per segment of a thought, from the scores of completions sampled at its
-    end and later; no division by a spread, as in the paper. Completions are judged at their own cut.
+    GRPO; each prompt has a budget of tokens that falls to the (1-τ)-quantile of its correct completions while at least
+    80 % are right, and completions that run out of it earn nothing. The floor of the budget is our choice.
     """
-    cuts = BudgetCuts(
-        budgets=budgets,
-        summaries=summaries,
-        summary_tokens=summary_tokens,
-        end=end,
-        ellipsis=ellipsis,
-        header=header,
-    )
-    return base.with_parts(
-        advantage=BudgetSegments(prior=prior, baseline=baseline),
-        aggregate=TokenMean(),
-        augment=(cuts,),
-    )
+    budget = LengthBudget(target=target, shrink=shrink, floor=floor)
+    return base.with_parts(reward_transform=(FailTruncated(),), sampling=budget)
 
 
-@entry(
+entry(
     "palu",
+    palu,
     Card(
         title="Performance-Aware Length Update",
         papers=[Paper("Concise Reasoning in the Lens of Lagrangian Optimization", "2510.10168", 2025)],
@@ -272,16 +294,3 @@ def brpo(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def palu(
-    base: Method,
-    target: Share = 0.8,
-    shrink: Share = 0.5,
-    floor: Annotated[float, Field(gt=0, le=1)] = 0.1,
-) -> Method:
-    """Compose PALU.
-
-    GRPO; each prompt has a budget of tokens that falls to the (1-τ)-quantile of its correct completions while at least
-    80 % are right, and completions that run out of it earn nothing. The floor of the budget is our choice.
-    """
-    budget = LengthBudget(target=target, shrink=shrink, floor=floor)
-    return base.with_parts(reward_transform=(FailTruncated(),), sampling=budget)

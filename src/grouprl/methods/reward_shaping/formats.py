@@ -18,8 +18,18 @@ GRPO_LOSS = "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_i, clip(ρ_t, 1-ε, 1+ε) A_i
 AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean of completions' means."
 
 
-@entry(
+def ada_grpo(base: Method, bonus: NonNegative = 0.5) -> Method:
+    """Compose Ada-GRPO.
+
+    GRPO after each reward is multiplied by 1 + ½(G/F - 1)(1 + cos(πt/T)) for the F of G completions in its format; the
+    paper's KL of 0.001 is off by default.
+    """
+    return base.with_parts(reward_transform=(FormatDiversity(bonus=bonus),))
+
+
+entry(
     "ada_grpo",
+    ada_grpo,
     Card(
         title="Adaptive GRPO (ARM)",
         papers=[Paper("ARM: Adaptive Reasoning Model", "2505.20258", 2025)],
@@ -69,17 +79,37 @@ AS_GRPO = "The loss around the advantage is GRPO's as published, with the mean o
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def ada_grpo(base: Method, bonus: NonNegative = 0.5) -> Method:
-    """Compose Ada-GRPO.
 
-    GRPO after each reward is multiplied by 1 + ½(G/F - 1)(1 + cos(πt/T)) for the F of G completions in its format; the
-    paper's KL of 0.001 is off by default.
+
+def parallel_r1(
+    base: Method,
+    stage: Stage = "alternating",
+    period: Annotated[int, Field(ge=1)] = 10,
+    bonus_steps: Annotated[int, Field(ge=0)] = 2,
+    with_block: float = 1.2,
+    block_bonus: float = 0.5,
+    wrong: float = -1.0,
+) -> Method:
+    """Compose Parallel-R1's reinforcement stage.
+
+    GRPO on 1 / -1; in two of every ten steps correct completions with a parallel block get 1.2. `stage` chooses the
+    paper's plain reward or that of its first data set; `period` and the settings after it act only in the stage that
+    reads them.
     """
-    return base.with_parts(reward_transform=(FormatDiversity(bonus=bonus),))
+    reward = ParallelReward(
+        stage=stage,
+        period=period,
+        bonus_steps=bonus_steps,
+        with_block=with_block,
+        block_bonus=block_bonus,
+        wrong=wrong,
+    )
+    return base.with_parts(reward_transform=(reward,))
 
 
-@entry(
+entry(
     "parallel_r1",
+    parallel_r1,
     Card(
         title="Parallel-R1",
         papers=[Paper("Parallel-R1: Towards Parallel Thinking via Reinforcement Learning", "2509.07980", 2025)],
@@ -142,27 +172,3 @@ def ada_grpo(base: Method, bonus: NonNegative = 0.5) -> Method:
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def parallel_r1(
-    base: Method,
-    stage: Stage = "alternating",
-    period: Annotated[int, Field(ge=1)] = 10,
-    bonus_steps: Annotated[int, Field(ge=0)] = 2,
-    with_block: float = 1.2,
-    block_bonus: float = 0.5,
-    wrong: float = -1.0,
-) -> Method:
-    """Compose Parallel-R1's reinforcement stage.
-
-    GRPO on 1 / -1; in two of every ten steps correct completions with a parallel block get 1.2. `stage` chooses the
-    paper's plain reward or that of its first data set; `period` and the settings after it act only in the stage that
-    reads them.
-    """
-    reward = ParallelReward(
-        stage=stage,
-        period=period,
-        bonus_steps=bonus_steps,
-        with_block=with_block,
-        block_bonus=block_bonus,
-        wrong=wrong,
-    )
-    return base.with_parts(reward_transform=(reward,))

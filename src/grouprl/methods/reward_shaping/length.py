@@ -26,8 +26,35 @@ from grouprl.methods.settings import CLIP, CLIPS, GROUP
 TWO = "at least two completions per prompt"
 
 
-@entry(
+def grpo_lead(
+    base: Method,
+    alpha: NonNegative = 0.05,
+    wrong: float = -1.0,
+    free_length: Annotated[int, Field(ge=0)] = 0,
+    weight_low: NonNegative = 0.4,
+    weight_high: Positive = 1.5,
+    weight_middle: float = 0.75,
+    weight_slope: Positive = 10.0,
+    filter_dead: bool = True,
+) -> Method:
+    """Compose GRPO-LEAD.
+
+    Correct completions get R·exp(-0.05 z), wrong ones -1; group advantages are weighted by difficulty; token mean of
+    PPO's clip on mixed groups.
+    """
+    return base.with_parts(
+        reward_transform=(RightLengthScore(alpha=alpha, wrong=wrong, free_length=free_length),),
+        filter=(MixedGroups(),) if filter_dead else (),
+        advantage_transform=(
+            DifficultyWeight(low=weight_low, high=weight_high, middle=weight_middle, slope=weight_slope),
+        ),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "grpo_lead",
+    grpo_lead,
     Card(
         title="GRPO-LEAD",
         papers=[
@@ -91,34 +118,29 @@ TWO = "at least two completions per prompt"
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def grpo_lead(
-    base: Method,
-    alpha: NonNegative = 0.05,
-    wrong: float = -1.0,
-    free_length: Annotated[int, Field(ge=0)] = 0,
-    weight_low: NonNegative = 0.4,
-    weight_high: Positive = 1.5,
-    weight_middle: float = 0.75,
-    weight_slope: Positive = 10.0,
-    filter_dead: bool = True,
-) -> Method:
-    """Compose GRPO-LEAD.
 
-    Correct completions get R·exp(-0.05 z), wrong ones -1; group advantages are weighted by difficulty; token mean of
-    PPO's clip on mixed groups.
+
+def conciser(
+    base: Method,
+    length_coef: NonNegative = 1.0,
+    clip_high: Positive = 0.28,
+    entropy_coef: NonNegative = 0.0,
+) -> Method:
+    """Compose the second stage of ConciseR.
+
+    GRPO with DAPO's clip and token mean; completions of groups that are all right also get 1 - |y|/Lmax. The form of
+    that reward is our interpretation, its condition is the paper's.
     """
     return base.with_parts(
-        reward_transform=(RightLengthScore(alpha=alpha, wrong=wrong, free_length=free_length),),
-        filter=(MixedGroups(),) if filter_dead else (),
-        advantage_transform=(
-            DifficultyWeight(low=weight_low, high=weight_high, middle=weight_middle, slope=weight_slope),
-        ),
+        reward_transform=(LengthWhenSolved(coef=length_coef),),
         aggregate=TokenMean(),
+        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
     )
 
 
-@entry(
+entry(
     "conciser",
+    conciser,
     Card(
         title="ConciseR, second stage (length-aware GRPO)",
         papers=[Paper("Walk Before You Run! Concise LLM Reasoning via Reinforcement Learning", "2505.21178", 2025)],
@@ -172,26 +194,20 @@ def grpo_lead(
     base="grpo",
     keeps=(*GROUP, "clip_low"),
 )
-def conciser(
-    base: Method,
-    length_coef: NonNegative = 1.0,
-    clip_high: Positive = 0.28,
-    entropy_coef: NonNegative = 0.0,
-) -> Method:
-    """Compose the second stage of ConciseR.
 
-    GRPO with DAPO's clip and token mean; completions of groups that are all right also get 1 - |y|/Lmax. The form of
-    that reward is our interpretation, its condition is the paper's.
+
+def self_rewarded_efficiency(base: Method, length_coef: NonNegative = 0.5) -> Method:
+    """Compose GRPO with a bonus relative to the shortest correct completion of the group; the formula is our
+    interpretation.
     """
     return base.with_parts(
-        reward_transform=(LengthWhenSolved(coef=length_coef),),
-        aggregate=TokenMean(),
-        regularize=(EntropyBonus(coef=entropy_coef),) if entropy_coef > 0 else (),
+        reward_transform=(ShortestRight(coef=length_coef),),
     )
 
 
-@entry(
+entry(
     "self_rewarded_efficiency",
+    self_rewarded_efficiency,
     Card(
         title="Self-rewarded efficiency",
         papers=[
@@ -230,17 +246,18 @@ def conciser(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def self_rewarded_efficiency(base: Method, length_coef: NonNegative = 0.5) -> Method:
-    """Compose GRPO with a bonus relative to the shortest correct completion of the group; the formula is our
-    interpretation.
-    """
+
+
+def open_rs(base: Method, length_reward: Literal["cosine", "kimi"] = "cosine") -> Method:
+    """Compose GRPO with the cosine length reward of Open-RS, or with Kimi k1.5's."""
     return base.with_parts(
-        reward_transform=(ShortestRight(coef=length_coef),),
+        reward_transform=(CosineLength() if length_reward == "cosine" else MinMaxLength(),),
     )
 
 
-@entry(
+entry(
     "open_rs",
+    open_rs,
     Card(
         title="Open-RS: GRPO with a length reward",
         papers=[
@@ -292,8 +309,3 @@ def self_rewarded_efficiency(base: Method, length_coef: NonNegative = 0.5) -> Me
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def open_rs(base: Method, length_reward: Literal["cosine", "kimi"] = "cosine") -> Method:
-    """Compose GRPO with the cosine length reward of Open-RS, or with Kimi k1.5's."""
-    return base.with_parts(
-        reward_transform=(CosineLength() if length_reward == "cosine" else MinMaxLength(),),
-    )

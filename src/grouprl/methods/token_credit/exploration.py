@@ -22,8 +22,23 @@ INFLUENCE = "the tokens' influence on correct completions (stats.influence, from
 Beta = Annotated[float, Field(ge=0)] | None
 
 
-@entry(
+def hicra(
+    base: Method,
+    alpha: NonNegative = 0.2,
+    rule: Literal["paper", "verl"] = "paper",
+    share: Annotated[float, Field(gt=0, le=1)] = 0.3,
+    phrases: Annotated[tuple[str, ...], Field(min_length=1)] = PHRASES,
+    scale: Scale = "none",
+) -> Method:
+    """Compose HICRA: GRPO with A + α|A| on the tokens of planning phrases."""
+    return base.with_parts(
+        advantage_transform=(PlanningBoost(alpha=alpha, rule=rule, share=share, phrases=phrases),),
+    )
+
+
+entry(
     "hicra",
+    hicra,
     Card(
         title="Hierarchy-Aware Credit Assignment",
         papers=[Paper("Emergent Hierarchical Reasoning in LLMs through Reinforcement Learning", "2509.03646", 2025)],
@@ -80,22 +95,22 @@ Beta = Annotated[float, Field(ge=0)] | None
     base="grpo",
     keeps=(*CLIPS, "eps", "alone"),
 )
-def hicra(
+
+
+def thr(
     base: Method,
-    alpha: NonNegative = 0.2,
-    rule: Literal["paper", "verl"] = "paper",
-    share: Annotated[float, Field(gt=0, le=1)] = 0.3,
-    phrases: Annotated[tuple[str, ...], Field(min_length=1)] = PHRASES,
-    scale: Scale = "none",
+    p: Annotated[float, Field(ge=-1, le=1)] = 0.1,
+    beta: Beta = 1.0,
 ) -> Method:
-    """Compose HICRA: GRPO with A + α|A| on the tokens of planning phrases."""
+    """Compose THR: GRPO whose advantages become [|THR| > τ]·(1 + p·sign THR)·A."""
     return base.with_parts(
-        advantage_transform=(PlanningBoost(alpha=alpha, rule=rule, share=share, phrases=phrases),),
+        advantage_transform=(HiddenReward(p=p, beta=beta),),
     )
 
 
-@entry(
+entry(
     "thr",
+    thr,
     Card(
         title="Token Hidden Reward",
         papers=[
@@ -141,19 +156,18 @@ def hicra(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def thr(
-    base: Method,
-    p: Annotated[float, Field(ge=-1, le=1)] = 0.1,
-    beta: Beta = 1.0,
-) -> Method:
-    """Compose THR: GRPO whose advantages become [|THR| > τ]·(1 + p·sign THR)·A."""
+
+
+def nthr(base: Method, beta: Beta = 1.0) -> Method:
+    """Compose NTHR: GRPO with 2|0.5 - p|·A on the tokens of wrong completions whose influence is above τ."""
     return base.with_parts(
-        advantage_transform=(HiddenReward(p=p, beta=beta),),
+        advantage_transform=(SparedTokens(beta=beta),),
     )
 
 
-@entry(
+entry(
     "nthr",
+    nthr,
     Card(
         title="Negative Token Hidden Reward",
         papers=[
@@ -195,15 +209,30 @@ def thr(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def nthr(base: Method, beta: Beta = 1.0) -> Method:
-    """Compose NTHR: GRPO with 2|0.5 - p|·A on the tokens of wrong completions whose influence is above τ."""
+
+
+def dcpo_distribution(
+    base: Method,
+    target: NonNegative = 0.25,
+    limit: NonNegative = 0.1,
+    hot: Positive = 1.2,
+    cold: Positive = 0.8,
+    dual_clip: DualClip = 3.0,
+) -> Method:
+    """Compose distribution-centric DCPO.
+
+    Token mean of the clipped loss; A blends GRPO's with π_T/π on correct completions, in proportion to the distance of
+    the entropy from its target.
+    """
     return base.with_parts(
-        advantage_transform=(SparedTokens(beta=beta),),
+        advantage_transform=(TemperedBlend(target=target, limit=limit, hot=hot, cold=cold),),
+        aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "dcpo_distribution",
+    dcpo_distribution,
     Card(
         title="Distribution-Centric Policy Optimization",
         papers=[
@@ -277,20 +306,3 @@ def nthr(base: Method, beta: Beta = 1.0) -> Method:
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def dcpo_distribution(
-    base: Method,
-    target: NonNegative = 0.25,
-    limit: NonNegative = 0.1,
-    hot: Positive = 1.2,
-    cold: Positive = 0.8,
-    dual_clip: DualClip = 3.0,
-) -> Method:
-    """Compose distribution-centric DCPO.
-
-    Token mean of the clipped loss; A blends GRPO's with π_T/π on correct completions, in proportion to the distance of
-    the entropy from its target.
-    """
-    return base.with_parts(
-        advantage_transform=(TemperedBlend(target=target, limit=limit, hot=hot, cold=cold),),
-        aggregate=TokenMean(),
-    )

@@ -12,8 +12,20 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIPS, CRITIC, KL_NEED, kl_in_reward
 
 
-@entry(
+def text2grad(
+    base: Method,
+    kl_estimator: ValueEstimator,
+    feedback: str = "",
+    kl_coef: NonNegative = 0.2,
+) -> Method:
+    """Compose Text2Grad: PPO on token rewards from a critique."""
+    shape = (SpanRewards(), *kl_in_reward(kl_coef, kl_estimator))
+    return base.with_parts(reward_transform=shape, augment=(SpanFeedback(function=feedback),))
+
+
+entry(
     "text2grad",
+    text2grad,
     Card(
         title="Text2Grad: natural language feedback as token rewards",
         papers=[Paper("Text2Grad: Reinforcement Learning from Natural Language Feedback", "2505.22338", 2025)],
@@ -63,12 +75,3 @@ from grouprl.methods.settings import CLIPS, CRITIC, KL_NEED, kl_in_reward
     base="ppo",
     keeps=(*CLIPS, *CRITIC),
 )
-def text2grad(
-    base: Method,
-    kl_estimator: ValueEstimator,
-    feedback: str = "",
-    kl_coef: NonNegative = 0.2,
-) -> Method:
-    """Compose Text2Grad: PPO on token rewards from a critique."""
-    shape = (SpanRewards(), *kl_in_reward(kl_coef, kl_estimator))
-    return base.with_parts(reward_transform=shape, augment=(SpanFeedback(function=feedback),))

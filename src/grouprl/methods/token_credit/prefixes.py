@@ -22,8 +22,34 @@ from grouprl.methods.settings import CLIP, CLIPS, EPS
 TWO = "at least two completions per prompt"
 
 
-@entry(
+def pppo(
+    base: Method,
+    eps: NonNegative,
+    alone: Alone,
+    prefix_start: PositiveShare = 0.15,
+    prefix_grow: NonNegative = 0.05,
+    prefix_limit: PositiveShare = 0.35,
+    continuations: Annotated[int, Field(ge=0)] = 8,
+    clip_high: Positive = 0.28,
+) -> Method:
+    """Compose PPPO.
+
+    DAPO's clip and token mean over all tokens, of which only each completion's prefix carries a gradient; its reward is
+    the number of right continuations plus its own. The share grows evenly here, and in plateaus in the paper.
+    """
+    schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
+    return base.with_parts(
+        reward_transform=(ContinuationReward(),) if continuations else (),
+        advantage=Relative("group", eps=eps, alone=alone),
+        token_weight=(PrefixMask(**schedule),),
+        aggregate=TokenMean(),
+        augment=(Continuations(count=continuations, **schedule),) if continuations else (),
+    )
+
+
+entry(
     "pppo",
+    pppo,
     Card(
         title="Progressive Prefix-token Policy Optimization",
         papers=[
@@ -81,33 +107,30 @@ TWO = "at least two completions per prompt"
     base="grpo",
     keeps=("clip_low",),
 )
-def pppo(
+
+
+def pta_grpo(
     base: Method,
-    eps: NonNegative,
-    alone: Alone,
-    prefix_start: PositiveShare = 0.15,
-    prefix_grow: NonNegative = 0.05,
-    prefix_limit: PositiveShare = 0.35,
-    continuations: Annotated[int, Field(ge=0)] = 8,
-    clip_high: Positive = 0.28,
+    sign: Annotated[str, Field(min_length=1)] | None = None,
+    leaves: Annotated[int, Field(ge=1)] = 4,
+    plan_weight: NonNegative = 1.0,
+    credit: Literal["shared", "span"] = "shared",
+    eps: NonNegative = 1e-6,
 ) -> Method:
-    """Compose PPPO.
+    """Compose PTA-GRPO.
 
-    DAPO's clip and token mean over all tokens, of which only each completion's prefix carries a gradient; its reward is
-    the number of right continuations plus its own. The share grows evenly here, and in plateaus in the paper.
+    Each plan, one per completion of batch.group_size, is carried out `leaves` times; GRPO on reward plus the mean
+    reward of the completions that share the plan. `credit="span"` gives the plan's tokens the plan's value and the
+    other tokens the completion's. Weights are our choice.
     """
-    schedule: dict[str, float] = {"start": prefix_start, "grow": prefix_grow, "limit": prefix_limit}
-    return base.with_parts(
-        reward_transform=(ContinuationReward(),) if continuations else (),
-        advantage=Relative("group", eps=eps, alone=alone),
-        token_weight=(PrefixMask(**schedule),),
-        aggregate=TokenMean(),
-        augment=(Continuations(count=continuations, **schedule),) if continuations else (),
-    )
+    advantage = PlanRelative(weight=plan_weight, credit=credit, eps=eps)
+    tree = PlanTree(sign=sign, leaves=leaves)
+    return base.with_parts(advantage=advantage, augment=(tree,))
 
 
-@entry(
+entry(
     "pta_grpo",
+    pta_grpo,
     Card(
         title="Plan-Then-Action GRPO",
         papers=[
@@ -170,20 +193,3 @@ def pppo(
     base="grpo",
     keeps=CLIPS,
 )
-def pta_grpo(
-    base: Method,
-    sign: Annotated[str, Field(min_length=1)] | None = None,
-    leaves: Annotated[int, Field(ge=1)] = 4,
-    plan_weight: NonNegative = 1.0,
-    credit: Literal["shared", "span"] = "shared",
-    eps: NonNegative = 1e-6,
-) -> Method:
-    """Compose PTA-GRPO.
-
-    Each plan, one per completion of batch.group_size, is carried out `leaves` times; GRPO on reward plus the mean
-    reward of the completions that share the plan. `credit="span"` gives the plan's tokens the plan's value and the
-    other tokens the completion's. Weights are our choice.
-    """
-    advantage = PlanRelative(weight=plan_weight, credit=credit, eps=eps)
-    tree = PlanTree(sign=sign, leaves=leaves)
-    return base.with_parts(advantage=advantage, augment=(tree,))

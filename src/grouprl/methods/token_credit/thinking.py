@@ -12,8 +12,21 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
 
 
-@entry(
+def degrpo(base: Method, alone: Alone, control_coef: NonNegative = 1e-3) -> Method:
+    """Compose DeGRPO.
+
+    PPO's clip with A = R - mean_g; the mean over first tokens counts 0.001 times, that over all later ones once, as in
+    the paper; its KL of 0.001 is off by default.
+    """
+    return base.with_parts(
+        advantage=Relative("group", center="mean", scale="none", alone=alone),
+        aggregate=ControlToken(coef=control_coef),
+    )
+
+
+entry(
     "degrpo",
+    degrpo,
     Card(
         title="Decoupled GRPO (Thinkless)",
         papers=[Paper("Thinkless: LLM Learns When to Think", "2505.13379", 2025)],
@@ -62,13 +75,3 @@ from grouprl.methods.settings import CLIP, CLIPS, KL, KL_NEED
     base="grpo",
     keeps=(*CLIPS, *KL),
 )
-def degrpo(base: Method, alone: Alone, control_coef: NonNegative = 1e-3) -> Method:
-    """Compose DeGRPO.
-
-    PPO's clip with A = R - mean_g; the mean over first tokens counts 0.001 times, that over all later ones once, as in
-    the paper; its KL of 0.001 is off by default.
-    """
-    return base.with_parts(
-        advantage=Relative("group", center="mean", scale="none", alone=alone),
-        aggregate=ControlToken(coef=control_coef),
-    )

@@ -24,8 +24,21 @@ FORKING_PAPER = Paper(
 MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Constraints", "2504.20834", 2025)
 
 
-@entry(
+def forking_tokens(
+    base: Method,
+    fraction: PositiveShare = 0.2,
+) -> Method:
+    """Compose DAPO on high-entropy tokens.
+
+    DAPO's loss times [H_t ≥ τ], τ the quantile that leaves the top `fraction` of the rollout's tokens. The
+    denominator counts all tokens, as in the paper's formula.
+    """
+    return base.with_parts(token_weight=(TopTokens(fraction=fraction),))
+
+
+entry(
     "forking_tokens",
+    forking_tokens,
     Card(
         title="80/20: only the forking tokens",
         papers=[FORKING_PAPER],
@@ -69,20 +82,29 @@ MEMORY_PAPER = Paper("Reinforcement Learning for LLM Reasoning Under Memory Cons
     base="dapo",
     keeps=(*CLIPS, *GROUP, "overlong_buffer", "overlong_penalty", "dynamic_sampling", "max_rounds"),
 )
-def forking_tokens(
+
+
+def d3s(
     base: Method,
-    fraction: PositiveShare = 0.2,
+    sequences: PositiveShare = 0.5,
+    tokens: PositiveShare = 0.4,
+    over: Literal["batch", "sequence"] = "batch",
 ) -> Method:
-    """Compose DAPO on high-entropy tokens.
+    """Compose D3S with constant shares.
 
-    DAPO's loss times [H_t ≥ τ], τ the quantile that leaves the top `fraction` of the rollout's tokens. The
-    denominator counts all tokens, as in the paper's formula.
+    GRPO's clipped loss, averaged over the kept tokens: of the `sequences` share of completions with the largest
+    variance of A over the whole rollout, the `tokens` share with the largest |A|·H.
     """
-    return base.with_parts(token_weight=(TopTokens(fraction=fraction),))
+    chosen = TopTokens(fraction=tokens, score="advantage_entropy", over=over)
+    return base.with_parts(
+        token_weight=(VarianceSubset(fraction=sequences), chosen),
+        aggregate=WeightedMean(),
+    )
 
 
-@entry(
+entry(
     "d3s",
+    d3s,
     Card(
         title="Dynamic Dual-Level Down-Sampling",
         papers=[
@@ -142,26 +164,27 @@ def forking_tokens(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def d3s(
-    base: Method,
-    sequences: PositiveShare = 0.5,
-    tokens: PositiveShare = 0.4,
-    over: Literal["batch", "sequence"] = "batch",
-) -> Method:
-    """Compose D3S with constant shares.
 
-    GRPO's clipped loss, averaged over the kept tokens: of the `sequences` share of completions with the largest
-    variance of A over the whole rollout, the `tokens` share with the largest |A|·H.
+
+def s_grpo_memory(
+    base: Method,
+    head: Annotated[int, Field(ge=0)] = 50,
+    keep: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    limit: Annotated[int, Field(ge=1)] | None = 100,
+) -> Method:
+    """Compose Stochastic GRPO.
+
+    GRPO's loss over the first `head` tokens of a completion and later ones kept with probability `keep`, at most
+    `limit`; the mean of a completion counts its kept tokens.
     """
-    chosen = TopTokens(fraction=tokens, score="advantage_entropy", over=over)
     return base.with_parts(
-        token_weight=(VarianceSubset(fraction=sequences), chosen),
-        aggregate=WeightedMean(),
+        filter=(TokenSubset(head=head, keep=keep, limit=limit),),
     )
 
 
-@entry(
+entry(
     "s_grpo_memory",
+    s_grpo_memory,
     Card(
         title="Stochastic GRPO",
         papers=[MEMORY_PAPER],
@@ -210,17 +233,3 @@ def d3s(
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def s_grpo_memory(
-    base: Method,
-    head: Annotated[int, Field(ge=0)] = 50,
-    keep: Annotated[float, Field(ge=0, le=1)] = 0.5,
-    limit: Annotated[int, Field(ge=1)] | None = 100,
-) -> Method:
-    """Compose Stochastic GRPO.
-
-    GRPO's loss over the first `head` tokens of a completion and later ones kept with probability `keep`, at most
-    `limit`; the mean of a completion counts its kept tokens.
-    """
-    return base.with_parts(
-        filter=(TokenSubset(head=head, keep=keep, limit=limit),),
-    )

@@ -23,8 +23,32 @@ from grouprl.methods.token_credit.token_choice import MEMORY_PAPER
 TOKENS = "token ids"
 
 
-@entry(
+def gtpo_trajectory(
+    base: Method,
+    positive: NonNegative = 2.0,
+    negative: NonNegative = 0.0,
+    spread: bool = True,
+    entropy_coef: NonNegative = 0.1,
+    entropy_limit: Annotated[float, Field(gt=0)] | None = 0.7,
+) -> Method:
+    """Compose GTPO (trajectory).
+
+    Mean over completions of the token mean of -A'·δ·log π without ratio, clip or KL; A' is GRPO's advantage minus an
+    entropy term, δ spares tokens that good and bad completions share at their beginning or end.
+    """
+    ends = SharedEnds(
+        positive=positive, negative=negative, spread=spread, entropy_coef=entropy_coef, entropy_limit=entropy_limit
+    )
+    return base.with_parts(
+        advantage_transform=(ends,),
+        objective=PolicyGradient(),
+        on_policy=True,
+    )
+
+
+entry(
     "gtpo_trajectory",
+    gtpo_trajectory,
     Card(
         title="Group-relative Trajectory-based Policy Optimization",
         papers=[Paper("GTPO: Trajectory-Based Policy Optimization in Large Language Models", "2508.03772", 2025)],
@@ -114,31 +138,30 @@ TOKENS = "token ids"
     base="grpo",
     keeps=GROUP,
 )
-def gtpo_trajectory(
+
+
+def ktae(
     base: Method,
-    positive: NonNegative = 2.0,
-    negative: NonNegative = 0.0,
-    spread: bool = True,
-    entropy_coef: NonNegative = 0.1,
-    entropy_limit: Annotated[float, Field(gt=0)] | None = 0.7,
+    top: NonNegative = 1.0,
+    alpha: Positive = 1.0,
+    beta: Positive = 1.0,
+    dual_clip: DualClip = 3.0,
 ) -> Method:
-    """Compose GTPO (trajectory).
+    """Compose GRPO with key-token advantages.
 
-    Mean over completions of the token mean of -A'·δ·log π without ratio, clip or KL; A' is GRPO's advantage minus an
-    entropy term, δ spares tokens that good and bad completions share at their beginning or end.
+    PPO's clip with a dual clip, mean over all tokens; each token's advantage changes by up to ±`top` with the
+    association between its presence and correct completions of the group (Fisher's exact test, information gain,
+    frequencies).
     """
-    ends = SharedEnds(
-        positive=positive, negative=negative, spread=spread, entropy_coef=entropy_coef, entropy_limit=entropy_limit
-    )
     return base.with_parts(
-        advantage_transform=(ends,),
-        objective=PolicyGradient(),
-        on_policy=True,
+        advantage_transform=(KeyTokens(top=top, alpha=alpha, beta=beta),) if top > 0 else (),
+        aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "ktae",
+    ktae,
     Card(
         title="Key-token Advantage Estimation",
         papers=[
@@ -250,27 +273,26 @@ def gtpo_trajectory(
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),
 )
-def ktae(
-    base: Method,
-    top: NonNegative = 1.0,
-    alpha: Positive = 1.0,
-    beta: Positive = 1.0,
-    dual_clip: DualClip = 3.0,
-) -> Method:
-    """Compose GRPO with key-token advantages.
 
-    PPO's clip with a dual clip, mean over all tokens; each token's advantage changes by up to ±`top` with the
-    association between its presence and correct completions of the group (Fisher's exact test, information gain,
-    frequencies).
+
+def t_spmo() -> Method:
+    """Compose T-SPMO.
+
+    Mean over the distinct (prefix, token) pairs of the rollout's trees of -A(v|u)·π(v|u); A compares the rewards after
+    a token with those after other tokens behind the same prefix.
     """
-    return base.with_parts(
-        advantage_transform=(KeyTokens(top=top, alpha=alpha, beta=beta),) if top > 0 else (),
-        aggregate=TokenMean(),
+    return Method(
+        advantage=PrefixTree(),
+        token_weight=(OncePerNode(),),
+        objective=Probability(),
+        aggregate=WeightedMean(),
+        on_policy=True,
     )
 
 
-@entry(
+entry(
     "t_spmo",
+    t_spmo,
     Card(
         title="Token-Specific Prefix Matching Optimization",
         papers=[MEMORY_PAPER],
@@ -311,16 +333,3 @@ def ktae(
         ],
     ),
 )
-def t_spmo() -> Method:
-    """Compose T-SPMO.
-
-    Mean over the distinct (prefix, token) pairs of the rollout's trees of -A(v|u)·π(v|u); A compares the rewards after
-    a token with those after other tokens behind the same prefix.
-    """
-    return Method(
-        advantage=PrefixTree(),
-        token_weight=(OncePerNode(),),
-        objective=Probability(),
-        aggregate=WeightedMean(),
-        on_policy=True,
-    )

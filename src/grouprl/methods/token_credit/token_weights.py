@@ -18,8 +18,25 @@ from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_NEED
 AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "2505.12929", 2025)
 
 
-@entry(
+def advantage_reweighting(
+    base: Method,
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.2,
+    clip_high: Positive = 0.24,
+    kl_coef: NonNegative = 0.001,
+) -> Method:
+    """Compose GRPO with Advantage Reweighting.
+
+    Token mean of the clipped loss times α·π_old(y_t) + 1 - α, plus β·KL, in one update.
+    """
+    return base.with_parts(
+        token_weight=(ProbabilityWeight(alpha=alpha),),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
     "advantage_reweighting",
+    advantage_reweighting,
     Card(
         title="Advantage Reweighting (AR)",
         papers=[AR_PAPER],
@@ -65,24 +82,28 @@ AR_PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs
     base="grpo",
     keeps=(*GROUP, "clip_low", "kl_estimator"),
 )
-def advantage_reweighting(
-    base: Method,
-    alpha: Annotated[float, Field(ge=0, le=1)] = 0.2,
-    clip_high: Positive = 0.24,
-    kl_coef: NonNegative = 0.001,
-) -> Method:
-    """Compose GRPO with Advantage Reweighting.
 
-    Token mean of the clipped loss times α·π_old(y_t) + 1 - α, plus β·KL, in one update.
+
+def egsw(
+    base: Method,
+    alpha: NonNegative = 1.0,
+    temperature: Positive = 1.0,
+    level: Literal["token", "sequence"] = "token",
+    kl_coef: NonNegative = 0.04,
+) -> Method:
+    """Compose GRPO with entropy-guided weights.
+
+    Every token's clipped loss times softmax_g((A + α·H_t)/P) over the group's completions at the same step (or over
+    whole completions); the KL is not weighted.
     """
     return base.with_parts(
-        token_weight=(ProbabilityWeight(alpha=alpha),),
-        aggregate=TokenMean(),
+        token_weight=(EntropyGuided(alpha=alpha, temperature=temperature, level=level),),
     )
 
 
-@entry(
+entry(
     "egsw",
+    egsw,
     Card(
         title="Entropy-Guided Sequence Weighting",
         papers=[
@@ -153,18 +174,3 @@ def advantage_reweighting(
     base="grpo",
     keeps=(*CLIPS, *GROUP, "kl_estimator"),
 )
-def egsw(
-    base: Method,
-    alpha: NonNegative = 1.0,
-    temperature: Positive = 1.0,
-    level: Literal["token", "sequence"] = "token",
-    kl_coef: NonNegative = 0.04,
-) -> Method:
-    """Compose GRPO with entropy-guided weights.
-
-    Every token's clipped loss times softmax_g((A + α·H_t)/P) over the group's completions at the same step (or over
-    whole completions); the KL is not weighted.
-    """
-    return base.with_parts(
-        token_weight=(EntropyGuided(alpha=alpha, temperature=temperature, level=level),),
-    )

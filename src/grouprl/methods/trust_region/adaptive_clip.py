@@ -24,8 +24,34 @@ from grouprl.methods.settings import ALONE, CLIPS, GROUP, SCALE, ClipLow, Spread
 Ratio = Annotated[float, Field(gt=1)]
 
 
-@entry(
+def dcpo_clip(
+    base: Method,
+    clip_high: Positive,
+    eps: NonNegative,
+    alone: Alone,
+    clip_low: NonNegative = 0.16,
+    cap: Ratio = 10.0,
+    dual_clip: Dual = 10.0,
+    smooth: bool = True,
+    sequences: Literal["sum", "mean"] = "sum",
+    scale: Spread = "sample_std",
+) -> Method:
+    """Compose DCPO.
+
+    Sum over completions of the token mean of the loss clipped at bounds that solve |ρ - 1|·π = ε; A blends the
+    standardised reward with that over all visits of the prompt.
+    """
+    plain = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
+    return base.with_parts(
+        advantage=SmoothStandardized(scale=scale, eps=eps) if smooth else plain,
+        objective=DynamicClip(clip_low=clip_low, clip_high=clip_high, cap=cap, dual_clip=dual_clip),
+        aggregate=OnlyTokenMean() if sequences == "sum" else SequenceMean(),
+    )
+
+
+entry(
     "dcpo_clip",
+    dcpo_clip,
     Card(
         title="Dynamic Clipping Policy Optimization",
         papers=[Paper("DCPO: Dynamic Clipping Policy Optimization", "2509.02333", 2025)],
@@ -106,33 +132,43 @@ Ratio = Annotated[float, Field(gt=1)]
     base="grpo",
     keeps=(),
 )
-def dcpo_clip(
-    base: Method,
-    clip_high: Positive,
-    eps: NonNegative,
-    alone: Alone,
-    clip_low: NonNegative = 0.16,
-    cap: Ratio = 10.0,
-    dual_clip: Dual = 10.0,
-    smooth: bool = True,
-    sequences: Literal["sum", "mean"] = "sum",
-    scale: Spread = "sample_std",
-) -> Method:
-    """Compose DCPO.
 
-    Sum over completions of the token mean of the loss clipped at bounds that solve |ρ - 1|·π = ε; A blends the
-    standardised reward with that over all visits of the prompt.
+
+def bapo(
+    base: Method,
+    low_start: ClipLow = 0.6,
+    low_end: ClipLow = 0.9,
+    high_start: Ratio = 1.2,
+    high_end: Ratio = 3.0,
+    low_step: Positive = 0.02,
+    high_step: Positive = 0.05,
+    target: Annotated[float, Field(ge=0, le=1)] = 0.4,
+    dual_clip: Dual = 3.0,
+) -> Method:
+    """Compose BAPO.
+
+    Token mean of the clipped loss with bounds of the ratio that are raised at every update until tokens of positive
+    advantage make up the share `target` of the loss, weighted by the sampler's probabilities; A as in GRPO.
     """
-    plain = Relative("group", center="mean", scale=scale, eps=eps, alone=alone)
+    objective = BalancedClip(
+        low_start=low_start,
+        low_end=low_end,
+        high_start=high_start,
+        high_end=high_end,
+        low_step=low_step,
+        high_step=high_step,
+        target=target,
+        dual_clip=dual_clip,
+    )
     return base.with_parts(
-        advantage=SmoothStandardized(scale=scale, eps=eps) if smooth else plain,
-        objective=DynamicClip(clip_low=clip_low, clip_high=clip_high, cap=cap, dual_clip=dual_clip),
-        aggregate=OnlyTokenMean() if sequences == "sum" else SequenceMean(),
+        objective=objective,
+        aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "bapo",
+    bapo,
     Card(
         title="Balanced Policy Optimization with Adaptive Clipping",
         papers=[
@@ -214,40 +250,46 @@ def dcpo_clip(
     base="grpo",
     keeps=GROUP,
 )
-def bapo(
+
+
+def hapo(
     base: Method,
-    low_start: ClipLow = 0.6,
-    low_end: ClipLow = 0.9,
-    high_start: Ratio = 1.2,
-    high_end: Ratio = 3.0,
-    low_step: Positive = 0.02,
-    high_step: Positive = 0.05,
-    target: Annotated[float, Field(ge=0, le=1)] = 0.4,
-    dual_clip: Dual = 3.0,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    eps: NonNegative,
+    dual_clip: Dual = 10.0,
+    pivot: Annotated[float, Field(ge=0, le=1)] = 0.8,
+    adapt_clip: bool = True,
+    redistribute: bool = True,
+    temperature: Annotated[float, Field(ge=0, lt=1)] = 0.05,
+    released: bool = False,
+    limit: Annotated[float, Field(gt=0)] | None = 5.0,
 ) -> Method:
-    """Compose BAPO.
+    """Compose HAPO.
 
-    Token mean of the clipped loss with bounds of the ratio that are raised at every update until tokens of positive
-    advantage make up the share `target` of the loss, weighted by the sampler's probabilities; A as in GRPO.
+    Uncertain tokens are sampled hotter, certain ones colder, by up to `temperature` (0: none). Token mean of the
+    clipped loss; A relative to the group's tokens; a certain token may fall further, an uncertain one rise further, and
+    advantages are moved between them by their entropy score ĥ.
     """
-    objective = BalancedClip(
-        low_start=low_start,
-        low_end=low_end,
-        high_start=high_start,
-        high_end=high_end,
-        low_step=low_step,
-        high_step=high_step,
-        target=target,
-        dual_clip=dual_clip,
-    )
     return base.with_parts(
-        objective=objective,
+        advantage=TokenRelative(eps=eps, limit=limit),
+        objective=EntropyClip(
+            clip_low=clip_low,
+            clip_high=clip_high,
+            pivot=pivot,
+            adapt=adapt_clip,
+            redistribute=redistribute,
+            released=released,
+            dual_clip=dual_clip,
+        ),
         aggregate=TokenMean(),
+        sampling=EntropyTemperature(tau=temperature, pivot=pivot, released=released) if temperature > 0 else None,
     )
 
 
-@entry(
+entry(
     "hapo",
+    hapo,
     Card(
         title="Heterogeneous Adaptive Policy Optimization",
         papers=[
@@ -320,36 +362,3 @@ def bapo(
     base="grpo",
     keeps=CLIPS,
 )
-def hapo(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    eps: NonNegative,
-    dual_clip: Dual = 10.0,
-    pivot: Annotated[float, Field(ge=0, le=1)] = 0.8,
-    adapt_clip: bool = True,
-    redistribute: bool = True,
-    temperature: Annotated[float, Field(ge=0, lt=1)] = 0.05,
-    released: bool = False,
-    limit: Annotated[float, Field(gt=0)] | None = 5.0,
-) -> Method:
-    """Compose HAPO.
-
-    Uncertain tokens are sampled hotter, certain ones colder, by up to `temperature` (0: none). Token mean of the
-    clipped loss; A relative to the group's tokens; a certain token may fall further, an uncertain one rise further, and
-    advantages are moved between them by their entropy score ĥ.
-    """
-    return base.with_parts(
-        advantage=TokenRelative(eps=eps, limit=limit),
-        objective=EntropyClip(
-            clip_low=clip_low,
-            clip_high=clip_high,
-            pivot=pivot,
-            adapt=adapt_clip,
-            redistribute=redistribute,
-            released=released,
-            dual_clip=dual_clip,
-        ),
-        aggregate=TokenMean(),
-        sampling=EntropyTemperature(tau=temperature, pivot=pivot, released=released) if temperature > 0 else None,
-    )

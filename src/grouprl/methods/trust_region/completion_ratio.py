@@ -21,8 +21,20 @@ VESPO_PAPER = Paper(
 )
 
 
-@entry(
+def luspo(base: Method, clip_low: ClipLow = 2e-3, clip_high: Positive = 2.5e-3) -> Method:
+    """Compose LUSPO.
+
+    Mean over completions of -|y|·min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO.
+    """
+    return base.with_parts(
+        objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence"),
+        aggregate=SequenceSum(),
+    )
+
+
+entry(
     "luspo",
+    luspo,
     Card(
         title="Length-Unbiased Sequence Policy Optimization",
         papers=[LUSPO_PAPER],
@@ -60,19 +72,33 @@ VESPO_PAPER = Paper(
     base="grpo",
     keeps=GROUP,
 )
-def luspo(base: Method, clip_low: ClipLow = 2e-3, clip_high: Positive = 2.5e-3) -> Method:
-    """Compose LUSPO.
 
-    Mean over completions of -|y|·min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO.
+
+def vespo(
+    base: Method,
+    k_positive: Power = 2.0,
+    lambda_positive: Power = 3.0,
+    k_negative: Power = 3.0,
+    lambda_negative: Power = 2.0,
+) -> Method:
+    """Compose VESPO.
+
+    Token mean of -sg[w^k e^(λ(1-w))]·A·log π, w the ratio of the whole completion, A as in GRPO.
     """
     return base.with_parts(
-        objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence"),
-        aggregate=SequenceSum(),
+        objective=GammaWeight(
+            k_positive=k_positive,
+            lambda_positive=lambda_positive,
+            k_negative=k_negative,
+            lambda_negative=lambda_negative,
+        ),
+        aggregate=TokenMean(),
     )
 
 
-@entry(
+entry(
     "vespo",
+    vespo,
     Card(
         title="Variational Sequence-Level Soft Policy Optimization",
         papers=[VESPO_PAPER],
@@ -116,23 +142,3 @@ def luspo(base: Method, clip_low: ClipLow = 2e-3, clip_high: Positive = 2.5e-3) 
     base="grpo",
     keeps=GROUP,
 )
-def vespo(
-    base: Method,
-    k_positive: Power = 2.0,
-    lambda_positive: Power = 3.0,
-    k_negative: Power = 3.0,
-    lambda_negative: Power = 2.0,
-) -> Method:
-    """Compose VESPO.
-
-    Token mean of -sg[w^k e^(λ(1-w))]·A·log π, w the ratio of the whole completion, A as in GRPO.
-    """
-    return base.with_parts(
-        objective=GammaWeight(
-            k_positive=k_positive,
-            lambda_positive=lambda_positive,
-            k_negative=k_negative,
-            lambda_negative=lambda_negative,
-        ),
-        aggregate=TokenMean(),
-    )

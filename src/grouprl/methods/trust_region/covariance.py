@@ -29,8 +29,28 @@ STEP = "Means of the covariance are over the optimiser step; the authors' code t
 NEEDS = ["at least two completions per prompt", "all rows of an optimiser step together"]
 
 
-@entry(
+def clip_cov(
+    base: Method,
+    share: PositiveShare = 2e-4,
+    lower: float = 1.0,
+    upper: float = 5.0,
+    clip_low: ClipLow = 1.0,
+    clip_high: Positive = 1.0,
+    dynamic_sampling: bool = True,
+    max_rounds: Rounds = 10,
+) -> Method:
+    """Compose Clip-Cov.
+
+    Token mean of the clipped loss over mixed groups, zero for max(1, int(share·tokens)) random tokens whose
+    covariance of advantage and log-prob lies within (lower, upper).
+    """
+    objective = ClipCov(clip_low=clip_low, clip_high=clip_high, share=share, lower=lower, upper=upper)
+    return _over_mixed_groups(base, objective, max_rounds if dynamic_sampling else 0)
+
+
+entry(
     "clip_cov",
+    clip_cov,
     Card(
         title="Clip-Cov",
         papers=[PAPER],
@@ -74,27 +94,26 @@ NEEDS = ["at least two completions per prompt", "all rows of an optimiser step t
     base="grpo",
     keeps=GROUP,
 )
-def clip_cov(
+
+
+def kl_cov(
     base: Method,
-    share: PositiveShare = 2e-4,
-    lower: float = 1.0,
-    upper: float = 5.0,
-    clip_low: ClipLow = 1.0,
-    clip_high: Positive = 1.0,
+    share: PositiveShare = 2e-3,
+    coef: NonNegative = 1.0,
     dynamic_sampling: bool = True,
     max_rounds: Rounds = 10,
 ) -> Method:
-    """Compose Clip-Cov.
+    """Compose KL-Cov.
 
-    Token mean of the clipped loss over mixed groups, zero for max(1, int(share·tokens)) random tokens whose
-    covariance of advantage and log-prob lies within (lower, upper).
+    Token mean of -ρA over mixed groups, plus coef·|log ρ| for the max(1, int(share·tokens)) tokens with the largest
+    covariance.
     """
-    objective = ClipCov(clip_low=clip_low, clip_high=clip_high, share=share, lower=lower, upper=upper)
-    return _over_mixed_groups(base, objective, max_rounds if dynamic_sampling else 0)
+    return _over_mixed_groups(base, KLCov(share=share, coef=coef), max_rounds if dynamic_sampling else 0)
 
 
-@entry(
+entry(
     "kl_cov",
+    kl_cov,
     Card(
         title="KL-Cov",
         papers=[PAPER],
@@ -138,19 +157,6 @@ def clip_cov(
     base="grpo",
     keeps=GROUP,
 )
-def kl_cov(
-    base: Method,
-    share: PositiveShare = 2e-3,
-    coef: NonNegative = 1.0,
-    dynamic_sampling: bool = True,
-    max_rounds: Rounds = 10,
-) -> Method:
-    """Compose KL-Cov.
-
-    Token mean of -ρA over mixed groups, plus coef·|log ρ| for the max(1, int(share·tokens)) tokens with the largest
-    covariance.
-    """
-    return _over_mixed_groups(base, KLCov(share=share, coef=coef), max_rounds if dynamic_sampling else 0)
 
 
 def _over_mixed_groups(base: Method, objective: Objective, rounds: int) -> Method:

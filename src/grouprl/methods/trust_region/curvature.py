@@ -15,8 +15,28 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, in_the_update
 
 
-@entry(
+def capo(
+    base: Method,
+    tau_objective: NonNegative = 1e-2,
+    tau_policy: NonNegative = 1e-4,
+    symmetric: bool = True,
+    model: Literal["adam", "sgd"] = "adam",
+    top: Annotated[int, Field(ge=1)] = 64,
+    eps: NonNegative = 1e-4,
+) -> Method:
+    """Compose GRPO with CAPO's token mask.
+
+    Token mean of the clipped loss over the tokens whose predicted shifts of objective and policy are small.
+    """
+    return base.with_parts(
+        aggregate=TokenMean(),
+        update=CurvatureMask(objective=tau_objective, policy=tau_policy, symmetric=symmetric, model=model, top=top),
+    )
+
+
+entry(
     "capo",
+    capo,
     Card(
         title="Curvature-Aware Policy Optimization",
         papers=[
@@ -77,20 +97,3 @@ from grouprl.methods.settings import CLIP, CLIPS, in_the_update
     base="grpo",
     keeps=(*CLIPS, "scale", "alone"),
 )
-def capo(
-    base: Method,
-    tau_objective: NonNegative = 1e-2,
-    tau_policy: NonNegative = 1e-4,
-    symmetric: bool = True,
-    model: Literal["adam", "sgd"] = "adam",
-    top: Annotated[int, Field(ge=1)] = 64,
-    eps: NonNegative = 1e-4,
-) -> Method:
-    """Compose GRPO with CAPO's token mask.
-
-    Token mean of the clipped loss over the tokens whose predicted shifts of objective and policy are small.
-    """
-    return base.with_parts(
-        aggregate=TokenMean(),
-        update=CurvatureMask(objective=tau_objective, policy=tau_policy, symmetric=symmetric, model=model, top=top),
-    )

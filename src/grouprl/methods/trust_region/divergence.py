@@ -14,8 +14,30 @@ from grouprl.methods.registry import entry
 PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602.04879", 2026)
 
 
-@entry(
+def dppo(
+    base: Method,
+    divergence: Divergence = "tv",
+    clip_low: Positive | None = None,
+    clip_high: Positive | None = None,
+    cap: Limit = 20.0,
+    against: Against = "old",
+    scale: Scale = "none",
+) -> Method:
+    """Compose DPPO.
+
+    -M·sg[min(ρ, cap)]·A·log π over a constant length, M by divergence of probabilities, A = R - mean.
+    """
+    limit = 0.15 if divergence == "tv" else 0.05
+    low, high = (limit if x is None else x for x in (clip_low, clip_high))
+    return base.with_parts(
+        objective=DivergenceMask(divergence=divergence, clip_low=low, clip_high=high, cap=cap, against=against),
+        aggregate=ConstantLength(),
+    )
+
+
+entry(
     "dppo",
+    dppo,
     Card(
         title="Divergence PPO",
         papers=[PAPER],
@@ -66,22 +88,3 @@ PAPER = Paper("Rethinking the Trust Region in LLM Reinforcement Learning", "2602
     base="grpo",
     keeps=("eps", "alone"),
 )
-def dppo(
-    base: Method,
-    divergence: Divergence = "tv",
-    clip_low: Positive | None = None,
-    clip_high: Positive | None = None,
-    cap: Limit = 20.0,
-    against: Against = "old",
-    scale: Scale = "none",
-) -> Method:
-    """Compose DPPO.
-
-    -M·sg[min(ρ, cap)]·A·log π over a constant length, M by divergence of probabilities, A = R - mean.
-    """
-    limit = 0.15 if divergence == "tv" else 0.05
-    low, high = (limit if x is None else x for x in (clip_low, clip_high))
-    return base.with_parts(
-        objective=DivergenceMask(divergence=divergence, clip_low=low, clip_high=high, cap=cap, against=against),
-        aggregate=ConstantLength(),
-    )

@@ -25,8 +25,34 @@ from grouprl.methods.settings import CLIPS, EPS, ClipLow
 SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.minibatches or batch.epochs of 2 or more)"
 
 
-@entry(
+def cpgd(
+    base: Method,
+    clip_low: ClipLow,
+    clip_high: Positive,
+    eps: NonNegative,
+    alone: Alone,
+    drift_coef: NonNegative = 1e-3,
+    drift_cap: Annotated[float, Field(gt=0)] | None = 2.0,
+    weighting: Literal["std", "clip_filter", "none"] = "std",
+) -> Method:
+    """Compose CPGD.
+
+    Token mean of -A·log π for tokens that have not moved beyond [1-ε, 1+ε] in the direction of A, plus the drift
+    α·min(ρ - 1, c)·log π with a detached weight.
+    """
+    scale: Scale = "sample_std" if weighting == "std" else "none"
+    return base.with_parts(
+        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
+        advantage_transform=(ValidFraction(limit=3.0),) if weighting == "clip_filter" else (),
+        objective=RegionGradient(region="one_side", clip_low=clip_low, clip_high=clip_high),
+        aggregate=TokenMean(),
+        regularize=(PolicyDrift(coef=drift_coef, cap=drift_cap),) if drift_coef > 0 else (),
+    )
+
+
+entry(
     "cpgd",
+    cpgd,
     Card(
         title="Clipped Policy Gradient Optimization with Policy Drift",
         papers=[Paper("CPGD: Toward Stable Rule-based Reinforcement Learning for Language Models", "2505.12504", 2025)],
@@ -106,33 +132,32 @@ SEVERAL = "several updates per rollout, or nothing is clipped or held (batch.min
     base="grpo",
     keeps=CLIPS,
 )
-def cpgd(
-    base: Method,
-    clip_low: ClipLow,
-    clip_high: Positive,
-    eps: NonNegative,
-    alone: Alone,
-    drift_coef: NonNegative = 1e-3,
-    drift_cap: Annotated[float, Field(gt=0)] | None = 2.0,
-    weighting: Literal["std", "clip_filter", "none"] = "std",
-) -> Method:
-    """Compose CPGD.
 
-    Token mean of -A·log π for tokens that have not moved beyond [1-ε, 1+ε] in the direction of A, plus the drift
-    α·min(ρ - 1, c)·log π with a detached weight.
+
+def mdpo(
+    step_size: Positive = 1.0,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
+    whiten: bool = True,
+    value_coef: NonNegative = 1.0,
+) -> Method:
+    """Compose on-policy MDPO.
+
+    Token mean of -ρA + KL(π || π_old)/t. With exact advantages the optimum of one rollout is π_old·exp(t·A)/Z.
     """
-    scale: Scale = "sample_std" if weighting == "std" else "none"
-    return base.with_parts(
-        advantage=Relative("group", center="mean", scale=scale, eps=eps, alone=alone),
-        advantage_transform=(ValidFraction(limit=3.0),) if weighting == "clip_filter" else (),
-        objective=RegionGradient(region="one_side", clip_low=clip_low, clip_high=clip_high),
+    return Method(
+        advantage=GAE(gamma=gamma, lam=lam),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        objective=Capped(cap=None, cap_negative=None),
         aggregate=TokenMean(),
-        regularize=(PolicyDrift(coef=drift_coef, cap=drift_cap),) if drift_coef > 0 else (),
+        regularize=(KLLoss(coef=1 / step_size, estimator="weighted_k3", anchor="old"),),
+        critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
     )
 
 
-@entry(
+entry(
     "mdpo",
+    mdpo,
     Card(
         title="Mirror Descent Policy Optimization, on-policy",
         papers=[Paper("Mirror Descent Policy Optimization", "2005.09814", 2020)],
@@ -175,22 +200,3 @@ def cpgd(
         recommended={"epochs": 10},
     ),
 )
-def mdpo(
-    step_size: Positive = 1.0,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-) -> Method:
-    """Compose on-policy MDPO.
-
-    Token mean of -ρA + KL(π || π_old)/t. With exact advantages the optimum of one rollout is π_old·exp(t·A)/Z.
-    """
-    return Method(
-        advantage=GAE(gamma=gamma, lam=lam),
-        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=Capped(cap=None, cap_negative=None),
-        aggregate=TokenMean(),
-        regularize=(KLLoss(coef=1 / step_size, estimator="weighted_k3", anchor="old"),),
-        critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
-    )

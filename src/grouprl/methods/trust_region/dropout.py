@@ -13,8 +13,20 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, PPO_PAPER
 
 
-@entry(
+def d_ppo(
+    base: Method,
+    clip_low: float,
+    clip_high: float,
+    drop: Annotated[float, Field(ge=0, lt=1)] = 0.2,
+    score: Literal["correlation", "magnitude"] = "correlation",
+) -> Method:
+    """Compose D-PPO: PPO whose clipped loss leaves out, for each sign of ρA, the share `drop` of lowest score."""
+    return base.with_parts(objective=DropoutClip(drop=drop, score=score, clip_low=clip_low, clip_high=clip_high))
+
+
+entry(
     "d_ppo",
+    d_ppo,
     Card(
         title="D-PPO: PPO with sample dropout",
         papers=[
@@ -79,12 +91,3 @@ from grouprl.methods.settings import CLIP, CLIPS, PPO_PAPER
     base="ppo",
     keeps=(*CLIPS, "gamma", "lam", "whiten", "value_coef", "value_clip", "entropy_coef"),
 )
-def d_ppo(
-    base: Method,
-    clip_low: float,
-    clip_high: float,
-    drop: Annotated[float, Field(ge=0, lt=1)] = 0.2,
-    score: Literal["correlation", "magnitude"] = "correlation",
-) -> Method:
-    """Compose D-PPO: PPO whose clipped loss leaves out, for each sign of ρA, the share `drop` of lowest score."""
-    return base.with_parts(objective=DropoutClip(drop=drop, score=score, clip_low=clip_low, clip_high=clip_high))

@@ -11,8 +11,23 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR
 
 
-@entry(
+def grpo_d(
+    base: Method,
+    kl_min: NonNegative = 0.001,
+    kl_max: NonNegative = 0.04,
+    curve: Curve = "linear",
+    kl_estimator: ValueEstimator = "k3",
+) -> Method:
+    """Compose GRPO-D: GRPO with a KL loss whose weight goes from kl_min to kl_max over the run."""
+    kl = ScheduledKL(coef=kl_max, low=kl_min, curve=curve, estimator=kl_estimator)
+    return base.with_parts(
+        regularize=(kl,) if kl_max > 0 else (),
+    )
+
+
+entry(
     "grpo_d",
+    grpo_d,
     Card(
         title="GRPO with Dynamic KL (GRPO-D, OThink-MR1)",
         papers=[
@@ -66,15 +81,3 @@ from grouprl.methods.settings import CLIP, CLIPS, GROUP, KL_ESTIMATOR
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def grpo_d(
-    base: Method,
-    kl_min: NonNegative = 0.001,
-    kl_max: NonNegative = 0.04,
-    curve: Curve = "linear",
-    kl_estimator: ValueEstimator = "k3",
-) -> Method:
-    """Compose GRPO-D: GRPO with a KL loss whose weight goes from kl_min to kl_max over the run."""
-    kl = ScheduledKL(coef=kl_max, low=kl_min, curve=curve, estimator=kl_estimator)
-    return base.with_parts(
-        regularize=(kl,) if kl_max > 0 else (),
-    )

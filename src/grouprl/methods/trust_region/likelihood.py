@@ -12,8 +12,28 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIPS, GROUP, KL_NEED, kl_terms
 
 
-@entry(
+def llds(
+    base: Method,
+    kl_estimator: Estimator,
+    coef: NonNegative = 0.2,
+    gate: Gate = "run",
+    kl_coef: NonNegative = 0.001,
+) -> Method:
+    """Compose GRPO with LLDS.
+
+    Token mean of the clipped loss plus λ·max(0, log π_old - log π) on completions with A ≥ 0, if a stretch of the
+    policy's own tokens became less likely as a whole; plus β·KL.
+    """
+    guard = (LikelihoodGuard(coef=coef, gate=gate),) if coef > 0 else ()
+    return base.with_parts(
+        aggregate=TokenMean(),
+        regularize=(*guard, *kl_terms(kl_coef, kl_estimator)),
+    )
+
+
+entry(
     "llds",
+    llds,
     Card(
         title="GRPO with a likelihood-preserving regulariser",
         papers=[
@@ -67,20 +87,3 @@ from grouprl.methods.settings import CLIPS, GROUP, KL_NEED, kl_terms
     base="grpo",
     keeps=(*CLIPS, *GROUP),
 )
-def llds(
-    base: Method,
-    kl_estimator: Estimator,
-    coef: NonNegative = 0.2,
-    gate: Gate = "run",
-    kl_coef: NonNegative = 0.001,
-) -> Method:
-    """Compose GRPO with LLDS.
-
-    Token mean of the clipped loss plus λ·max(0, log π_old - log π) on completions with A ≥ 0, if a stretch of the
-    policy's own tokens became less likely as a whole; plus β·KL.
-    """
-    guard = (LikelihoodGuard(coef=coef, gate=gate),) if coef > 0 else ()
-    return base.with_parts(
-        aggregate=TokenMean(),
-        regularize=(*guard, *kl_terms(kl_coef, kl_estimator)),
-    )

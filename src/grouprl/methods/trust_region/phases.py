@@ -40,8 +40,27 @@ NOTES = [
 RECOMMENDED: dict[str, object] = {"group": 8, "learning_rate": 1e-6, "temperature": 0.7}
 
 
-@entry(
+def lopti(
+    base: Method,
+    eta: Share = 0.5,
+    by: Split = "probability",
+    order: Order = "low_first",
+    clip_high: Positive = 0.24,
+    kl_coef: NonNegative = 0.001,
+) -> Method:
+    """Compose GRPO with Lopti.
+
+    Token mean of the clipped loss plus β·KL; all optimiser steps on the tokens below η, then all on the others.
+    """
+    return base.with_parts(
+        aggregate=TokenMean(),
+        update=TwoPhase(eta=eta, by=by, order=order),
+    )
+
+
+entry(
     "lopti",
+    lopti,
     Card(
         title="Low-Probability Token Isolation (Lopti)",
         papers=[AR_PAPER],
@@ -87,26 +106,31 @@ RECOMMENDED: dict[str, object] = {"group": 8, "learning_rate": 1e-6, "temperatur
     base="grpo",
     keeps=(*GROUP, "clip_low", "kl_estimator"),
 )
-def lopti(
+
+
+def ar_lopti(
     base: Method,
+    alpha: Share = 0.3,
     eta: Share = 0.5,
     by: Split = "probability",
     order: Order = "low_first",
     clip_high: Positive = 0.24,
     kl_coef: NonNegative = 0.001,
 ) -> Method:
-    """Compose GRPO with Lopti.
+    """Compose GRPO with Advantage Reweighting and Lopti.
 
-    Token mean of the clipped loss plus β·KL; all optimiser steps on the tokens below η, then all on the others.
+    As lopti, with every token's clipped loss times α·π_old(y_t) + 1 - α; the KL is not weighted.
     """
     return base.with_parts(
+        token_weight=(ProbabilityWeight(alpha=alpha),),
         aggregate=TokenMean(),
         update=TwoPhase(eta=eta, by=by, order=order),
     )
 
 
-@entry(
+entry(
     "ar_lopti",
+    ar_lopti,
     Card(
         title="Advantage Reweighting with Lopti (AR & Lopti)",
         papers=[AR_PAPER],
@@ -153,21 +177,3 @@ def lopti(
     base="grpo",
     keeps=(*GROUP, "clip_low", "kl_estimator"),
 )
-def ar_lopti(
-    base: Method,
-    alpha: Share = 0.3,
-    eta: Share = 0.5,
-    by: Split = "probability",
-    order: Order = "low_first",
-    clip_high: Positive = 0.24,
-    kl_coef: NonNegative = 0.001,
-) -> Method:
-    """Compose GRPO with Advantage Reweighting and Lopti.
-
-    As lopti, with every token's clipped loss times α·π_old(y_t) + 1 - α; the KL is not weighted.
-    """
-    return base.with_parts(
-        token_weight=(ProbabilityWeight(alpha=alpha),),
-        aggregate=TokenMean(),
-        update=TwoPhase(eta=eta, by=by, order=order),
-    )

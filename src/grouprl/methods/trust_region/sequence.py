@@ -29,8 +29,17 @@ GSPO_GOLDEN = Golden(
 GSPO_SOURCE = "the paper; verl core_algos.py (gspo), TRL importance_sampling_level"
 
 
-@entry(
+def gspo(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
+    """Compose GSPO.
+
+    Mean over completions of -min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO; as in the paper.
+    """
+    return base.with_parts(objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence"))
+
+
+entry(
     "gspo",
+    gspo,
     Card(
         title="Group Sequence Policy Optimization",
         papers=[GSPO_PAPER],
@@ -60,16 +69,19 @@ GSPO_SOURCE = "the paper; verl core_algos.py (gspo), TRL importance_sampling_lev
     base="grpo",
     keeps=(*GROUP, *KL),
 )
-def gspo(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
-    """Compose GSPO.
 
-    Mean over completions of -min(sA, clip(s)A), s = exp(mean_t log ρ_t), A as in GRPO; as in the paper.
+
+def gspo_token(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
+    """Compose GSPO-token.
+
+    As GSPO with s_t = sg[s]·π/sg[π], so that the gradient is per token and A may vary with t; as in the paper.
     """
-    return base.with_parts(objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence"))
+    return base.with_parts(objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence_token"))
 
 
-@entry(
+entry(
     "gspo_token",
+    gspo_token,
     Card(
         title="GSPO-token",
         papers=[GSPO_PAPER],
@@ -92,16 +104,21 @@ def gspo(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> 
     base="grpo",
     keeps=(*GROUP, *KL),
 )
-def gspo_token(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-4) -> Method:
-    """Compose GSPO-token.
 
-    As GSPO with s_t = sg[s]·π/sg[π], so that the gradient is per token and A may vary with t; as in the paper.
+
+def gmpo(base: Method, clip_low: Positive = 0.4, clip_high: Positive = 0.4) -> Method:
+    """Compose GMPO.
+
+    Mean over completions of -exp(mean_t c_t)·A, c the token's log-ratio clipped on the side of A; as in the paper.
     """
-    return base.with_parts(objective=Clipped(clip_low=clip_low, clip_high=clip_high, ratio="sequence_token"))
+    return base.with_parts(
+        objective=GeometricMean(clip_low=clip_low, clip_high=clip_high),
+    )
 
 
-@entry(
+entry(
     "gmpo",
+    gmpo,
     Card(
         title="Geometric-Mean Policy Optimization",
         papers=[Paper("Geometric-Mean Policy Optimization", "2507.20673", 2025)],
@@ -142,18 +159,25 @@ def gspo_token(base: Method, clip_low: ClipLow = 3e-4, clip_high: Positive = 4e-
     base="grpo",
     keeps=(*GROUP, *KL),
 )
-def gmpo(base: Method, clip_low: Positive = 0.4, clip_high: Positive = 0.4) -> Method:
-    """Compose GMPO.
 
-    Mean over completions of -exp(mean_t c_t)·A, c the token's log-ratio clipped on the side of A; as in the paper.
+
+def sapo(
+    base: Method,
+    tau_positive: Positive = 1.0,
+    tau_negative: Positive = 1.05,
+) -> Method:
+    """Compose SAPO.
+
+    Mean over completions of the token mean of -(4/τ)·σ(τ(ρ-1))·A, A as in GRPO; as in the paper.
     """
     return base.with_parts(
-        objective=GeometricMean(clip_low=clip_low, clip_high=clip_high),
+        objective=SoftGate(tau_positive=tau_positive, tau_negative=tau_negative),
     )
 
 
-@entry(
+entry(
     "sapo",
+    sapo,
     Card(
         title="Soft Adaptive Policy Optimization",
         papers=[Paper("Soft Adaptive Policy Optimization", "2511.20347", 2025)],
@@ -183,15 +207,3 @@ def gmpo(base: Method, clip_low: Positive = 0.4, clip_high: Positive = 0.4) -> M
     base="grpo",
     keeps=(*GROUP, *KL),
 )
-def sapo(
-    base: Method,
-    tau_positive: Positive = 1.0,
-    tau_negative: Positive = 1.05,
-) -> Method:
-    """Compose SAPO.
-
-    Mean over completions of the token mean of -(4/τ)·σ(τ(ρ-1))·A, A as in GRPO; as in the paper.
-    """
-    return base.with_parts(
-        objective=SoftGate(tau_positive=tau_positive, tau_negative=tau_negative),
-    )

@@ -16,8 +16,46 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
 
-@entry(
+def trpo(
+    delta: Positive = 0.01,
+    damping: NonNegative = 0.1,
+    cg_iterations: Count = 10,
+    fisher_thin: Count = 5,
+    backtracks: Count = 10,
+    accept: Positive = 1.0,
+    critic_steps: Count = 5,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
+    whiten: bool = True,
+    value_coef: NonNegative = 1.0,
+) -> Method:
+    """Compose TRPO for language models.
+
+    Token mean of -ρA with GAE advantages, climbed by one natural gradient step of mean KL δ with a line search.
+    """
+    step = TrustRegion(
+        delta=delta,
+        damping=damping,
+        iterations=cg_iterations,
+        thin=fisher_thin,
+        backtracks=backtracks,
+        accept=accept,
+        critic_steps=critic_steps,
+    )
+    return Method(
+        advantage=GAE(gamma=gamma, lam=lam),
+        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
+        objective=Importance(),
+        aggregate=TokenMean(),
+        critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
+        update=step,
+        on_policy=True,
+    )
+
+
+entry(
     "trpo",
+    trpo,
     Card(
         title="Trust Region Policy Optimization",
         papers=[Paper("Trust Region Policy Optimization", "1502.05477", 2015), GAE_PAPER],
@@ -81,38 +119,3 @@ from grouprl.methods.settings import in_the_update
         recommended={"delta": 0.01, "lam": "0.95 to 0.98"},
     ),
 )
-def trpo(
-    delta: Positive = 0.01,
-    damping: NonNegative = 0.1,
-    cg_iterations: Count = 10,
-    fisher_thin: Count = 5,
-    backtracks: Count = 10,
-    accept: Positive = 1.0,
-    critic_steps: Count = 5,
-    gamma: Share = 1.0,
-    lam: Share = 0.95,
-    whiten: bool = True,
-    value_coef: NonNegative = 1.0,
-) -> Method:
-    """Compose TRPO for language models.
-
-    Token mean of -ρA with GAE advantages, climbed by one natural gradient step of mean KL δ with a line search.
-    """
-    step = TrustRegion(
-        delta=delta,
-        damping=damping,
-        iterations=cg_iterations,
-        thin=fisher_thin,
-        backtracks=backtracks,
-        accept=accept,
-        critic_steps=critic_steps,
-    )
-    return Method(
-        advantage=GAE(gamma=gamma, lam=lam),
-        advantage_transform=(Whiten(key="batch", count="token", variance="sample"),) if whiten else (),
-        objective=Importance(),
-        aggregate=TokenMean(),
-        critic=ValueLoss(lam=lam, gamma=gamma, clip=None, coef=value_coef),
-        update=step,
-        on_policy=True,
-    )

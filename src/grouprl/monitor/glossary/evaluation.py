@@ -10,6 +10,13 @@ define(
     "rises. The number to quote for 'how good is it'",
 )
 define(
+    "eval/pair_accuracy",
+    "share",
+    "evaluation",
+    "share of the held-out pairs of stored completions whose better one a reward model scores higher; a tie is wrong",
+    "rises above 0.5, which is chance. The number to quote for a reward model",
+)
+define(
     "eval/pass@*",
     "share",
     "evaluation",
@@ -49,6 +56,13 @@ define(
 )
 define(
     "eval/*_high", "share or reward", "evaluation", "upper end of the 95 % interval of that number", "compare intervals"
+)
+define(
+    "eval/*_gain",
+    "share or reward",
+    "evaluation",
+    "change of that number since the evaluation before training, over the same held-out prompts",
+    "learned where its interval (eval/*_gain_low, eval/*_gain_high) lies above 0",
 )
 define("eval/length_mean", "tokens", "evaluation", "mean tokens of a sampled held-out completion", "see length_mean")
 define("eval/prompts", "prompts", "evaluation", "held-out prompts behind these numbers", "200 or more")

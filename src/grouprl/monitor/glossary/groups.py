@@ -152,10 +152,24 @@ define(
     "completions",
     "groups",
     "completions neither used nor elsewhere, by reason: error, bad_value, timeout, not_applicable, group (a "
-    "failed completion "
-    "in the same group), no_action, baseline, late, augment, refill, replay, masked, probe (sampled to measure, to "
-    "try or to teach; no row of the step), pretraining (sampled before the first step)",
+    "failed completion in the same group), too_long (a stored completion beyond max_length), no_action, baseline, "
+    "late, augment, refill, replay, masked, probe (sampled to measure, to try or to teach; no row of the step), "
+    "pretraining (sampled before the first step)",
     "see prompts_lost/*",
+)
+define(
+    "rows_cut",
+    "rows",
+    "groups",
+    "stored rows of which tokens were cut, because they are longer than the task's max_length; absent where none was",
+    "few: raise max_length, or leave such groups out (truncation: drop)",
+)
+define(
+    "tokens_cut",
+    "tokens",
+    "groups",
+    "tokens that were cut from those rows: from the ends of completions, or from the beginning of prompts",
+    "see rows_cut",
 )
 define(
     "refill_rounds",
@@ -282,6 +296,27 @@ define(
     "completions",
     "mean number of turns of an episode",
     "what the task needs. Growing towards the limit without more pass@1: the policy wanders",
+)
+define(
+    "calls_mean",
+    "calls",
+    "completions",
+    "mean number of calls of tools in a row of an episode in which tools are announced",
+    "what the task needs. Near 0: the policy answers without its tools",
+)
+define(
+    "repeated_calls",
+    "share",
+    "completions",
+    "share of the calls of tools that are equal to an earlier one of the same row, arguments included",
+    "near 0. Growing: turns are spent on what is known already",
+)
+define(
+    "demonstrated_turns",
+    "turns",
+    "completions",
+    "mean number of turns of a demonstration that the warm-up imitates",
+    "near the turns_mean of the first steps of training. Far above it: the warm-up has not taken over what is shown",
 )
 define(
     "invalid_fraction",

@@ -111,6 +111,14 @@ define(
     "0 in the first step after a rollout, then small. Large: the data are far off-policy, and steps become tiny",
 )
 define(
+    "score_error",
+    "score",
+    "update",
+    "mean distance of the scores of a reward model from the rewards that it is fitted to",
+    "falls, down to the noise of the ratings",
+    level="row",
+)
+define(
     "pair_accuracy",
     "share",
     "policy",

@@ -89,8 +89,10 @@ def samples_elsewhere(config: Config) -> bool:
     return config.cluster.ray != "off" and config.cluster.samplers > 0
 
 
-def async_explanations(config: Config, method: Method, *, environment: bool) -> list[str]:
-    """Return sentences that explain the asynchronous settings of a run."""
+def async_explanations(config: Config, method: Method, environment: bool, spans: bool = True) -> list[str]:
+    """Return sentences that explain the asynchronous settings of a run; `spans` says whether an unfinished row can
+    continue with new weights.
+    """
     run, batch = config.run, config.batch
     if not run.async_steps:
         return []
@@ -102,8 +104,10 @@ def async_explanations(config: Config, method: Method, *, environment: bool) -> 
         f"completions are sampled up to {run.async_steps} steps ahead of their update, in {where}: at most "
         f"{room} prompts are in flight, (async_steps + 1)·batch.prompts"
     ]
-    if run.partial and config.sampling.engine == LOCAL and not samples_elsewhere(config):
-        what = "unfinished episodes go on with new weights at their next turn" if environment else _IN_THE_MAKING
+    if not spans:
+        found.append("every episode is played to its end with the weights that it began with")
+    elif run.partial and config.sampling.engine == LOCAL and not samples_elsewhere(config):
+        what = "unfinished episodes continue with new weights at their next turn" if environment else _IN_THE_MAKING
         found.append(f"{what}; each token records the version that sampled it")
     if "old_bt" in method.needs():
         found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))

@@ -7,27 +7,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport, forced_logp
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
-from grouprl.protocols import NO_VERSION, Engine, Request, Samples, SamplingSession
-from grouprl.rollout.canary_tokens import canary_tokens
+from grouprl.protocols import NO_VERSION, Request, RunEngine, RunSampler, Samples, SamplingSession
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler, LocalSession
-
-if TYPE_CHECKING:
-    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 class Follower:
-    """A policy that loads the newest weights from shared memory; `report` is called after each exchange."""
+    """A policy that loads the newest weights from shared memory; `report` is called after each exchange, with the
+    log-probs of the rows `canary` if there are such.
+    """
 
-    def __init__(self, policy: CausalPolicy, weights: SharedWeights, report: Callable[[CanaryReport], None]) -> None:
+    def __init__(
+        self, policy: Any, weights: SharedWeights, report: Callable[[CanaryReport], None], canary: Tokens | None
+    ) -> None:
         self.policy, self.weights, self._report = policy, weights, report
-        self.version, self._canary = NONE, canary_tokens(policy)
+        self.version, self._canary = NONE, canary
 
     @property
     def outdated(self) -> bool:
@@ -40,8 +41,8 @@ class Follower:
             return
         self.version, state = self.weights.read()
         self.policy.load_trainable_state(state)
-        logp_bt = forced_logp(self.policy, self._canary)
-        logp = tuple(tuple(row) for row in logp_bt.tolist())
+        found = [] if self._canary is None else forced_logp(self.policy, self._canary).tolist()
+        logp = tuple(tuple(row) for row in found)
         self._report(CanaryReport(self.version, checksum(self.policy.trainable_state()), logp))
 
 
@@ -136,13 +137,13 @@ class InFlight(LocalSampler):
 
 
 class Following:
-    """Another engine in the sampler process: it receives the follower's weights before each call and keeps them
+    """Any other engine in the sampler process: it receives the follower's weights before each call and keeps them
     throughout.
 
     A sample therefore never spans two versions, and `run.partial` has no effect.
     """
 
-    def __init__(self, follower: Follower, engine: Engine[tuple[int, ...], int]) -> None:
+    def __init__(self, follower: Follower, engine: RunEngine) -> None:
         self.follower, self.engine = follower, engine
 
     @property
@@ -150,12 +151,12 @@ class Following:
         """True if the engine's log-probs are exact, by its own account."""
         return self.engine.exact
 
-    def sample(self, requests: Sequence[Request[tuple[int, ...]]]) -> Samples[int]:
+    def sample(self, requests: Sequence[Request[object]]) -> Samples[object]:
         """Sample what `requests` ask for with the follower's weights."""
         self._bring()
         return self.engine.sample(requests)
 
-    def session(self) -> AbstractContextManager[SamplingSession[tuple[int, ...], int]]:
+    def session(self) -> AbstractContextManager[SamplingSession[object, object]]:
         """Open a session of the engine with the follower's weights."""
         self._bring()
         return self.engine.session()
@@ -172,3 +173,12 @@ def _laid_out(rows: Sequence[Sequence[float]], fill: float) -> np.ndarray:
     for row, values in zip(out, rows, strict=True):
         row[: len(values)] = values
     return out
+
+
+def following(follower: Follower, engine: RunEngine, *, partial: bool) -> RunSampler:
+    """Return the sampler of the sampler process that samples by `engine` with the follower's weights.
+
+    Only the sampler of language models can let unfinished samples continue with new weights (`partial`).
+    """
+    own = type(engine) is LocalSampler  # an engine derived from it samples in its own way
+    return InFlight(follower, partial=partial) if own else Following(follower, engine)

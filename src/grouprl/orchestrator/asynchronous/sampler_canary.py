@@ -11,8 +11,9 @@ from torch import Tensor
 
 from grouprl.core.errors import RunError
 from grouprl.policy.logprobs import log_softmax_of
+from grouprl.protocols import Policy
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.canary_tokens import HALF_ROUNDING, ROUNDING, canary_tokens
+from grouprl.rollout.canary_tokens import HALF_ROUNDING, ROUNDING
 from grouprl.rollout.local.decode_loop import make_decoder
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CanaryReport:
     """The sampler's report on the weights it has just loaded: their version, checksum, and its log-probs of the
-    canary.
+    canary, which are none where only weights are compared.
 
     The checksum covers the tensors in its model, not the data it read; the log-probs come from the decoder that
     samples completions.
@@ -48,18 +49,25 @@ def forced_logp(policy: CausalPolicy, tokens: Tokens) -> Tensor:
 
 
 class Canary:
-    """The trainer's side of the canary: the expected report for each version."""
+    """The trainer's side of the canary: the expected report for each version.
 
-    def __init__(self, policy: CausalPolicy) -> None:
-        self.policy, self.tokens = policy, canary_tokens(policy)
+    Args:
+        policy: the policy in training.
+        tokens: the fixed rows; None: only checksums of the weights are compared.
+    """
+
+    def __init__(self, policy: Policy, tokens: Tokens | None) -> None:
+        self.policy, self.tokens = policy, tokens
         exact = getattr(policy, "precision", "float32") != "mixed"
-        self.limit = ROUNDING.get(policy.dtype, HALF_ROUNDING) if exact else HALF_ROUNDING
+        dtype = getattr(policy, "dtype", policy.score_dtype)
+        self.limit = ROUNDING.get(dtype, HALF_ROUNDING) if exact else HALF_ROUNDING
         self._expected: dict[int, tuple[int, Tensor]] = {}
 
     @torch.no_grad()
     def expect(self, version: int, checksum: int, keep: int) -> None:
         """Record the current policy as `version` and keep the last `keep` versions."""
-        self._expected[version] = (checksum, self.policy.logp(self.tokens).cpu())
+        logp_bt = torch.zeros(0, 0) if self.tokens is None else self.policy.logp(self.tokens).cpu()
+        self._expected[version] = (checksum, logp_bt)
         for old in sorted(self._expected)[:-keep]:
             del self._expected[old]
 
@@ -80,6 +88,8 @@ class Canary:
                 f"the sampler's weights are not those of version {report.version} that it says it has: it is stale or "
                 "damaged. The log-probs of what it samples would be wrong. Continue with --resume"
             )
+        if self.tokens is None:
+            return 0.0
         gap = float((torch.tensor(report.logp, dtype=torch.float64) - logp_bt.double()).abs().max())
         if not gap <= self.limit:
             raise RunError(

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ import torch
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.json_types import State
-from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, Following, InFlight
+from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, following
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.on_ray.placement import open_placement
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport
-    from grouprl.policy.language.causal_lm import CausalPolicy
 
 Unit: TypeAlias = tuple[int, list[RolloutRequest]]
 """The number of a unit, and its requests."""
@@ -75,19 +74,18 @@ class WorkerSampler:
         torch.manual_seed(config.seed)
         run = resolve(config)
         self.greedy_baseline = run.method.greedy_baseline
-        policy = cast("CausalPolicy", build_policy(run))  # nothing else is sampled ahead
+        policy = build_policy(run)
         untested = config.reward.model_copy(update={"self_test": False})
         self.placement = open_placement(run, policy.device.type, sampling_here=True)
         placed = None if self.placement is None else self.placement.reward(run.reward)
         reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"], placed=placed)
-        self.follower = Follower(policy, SharedWeights(hello["weights"], hello["places"]), report)
+        weights = SharedWeights(hello["weights"], hello["places"])
+        self.follower = Follower(policy, weights, report, run.row_kind.canary(policy))
         elsewhere = None if self.placement is None else self.placement.engine(policy)
         local = run.engine.name == LOCAL and elsewhere is None
         servers = hello["servers"]
         sampler: RunSampler = (
-            InFlight(self.follower, partial=config.run.partial)
-            if local
-            else Following(self.follower, elsewhere or run.engine(policy))
+            following(self.follower, elsewhere or run.engine(policy), partial=config.run.partial)
             if servers is None
             else run.engine.attach(policy, servers)
         )

@@ -80,7 +80,7 @@ class AsyncSource:
         self.say = say
         if self.context.step >= self.context.steps:
             return
-        self._sync = SharedMemorySync(self.policy, remembered=self.bound + 2)
+        self._sync = SharedMemorySync(self.policy, self.bound + 2, self.context.row_source.canary(self.policy))
         self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
         self._publish(self._sync)
         reward = self.context.row_source.reward

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 from grouprl.orchestrator.asynchronous.sampler_canary import Canary, CanaryReport
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.protocols import Policy
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import later
-
-if TYPE_CHECKING:
-    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 class SharedMemorySync:
@@ -19,14 +15,12 @@ class SharedMemorySync:
     Args:
         policy: the policy in training; its weights determine how much memory is reserved.
         remembered: how many of the latest versions a report may refer to.
+        canary: fixed rows whose log-probs are compared; None: only the weights are.
     """
 
-    def __init__(self, policy: Policy, remembered: int) -> None:
+    def __init__(self, policy: Policy, remembered: int, canary: Tokens | None) -> None:
         self.remembered = remembered
-        self._weights, self._canary = (
-            SharedWeights.create(policy.trainable_state()),
-            Canary(cast("CausalPolicy", policy)),
-        )
+        self._weights, self._canary = SharedWeights.create(policy.trainable_state()), Canary(policy, canary)
 
     @property
     def version(self) -> int:

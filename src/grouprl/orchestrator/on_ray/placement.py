@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
 
 import torch
 
 from grouprl.config.sections import Placing
 from grouprl.envs.environment_pool import Stage
+from grouprl.orchestrator.on_ray.placed_counts import placed_counts
 from grouprl.orchestrator.on_ray.pool import PoolLimits, WorkerPool
 from grouprl.orchestrator.on_ray.ray_host import RayHost
 from grouprl.orchestrator.on_ray.remote_environments import PlacedStage, stage_hello
@@ -17,16 +17,14 @@ from grouprl.orchestrator.on_ray.reward import PlacedReward, reward_hello
 from grouprl.orchestrator.on_ray.sampler import PlacedSampler, SamplerSettings
 from grouprl.orchestrator.on_ray.worker_host import Hello, Kind, WorkerHost, hello_of
 from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.policy.sharded.sharded_policy import as_sharded
+from grouprl.policy.state import as_policy
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.protocols import Engine, Policy
+from grouprl.protocols import Engine, Policy, Trainable
 from grouprl.rewards.contract import Reward
-from grouprl.rewards.judging.judge import TrajectoryJudge
 from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.sharded.rank_sampler import RankSampler
 from grouprl.rollout.sharded.request_shards import Prompt, SharesHere
-
-if TYPE_CHECKING:
-    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
 RESTARTED, REDONE = "workers_restarted", "work_redone"
 """Metrics: cluster workers that were replaced, and pieces of work that were repeated."""
@@ -80,7 +78,7 @@ class RunPlacement:
         if "sampler" not in self.pools:
             return None
         if current_ranks() is not None:
-            cast("ShardedPolicy", policy).copy_on_leader_alone()
+            as_sharded(policy).copy_on_leader_alone()
         return PlacedSampler(policy, self.pools["sampler"], rank_count())
 
     def reward(self, reward: Reward) -> PlacedReward | None:
@@ -105,36 +103,6 @@ class RunPlacement:
         self.host.close()
 
 
-def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
-    """Return how many workers of each kind a run places on its cluster; empty if it places none.
-
-    A reward is not placed if no function is called (stored rewards, environments that score). A judge is not placed
-    because it only waits for its endpoint, and neither are environments whose episodes are compared within their
-    group.
-    """
-    config, rows = run.config, run.row_kind
-    cluster = config.cluster
-    if cluster.ray == "off":
-        return {}
-    scored = config.reward.replaced if rows.acts else rows.samples
-    counts: dict[Kind, int] = {}
-    if config.sampling.engine == LOCAL and rows.samples:
-        counts["sampler"] = cluster.samplers
-    if scored and not isinstance(run.reward, TrajectoryJudge):
-        counts["reward"] = cluster.rewards
-    if rows.acts and not getattr(run.task, "scores_groups", False):
-        counts["environment"] = cluster.environments
-    return {kind: count for kind, count in counts.items() if count}
-
-
-def ranks_sample(run: ResolvedRun) -> bool:
-    """Return whether each of several ranks samples from a whole copy: no other process samples, or only evaluation
-    does.
-    """
-    config = run.config
-    return config.sampling.engine == LOCAL and (config.run.async_steps > 0 or "sampler" not in placed_counts(run))
-
-
 def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> RunPlacement | None:
     """Return the workers of a run; None if it places none.
 
@@ -157,13 +125,13 @@ def close_placement(placement: RunPlacement | None) -> None:
         placement.close()
 
 
-def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) -> Engine[Prompt, int]:
+def engine_of(run: ResolvedRun, policy: Trainable, placement: RunPlacement | None) -> Engine[Prompt, int]:
     """Return the engine that samples from a run's policy: the cluster's workers, or the configured engine.
 
     Without a cluster, synchronous runs complete the shares of several samplers in this process, so that a run gives
     the same results with Ray and without it.
     """
-    placed = None if placement is None else placement.engine(policy)
+    placed = None if placement is None else placement.engine(as_policy(policy))
     if placed is not None:
         return placed
     cluster, local = run.config.cluster, run.config.sampling.engine == LOCAL
@@ -171,8 +139,8 @@ def engine_of(run: ResolvedRun, policy: Policy, placement: RunPlacement | None) 
     if not shared:
         return run.engine(policy)
     if current_ranks() is not None:
-        return RankSampler(cast("ShardedPolicy", policy), cluster.samplers)
-    return SharesHere(policy, cluster.samplers)
+        return RankSampler(as_sharded(policy), cluster.samplers)
+    return SharesHere(as_policy(policy), cluster.samplers)
 
 
 def rank_count() -> int:

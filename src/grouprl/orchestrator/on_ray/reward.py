@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
@@ -12,7 +12,7 @@ from grouprl.config.sections import Reward as RewardSettings
 from grouprl.orchestrator.on_ray.pool import PlacedJob, WorkerPool
 from grouprl.processes.parcel import pack, unpack
 from grouprl.rewards.contract import Columns, Reward, reward_name, takes_batch
-from grouprl.rewards.validation import Verdict, VerdictReward, plain_rewards, verdicts_of
+from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward, plain_rewards, verdicts_of
 from grouprl.rewards.worker_choice import in_workers
 
 PIECES = 4
@@ -54,13 +54,7 @@ class PlacedReward(VerdictReward):
         self.pool, self._whole = pool, any(map(takes_batch, plain_rewards(reward)))
 
     def verdicts(
-        self,
-        completions: Sequence[str],
-        columns: Sequence[Columns],
-        ids: Sequence[str],
-        weights: Mapping[str, float] | None = None,
-        correct_at: float = 1.0,
-        timeout: float | None = None,
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
     ) -> list[Verdict]:
         """Return the checked outcome of every sample, in order."""
         count = len(completions)
@@ -68,7 +62,7 @@ class PlacedReward(VerdictReward):
         jobs = []
         for start in range(0, count, max(1, size)):
             part = slice(start, start + size)
-            given = (completions[part], columns[part], ids[part], weights, correct_at, timeout)
+            given = (completions[part], columns[part], ids[part], terms)
             jobs.append(PlacedJob("verdicts", partial(_whatever_life, given)))
         return [verdict for piece in self.pool.run(jobs) for verdict in cast("list[Verdict]", piece)]
 
@@ -81,13 +75,7 @@ class ScoringWorker:
         self.reward, _ = in_workers(reward, told.workers, timeout=told.timeout, memory_gb=told.memory_gb)
 
     def verdicts(
-        self,
-        completions: Sequence[str],
-        columns: Sequence[Columns],
-        ids: Sequence[str],
-        weights: Mapping[str, float] | None,
-        correct_at: float,
-        timeout: float | None,
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms
     ) -> list[Verdict]:
         """Score a piece; see `grouprl.rewards.validation.verdicts_of`."""
-        return verdicts_of(self.reward, completions, columns, ids, weights, correct_at, timeout)
+        return verdicts_of(self.reward, completions, columns, ids, terms)

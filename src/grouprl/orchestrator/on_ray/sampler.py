@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 
@@ -16,14 +16,12 @@ from grouprl.orchestrator.make_sharded_policy import whole_copy
 from grouprl.orchestrator.on_ray.pool import PlacedJob, WorkerPool
 from grouprl.orchestrator.on_ray.weights import PublishedWeights, publish, take
 from grouprl.orchestrator.resolve import resolve
+from grouprl.policy.sharded.sharded_policy import as_sharded
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, Samples, SamplingSession
 from grouprl.rollout.sampler import LocalSampler
 from grouprl.rollout.sharded.rank_sampler import exact_copies
 from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession, ShareSampler
-
-if TYPE_CHECKING:
-    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class PlacedSampler(ShareSampler):
     @property
     def exact(self) -> bool:
         """True if the log-probs equal the trainer's, because everything is computed in full precision."""
-        return super().exact if current_ranks() is None else exact_copies(cast("ShardedPolicy", self.policy))
+        return super().exact if current_ranks() is None else exact_copies(as_sharded(self.policy))
 
     def take_weights(self) -> None:
         """Publish the policy's weights; the workers load them with their next share."""

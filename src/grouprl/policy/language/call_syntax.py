@@ -6,7 +6,7 @@ from grouprl.chat.calls import Form
 from grouprl.chat.syntaxes import AUTO, JSON, ResponseForm, form_named
 from grouprl.policy.language.chat_template import template_of
 
-THOUGHT = ("<think>", "[THINK]")
+THOUGHT = ("<think>", "[THINK]", "<seed:think>", "<|START_THINKING|>")
 """Markers that begin thinking, and with which some prompts end."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,37 +15,28 @@ from torch.nn.utils import skip_init
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import note, spanned
-from grouprl.policy.engine import CROSS, ModelEngine, Readout
-from grouprl.policy.fast_forward.forward import LeanEngine, LeanModel
+from grouprl.policy.engine import CROSS, Readout
 from grouprl.policy.generation import generation_settings
 from grouprl.policy.language import gradient_norms, statistics
-from grouprl.policy.language.choose_engine import choose_engine
 from grouprl.policy.language.influence import influence
 from grouprl.policy.language.reference import FrozenPolicy
-from grouprl.policy.language.text import TextPolicy
+from grouprl.policy.language.transformer_model import TransformerModel
 from grouprl.policy.lora import dropping, is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import (
     AUTO,
     PassSettings,
-    bytes_per_token,
-    cached_tokens,
-    checkpointing_threshold,
-    free_bytes,
 )
-from grouprl.policy.precision import Precision
-from grouprl.policy.state import check_cotangents, check_outputs, live_rows, pull_back
+from grouprl.policy.state import LogProbs, check_cotangents, check_outputs, live_rows, pull_back
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 VALUE_HEAD_FILE = "value_head.safetensors"
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 32768}
-"""Tokens of one pass through the model: on a CPU as many as its cache holds, on a GPU enough to keep it busy."""
 
 
-class CausalPolicy(TextPolicy):
+class CausalPolicy(TransformerModel, LogProbs):
     """A transformers causal LM with its tokenizer.
 
     The model's dropout is off in every pass, so that a log-prob is a function of the weights alone; only the dropout
@@ -78,76 +69,13 @@ class CausalPolicy(TextPolicy):
     ) -> None:
         if not temperature > 0:
             raise InputError(f"temperature={temperature}", "A policy's temperature must be positive", "Use 1.0")
-        self.model = model.eval()
-        self.tokenizer = tokenizer
+        super().__init__(model, tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision)
         self.temperature = temperature
-        self.token_budget = token_budget or TOKEN_BUDGET.get(self.device.type, TOKEN_BUDGET["cuda"])
-        self.pass_settings = passes
-        text = model.config.get_text_config()
-        per_token = bytes_per_token(text, self.dtype.itemsize)
-        checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
-        self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
-        mixed = self.lean is not None and self.lean.precision == "mixed"
-        self._cached_tokens = cached_tokens(text, self.device, mixed=mixed)
         self.value_head = self._build_value_head() if value_head else None
 
-    @property
-    def engine(self) -> str:
-        """The engine in use: "lean" or "transformers"."""
-        return self._engine.name
-
-    @property
-    def precision(self) -> Precision:
-        """The precision of products: "float32" (in the type of the weights), "onednn" (the same by oneDNN) or "mixed"
-        (in bfloat16).
-        """
-        return "float32" if self.lean is None else self.lean.precision
-
-    @property
-    def lean(self) -> LeanModel | None:
-        """The lean view of the model; None if another engine is in use."""
-        return self._engine.lean if isinstance(self._engine, LeanEngine) else None
-
-    @contextmanager
-    def full_precision(self) -> Iterator[None]:
-        """Compute products in the type of the weights within this context, even if the policy uses mixed precision."""
-        lean = self.lean
-        if lean is None:
-            yield
-            return
-        before, lean.precision = lean.precision, "float32"
-        try:
-            yield
-        finally:
-            lean.precision = before
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model."""
-        return next(self.model.parameters()).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the model's weights."""
-        return next(self.model.parameters()).dtype
-
-    @property
-    def score_dtype(self) -> torch.dtype:
-        """The type of log-probs, entropies and values: float32, or float64 for a float64 model."""
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Tokens that end a completion: those of the tokenizer and of the model's generation settings."""
-        config = getattr(self.model, "generation_config", None)
-        stated = getattr(config, "eos_token_id", None)
-        listed = stated if isinstance(stated, list) else [stated]
-        return tuple(sorted({int(i) for i in [self.tokenizer.eos_token_id, *listed] if i is not None}))
-
-    @property
-    def max_positions(self) -> int | None:
-        """Longest sequence that the model was built for; None if unknown."""
-        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+    def language_models(self) -> dict[str, CausalPolicy]:
+        """Return this model, which is saved as it is."""
+        return {"": self}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -192,15 +120,6 @@ class CausalPolicy(TextPolicy):
         statistics.refuse_readings(cotangents)
         for rows in self.passes(tokens, live_rows(tokens, cotangents)):
             self._backward_pass(tokens.rows(rows), {name: c[rows] for name, c in cotangents.items()})
-
-    @property
-    def pass_tokens(self) -> int:
-        """Most tokens of a pass: the budget, or on a CPU as many as its cache holds."""
-        return min(self.token_budget, self._cached_tokens)
-
-    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
-        """Cut `rows` of `tokens` into passes that fit the token budget."""
-        return self._engine.split(tokens, rows, self.pass_tokens)
 
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
         """Run `rows` (None: all) with the adapters' dropout off; yield the rows of each pass with its readout."""

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from grouprl.chat.calls import Form
 from grouprl.chat.syntaxes import JSON, SIGNS, SYNTAXES
 from grouprl.chat.turn_content import Call
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonObject
 from grouprl.policy.language.message_fallbacks import Messages, TemplateFacts, Use, carried, roles
 from grouprl.policy.language.template_probe import TOOL, USER, in_words, lost, template_facts
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 TODAY = time.localtime()
 ASKED = {"name": "qztool", "arguments": {"qzarg": "qzvalue"}}
+ASKING = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"id": "call_0000", "type": "function", "function": ASKED}],
+}
 RESERVED = (
     "add_generation_prompt",
     "bos_token",
@@ -102,8 +107,8 @@ class ChatTemplate:
         return self.found.family
 
     def _family(self) -> str:
-        facts, call = self.facts, {"id": "call_0000", "type": "function", "function": ASKED}
-        text = self.written({"role": "assistant", "content": "", "tool_calls": [call]}) if facts.calls else None
+        facts = self.facts
+        text = self.written(ASKING) if facts.calls else None
         if text and (found := _read_by(text)):
             return found
         known = "no" if facts.tools == "no" and not facts.calls else str(self.source)
@@ -208,7 +213,20 @@ class ChatTemplate:
 
     def refusals(self, uses: set[Use]) -> list[str]:
         """Say, in one sentence each, which of `uses` cannot be put into a prompt in any way."""
-        return list(lost(self.raw, self.facts, uses))
+        unread = self.unread if "tools" in uses else ""
+        refused = [
+            f"the chat template writes calls of tools as {shortened(unread, 120)}, which no known syntax reads: set "
+            f"sampling.tool_calls to your own (pkg.module:name), or to one of {', '.join(SYNTAXES)}"
+        ]
+        return [*(refused if unread else ()), *lost(self.raw, self.facts, uses)]
+
+    @cached_property
+    def unread(self) -> str:
+        """A call as the template writes it if no known syntax reads it, and none was set; else ''."""
+        if self.chosen or getattr(self.tokenizer, "response_template", None) or not self.facts.calls:
+            return ""
+        text = self.written(ASKING)
+        return text if text and not _read_by(text) else ""
 
 
 _FOUND: WeakKeyDictionary[object, Found] = WeakKeyDictionary()

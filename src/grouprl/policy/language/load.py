@@ -33,6 +33,8 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
+FAILURES = (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError)
+"""Errors of transformers about a model's files."""
 
 
 def load_policy(
@@ -159,14 +161,15 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
         check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], spec)
     except InputError:
         raise
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError) as error:
+    except FAILURES as error:
         raise InputError(
-            f"The model {spec} could not be loaded: {_why(error)}", "", "Check the name and the folder"
+            f"The model {spec} could not be loaded: {said_of(error)}", "", "Check the name and the folder"
         ) from error
     return model, tokenizer
 
 
-def _why(error: Exception) -> str:
+def said_of(error: Exception) -> str:
+    """Return what an error of loading says, in words for files that may not be unpickled."""
     return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
 
 

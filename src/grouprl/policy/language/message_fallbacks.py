@@ -31,7 +31,7 @@ class TemplateFacts:
     system_beside_tools: bool = True
     """Whether it does so when tools are announced and used."""
     late_system: bool = True
-    """Whether it shows a system message later on."""
+    """Whether it shows a later system message in its place; some templates move it in front of what came before."""
     tools: Literal["argument", "system", "no"] = "argument"
     """The place from which the template takes tools: its argument, the system message (Phi 4 mini), or none."""
     calls: bool = True
@@ -41,7 +41,8 @@ class TemplateFacts:
     short_ids: bool = False
     """Whether ids of calls must have nine characters."""
     results: Literal["text", "calls", "no"] = "text"
-    """When it shows a tool's message: after any assistant's message, only after one with `tool_calls`, or never."""
+    """The cases in which it shows a tool's message: after any assistant's message, only after one with `tool_calls`, or
+    never."""
     users: bool = True
     """Whether it shows two consecutive user messages."""
     roles: bool = True

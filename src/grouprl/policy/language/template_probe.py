@@ -73,8 +73,7 @@ class _Probe:
         return TemplateFacts(
             system=self._system(),
             system_beside_tools=tools == "argument" and self._system_beside_tools(short, text, results),
-            late_system=self.shows([*DIALOG, _system("qzlate"), _user("qzmore")], (), "qzmore")
-            and self.shows([*DIALOG, _system("qzlate"), _user("qzmore")], (), "qzlate"),
+            late_system=self.shows([*DIALOG, _system("qzlate"), _user("qzmore")], (), SAID, "qzlate", "qzmore"),
             tools=tools,
             calls=calls is not None,
             text_arguments=text,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 from grouprl.policy.language.chat_template import template_of
-from grouprl.policy.state import LogProbs
+from grouprl.policy.state import NamedParameters
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -106,8 +106,22 @@ def render_chat(tokenizer: object, messages: Sequence[Message]) -> str:
     return template_of(tokenizer).render(messages, tools, variables=variables)
 
 
-class TextPolicy(LogProbs):
-    """Base of policies over tokens: methods that only need their tokenizer."""
+def render_reply(
+    tokenizer: object, prompt: Sequence[Message], between: Sequence[Message], reply: Message
+) -> tuple[str, str]:
+    """Return the text up to where the assistant begins to write `reply`, and the text with the reply at its end.
+
+    Raises:
+        InputError: as `render_chat` does.
+    """
+    tools, variables = getattr(prompt, "tools", ()), getattr(prompt, "variables", {})
+    template, before = template_of(tokenizer), [*prompt, *between]
+    begun = template.render(before, tools, variables=variables)
+    return begun, template.render([*before, reply], tools, generation=False, variables=variables)
+
+
+class TextModel(NamedParameters):
+    """Base of models over tokens: methods that only need their tokenizer."""
 
     tokenizer: PreTrainedTokenizerBase
 

@@ -41,7 +41,9 @@ def build_tiny(
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    _check_shape(hidden, heads, kv_heads or heads)
+    tiny_parameters(
+        len(alphabet), hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads, intermediate=intermediate
+    )
     tokenizer = char_tokenizer(alphabet, max_positions=max_positions)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -57,11 +59,25 @@ def build_tiny(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    _check_room(layers * hidden * (2 * hidden * (1 + (kv_heads or heads) / heads) + 3 * intermediate))
     with torch.random.fork_rng(devices=[]):
         model = LlamaForCausalLM(config)
     _initialise(model, layers, torch.Generator().manual_seed(seed))
     return model.eval(), tokenizer
+
+
+def tiny_parameters(
+    vocabulary: int, *, hidden: int, layers: int, heads: int, kv_heads: int | None, intermediate: int
+) -> int:
+    """Return the number of parameters of a tiny model, whose output layer is its embedding.
+
+    Raises:
+        InputError: `hidden` does not divide into `heads`, or the model is larger than the free memory.
+    """
+    _check_shape(hidden, heads, kv_heads or heads)
+    keys = hidden // heads * (kv_heads or heads)
+    layer = 2 * hidden * (hidden + keys) + 3 * hidden * intermediate + 2 * hidden
+    _check_room(layers * layer)
+    return vocabulary * hidden + layers * layer + hidden
 
 
 def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedTokenizerFast:

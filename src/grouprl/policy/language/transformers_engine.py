@@ -1,4 +1,4 @@
-"""Any causal LM run by its own forward pass in transformers: padded, packed, or with shared prompts."""
+"""Any transformer run by its own forward pass in transformers: padded, packed, or with shared prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.policy.engine import Head, Readout, accepts, head_is_plain
+from grouprl.policy.engine import Head, Readout, accepts, head_is_plain, output_layer
 from grouprl.policy.microbatch import split_rows
 from grouprl.policy.passes import (
     PACKING_PAYS,
@@ -74,7 +74,7 @@ class TransformersEngine:
     ) -> None:
         self.model = model
         self.core = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self.plain_head = head_is_plain(self.core)
+        self.plain_head = output_layer(self.core) is None or head_is_plain(self.core)
         self.settings, self.checkpoint_above, self.layers = settings, checkpoint_above, layers_of(self.core)
         if not self.plain_head:
             log.warning(
@@ -195,8 +195,8 @@ class TransformersEngine:
         at_m, target_m = at_m.to(self.core.device), tokens.targets().to(self.core.device)
         hidden_md = torch.cat([x.flatten(0, 1) for x in states])[at_m]
         if self.plain_head:
-            head = self.core.get_output_embeddings()
-            return Readout(hidden_md, target_m, Head(head.weight, head.bias))
+            layer = output_layer(self.core)
+            return Readout(hidden_md, target_m, None if layer is None else Head(layer.weight, layer.bias))
         logits_mv = torch.cat([x.flatten(0, 1) for x in scores if x is not None])[at_m]
         return Readout(hidden_md, target_m, None, logits_mv)
 

@@ -22,11 +22,12 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.sharded.rank_policy import RankPolicy
 from grouprl.policy.sharded.ranks import Station
+from grouprl.policy.state import between
 from grouprl.records.tokens import Tokens
 
 POLICY, REFERENCE, WHOLE, BUILD = "policy", "reference", "whole", "build"
 NOTHING = Tokens(((0, 0),), ((0, 0),))
-"""The dummy row of an empty pass."""
+"""The dummy row of an empty pass: a layer's weights are gathered from all ranks, so one without rows must pass, too."""
 
 
 class Builders(Protocol):
@@ -50,6 +51,15 @@ class Scoring:
     name: str = POLICY
     base: bool = False
     """Whether to switch adapters off."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Weights for the policy or copy of a name: `names` of parameters, and their state, which only rank 0 has."""
+
+    name: str
+    names: tuple[str, ...]
+    state: Mapping[str, Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -80,14 +90,30 @@ def build(station: Station, builders: Builders) -> None:
     station.kept[WHOLE].model.requires_grad_(False)
 
 
-def keep_reference(station: Station, share: None) -> None:
-    """Keep a copy of the current policy, in parts, as the reference."""
+def keep_copy(station: Station, name: str) -> None:
+    """Keep a copy of the current policy, in parts, under `name`."""
     found = station.kept[BUILD].part(station)
     with torch.no_grad():
         pairs = zip(found.named_parameters(), station.kept[POLICY].named_parameters(), strict=True)
         for (_, parameter), (_, own) in pairs:
             local(parameter).copy_(local(own))
-    station.kept[REFERENCE] = found
+    station.kept[name] = found
+
+
+@dataclass(frozen=True)
+class Move:
+    """A step of the copy `name` by `share` of the way to the policy."""
+
+    name: str
+    share: float
+
+
+@torch.no_grad()
+def move(station: Station, share: Move) -> None:
+    """Move a copy's weights towards the policy's; each rank moves its own part."""
+    pairs = zip(station.kept[share.name].named_parameters(), station.kept[POLICY].named_parameters(), strict=True)
+    for (_, parameter), (_, own) in pairs:
+        local(parameter).copy_(between(local(parameter), local(own), share.share))
 
 
 def score(station: Station, share: Scoring) -> list[dict[str, Tensor]]:
@@ -128,6 +154,7 @@ def run_passes(station: Station, share: Passes) -> list[Mapping[str, float]]:
 def clip(station: Station, limit: float) -> float:
     """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
     parameters = station.kept[POLICY].parameters()
+    # The sum below runs over ranks, so a piece that several of them hold would otherwise count several times.
     squares = [local(p.grad).double().square().sum() / copies(p, station) for p in parameters if p.grad is not None]
     total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
     total = total.to(station.device)
@@ -141,11 +168,13 @@ def clip(station: Station, limit: float) -> float:
     return norm
 
 
-def gather(station: Station, share: None) -> dict[str, Tensor] | None:
-    """Return all trainable parameters, whole and on the CPU, by name; None on all ranks but the first."""
+def gather(station: Station, policy: str) -> dict[str, Tensor] | None:
+    """Return all trainable parameters of the policy or copy of that name, whole and on the CPU, by their names; None on
+    all ranks but the first.
+    """
     found = {}
-    for name, parameter in station.kept[POLICY].named_parameters():
-        tensor = parameter.detach().full_tensor()
+    for name, parameter in station.kept[policy].named_parameters():
+        tensor = parameter.detach().full_tensor()  # every rank takes part, and only one holds more than one at a time
         if station.rank == 0:
             found[name] = tensor.cpu().clone()
     return found if station.rank == 0 else None
@@ -168,10 +197,12 @@ def drop_copy(station: Station, share: None) -> None:
 
 
 @torch.no_grad()
-def load(station: Station, state: Mapping[str, Tensor] | None) -> None:
-    """Distribute `state`, which only rank 0 has, over the ranks' parameters."""
-    for name, parameter in station.kept[POLICY].named_parameters():
-        whole = torch.empty(parameter.shape, dtype=parameter.dtype) if state is None else state[name]
+def load(station: Station, share: Load) -> None:
+    """Distribute a state, which only rank 0 has, over the ranks' parameters."""
+    held = dict(station.kept[share.name].named_parameters())
+    for name in share.names:
+        parameter = held[name]
+        whole = torch.empty(parameter.shape, dtype=parameter.dtype) if share.state is None else share.state[name]
         local(parameter).copy_(distributed(whole.to(station.device, parameter.dtype), parameter, station))
 
 
@@ -212,6 +243,7 @@ def _pass_of_nothing(policy: RankPolicy, names: Sequence[str]) -> None:
     """Run forward and backward together with the other ranks, without adding to any gradient."""
     with torch.enable_grad():
         outputs = [x for x in policy._run(NOTHING, names).values() if x.requires_grad]
+    # Gradients are summed over the ranks inside of backward: without this call the others would wait for ever.
     torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
 
 

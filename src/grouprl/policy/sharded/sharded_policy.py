@@ -14,7 +14,7 @@ from grouprl.core.spans import span, spanned
 from grouprl.policy.autograd import Ctx
 from grouprl.policy.language.causal_lm import CausalPolicy, save_value_head
 from grouprl.policy.language.statistics import is_reading, refuse_readings
-from grouprl.policy.language.text import TextPolicy
+from grouprl.policy.language.text import TextModel
 from grouprl.policy.lora import is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import PassSettings
@@ -25,7 +25,7 @@ from grouprl.policy.sharded.rank_policy import RankPolicy
 from grouprl.policy.sharded.rank_work import Builders, Passes, Pull, Scoring
 from grouprl.policy.sharded.ranks import Ranks
 from grouprl.policy.sharded.row_split import split_over_ranks
-from grouprl.policy.state import check_cotangents, check_outputs, check_state, live_rows
+from grouprl.policy.state import LogProbs, check_cotangents, check_outputs, check_state, live_rows
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Cut = list[list[list[int] | None]]
 """The passes of each rank, the same number for all; None stands for an empty pass."""
 
 
-class ShardedPolicy(TextPolicy):
+class ShardedPolicy(TextModel, LogProbs):
     """A transformers causal LM, sharded over ranks by FSDP2; each rank also keeps a full copy to sample from.
 
     Rows are distributed over ranks by tokens, rows of one prompt together. Except for the order of sums, results do not
@@ -119,6 +119,16 @@ class ShardedPolicy(TextPolicy):
     def eos_ids(self) -> tuple[int, ...]:
         """Tokens that end a completion."""
         return self._copy.eos_ids
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The hidden width of the model and its number of layers."""
+        config = self.model.config.get_text_config()
+        return config.hidden_size, config.num_hidden_layers
+
+    def language_models(self) -> dict[str, CausalPolicy]:
+        """Return the whole copy of the model, which is saved as it is."""
+        return {"": self.whole}
 
     @property
     def max_positions(self) -> int | None:
@@ -247,15 +257,24 @@ class ShardedPolicy(TextPolicy):
 
     def trainable_state(self) -> dict[str, Tensor]:
         """Return all trainable parameters, whole and on the CPU, by name."""
-        state = self.ranks.each(work.gather)[0]
-        assert state is not None
-        return state
+        return self.state_of(work.POLICY)
 
     def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
         """Distribute what `trainable_state` returned. Raises InputError if names or shapes are not the policy's."""
         check_state(dict(self.named_parameters()), state)
-        self.ranks.call(work.load, [state, *[None] * (self.ranks.count - 1)])
+        self.load_state_of(work.POLICY, state)
         self._stale = True
+
+    def state_of(self, name: str) -> dict[str, Tensor]:
+        """Return all trainable parameters of the copy that the ranks keep as `name`, whole and on the CPU."""
+        state = self.ranks.each(work.gather, name)[0]
+        assert state is not None
+        return state
+
+    def load_state_of(self, name: str, state: Mapping[str, Tensor]) -> None:
+        """Distribute `state` over the copy that the ranks keep as `name`."""
+        names, others = tuple(state), self.ranks.count - 1
+        self.ranks.call(work.load, [work.Load(name, names, state), *[work.Load(name, names, None)] * others])
 
     def save_parts(self, folder: Path) -> None:
         """Write weights and optimiser state from all ranks; raises OSError if one of them could not."""
@@ -282,8 +301,14 @@ class ShardedPolicy(TextPolicy):
 
     def snapshot(self) -> ShardedReference:
         """Return a frozen copy of the current policy, adapters included."""
-        self.ranks.each(work.keep_reference)
+        self.ranks.each(work.keep_copy, work.REFERENCE)
         return ShardedReference(self, work.REFERENCE)
+
+    def follower(self, name: str) -> ShardedFollower:
+        """Return a copy of the current policy, in parts on the ranks, whose weights can move towards the policy's."""
+        kept = f"follower {name}"
+        self.ranks.each(work.keep_copy, kept)
+        return ShardedFollower(self, kept)
 
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
         """Return a full copy of the current policy, only on rank 0."""
@@ -305,6 +330,12 @@ class ShardedPolicy(TextPolicy):
             save_value_head({short: state[name] for name, short in names.items()}, Path(folder))
 
 
+def as_sharded(policy: object) -> ShardedPolicy:
+    """Return the policy of a process with ranks, which is spread over them."""
+    assert isinstance(policy, ShardedPolicy)
+    return policy
+
+
 class ShardedReference:
     """A sharded policy that no longer learns: the reference of KL terms."""
 
@@ -314,6 +345,23 @@ class ShardedReference:
     def logp(self, tokens: Tokens) -> Tensor:
         """Return the log-prob of every response token, [B,T], without a graph."""
         return self._policy.score(tokens, (LOG_PROB,), name=self._name, base=self._base)[LOG_PROB]
+
+
+class ShardedFollower(ShardedReference):
+    """A copy of a sharded policy that follows it, without the critic's parameters in its state."""
+
+    def move(self, share: float) -> None:
+        """Move the weights by `share` of the way towards the policy's."""
+        self._policy.ranks.each(work.move, work.Move(self._name, share))
+
+    def trainable_state(self) -> dict[str, Tensor]:
+        """Return the weights, whole and on the CPU, by name."""
+        state = self._policy.state_of(self._name)
+        return {name: weight for name, weight in state.items() if not name.startswith("value_head.")}
+
+    def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
+        """Distribute what `trainable_state` returned."""
+        self._policy.load_state_of(self._name, state)
 
 
 class _Scored(torch.autograd.Function):

@@ -73,6 +73,15 @@ class TeamPolicy(LogProbs):
         return TeamPolicy({name: self.members[name] for name in agents})
 
     @property
+    def widths(self) -> tuple[int, int]:
+        """The hidden width of the first model and its number of layers."""
+        return self._by_number[0].widths
+
+    def language_models(self) -> dict[str, CausalPolicy]:
+        """Return the models by their agents; each is saved in the folder of its name."""
+        return dict(self.members)
+
+    @property
     def engine(self) -> str:
         """The engines in use."""
         return ", ".join(dict.fromkeys(member.engine for member in self._by_number))

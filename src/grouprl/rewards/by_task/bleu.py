@@ -37,6 +37,7 @@ def sentence_bleu(text: str, references: Sequence[str]) -> float:
 
     The penalty is exp(1 - r/c) for c words fewer than r, the shortest reference's: the smoothed metric of `evaluate`.
     """
+    # sacrebleu and nltk smooth no unigrams and take the closest reference's length: their numbers are not the paper's.
     said, wanted = words(text), [words(reference) for reference in references]
     if not said:
         return 0.0

@@ -44,5 +44,18 @@ def formatted(seen: Searched, *, weight: float = 0.2) -> float:
     return (1 - weight) * seen.correct + weight * seen.well_formed
 
 
-SEARCH_REWARDS: dict[str, Callable[[Searched], float]] = {"exact": exact, "sem": sem, "formatted": formatted}
+def asearcher(seen: Searched) -> float:
+    """Return the answer's F1 if every turn could be read, else 0: format times F1, at the end alone.
+
+    The rule of ASearcher's agents without a judge (arXiv:2508.07976). An answer here is one word, whose F1 is 1 or 0.
+    """
+    return float(seen.correct and seen.well_formed)
+
+
+SEARCH_REWARDS: dict[str, Callable[[Searched], float]] = {
+    "exact": exact,
+    "sem": sem,
+    "formatted": formatted,
+    "asearcher": asearcher,
+}
 """The rewards of a searched answer, by name."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 from grouprl.rewards.contract import known_examples
@@ -27,10 +25,10 @@ def route_step(completion: str, kind: str, gold: Sequence[str], retriever: str =
 
     `kind` "ret": half for the similarity of the sub-question, half for naming exactly the right retriever; 0 for an
     unknown retriever, and for "none" together with others. "ans": one of the `gold` answers, word for word if it is
-    short. A text that cannot be read earns 0. The cosine of word counts, times the ratio of lengths, replaces the
-    cosine of embeddings.
+    short. A text that cannot be read earns 0.
 
-    Differs from the paper: its recall of words would pay "=not oslo" and "=oslo rome paris" for "oslo".
+    Differs from the paper: words in common, in the same order, replace the cosine of embeddings and the recall of
+    words, which would pay "=not oslo" and "=oslo rome paris" for "oslo", and words in any order.
 
     Raises:
         ValueError: on another kind, or without `gold`.
@@ -63,20 +61,23 @@ def answering(completion: str, gold: Sequence[str]) -> float:
 
 
 def word_f1(said: Sequence[str], gold: Sequence[str]) -> float:
-    """Return twice the shared words (a multiset) over the words of both texts; 1 only for the same order."""
-    shared = (Counter(said) & Counter(gold)).total()
-    ratio = 2 * shared / (len(said) + len(gold)) if said or gold else 1.0
-    return ratio if ratio < 1 or list(said) == list(gold) else 1 - 1 / (len(said) + 1)
+    """Return twice the words that two texts have in common, in the same order, over the words of both."""
+    return 2 * in_common(said, gold) / (len(said) + len(gold)) if said or gold else 1.0
 
 
 def nearness(ours: str, theirs: str) -> float:
-    """Return the cosine of two texts times the ratio of their word counts, so that repeating a text costs."""
-    first, second = len(ours.split()), len(theirs.split())
-    return cosine(ours, theirs) * min(first, second) / max(1, first, second)
+    """Return the share of the longer text's words that both have in the same order; repeating a text costs."""
+    first, second = ours.lower().split(), theirs.lower().split()
+    return in_common(first, second) / max(1, len(first), len(second))
 
 
-def cosine(ours: str, theirs: str) -> float:
-    """Return the cosine between the word counts of two texts; 0 if one has no words."""
-    first, second = Counter(ours.lower().split()), Counter(theirs.lower().split())
-    norms = math.sqrt(sum(n * n for n in first.values()) * sum(n * n for n in second.values()))
-    return sum(count * second[word] for word, count in first.items()) / norms if norms else 0.0
+def in_common(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence."""
+    longest = [0] * (len(second) + 1)
+    for word in first:
+        before = 0
+        for place, other in enumerate(second, 1):
+            above = longest[place]
+            longest[place] = before + 1 if word == other else max(above, longest[place - 1])
+            before = above
+    return longest[-1]

@@ -8,17 +8,17 @@ equal trajectories are shown once and score alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from grouprl.rewards.contract import Columns, Reward
 from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer, check_url
 from grouprl.rewards.judging.judge_text import RUBRIC, JudgedTrajectory, as_messages, read_scores, shown
 from grouprl.rewards.judging.verdict_store import VerdictStore
-from grouprl.rewards.validation import Verdict, VerdictReward
+from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Prompt
@@ -69,18 +69,13 @@ class TrajectoryJudge(VerdictReward):
     longest: int = 20_000
     seed: int = 0
     store: VerdictStore | None = None
+    sees_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_url(self.client.url)
 
     def verdicts(
-        self,
-        completions: Sequence[str],
-        columns: Sequence[Columns],
-        ids: Sequence[str],
-        weights: Mapping[str, float] | None = None,
-        correct_at: float = 1.0,
-        timeout: float | None = None,
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
     ) -> list[Verdict]:
         """Return the score of each row, judged within its group; the columns hold its `GroupPlace` (see `placed`).
 
@@ -98,7 +93,7 @@ class TrajectoryJudge(VerdictReward):
             ]
             for group in groups
         ]
-        scores = side_by_side(lambda group: self._scores(group, correct_at), trajectories, self.at_once)
+        scores = side_by_side(lambda group: self._scores(group, terms.correct_at), trajectories, self.at_once)
         found: dict[int, Verdict] = {}
         for group, judged in zip(groups, scores, strict=True):
             for rows, verdict in zip(group, judged, strict=True):
@@ -151,8 +146,8 @@ class TrajectoryJudge(VerdictReward):
 
 
 def placed(reward: Reward, columns: Sequence[Columns], places: Sequence[GroupPlace]) -> list[Columns]:
-    """Return the columns of rows, with their places added if the reward is a judge."""
-    if not isinstance(reward, TrajectoryJudge):
+    """Return the columns of rows, with their places added if the reward is a judge or a model."""
+    if not getattr(reward, "sees_groups", False):
         return list(columns)
     return [{**given, PLACE: place} for given, place in zip(columns, places, strict=True)]
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from queue import Empty, Queue
 from typing import TypeVar, cast
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.safe_json import read_json
 from grouprl.core.errors import InputError, shortened
+from grouprl.core.http_client import HttpClient, HttpError, HttpLate, HttpReply, HttpTooLong
 from grouprl.core.json_types import JsonMapping
 
 LARGEST_REPLY = 4 * 2**20
@@ -34,13 +30,6 @@ class NoAnswer(Exception):
         self.what, self.late, self.lasting, self.pause = what, late, lasting, pause
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuse redirects: the API key is meant for the configured address only."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
 @dataclass(frozen=True)
 class JudgeClient:
     """A client of the judge's endpoint: its address, its key and its time limit."""
@@ -53,20 +42,24 @@ class JudgeClient:
     timeout: float
     """Time limit of one request, in seconds."""
     tries: int
+    who: str = "the judge"
+    """Who answers, in messages."""
+    limit: str = "reward.judge.tokens"
+    """The setting that limits a reply."""
 
     def complete(self, messages: Sequence[Mapping[str, str]], settings: JsonMapping) -> str:
         """Return the text of one completion; raise NoAnswer if there is none."""
         given = {"messages": list(messages), **settings, **({"model": self.model} if self.model else {})}
-        found = self._send(f"{self.url.rstrip('/')}/chat/completions", given)
+        found = self._send(given)
         try:
             choice = cast(JsonMapping, found)["choices"][0]
             text = choice["message"]["content"]
         except (KeyError, IndexError, TypeError):
-            raise NoAnswer("the judge's endpoint sent no completion") from None
+            raise NoAnswer(f"{self.who}'s endpoint sent no completion") from None
         if choice.get("finish_reason") == "length":
-            raise NoAnswer("the judge's reply was cut off; increase reward.judge.tokens", lasting=True)
+            raise NoAnswer(f"{self.who}'s reply was cut off; increase {self.limit}", lasting=True)
         if not isinstance(text, str):
-            raise NoAnswer("the judge's endpoint sent a completion without text")
+            raise NoAnswer(f"{self.who}'s endpoint sent a completion without text")
         return text
 
     def tried(self, attempt: Callable[[str], T]) -> T:
@@ -86,58 +79,39 @@ class JudgeClient:
                 time.sleep(min(LONGEST_PAUSE, max(error.pause, 0.5 * 2**number)))
         raise AssertionError
 
-    def _send(self, url: str, given: JsonMapping) -> object:
-        """Send a request in a thread, which is abandoned if the reply does not arrive in time."""
-        found: Queue[object] = Queue()
-
-        def run() -> None:
-            try:
-                found.put(self._reply(url, given))
-            except NoAnswer as error:
-                found.put(error)
-            except Exception as error:  # a network may raise anything
-                found.put(NoAnswer(f"the judge's endpoint {self.url}: {type(error).__name__}: {error}"))
-
-        threading.Thread(target=run, name="judge", daemon=True).start()
-        try:
-            answer = found.get(timeout=self.timeout)
-        except Empty:
-            raise NoAnswer(f"the judge's reply did not come within {self.timeout:g} s", late=True) from None
-        if isinstance(answer, NoAnswer):
-            raise answer
-        return answer
-
-    def _reply(self, url: str, given: JsonMapping) -> object:
+    def _send(self, given: JsonMapping) -> object:
         key = os.environ.get(self.key_env, "") if self.key_env else ""
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-        request = urllib.request.Request(url, json.dumps(given).encode(), headers)
-        opener = urllib.request.build_opener(_NoRedirects)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            with opener.open(request, timeout=self.timeout) as reply:
-                body = reply.read(LARGEST_REPLY + 1)
-        except urllib.error.HTTPError as error:
-            raise _refused(error) from None
-        if len(body) > LARGEST_REPLY:
-            raise NoAnswer(f"the judge's reply has more than {LARGEST_REPLY} bytes")
+            client = HttpClient(self.url, headers, proxies=True)
+            reply = client.exchange("POST", "/chat/completions", given, self.timeout, LARGEST_REPLY)
+        except HttpLate:
+            raise NoAnswer(f"{self.who}'s reply did not come within {self.timeout:g} s", late=True) from None
+        except HttpTooLong:
+            raise NoAnswer(f"{self.who}'s reply has more than {LARGEST_REPLY} bytes") from None
+        except HttpError as error:
+            raise NoAnswer(f"{self.who}'s endpoint {self.url}: {error}") from None
+        if not 200 <= reply.status < 300:
+            raise _refused(reply, self.who)
         try:
-            return read_json(body)
+            return read_json(reply.content)
         except Refusal as error:
-            raise NoAnswer(f"the judge's endpoint did not send JSON: {error.message}") from None
+            raise NoAnswer(f"{self.who}'s endpoint did not send JSON: {error.message}") from None
 
 
-def check_url(url: str) -> None:
-    """Raise InputError if `url` is not the address of an endpoint."""
+def check_url(url: str, key: str = "reward.judge.url") -> None:
+    """Raise InputError if `url`, the value of the setting `key`, is not the address of an endpoint."""
     if not url.startswith(("http://", "https://")) or any(c.isspace() for c in url):
         raise InputError(
-            f"reward.judge.url is {shortened(url)}",
+            f"{key} is {shortened(url)}",
             "it must be the address of an OpenAI-compatible endpoint",
             "For instance http://127.0.0.1:8000/v1, where 'grouprl serve MODEL' runs",
         )
 
 
-def _refused(error: urllib.error.HTTPError) -> NoAnswer:
-    said = error.read(2000).decode(errors="replace")
-    pause = error.headers.get("retry-after", "") if error.headers else ""
+def _refused(reply: HttpReply, who: str) -> NoAnswer:
+    said = reply.content[:2000].decode(errors="replace")
+    pause = reply.headers.get("retry-after", "")
     seconds = float(pause) if pause.replace(".", "", 1).isdigit() else 0.0
-    what = f"the judge's endpoint answered {error.code}: {said[:300]}"
-    return NoAnswer(what, lasting=error.code not in AGAIN, pause=seconds)
+    what = f"{who}'s endpoint answered {reply.status}: {said[:300]}"
+    return NoAnswer(what, lasting=reply.status not in AGAIN, pause=seconds)

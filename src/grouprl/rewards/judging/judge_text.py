@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import random
 import re
 from collections.abc import Hashable, Mapping, Sequence
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 MARKS = re.compile(r"[<|]|\[(?=/?[A-Z][A-Z_]+\])")
 """The characters that begin marks of chat templates (<|im_start|>, <s>, [INST]) inside JSON strings."""
 FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
-LONGEST_WHY = 2000
 RUBRIC = """\
 - A trajectory that reaches its goal scores well above one that does not.
 - One that reaches it in fewer steps, with less that is beside the point, scores a little higher.
@@ -130,7 +128,7 @@ def _entry(entry: object) -> tuple[Hashable, float]:
     if not isinstance(name, str) or not isinstance(why, str):
         raise NoAnswer("an id in the judge's reply is not text, or its why is not")
     number = isinstance(score, int | float) and not isinstance(score, bool)
-    if not number or not (math.isfinite(score) and 0 <= score <= 1):
+    if not number or not 0 <= score <= 1:  # not a number is in no range, and a long whole number is no float
         raise NoAnswer("a score in the judge's reply is not a number from 0 to 1")
     return name, float(score)
 

@@ -16,10 +16,11 @@ PART = "_"
 """A mark next to digits that are part of something else."""
 # A sign counts as part of a number only where it cannot be a minus between two operands.
 NUMBER = re.compile(
-    r"(?<![\w^_])(?<![\w)]\.)(?<!\d:)(?<!\d/)"
-    r"(?P<number>(?:(?<![\w).])[-+])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+)"
+    r"(?<![\w^_])(?<![\w)]\.)(?<!\d:)(?<!\d/)(?<!\d-)"
+    r"(?P<number>(?:(?<![\w).])[-+])?"
+    r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+))"
     r"(?P<power>[eE][-+]?[0-9]+)?(?:/(?P<below>[0-9]+))?"
-    r"(?![0-9_^/]|[.,:][0-9]|[^\W\d_]{1,9}[0-9]|[ij](?!\w))"
+    r"(?![0-9_^/]|[-.,:][0-9]|[^\W\d_]{1,9}[0-9]|[ij](?!\w))"
 )
 WHOLE = re.compile(r"(?<![\w.,/^])(?P<sign>(?<![\w)])[-+])?(?P<whole>[0-9]{1,9}) \Z")
 """The whole part of a mixed number, before its fraction: the 1 of "1 3/4"."""
@@ -33,6 +34,10 @@ LATEX = (
 FUNCTION = re.compile(r"\\?\b(?:log|ln|exp|sin|cos|tan|sec|csc|cot|sqrt) ?\(? ?\Z")
 """The name of a function directly before a number, which still has to be computed."""
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SHORT_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "bn": 10**9, "B": 10**9}
+SHORT_SCALE = re.compile(rf"(?P<scale>{'|'.join(SHORT_SCALES)})(?![\w^])")
+"""A letter that scales the number right before it: "395k"."""
+NEGATIVE = re.compile(r"\b(?:minus|negative) ?\Z", re.IGNORECASE)
 SCALE = re.compile(rf"[ -]?(?P<scale>{'|'.join(SCALES)})(?:s?\b|(?P<part>ths?\b))", re.IGNORECASE)
 """A word that scales the number before it: "2.5 million"."""
 SIGNS = {
@@ -56,9 +61,10 @@ class Stated:
 def last_number(text: str) -> Stated | None:
     """Return the exact last number of a text; None if there is none, or it is absurdly long.
 
-    Thousands separators, fractions (3/4, 1 3/4, LaTeX's), powers of ten (1e3) and their names (2 million) are read.
-    Digits inside something else are not a number (12:02, 0x2, 2^3, week2, x_2, a root, log 5, digits next to
-    superscripts or digits of other scripts), and neither is a negated number ("not 5").
+    Thousands separators, fractions (3/4, 1 3/4, LaTeX's), powers of ten (1e3), their names (2 million, 2k) and "minus"
+    are read. Digits inside something else are not a number (12:02, 2024-01-05, 0x2, 2^3, week2, x_2, a root, log 5,
+    digits next to superscripts or digits of other scripts), and neither is a negated number ("not 5"), nor one of which
+    a part or a multiple is meant ("half of 5").
     """
     text = _plain(text[-READ:])
     found = list(NUMBER.finditer(text))
@@ -68,7 +74,9 @@ def last_number(text: str) -> Stated | None:
     scale = SCALE.match(text, last.end())
     if (scale and scale["part"]) or FUNCTION.search(text[max(0, last.start() - 9) : last.start()]):
         return None  # "395 thousandths", "log 395"
-    times = SCALES[scale["scale"].lower()] if scale else 1
+    short = SHORT_SCALE.match(text, last.end())
+    times = SCALES[scale["scale"].lower()] if scale else SHORT_SCALES[short["scale"]] if short else 1
+    times = -times if NEGATIVE.search(text[max(0, last.start() - 10) : last.start()]) else times
     number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
     if last["below"] is None:
         return Stated(last[0], times * number, True)

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from grouprl.rewards.math.math_text import (
+    TEXT,
     Several,
     as_words,
     elements_of,
     literal,
-    split_units,
     tidy,
     unwrapped,
     whole_gold,
 )
+from grouprl.rewards.math.math_units import Quantity, quantity
 from grouprl.rewards.verifier_calls import Apart, Spoiled
 
 MOST_ELEMENTS = 50
 EQUATION = re.compile(r"(?<![\\<>!:=])=(?!=)")
 GREEK = r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|tau|omega|angle|overline|triangle)\s*"
+EMPTY_SET = r"\emptyset"
+NAMES = re.compile(r"\(\s*[a-zA-Z](?:_\{?\w\}?)?(?:\s*,\s*[a-zA-Z](?:_\{?\w\}?)?){1,5}\s*\)")
+"""A point or tuple of unknowns: (x, y)."""
+MEMBER = re.compile(r"\s*([a-zA-Z](?:_\{?\w\}?)?)\s*\\in(?![a-zA-Z])\s*")
+"""The beginning of "x ∈ …"."""
 NAME = re.compile(rf"(?:{GREEK}|[a-zA-Z]){{1,4}}(?:_\{{?\w+\}}?)?'?(?:\([^()=]*\))?|[|]?[A-Z]{{2}}[|]?")
 
+Equal = Callable[[str, str, bool], bool]
+"""Function (gold, said, evaluated) that compares two formulas."""
+
 _readable = Apart("grouprl.rewards.math.math_symbols:readable", True)
-_equal = Apart("grouprl.rewards.math.math_symbols:equal", True)
+_compared = Apart("grouprl.rewards.math.math_symbols:compared", True)
+_formed = Apart("grouprl.rewards.math.math_symbols:formed", True)
+
+
+class NeedsSympy(Exception):
+    """A comparison needs formulas to be compared, which this process does not do."""
 
 
 @lru_cache(maxsize=4096)
@@ -38,8 +53,8 @@ def read_gold(answer: str) -> str:
     if not text or "$" in whole.strip("$").replace("\\$", ""):
         raise ValueError(f"the column 'answer' holds no expression that can be parsed: {answer[:200]!r}")
     for leaf in _leaves(text):
-        bare, _ = split_units(leaf)
-        plain = as_words(leaf) is not None or literal(bare) is not None
+        bare = quantity(_value_of(leaf)).value
+        plain = as_words(leaf) is not None or literal(bare) is not None or bare == EMPTY_SET
         if not plain and _readable(bare) is not True:
             raise ValueError(f"the column 'answer' holds no expression that can be parsed whole: {answer[:200]!r}")
     return text
@@ -57,77 +72,109 @@ def _leaves(text: str) -> list[str]:
 
 
 def same_answer(gold: str, said: str, evaluated: bool = True) -> bool:
-    """Return whether an answer equals the gold; both are texts returned by `tidy`."""
+    """Return whether an answer equals the gold; both are texts returned by `tidy`.
+
+    If formulas have to be compared, the whole comparison takes place in a separate process, so that all the formulas of
+    an answer share one limit of time and memory; an answer that exceeds it is wrong.
+    """
+    try:
+        return same(gold, said, evaluated, _elsewhere)
+    except NeedsSympy:
+        found = _compared(gold, said, evaluated)
+        return False if isinstance(found, Spoiled) else bool(found)
+
+
+def has_form(said: str, gold: str, form: str) -> bool:
+    """Return whether a formula is written in a form (`math_symbols.formed`); a number always is."""
+    if literal(quantity(_value_of(said)).value) is not None or as_words(said) is not None:
+        return True
+    found = _formed(_value_of(said), _value_of(gold), form)
+    return False if isinstance(found, Spoiled) else bool(found)
+
+
+def is_formula(gold: str) -> bool:
+    """Return whether a gold holds unknowns, so that its equal forms have no end: 4x does, 5 and yes do not."""
+    if as_words(gold) is not None:
+        return False
+    bare = re.sub(r"\\[a-zA-Z]+|[ei](?![a-zA-Z])", "", TEXT.sub("", quantity(_value_of(gold)).value))
+    return re.search("[a-zA-Z]", bare) is not None
+
+
+def _elsewhere(gold: str, said: str, evaluated: bool) -> bool:
+    raise NeedsSympy
+
+
+def same(gold: str, said: str, evaluated: bool, equal: Equal) -> bool:
+    """Return whether an answer equals the gold; `equal` compares formulas."""
     if gold.replace(" ", "") == said.replace(" ", ""):
         return True
     if (words := as_words(gold)) is not None:
         return as_words(said) == words
     if "\\cup" in gold or "\\cup" in said:
-        return _same_elements(gold.split("\\cup"), said.split("\\cup"), evaluated, ordered=False)
+        return _same_elements(gold.split("\\cup"), said.split("\\cup"), evaluated, equal, ordered=False)
     theirs, ours = elements_of(_value_of(gold)), elements_of(_value_of(said))
     if theirs is None and ours is None:
-        return _same_leaf(gold, said, evaluated)
-    return theirs is not None and ours is not None and _same_several(theirs, ours, evaluated)
+        return _same_leaf(gold, said, evaluated, equal)
+    return theirs is not None and ours is not None and _same_several(theirs, ours, evaluated, equal)
 
 
 def _value_of(text: str) -> str:
-    """Return the text after "name =", or the whole text without it."""
-    left, found, right = text.partition("=")
-    return right.strip() if found and NAME.fullmatch(left.strip()) and "=" not in right else text
+    """Return the text after "name =", "(x, y) =" or "x \\in", or the whole text without it."""
+    if found := MEMBER.match(text):
+        return text[found.end() :].strip()
+    left, sign, right = text.partition("=")
+    named = sign and (NAME.fullmatch(left.strip()) or NAMES.fullmatch(left.strip()))
+    return right.strip() if named and "=" not in right else text
 
 
-def _same_several(theirs: Several, ours: Several, evaluated: bool) -> bool:
+def _same_several(theirs: Several, ours: Several, evaluated: bool, equal: Equal) -> bool:
     if (theirs.ordered or ours.ordered) and (theirs.left, theirs.right) != (ours.left, ours.right):
         return False
-    return _same_elements(theirs.elements, ours.elements, evaluated, ordered=theirs.ordered)
+    return _same_elements(theirs.elements, ours.elements, evaluated, equal, ordered=theirs.ordered)
 
 
-def _same_elements(
-    theirs: tuple[str, ...] | list[str], ours: tuple[str, ...] | list[str], evaluated: bool, *, ordered: bool
-) -> bool:
+def _same_elements(theirs: Sequence[str], ours: Sequence[str], evaluated: bool, equal: Equal, *, ordered: bool) -> bool:
     """Return whether two sequences have the same elements, in the same order if `ordered`, else in any order."""
     if len(theirs) != len(ours) or len(theirs) > MOST_ELEMENTS:
         return False
     if ordered:
-        return all(same_answer(a.strip(), b.strip(), evaluated) for a, b in zip(theirs, ours, strict=True))
+        return all(same(a.strip(), b.strip(), evaluated, equal) for a, b in zip(theirs, ours, strict=True))
     left = [element.strip() for element in ours]
     for wanted in theirs:
-        found = next((i for i, element in enumerate(left) if same_answer(wanted.strip(), element, evaluated)), None)
+        found = next((i for i, element in enumerate(left) if same(wanted.strip(), element, evaluated, equal)), None)
         if found is None:
             return False
         del left[found]
     return True
 
 
-def _same_leaf(gold: str, said: str, evaluated: bool) -> bool:
+def _same_leaf(gold: str, said: str, evaluated: bool, equal: Equal) -> bool:
     if EQUATION.search(said) and not EQUATION.search(gold):
-        return _same_chain(gold, EQUATION.split(said), evaluated)
+        return _same_chain(gold, EQUATION.split(said), evaluated, equal)
     gold_value = _value_of(gold)
     if gold_value != gold:
         said_value = _value_of(said)
         if said_value != said or not EQUATION.search(said):
-            return same_answer(gold_value, said_value, evaluated)
-    (theirs, unit), (ours, other) = split_units(gold), split_units(said)
-    if unit and other and unit.rstrip("s") != other.rstrip("s"):
+            return same(gold_value, said_value, evaluated, equal)
+    return _same_quantity(quantity(gold), quantity(said), evaluated, equal)
+
+
+def _same_quantity(gold: Quantity, said: Quantity, evaluated: bool, equal: Equal) -> bool:
+    """Return whether two quantities are equal; a unit may be missing, words that are no unit may not be added."""
+    if said.unit and said.unit != gold.unit and (gold.unit or not said.known):
         return False
-    theirs, ours = unwrapped(theirs), unwrapped(ours)
+    theirs, ours = unwrapped(gold.value), unwrapped(said.value)
     wanted, found = literal(theirs), literal(ours)
     if wanted is not None and (found is not None or evaluated):
-        return found == wanted
-    if theirs.replace(" ", "") == ours.replace(" ", ""):
-        return True
-    return symbolically_equal(theirs, ours, evaluated)
+        return found is not None and found * said.factor == wanted * gold.factor
+    if gold.factor != said.factor:
+        return False
+    return theirs.replace(" ", "") == ours.replace(" ", "") or equal(theirs, ours, evaluated)
 
 
-def _same_chain(gold: str, parts: list[str], evaluated: bool) -> bool:
+def _same_chain(gold: str, parts: list[str], evaluated: bool, equal: Equal) -> bool:
     """Return whether a chain "a = b = c" ends in the gold, and each part before is a name or has the same value."""
     *before, last = [part.strip() for part in parts]
-    if len(before) > 5 or not last or not same_answer(gold, last, evaluated):
+    if len(before) > 5 or not last or not same(gold, last, evaluated, equal):
         return False
-    return all(NAME.fullmatch(part) or (part and same_answer(gold, part, False)) for part in before)
-
-
-def symbolically_equal(gold: str, said: str, evaluated: bool) -> bool:
-    """Return whether sympy finds two formulas equal within its time and memory; False if it exceeds them."""
-    found = _equal(gold, said, evaluated)
-    return False if isinstance(found, Spoiled) else bool(found)
+    return all(NAME.fullmatch(part) or (part and same(gold, part, False, equal)) for part in before)

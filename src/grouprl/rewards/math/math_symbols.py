@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import sympy
 from latex2sympy2_extended.latex2sympy2 import NormalizationConfig, latex2sympy, normalize_latex
@@ -12,6 +13,7 @@ from math_verify.grader import should_treat_as_complex
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
+from grouprl.rewards.math.math_answers import same
 from grouprl.rewards.math.math_text import literal
 
 DECIMAL = re.compile(r"(?<![\d_{])(\d*)\.(\d+)")
@@ -70,6 +72,9 @@ UNDONE = re.compile(
     r"(?<![\w}.^])\d+(?:\.\d+)?\s*(?:[-+*^]|\\(?:cdot|times|div))\s*\(?-?\d+(?![\w.]|\s*\\[a-zA-Z])|\)\s*[\^(]|!"
 )
 PRODUCT = re.compile(r"(?<![\w}.^])\d+(?:\.\d+)?\s*(?:\*|\\(?:cdot|times|div))\s*\(?-?(?!10\^)\d+(?![\d.])")
+OPERATION = re.compile(r"\\(?:frac|sqrt|div|sin|cos|tan|log|ln|exp)(?![a-zA-Z])|[-+/^]")
+NO_TERM_BEFORE = ("^", "*", "/", r"\cdot", r"\times", r"\div")
+"""What a sign belongs to the factor after, and does not begin a term."""
 WARM = (
     (r"2\sqrt{2}+\frac{\pi}{3}", r"\frac{\pi}{3}+2\sqrt{2}"),
     ("(x+1)^2", "x^2+2x+1"),
@@ -126,6 +131,55 @@ def equal(gold: str, said: str, evaluated: bool) -> bool:
     return _same_expression(theirs, ours)
 
 
+def compared(gold: str, said: str, evaluated: bool) -> bool:
+    """Return whether an answer equals the gold, formulas included."""
+    return same(gold, said, evaluated, equal)
+
+
+def formed(said: str, gold: str, form: str) -> bool:
+    """Return whether a formula is written in a form.
+
+    "simplified": with no more operations than the gold, or than its own expanded or factored form. "expanded": as a sum
+    without products of sums, each power once. "factored": as a product whose factors cannot be factored, where there is
+    such a product.
+    """
+    try:
+        expression = _parse(said)
+    except Exception:  # as above
+        return False
+    if not isinstance(expression, sympy.Expr):
+        return True
+    expression = expression.doit()
+    forms = [sympy.expand(expression), sympy.factor(expression)]
+    if form == "simplified":
+        return operations(said) <= max(operations(gold), *(operations(sympy.latex(each)) for each in forms))
+    expanded, factored = forms
+    if form == "expanded":
+        return bool(expression == expanded) and terms(said) <= len(sympy.Add.make_args(expanded))
+    return factored.is_Add or (terms(said) == 1 and all(map(_irreducible, sympy.Mul.make_args(expression))))
+
+
+def _irreducible(factor: sympy.Expr) -> bool:
+    """Return whether a factor is no product of sums; a number before a sum is allowed."""
+    base = factor.as_base_exp()[0]
+    return not base.is_Add or sum(power for _, power in sympy.factor_list(base)[1]) == 1
+
+
+def operations(text: str) -> int:
+    """Return the number of operations that a LaTeX text writes out, products aside."""
+    return len(OPERATION.findall(text))
+
+
+def terms(text: str) -> int:
+    """Return the number of terms of the sum that a text is, brackets and arguments aside."""
+    count, depth = 1, 0
+    for place, sign in enumerate(text):
+        depth += (sign in "([{") - (sign in ")]}")
+        before = text[:place].rstrip()
+        count += sign in "+-" and depth == 0 and before != "" and not before.endswith(NO_TERM_BEFORE)
+    return count
+
+
 def unfinished(said: str, gold: str) -> bool:
     r"""Return whether an irrational number still has something to compute, such as `\sqrt{8}` or `\sin(\pi/3)`."""
     names, wanted = re.findall(NAMES, said), re.findall(NAMES, gold)
@@ -158,6 +212,7 @@ def _unreduced(said: str, gold: str) -> bool:
     return False
 
 
+@lru_cache(maxsize=256)
 def _parse(text: str) -> sympy.Basic:
     """Return the sympy expression of the whole text.
 

@@ -31,14 +31,18 @@ FORMULA = re.compile(
     re.DOTALL,
 )
 SAID = re.compile(r"(?i:answer)[ \t]{0,9}(?:is|:|=)[ \t]{0,9}\**[ \t]{0,9}:?[ \t]{0,9}([^\s][^\n]{0,199})")
+SENTENCE_ENDS = re.compile(
+    r"[.!;](?:\s|\*|$)|,? (?:because|since|as|which|so|when|if|for|after|in (?:total|all)|altogether|overall)\b"
+)
+"""The end of a sentence, or of the part of it before a reason."""
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 LAST_NUMBER = re.compile(
-    rf"(?<![\w.\\{{^_])(?:(?<![)\]}}])[-+\u2212])?(?:{NUMBER})(?:/\d+)?(?:\s*\\?%)?(?![\w\\^_({{!/]|\.\d|,\d)"
+    rf"(?<![\w.\\{{^_])(?<!\d-)(?:(?<![)\]}}])[-+\u2212])?(?:{NUMBER})(?:/\d+)?(?:\s*\\?%)?(?![\w\\^_({{!/]|[-.,]\d)"
 )
 WORD = re.compile(r"[^\W\d_]{3,}")
 SHORT_WORD = re.compile(r"[^\W\d_]{2,}")
 SPACING = re.compile(
-    r"\\[,;:! ]|~|\\(?:left|right|displaystyle|textstyle|bigl?|bigr?|Bigl?|Bigr?|limits|quad|qquad)(?![a-zA-Z])"
+    r"(\\\\)|\\[,;:! ]|~|\\(?:left|right|displaystyle|textstyle|bigl?|bigr?|Bigl?|Bigr?|limits|quad|qquad)(?![a-zA-Z])"
 )
 MINUS = dict.fromkeys(map(ord, "\u2212\u2013\ufe63\uff0d"), "-")
 UNSEEN: dict[int, str] = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"), "")
@@ -56,21 +60,21 @@ SIGNS = {
     0xF7: "/",
     0x2260: r"\ne ",
     0x222A: r"\cup ",
+    0x2208: r"\in ",
 }
 TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mbox|operatorname)\s*\{([^{}]*)\}")
 FONT = re.compile(r"\\(?:mathbf|textbf|mathrm|text|boldsymbol|mathit|textit|underline)\s*(?=\{.*\}\Z)")
-UNIT = re.compile(
-    r"((?!\\text).*(?:[\d})]|\\pi|[a-z]))\s*\\(?:text|mathrm|mbox|textbf)"
-    r"\s*\{(?!\s*(?:or|and|not)\b)([^{}\d]*)\}(\^(?:\{\d\}|\d))?"
-)
 NEGATION = re.compile(
     r"(?i:\b(?:(?:not|never|isn['\u2019]t|ain['\u2019]t|wasn['\u2019]t|cannot be|can['\u2019]t be)"
-    r"(?: (?:equal(?: to)?|exactly|really))?|except|unlike|neither|nor|anything but)"
+    r"(?: (?:equal(?: to)?|exactly|really))?|except|unlike|neither|nor|anything but"
+    r"|(?:half|thirds?|quarters?|fifths?|tenths?|percent|per cent) (?:of )?(?:the )?|twice|thrice|double|triple)"
     r"|\u2260|\u2249|!=|<>|\\neq?|\\not ?=)[\s$(*:|=]*$"
 )
 PLAIN = re.compile(r"([-+]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*)(?:\\(?:overline|bar)\{(\d+)\}|\\bar(\d))?)?|\.(\d+))")
 SCIENCE = re.compile(r"([-+]?\d+(?:\.\d+)?)(?:[eE]|(?:\\times|\\cdot|\*)10\^)(?:\{([-+]?\d+)\}|([-+]?\d+))")
 FRACTION = re.compile(r"([-+]?)(\d*)\\[dtc]?frac(?:\{([-+]?\d+)\}|(\d))(?:\{([-+]?\d+)\}|(\d))|([-+]?\d+)/(\d+)")
+RADICAL = re.compile(r"\u221a\s*(?:\(([^()]*)\)|(\d+(?:\.\d+)?|[a-zA-Z]|(?=\{)))")
+EMPTY = re.compile(r"\\varnothing(?![a-zA-Z])|\u2205|\\\{\s*\\\}")
 OPENING, CLOSING = "([{", ")]}"
 
 
@@ -102,7 +106,7 @@ def answer_of(completion: str) -> str | None:
         return None if negated(completion, formulas[-1].start()) else next(filter(None, formulas[-1].groups())).strip()
     said = SAID.findall(completion)
     if said:
-        return re.split(r"[.!;](?:\s|\*|$)", said[-1])[0].strip(" *`")
+        return SENTENCE_ENDS.split(said[-1])[0].strip(" *`,")
     return _unmarked(completion)
 
 
@@ -131,7 +135,7 @@ def _unmarked(completion: str) -> str | None:
 
 
 def negated(text: str, place: int) -> bool:
-    """Return whether a negation ends right before position `place`."""
+    """Return whether a negation, or a word that takes a part or a multiple, ends right before position `place`."""
     return NEGATION.search(text[max(0, place - 30) : place]) is not None
 
 
@@ -139,7 +143,7 @@ def _braced(text: str, start: int) -> str | None:
     """Return the text between the brace at `start` and its closing brace; None if it is never closed."""
     depth = 0
     for place in range(start, min(len(text), start + 2 * LONGEST)):
-        if text[place] == "\\" or (place and text[place - 1] == "\\" and text[place] in "{}"):
+        if text[place] in "{}" and _escaped(text, place):
             continue
         depth += (text[place] == "{") - (text[place] == "}")
         if depth == 0:
@@ -147,11 +151,20 @@ def _braced(text: str, start: int) -> str | None:
     return None
 
 
+def _escaped(text: str, place: int) -> bool:
+    """Return whether a backslash makes a sign of the brace at `place`; two of them end a row of a matrix."""
+    before = text[max(0, place - 20) : place]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
 def tidy(text: str) -> str | None:
     """Return an answer without spacing, outer dollar signs and a final full stop; None if too long or deeply nested."""
     if len(text) > LONGEST or any(ord(sign) < 32 and sign not in "\n\t\r" for sign in text):
         return None
-    text = SPACING.sub(" ", text.translate(SIGNS)).replace("{,}", ",").replace("\\$", "").strip()
+    text = SPACING.sub(lambda found: found[1] or " ", text.translate(SIGNS))
+    text = text.replace("{,}", ",").replace("\\$", "").strip()
+    text = RADICAL.sub(lambda found: f"\\sqrt{{{found[1] or found[2]}}}" if found[1] or found[2] else r"\sqrt", text)
+    text = EMPTY.sub(r"\\emptyset ", text)
     text = re.sub(r"\\(?:geqslant|geq)(?![a-zA-Z])", r"\\ge", re.sub(r"\\(?:leqslant|leq)(?![a-zA-Z])", r"\\le", text))
     text = re.sub(r"\\neq(?![a-zA-Z])", r"\\ne", re.sub(r"\\[dt]frac", r"\\frac", text))
     text = re.sub(r"\\([lr])brace(?![a-zA-Z]) ?", lambda found: "\\{" if found[1] == "l" else "\\}", text)
@@ -177,19 +190,6 @@ def as_words(text: str) -> str | None:
     if wordy and (TEXT.fullmatch(text.strip()) or WORD.search(inner) or inner.casefold() in ("no", "ok")):
         return " ".join(inner.casefold().split())
     return None
-
-
-def split_units(text: str) -> tuple[str, str]:
-    """Split a quantity from its unit: "5\\text{ cm}" gives ("5", "cm"); the unit of degrees is "deg"."""
-    found = re.fullmatch(r"(.*?)\^\s*(?:\{\s*\\circ\s*\}|\\circ)", text)
-    if found:
-        return found[1].strip(), "deg"
-    found = UNIT.fullmatch(text)
-    if found:
-        unit = found[2].strip(" .").casefold() + (found[3] or "").strip("^{}")
-        return found[1].strip(), "deg" if unit in ("degree", "degrees") else unit
-    found = re.fullmatch(r"([-+]?[\d.,/]+)\s+([^\W\d_]{2,}(?: [^\W\d_]{2,})*)", text)
-    return (found[1], found[2].casefold()) if found else (text, "")
 
 
 def unwrapped(text: str) -> str:

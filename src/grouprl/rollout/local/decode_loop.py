@@ -22,7 +22,7 @@ from grouprl.rollout.local.grammars import Constraints
 from grouprl.rollout.local.lean_decoder import LeanDecoder
 from grouprl.rollout.local.shared_prefix_rows import Branches
 from grouprl.rollout.local.stopping import StopTexts
-from grouprl.rollout.local.token_sampling import keep_top_k, keep_top_p, sample, uniforms
+from grouprl.rollout.local.token_sampling import keep_min_p, keep_top_k, keep_top_p, sample, uniforms
 from grouprl.rollout.local.transformers_decoder import TransformersDecoder
 from grouprl.rollout.local.turn_cache import Leaving, TurnCache, leave
 
@@ -101,7 +101,8 @@ def decode(
 
 def alike(request: Request[Tokens]) -> tuple[object, ...]:
     """Return a key of the settings that requests to one policy must share to be decoded together."""
-    return request.greedy, request.top_p, request.top_k, request.stop, request.stop_texts, request.entropy_scaling
+    cuts = request.top_p, request.top_k, request.min_p
+    return request.greedy, *cuts, request.stop, request.stop_texts, request.entropy_scaling
 
 
 @spanned("prefill")
@@ -204,8 +205,8 @@ class _Writer:
         if s.entropy_scaling is not None:
             logp_rv = self._log_softmax(logits_rv, row_r, s.entropy_scaling.factors(entropy_r))
             p_rv = logp_rv.exp()
-        if s.top_k or s.top_p < 1:
-            p_rv = keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p).exp()
+        if s.top_k or s.top_p < 1 or s.min_p:
+            p_rv = keep_min_p(keep_top_p(keep_top_k(logp_rv, s.top_k), s.top_p), s.min_p).exp()
         token_r = logp_rv.argmax(-1) if s.greedy else sample(p_rv, uniform_r)
         if self.constraints is not None:
             self.constraints.take(token_r, row_r)

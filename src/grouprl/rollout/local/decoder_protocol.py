@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from grouprl.rollout.local.turn_cache import Past, RowStore
+from grouprl.rollout.local.turn_cache import RowStore
 
 READ_TOKENS = 8192
 """Most tokens of prompts read in one pass."""
@@ -41,15 +41,6 @@ class Decoder(Protocol):
 
 class Giving(Decoder, RowStore, Protocol):
     """A decoder that can hand over the keys and values of rows."""
-
-
-class KeepingDecoder(Giving, Protocol):
-    """A decoder that can also continue from keys and values that were handed over."""
-
-    past: Past | None
-    """Cached beginnings of prompts (`grouprl.rollout.local.turn_cache.Past`), set before `start`; None if there are
-    none.
-    """
 
 
 def reading_order(lengths: Sequence[int]) -> Iterator[list[int]]:

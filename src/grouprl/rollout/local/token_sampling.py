@@ -3,6 +3,7 @@ function."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -54,6 +55,17 @@ def keep_top_k(logp_rv: torch.Tensor, k: int) -> torch.Tensor:
         return logp_rv
     threshold = logp_rv.topk(k, dim=-1).values[:, -1:]
     return logp_rv.masked_fill(logp_rv < threshold, -torch.inf)
+
+
+def keep_min_p(logp_rv: torch.Tensor, share: float) -> torch.Tensor:
+    """Set tokens less probable than `share` times the most probable one to -inf; 0 keeps everything.
+
+    Source: Nguyen et al., "Turning Up the Heat: Min-p Sampling for Creative and Coherent LLM Outputs", section 3.
+    """
+    if share <= 0.0:
+        return logp_rv
+    least_r = logp_rv.max(-1, keepdim=True).values + math.log(share)
+    return logp_rv.masked_fill(logp_rv < least_r, -torch.inf)
 
 
 def keep_top_p(logp_rv: torch.Tensor, p: float) -> torch.Tensor:

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import io
 import json
-import socket
-import ssl
-import threading
-import time
-from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from grouprl.core.errors import GrouprlError, InputError, shortened
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from grouprl.core.http_client import HttpClient, HttpError, HttpLate, HttpReply, HttpTooLong
 
 ADDRESS = "it must look like http://127.0.0.1:8000 or http://[::1]:8000"
 QUICK = 10.0
@@ -75,28 +65,24 @@ class Wire:
     """
 
     def __init__(self, address: str, key: str = "", key_env: str = "") -> None:
-        self.address, (self._host, self._port, self._path) = address.rstrip("/"), _place(address)
-        self._tls = ssl.create_default_context() if address.startswith("https") else None
-        self._headers = {"Content-Type": "application/json"}
-        if key:
-            self._headers["Authorization"] = f"Bearer {key.strip()}"
+        check_address(address)
+        self.address = address.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {key.strip()}"} if key else {}
         self._about_key = f". Its key is read from {key_env}, which is {'set' if key else 'not set'}" if key_env else ""
-        self._lock = threading.Lock()
-        self._idle: list[http.client.HTTPConnection] = []
-        self._busy: set[http.client.HTTPConnection] = set()
+        self._anew, self._kept = HttpClient(address, self._headers), HttpClient(address, self._headers, keep=True)
 
     def get(self, path: str, seconds: float = QUICK) -> object:
         """Send a GET request for `path` and return the reply; see `post`."""
-        return self._once("GET", path, None, seconds, self._made())
+        return self._exchanged(self._anew, "GET", path, None, seconds)
 
     def post(self, path: str, body: object = None, seconds: float = QUICK) -> object:
-        """Send `body` on a connection of its own and return the reply; nothing is sent twice.
+        """Send `body` on a new connection and return the reply.
 
         Raises:
             Gone, Late, Garbled: the server cannot be used.
             Refused: the server understood the request and refuses it.
         """
-        return self._once("POST", path, body, seconds, self._made())
+        return self._exchanged(self._anew, "POST", path, body, seconds)
 
     def call(self, path: str, body: object, seconds: float) -> None:
         """Post a request whose reply is text that is ignored; see `post`."""
@@ -104,79 +90,35 @@ class Wire:
             self.post(path, body, seconds)
 
     def request(self, path: str, body: object, seconds: float) -> object:
-        """Post a request that may be sent twice, on an open connection if there is one; see `post`."""
-        with self._lock:
-            kept = self._idle.pop() if self._idle else None
-        if kept is not None:
-            try:
-                return self._once("POST", path, body, seconds, kept)
-            except Gone:  # servers close idle connections
-                pass
-        return self._once("POST", path, body, seconds, self._made())
+        """Post a request on an open connection if there is one; see `post`.
+
+        The server may just be closing that connection: such a request fails with Gone, and is sent again by the pool.
+        """
+        return self._exchanged(self._kept, "POST", path, body, seconds)
 
     def cut(self) -> None:
-        """Close the connections in use: a server aborts the work for a client that has disconnected."""
-        with self._lock:
-            busy = list(self._busy)
-        for connection in busy:
-            if connection.sock is not None:
-                with contextlib.suppress(OSError):
-                    connection.sock.shutdown(socket.SHUT_RDWR)
+        """End the requests in progress: a server aborts the work for a client that has disconnected."""
+        self._anew.cut()
+        self._kept.cut()
 
     def close(self) -> None:
         """Close the idle connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._kept.close()
 
-    def _made(self) -> http.client.HTTPConnection:
-        if self._tls is not None:
-            return http.client.HTTPSConnection(self._host, self._port, context=self._tls)
-        return http.client.HTTPConnection(self._host, self._port)
-
-    def _once(
-        self, method: str, path: str, body: object, seconds: float, connection: http.client.HTTPConnection
-    ) -> object:
-        with self._lock:
-            self._busy.add(connection)
-        whole = False
+    def _exchanged(self, client: HttpClient, method: str, path: str, body: object, seconds: float) -> object:
         try:
-            status, content = self._exchange(method, path, body, seconds, connection)
-            whole = True
-        except TimeoutError:
+            return self._read(path, client.exchange(method, path, body, seconds, LARGEST))
+        except HttpLate:
             raise Late(f"{self.address}{path} has not answered for {seconds:g} seconds") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise Gone(f"{self.address}{path} does not answer: {type(error).__name__}: {error}") from None
-        finally:
-            with self._lock:
-                self._busy.discard(connection)
-                if whole and connection.sock is not None:
-                    self._idle.append(connection)
-                else:
-                    connection.close()
-        return self._read(path, status, content)
+        except HttpTooLong:
+            raise Garbled(f"{self.address}{path} answers with more than {LARGEST} bytes") from None
+        except HttpError as error:
+            raise Gone(f"{self.address}{path} does not answer: {error}") from None
 
-    def _exchange(
-        self, method: str, path: str, body: object, seconds: float, connection: http.client.HTTPConnection
-    ) -> tuple[int, bytes]:
-        until = time.monotonic() + seconds
-        connection.timeout = seconds
-        if connection.sock is None:
-            _open(connection)
-        connection.sock.settimeout(seconds)
-        connection.response_class = partial(_response, until)  # type: ignore[assignment]
-        sent = b"" if body is None else json.dumps(body).encode()
-        connection.request(method, self._path + path, sent, self._headers)
-        answer = connection.getresponse()
-        known = answer.length is not None and answer.length <= LARGEST
-        content = answer.read() if known else answer.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise Garbled(f"{self.address}{path} answers with more than {LARGEST} bytes")
-        elsewhere = answer.getheader("location") if 300 <= answer.status < 400 else None
-        return answer.status, content if elsewhere is None else f"it sends to {elsewhere}".encode()
-
-    def _read(self, path: str, status: int, content: bytes) -> object:
+    def _read(self, path: str, reply: HttpReply) -> object:
+        status, content = reply.status, reply.content
+        if 300 <= status < 400 and "location" in reply.headers:
+            content = f"it sends to {reply.headers['location']}".encode()
         if status >= 500:
             raise Gone(f"{self.address}{path} answers with status {status}: {_words(content)}")
         if status in BUSY:
@@ -191,60 +133,19 @@ class Wire:
             raise Garbled(f"{self.address}{path} answers with what is no JSON: {shortened(content)}") from None
 
 
-def _place(address: str) -> tuple[str, int | None, str]:
-    """Return the host, port and path of an address."""
+def check_address(address: str) -> None:
+    """Raise InputError if an address is not that of a server."""
     try:
         parts = urlsplit(address)
-        host, port = parts.hostname, parts.port
+        host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise InputError(f"the address {address!r}: {error}", ADDRESS) from None
     if parts.scheme not in ("http", "https") or not host or any(each.isspace() for each in address):
         raise InputError(f"the address {address!r}", ADDRESS)
     if parts.username is not None or parts.query or parts.fragment:
         raise InputError(f"the address {address!r}", "it may only have a host, a port and a path", "Leave out the rest")
-    path = parts.path.rstrip("/")
-    if path.endswith("/v1"):
+    if parts.path.rstrip("/").endswith("/v1"):
         raise InputError(f"the address {address!r}", "calls of servers are not all below /v1", "Leave out the /v1")
-    return host, port, path
-
-
-def _open(connection: http.client.HTTPConnection) -> None:
-    """Connect, and disable the delay of small requests."""
-    connection.connect()
-    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-class _Until(io.RawIOBase):
-    """Reader of a socket with one deadline for the whole reply: a server that sends a byte now and then is late as
-    well.
-    """
-
-    def __init__(self, sock: socket.socket, until: float) -> None:
-        self._sock, self._raw, self._until = sock, sock.makefile("rb", buffering=0), until
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int | None:
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-def _response(
-    until: float, sock: socket.socket, debuglevel: int = 0, method: str | None = None
-) -> http.client.HTTPResponse:
-    """Return a reply that has to be read before a deadline."""
-    answer = http.client.HTTPResponse(sock, debuglevel, method)
-    answer.fp.close()
-    answer.fp = io.BufferedReader(_Until(sock, until))
-    return answer
 
 
 def _words(content: bytes) -> str:

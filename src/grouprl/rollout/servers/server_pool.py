@@ -102,12 +102,13 @@ class Fleet:
 
     def failed(self, server: Server, error: ServerError) -> None:
         """Replace, wait for or set aside a server after a failure; its other requests fail by themselves."""
+        # A lost request says little of a server: unless it is dead, hangs or fails again and again, its health decides.
         broken = server.failures >= self.tries
         dead = server.own is not None and not server.own.alive
         if not (dead or broken or isinstance(error, Late) or (isinstance(error, Gone) and not self._healthy(server))):
             return
         with self._changed:
-            if server.state != "up" or self._closed:
+            if server.state != "up" or self._closed:  # requests of one server fail together; the first to report acts
                 return
             if server.own is None and (broken or isinstance(error, Late)):
                 self._set(server, "aside", str(error))
@@ -167,7 +168,7 @@ class Fleet:
                 return
             self._say(f"the server {address} is replaced: {why.splitlines()[0]}")
             server.restarts += 1
-            server.wire.cut()
+            server.wire.cut()  # or else its other requests would wait for their own time limits
             server.own.end()
             server.own.start()
         self._thread(self._come_up, server)
@@ -215,7 +216,7 @@ class Fleet:
     def _nobody(self) -> RunError:
         reasons = "\n".join(f"  {server.wire.address}: {server.why}" for server in self.servers)
         return RunError(
-            f"no server of {self._kind} is left:\n{reasons}\nWhat is on disk is whole: continue with --resume"
+            f"no server of {self._kind} is left:\n{reasons}\nWhat is on disk is intact: continue with --resume"
         )
 
     @staticmethod

@@ -27,8 +27,10 @@ def kept_tokens(request: Request[tuple[int, ...]], vocabulary: int, most: int) -
     SGLang returns a token's log-prob after top-k and top-p only if top-k is given, and for `most` tokens at most.
 
     Raises:
-        InputError: the request keeps more.
+        InputError: the request keeps more, or has a min-p.
     """
+    if request.min_p:
+        raise InputError(f"min_p = {request.min_p:g}", "SGLang returns no log-probs behind it", "Leave it out")
     kept = min(request.top_k or vocabulary, vocabulary)
     if request.greedy or (request.top_p == 1 and kept == vocabulary):
         return 0

@@ -169,7 +169,7 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
         episode.record_scores(found)
     for episode, found in zip(episodes, stage.call("close", [(e.number, ()) for e in episodes]), strict=True):
         if isinstance(found, Failure):
-            episode.fail_as(found)
+            episode.close_failed(found)
 
 
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:

@@ -190,6 +190,7 @@ def _check_plain(request: Request[object]) -> None:
     given = {
         "top_p": request.top_p < 1,
         "top_k": request.top_k > 0,
+        "min_p": request.min_p > 0,
         "stop": bool(request.stop),
         "stop_texts": bool(request.stop_texts),
         "entropy_scaling": request.entropy_scaling is not None,

@@ -16,12 +16,17 @@ from grouprl.tasks.task import Task
 class VectorEpisodes(PlayedRows):
     """Source of episodes that a policy over arrays plays in environments with `grouprl.protocols.Spaces`."""
 
-    text = False
+    text, spans = False, False
 
     @classmethod
     def spaces_of(cls, task: Task) -> Spaces | None:
         """Return the observation and action spaces of the task's environments."""
         return task.spaces
+
+    @classmethod
+    def canary(cls, policy: object) -> None:
+        """Return no rows: a policy over arrays acts and scores by one distribution."""
+        return
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         if scaling is not None:

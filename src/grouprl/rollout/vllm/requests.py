@@ -18,6 +18,7 @@ def completion_body(request: PromptRequest, ends: Collection[int]) -> JsonObject
         "temperature": 0.0 if request.greedy else request.temperature,
         "top_p": request.top_p,
         "top_k": request.top_k,
+        "min_p": request.min_p,
         "seed": request.seed % 2**63,
         "logprobs": 0,
         "ignore_eos": True,  # the policy decides which tokens end a completion

@@ -11,6 +11,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.gym import GymEnvironment
 from grouprl.envs.adapters.minigrid import is_minigrid
 from grouprl.envs.spaces import action_numbers, number_words, signs
+from grouprl.envs.success import Success
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 
@@ -40,9 +41,9 @@ class Gym(SeededTask):
 
     A prompt is a seed for the beginning of an episode; later chance events differ between its completions. An
     observation is the environment's, written out, followed by '>' (MiniGrid's views are described); a Discrete action
-    is a word, any other action is numbers separated by spaces. The episode is correct if its total reward reaches the
-    environment's reward threshold, or is above 0 if there is none. Demonstrations are random actions, which show only
-    how actions are spelt.
+    is a word, any other action is numbers separated by spaces. The episode is correct if its total reward reaches
+    `success`, or if the environment itself ended it and its total reward reaches the environment's threshold, or is
+    above 0 if there is none. Demonstrations are random actions, which show only how actions are spelt.
     """
 
     id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
@@ -62,7 +63,8 @@ class Gym(SeededTask):
     _words: tuple[str, ...] = PrivateAttr()
     _numbers: int = PrivateAttr()
     _limit: int = PrivateAttr()
-    _threshold: float | None = PrivateAttr()
+    _own_limit: int | None = PrivateAttr()
+    _threshold: Success = PrivateAttr()
     _signs: str | None = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
@@ -79,7 +81,8 @@ class Gym(SeededTask):
         spec = env.spec
         own = getattr(spec, "max_episode_steps", None) or MOST_TURNS
         self._limit = self.turns or min(own, MOST_TURNS)
-        self._threshold = self.success if self.success is not None else getattr(spec, "reward_threshold", None)
+        self._own_limit = getattr(spec, "max_episode_steps", None)
+        self._threshold = Success.of(self.success, getattr(spec, "reward_threshold", None))
         env.close()
 
     def _make(self) -> gymnasium.Env:
@@ -115,6 +118,19 @@ class Gym(SeededTask):
     def max_turns(self) -> int:
         """The largest number of turns of an episode."""
         return self._limit
+
+    @property
+    def doubt(self) -> tuple[str, str]:
+        """The reason why success is hard to reach with these options, and the remedy; ('', '') for none."""
+        if self._threshold.stated or self._own_limit is None or self._limit >= self._own_limit:
+            return "", ""
+        least = self._threshold.least
+        what = "a total above 0" if least is None else f"a total of at least {least:g}"
+        return (
+            f"'{self.name}' is cut off at {self._limit} turns, its own limit is {self._own_limit}: success is {what} "
+            "in an episode that the environment itself has ended, so one that is cut off is never correct",
+            f"Set task.turns to {self._own_limit}, or task.success to a total that {self._limit} turns can reach",
+        )
 
     @property
     def max_new_tokens(self) -> int:

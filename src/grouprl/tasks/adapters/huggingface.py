@@ -40,14 +40,27 @@ class HuggingFace(RowTask):
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the splits' rows."""
-        splits = _load(self.dataset, self.config)
-        train = self._table(splits, self.train_split)
-        return train, self._table(splits, self.eval_split) if self.eval_split is not None else None
+        return read_splits(self.dataset, self.train_split, self.eval_split, self.config)
 
-    def _table(self, splits: Mapping[str, Sequence[JsonObject]], split: str) -> Table:
-        if split not in splits:
-            raise InputError(f"{self.dataset} has no split '{split}'", remedy=suggest(split, splits))
-        return Table(f"{without_folder(self.dataset)}/{split}", splits[split], range(len(splits[split])), "row")
+
+def read_splits(
+    dataset: str, train_split: str = "train", eval_split: str | None = None, config: str | None = None
+) -> tuple[Table, Table | None]:
+    """Return a split of a dataset to train on and, if one is named, one to evaluate on.
+
+    Raises:
+        InputError: it cannot be loaded, or has no such split.
+        MissingExtra: the package datasets is not installed.
+    """
+    splits = _load(dataset, config)
+    train = _table(dataset, splits, train_split)
+    return train, _table(dataset, splits, eval_split) if eval_split is not None else None
+
+
+def _table(dataset: str, splits: Mapping[str, Sequence[JsonObject]], split: str) -> Table:
+    if split not in splits:
+        raise InputError(f"{dataset} has no split '{split}'", remedy=suggest(split, splits))
+    return Table(f"{without_folder(dataset)}/{split}", splits[split], range(len(splits[split])), "row")
 
 
 def _load(name: str, config: str | None) -> Mapping[str, Sequence[JsonObject]]:

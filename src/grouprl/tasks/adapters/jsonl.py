@@ -19,11 +19,12 @@ from grouprl.tasks.task import without_folder
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of a line; a prompt may have at most a 64th of that."""
+ONE_EACH = "each line is one JSON object"
 OTHER_BYTES = (
     (b"\x1f\x8b", "compressed by gzip", "Unpack it with gunzip"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "Unpack it with unzstd"),
     (b"PK\x03\x04", "a ZIP archive", "Unpack it"),
-    (b"PAR1", "a Parquet file", "Write its rows as JSON, one a line"),
+    (b"PAR1", "a Parquet file", "Name it hf:FILE.parquet (extra 'data'), or write its rows as JSON, one a line"),
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8"),
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8"),
 )
@@ -49,31 +50,41 @@ class Jsonl(RowTask):
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the files' lines."""
-        return _read_lines(self.path), _read_lines(self.eval_path) if self.eval_path is not None else None
+        return read_lines(self.path), read_lines(self.eval_path) if self.eval_path is not None else None
 
 
-def _read_lines(path: str) -> Table:
+def read_lines(path: str) -> Table:
     """Return the objects of a JSON-lines file; blank lines are skipped.
 
     Raises:
         InputError: if there is no such file, or a line is not a JSON object in UTF-8 or would not be read as it is
             written (a repeated key, NaN, numbers beyond any float, halves of characters); the message names the line.
     """
-    rows, numbers = [], []
+    rows: list[JsonObject] = []
+    numbers: list[int] = []
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         try:
             row = _parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"Line {number} of {path} is not JSON: {_reason(error)}", "each line is one JSON object"
-            ) from error
+            what = f"Line {number} of {path} is not JSON: {_reason(error)}"
+            raise InputError(what, ONE_EACH, _other_form(path, line) if not rows else "") from error
         if not isinstance(row, dict):
-            raise InputError(f"Line {number} of {path} is a JSON {type(row).__name__}", "each line is one JSON object")
+            what = f"Line {number} of {path} is a JSON {type(row).__name__}"
+            raise InputError(what, ONE_EACH, _other_form(path, line) if not rows else "")
         rows.append(row)
         numbers.append(number)
     return Table(path, rows, numbers, "line")
+
+
+def _other_form(path: str, first: bytes) -> str:
+    """Return how a file in another form is read, judged by its name and its first line; "" if it has none of them."""
+    if path.lower().endswith(".csv"):
+        return f"A CSV file is named hf:{path} (extra 'data')"
+    if first.lstrip(b"\xef\xbb\xbf \t").startswith(b"["):
+        return "It is one JSON array: write its objects without the brackets and commas between them, one a line"
+    return ""
 
 
 def _lines(path: str) -> Iterator[bytes]:

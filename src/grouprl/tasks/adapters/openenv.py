@@ -6,6 +6,7 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.adapters.openenv import OpenEnvEnvironment, OpenEnvWording, action_fields
+from grouprl.envs.success import Success
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.options import BoundedTurns, KnownCharacters
 from grouprl.tasks.registry import register_task
@@ -67,7 +68,7 @@ class OpenEnv(BoundedTurns, KnownCharacters, SeededTask):
             max_turns=self.turns,
             instructions=self.instructions,
             options=self.reset_data,
-            success=self.success,
+            success=Success.of(self.success),
             invalid=self.invalid,
             timeout=self.timeout,
         )

@@ -1,51 +1,83 @@
-"""Preferences: prompts with a chosen and a rejected completion, which form groups of two with a known winner."""
+"""Preferences: prompts with completions that were compared, ranked, scored or labelled, in TRL's formats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import Literal, cast
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.json_types import JsonObject
-from grouprl.records.examples import Example
-from grouprl.records.offline import StoredRow
-from grouprl.tasks.adapters.jsonl import Jsonl
+from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.records.examples import Chat, Example, Message, Split, prompt_text
+from grouprl.records.offline import GiveWay, RowLimit, StoredRow
+from grouprl.tasks.adapters.huggingface import read_splits
+from grouprl.tasks.adapters.jsonl import read_lines
+from grouprl.tasks.adapters.preference_rows import (
+    Format,
+    Judged,
+    Names,
+    chat_settings,
+    explicit_pair,
+    format_of,
+    without_nulls,
+)
 from grouprl.tasks.registry import register_task
+from grouprl.tasks.rows import RowTask, read_messages
+from grouprl.tasks.table import Table
 from grouprl.tasks.task import without_folder
 
-
-def preferred(completion: str, *, chosen: object, **columns: object) -> float:
-    """Return 1 for the chosen completion of a pair, 0 for any other."""
-    return float(completion == completion_text(chosen))
+DATA_SETS = (".parquet", ".csv")
+"""Endings of files that the package datasets reads; folders are data sets, too, and other files are JSON lines."""
 
 
 @register_task("pairs", argument="path")
-class Pairs(Jsonl):
-    """Pairs with a known winner: a file with one JSON object per line, columns prompt, chosen and rejected.
+class Pairs(RowTask):
+    """Preference data in TRL's formats: pairs, with or without a prompt column, labels, scored lists, demonstrations.
 
-    Nothing is sampled: both completions of a prompt are its group, the chosen one with reward 1, the rejected one with
-    reward 0, and the policy scores them itself (`batch.group_size` is 2). An evaluation reports how often the policy
-    finds the chosen one likelier.
+    The file is JSON lines, Parquet or CSV, or a folder with a Hugging Face data set; the columns decide the format.
+    Nothing is sampled: the completions of a prompt are its group, with the rewards that the data states, and the policy
+    scores them itself. An evaluation reports the reward of the completion that the policy finds likeliest: of pairs,
+    how often that is the chosen one.
     """
 
-    chosen: str = Field("chosen", description="the column with the better completion: text, or one assistant message")
+    path: str = Field(description="the file or folder")
+    eval_path: str | None = Field(None, alias="eval", description="a file or folder of held-out prompts")
+    train_split: str = Field("train", description="the split of a data set to train on")
+    eval_split: str | None = Field(None, description="the split of a data set to evaluate on")
+    chosen: str = Field("chosen", description="the column with the better completion: text, or messages")
     rejected: str = Field("rejected", description="the column with the worse completion, in the same form")
+    tie: str | None = Field(None, description="the column that is true where neither completion of a pair is better")
+    ties: Literal["refuse", "drop", "half"] = Field(
+        "refuse",
+        description="groups in which no completion is better (marked as ties, the same completion twice, or equal "
+        "scores throughout): refuse them, leave them out, or count a tied pair once each way and all others twice",
+    )
+    max_length: int | None = Field(
+        1024, ge=2, description="most tokens of prompt and completion together; none: the model's positions"
+    )
+    truncation: GiveWay = Field(
+        "keep_start",
+        description="what gives way in a group with a longer row: the ends of its completions (keep_start), the "
+        "beginning of its prompt (keep_end), or the group (drop)",
+    )
     reward_spec: str | JsonObject | list[str | JsonObject] = Field(
-        "grouprl.tasks.adapters.pairs:preferred", alias="reward", description="not used: a pair states its winner"
+        "grouprl.tasks.adapters.rollouts:nothing_to_say",
+        alias="reward",
+        description="not used: the data states rewards",
     )
 
-    def model_post_init(self, context: object) -> None:
-        """Read the file and check every pair.
+    _format: Format = PrivateAttr()
+    _tied: int = PrivateAttr(default=0)
 
-        Raises:
-            InputError: naming the line that lacks a completion, or whose two are the same.
-        """
+    def model_post_init(self, context: object) -> None:
+        """Read the rows; ties and second copies (ties: half) are trained on, and not evaluated on."""
         super().model_post_init(context)
-        for split in ("train", "eval"):
-            table = self._tables[split]
-            for position in self._positions[split]:
-                self._pair(table.rows[position], table.label(position))
+        if self.ties == "half" and self._tables["eval"] is self._tables["train"]:
+            self._positions["eval"] = [at for at in self._positions["eval"] if self._compared_once(at)]
 
     @property
     def name(self) -> str:
@@ -54,38 +86,162 @@ class Pairs(Jsonl):
 
     @property
     def description(self) -> str:
-        """A sentence that names the file."""
-        return f"Pairs of the file {self.path}."
+        """A sentence that names the file and its format."""
+        return f"Preferences of {self.path}: {self._format.name}."
+
+    @property
+    def limit(self) -> RowLimit:
+        """The options `max_length` and `truncation`."""
+        return RowLimit(self.max_length, self.truncation)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The format and the columns that decided it, and what became of ties."""
+        names = ", ".join(self._format.columns)
+        ties = {
+            "drop": f"{self._tied} groups without a better completion are left out (ties: drop)",
+            "half": f"{self._tied} ties stand in the data once each way, and every other pair twice (ties: half)",
+        }
+        read = f"the columns {names} make it {self._format.name}: {self._format.says}"
+        return (read, ties[self.ties]) if self._tied else (read,)
+
+    def read(self) -> tuple[Table, Table | None]:
+        """Return the rows, each with its prompt in a column of its own.
+
+        Raises:
+            InputError: columns of no format, or a row that does not fit it, by its name.
+        """
+        train, held_out = _read(self.path, self.train_split, self.eval_split)
+        if self.eval_path is not None:
+            if held_out is not None:
+                raise InputError("'eval' and 'eval_split' both name the held-out prompts", "one of them can")
+            held_out, _ = _read(self.eval_path, self.train_split, None)
+        if not len(train.rows):
+            raise InputError(f"{train.name} holds no prompts", "a task has at least one prompt")
+        self._format = format_of(train.rows[0], self._names, train.label(0))
+        return self._normal(train, "train"), None if held_out is None else self._normal(held_out, "eval")
+
+    def example(self, split: Split, index: int) -> Example:
+        """Return prompt `index` of a split; the second copy of a row (ties: half) has an id of its own."""
+        found = super().example(split, index)
+        place = self._positions[split][index]
+        numbers = self._tables[split].numbers
+        again = place > 0 and numbers[place] == numbers[place - 1]
+        return replace(found, id=f"{found.id}/again") if again else found
 
     def solution(self, example: Example) -> str | None:
-        """Return the chosen completion."""
-        return self._pair(example.columns, example.id)[0]
+        """Return the best completion; None if none has a reward above 0."""
+        best = max(self.stored_rows(example), key=lambda row: row.reward)
+        return best.completion if best.reward > 0 else None
 
     def stored_rows(self, example: Example) -> Sequence[StoredRow]:
-        """Return the winner and the loser."""
-        winner, loser = self._pair(example.columns, example.id)
-        return StoredRow(winner, 1.0, correct=True), StoredRow(loser, 0.0)
+        """Return the completions of a prompt, of a pair the winner first."""
+        judged, margin = self._judged(example.columns, example.id), _margin(example.columns, example.id)
+        best = max(judged.rewards)
+        return [
+            replace(
+                self._stored(completion, reward, example.id, correct=reward == best and reward > 0), components=margin
+            )
+            for completion, reward in zip(judged.completions, judged.rewards, strict=True)
+        ]
 
-    def _pair(self, row: Mapping[str, object], label: str) -> tuple[str, str]:
-        for column in (self.chosen, self.rejected):
+    def _compared_once(self, position: int) -> bool:
+        """Return whether a training row is the first of two equal copies, not one of the two orders of a tie."""
+        table = self._tables["train"]
+        first = position + 1 < len(table.rows) and table.numbers[position + 1] == table.numbers[position]
+        return first and table.rows[position + 1] == table.rows[position]
+
+    @property
+    def _names(self) -> Names:
+        return Names(self.prompt, self.chosen, self.rejected, self.tie)
+
+    def _normal(self, table: Table, split: Split) -> Table:
+        """Return the table with checked rows, prompts in their column, and ties treated as `ties` says."""
+        found = list(self._rows(table, split))
+        return Table(table.name, [row for row, _ in found], [number for _, number in found], table.unit)
+
+    def _rows(self, table: Table, split: Split) -> Iterator[tuple[JsonMapping, int]]:
+        for position, (row, number) in enumerate(zip(table.rows, table.numbers, strict=True)):
+            label, row = table.label(position), without_nulls(row)
+            judged = self._judged(row, label)
+            for completion in judged.completions:
+                self._stored(completion, 0.0, label)
+            if judged.tied:
+                self._refuse_tie(judged, label)
+                self._tied += 1
+            whole = self._with_prompt(row, judged)
+            twice = self.ties == "half" and split == "train"
+            if not judged.tied:
+                yield from ((whole, number) for _ in range(1 + twice))
+            elif twice:
+                yield whole, number
+                yield {**whole, self.chosen: whole[self.rejected], self.rejected: whole[self.chosen]}, number
+
+    def _with_prompt(self, row: JsonMapping, judged: Judged) -> JsonMapping:
+        """Return a row whose prompt was found in its completions with columns of their own; others as they are."""
+        if self.chosen not in self._format.columns:
+            return row
+        winner, loser = judged.completions
+        return {**row, self.prompt: judged.prompt, self.chosen: winner, self.rejected: loser}
+
+    def _judged(self, row: JsonMapping, label: str) -> Judged:
+        read = explicit_pair if self.prompt in row and self.chosen in self._format.columns else self._format.read
+        for column in self._format.columns:
             if column not in row:
                 raise InputError(f"The column '{column}' is missing in {label}", remedy=suggest(column, row))
-            if completion_text(row[column]) is None:
-                raise InputError(
-                    f"The completion '{column}' in {label} is {row[column]!r}"[:400],
-                    "a completion is text, or a list with one message of the assistant",
-                )
-        winner, loser = (str(completion_text(row[column])) for column in (self.chosen, self.rejected))
-        if winner == loser:
-            raise InputError(f"Both completions in {label} are the same", "a pair has a winner and a loser")
-        return winner, loser
+        return read(row, self._names, label)
+
+    def _refuse_tie(self, judged: Judged, label: str) -> None:
+        lists = self.chosen not in self._format.columns
+        if self.ties == "refuse" or (self.ties == "half" and lists):
+            same = len(set(map(str, judged.completions))) == 1
+            raise InputError(
+                f"Both completions in {label} are the same" if same else f"No completion in {label} is better",
+                "'ties: half' counts a tied pair once each way, and this is a list"
+                if self.ties == "half"
+                else "a group has a better and a worse completion",
+                "'ties: drop' leaves such groups out" + ("" if lists else "; 'ties: half' counts them once each way"),
+            )
+
+    def _prompt(self, row: Mapping[str, object], label: str) -> str | tuple[Message, ...]:
+        shown = super()._prompt(row, label)
+        tools, variables = chat_settings(row, label)
+        return shown if isinstance(shown, str) or not (tools or variables) else _announced(shown, tools, variables)
+
+    def _stored(self, completion: object, reward: float, label: str, *, correct: bool = False) -> StoredRow:
+        if isinstance(completion, str):
+            return StoredRow(completion, reward, correct)
+        messages = read_messages(cast(Sequence[object], completion), None, label)
+        plain = len(messages) == 1 and not messages[0].get("tool_calls")
+        text = messages[0]["content"] if plain else prompt_text(messages)
+        if not text:
+            raise InputError(
+                f"A completion in {label} is empty", "a completion is text, or messages that say something"
+            )
+        return StoredRow(text, reward, correct, messages=None if plain else messages)
 
 
-def completion_text(given: object) -> str | None:
-    """Return the text of a completion; None if it has none."""
-    if isinstance(given, str):
-        return given or None
-    if isinstance(given, (list, tuple)) and len(given) == 1 and isinstance(given[0], Mapping):
-        text = given[0].get("content")
-        return text if given[0].get("role") == "assistant" and isinstance(text, str) and text else None
-    return None
+def _margin(row: Mapping[str, object], label: str) -> dict[str, float]:
+    """Return the number in the column `margin`, as a component of the rewards of its pair; none without the column."""
+    given = row.get("margin")
+    if given is None:
+        return {}
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not isfinite(given):
+        raise InputError(f"The margin in {label} is {given!r}", "the column 'margin' holds finite numbers")
+    return {"margin": float(given)}
+
+
+def _announced(
+    messages: tuple[Message, ...], tools: Sequence[JsonMapping], variables: JsonMapping
+) -> tuple[Message, ...]:
+    """Return the messages of a prompt with the tools and variables that the chat template gets."""
+    return cast(tuple[Message, ...], Chat(cast(Sequence[JsonMapping], messages), tools, variables))
+
+
+def _read(path: str, train_split: str, eval_split: str | None) -> tuple[Table, Table | None]:
+    """Return the rows of a file or a folder: of a data set two splits, of JSON lines one table."""
+    if path.lower().endswith(DATA_SETS) or Path(path).is_dir():
+        return read_splits(path, train_split, eval_split)
+    if eval_split is not None or train_split != "train":
+        raise InputError(f"{path} has no splits", "JSON lines are one table", "Give held-out rows as 'eval'")
+    return read_lines(path), None

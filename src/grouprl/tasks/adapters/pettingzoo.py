@@ -15,6 +15,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
 from grouprl.envs.adapters.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
+from grouprl.envs.success import Success
 from grouprl.tasks.adapters.gym import NUMBER_SIGNS
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
@@ -171,7 +172,7 @@ class PettingZoo(SeededTask):
             max_turns=self.turns,
             instructions=self.instructions,
             decimals=self.decimals,
-            success=self.success,
+            success=Success.of(self.success),
             invalid=self.invalid,
             others=self.random,
         )

@@ -49,6 +49,9 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     on_crash: Literal["fail", "zero"] = Field(
         "fail", description="a program that raises counts as failed (see reward.on_error), or earns 0"
     )
+    unknown_parameters: Literal["refuse", "ignore"] = Field(
+        "refuse", description="what becomes of parameters of its requests that cannot be applied"
+    )
     names: tuple[str, ...] = Field(
         (), alias="agents", description="names of its agents; a request names one as its `model`"
     )
@@ -135,7 +138,7 @@ class Program(BoundedTurns, KnownCharacters, OptionTask):
     def environment(self) -> ProgramEnvironment:
         """Return a fresh run of the program."""
         settings: dict[str, Any] = {"timeout": self.timeout, "crash_is_failure": self.on_crash == "fail"}
-        settings["agents"] = self.agents
+        settings |= {"agents": self.agents, "ignoring": self.unknown_parameters == "ignore"}
         if self._expert is None:
             return ProgramEnvironment(self._launch, self._components, **settings)
         return DemonstratedProgram(self._expert, self._launch, self._components, **settings)

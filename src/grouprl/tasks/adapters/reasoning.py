@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import generator
 from grouprl.core.json_types import JsonObject
-from grouprl.records.examples import Example, Message, Split
+from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.rewards.library import BLOCK, Entries, LibraryScore, dataset_maker, problems
-from grouprl.tasks.options import OptionTask
+from grouprl.tasks.questions import QuestionTask
 from grouprl.tasks.registry import register_task
-from grouprl.tasks.task import check_request, split_of, with_system
+from grouprl.tasks.task import check_request, split_of
 
 # The stream is cut into blocks of BLOCK entries, each with its own seed; prompt i searches the candidates from
 # i * STRIDE on for one of its split.
@@ -25,7 +23,7 @@ PROBED = 2
 
 
 @register_task("reasoning_gym", argument="dataset")
-class ReasoningGym(OptionTask):
+class ReasoningGym(QuestionTask):
     """Any dataset of the reasoning-gym library (extra 'envs'), with its own scorer and curriculum.
 
     The answer is the text of the last <answer>…</answer>, or the whole completion without such tags; the
@@ -38,8 +36,6 @@ class ReasoningGym(OptionTask):
     seed: int = Field(0, description="which stream of prompts is sampled")
     level: int | None = Field(None, ge=1, description="curriculum level, 1 is the library's level 0")
     config: JsonObject = Field(default_factory=dict, description="fields of the dataset's own configuration")
-    system: str | None = Field(None, description="a system message; makes the prompts chat messages")
-    chat: bool = Field(False, description="whether prompts are chat messages without it, too")
     demonstrations: bool = Field(False, description="whether the library's answers serve as demonstrations")
 
     _score: LibraryScore = PrivateAttr()
@@ -92,7 +88,9 @@ class ReasoningGym(OptionTask):
             entry = self._block(block)[position]
             if split_of(entry["question"]) == split:
                 columns = {"entry": entry, "answer": entry["answer"]}
-                return Example(f"{self.name}/{split}/{index}", self._prompt(entry), columns, self.level or 0)
+                return Example(
+                    f"{self.name}/{split}/{index}", self.asked(str(entry["question"])), columns, self.level or 0
+                )
         raise InputError(
             f"Task '{self.name}' found no prompt for the split '{split}' in {MAX_SAMPLES} samples",
             "one prompt in ten is held out, so there must be a few dozen different ones",
@@ -117,7 +115,3 @@ class ReasoningGym(OptionTask):
         right = self.solution(example)
         wrong = KnownExample("", example.columns, False)
         return (wrong,) if right is None else (KnownExample(right, example.columns, True), wrong)
-
-    def _prompt(self, entry: Mapping[str, object]) -> str | tuple[Message, ...]:
-        text = str(entry["question"])
-        return with_system(text, self.system) if self.chat or self.system is not None else text

@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.textarena import TextArenaEnvironment, players_of
+from grouprl.envs.success import Success
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.options import BoundedTurns
 from grouprl.tasks.registry import register_task
@@ -112,5 +113,5 @@ class TextArena(BoundedTurns, SeededTask):
             prompt=self.prompt,
             actions=self.actions,
             boards=self.boards,
-            success=self.success,
+            success=Success.of(self.success),
         )

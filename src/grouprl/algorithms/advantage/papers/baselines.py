@@ -30,12 +30,14 @@ class LengthWeighted(Advantage):
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
-        if self.key != "group" or self.alone == "raw":
+        if self.key != "group":
             return ""
-        return """length_bb = same_bb * mask_bt.sum(1)
+        lone = "reward_b" if self.alone == "raw" else "0"
+        return f"""length_bb = same_bb * mask_bt.sum(1)
 adv_b = reward_b - (length_bb * reward_b).sum(1) / length_bb.sum(1).clamp(min=1)
-adv_b = torch.where(counts_b & differs(reward_b, same_bb), adv_b, 0)
-adv_bt = adv_b[:, None] * mask_bt"""
+adv_b = torch.where(differs(reward_b, same_bb), adv_b, 0)
+adv_b = torch.where(same_bb.sum(1) > 1, adv_b, {lone})
+adv_bt = torch.where(mask_bt & counts_b[:, None], adv_b[:, None], 0)"""
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return A_i = R_i - Σ_j l_j R_j / Σ_j l_j."""

@@ -42,6 +42,25 @@ class BestOverSecond(Advantage):
             gap_b = torch.where(single_b, gap_b / (std_b + self.eps), 0)
         return batch.broadcast(gap_b)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch; '' for another grouping."""
+        if self.key != "group":
+            return ""
+        lines = """best_b = torch.where(same_bb, reward_b, -torch.inf).amax(1)
+top_b = counts_b & (reward_b == best_b)
+second_b = torch.where(same_bb & ~top_b, reward_b, -torch.inf).amax(1)
+single_b = top_b & ((same_bb & top_b).sum(1) == 1) & (same_bb.sum(1) > 1)
+adv_b = torch.where(single_b, best_b - second_b, 0)
+"""
+        if self.scale != "none":
+            less = "n_b - 1" if self.scale == "sample_std" else "n_b"
+            lines += f"""n_b = same_bb.sum(1)
+mean_b = (same_bb * reward_b).sum(1) / n_b.clamp(min=1)
+std_b = ((same_bb * (reward_b - mean_b[:, None]).square()).sum(1) / ({less}).clamp(min=1)).sqrt()
+adv_b = torch.where(single_b, adv_b / (std_b + {self.eps!r}), 0)
+"""
+        return f"{lines}adv_bt = adv_b[:, None] * mask_bt"
+
     @override
     def words(self) -> str:
         scale = "" if self.scale == "none" else f", divided by the {self.scale.replace('_', ' ')} + {self.eps:g}"

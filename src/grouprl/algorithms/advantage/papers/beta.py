@@ -81,6 +81,27 @@ class BetaNormalized(Advantage):
         each = [self._normalised(self._component(name, batch), batch) for name in self.components]
         return batch.broadcast(torch.stack(each).mean(0))
 
+    @override
+    def code(self) -> str:
+        if self.components or self.alone != "zero":
+            return ""
+        fitted = (
+            "once_b = counts_b.to(reward_b.dtype) / same_bb.sum(1).clamp(min=1)  # each group counts once\n"
+            "p, k = (once_b * p_b).sum() / once_b.sum().clamp(min=1), once_b.sum()\n"
+            "var = (once_b * (p_b - p).square()).sum() / (k - 1).clamp(min=1)\n"
+            "size = torch.where(var > 1e-12, p * (1 - p) / var.clamp(min=1e-12) - 1, 0)\n"
+            "alpha, beta = (1 + size * p / 3).clamp(min=1), (1 + size * (1 - p) / 3).clamp(min=1)\n"
+        )
+        if self.alpha is not None and self.beta is not None:
+            fitted = f"alpha, beta = reward_b.new_tensor({self.alpha!r}), reward_b.new_tensor({self.beta!r})\n"
+        return (
+            f"unit_b = (reward_b - {self.low!r}) / {self.high - self.low!r}\n"
+            "p_b = mean(unit_b, same_bb).clamp(0, 1)\n"
+            f"{fitted}"
+            f"adv_b = centered(unit_b, same_bb) * inverse_density(p_b, alpha, beta, {self.limit!r}) * counts_b\n"
+            "adv_bt = adv_b[:, None] * mask_bt"
+        )
+
     def _normalised(self, reward_b: Tensor, batch: Batch) -> Tensor:
         unit_b = (reward_b - self.low) / (self.high - self.low)
         counted_b, id_b = batch.stats_b.double(), batch.group_b

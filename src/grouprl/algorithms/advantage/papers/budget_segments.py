@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -37,6 +38,33 @@ class BudgetSegments(Advantage):
         """Return Ret_s - baseline_s on thoughts, R - mean_cut R on completions."""
         sample_b = batch.from_source("extra")
         return torch.where(sample_b[:, None], self._completions(batch, sample_b), self._thoughts(batch, sample_b))
+
+    @override
+    def code(self) -> str:
+        prior = {
+            "uniform": "torch.full_like(turn_reward_bs[0], 1 / segments)",
+            "linear": "torch.arange(1, segments + 1, dtype=reward_b.dtype) * 2 / (segments * (segments + 1))",
+            "base": "torch.arange(1, segments + 1) // segments",
+        }[self.prior]
+        share = "torch.arange(segments, dtype=reward_b.dtype) / segments"
+        baseline = {
+            "both": f"({share}) * own_bs + (1 - {share}) * group_bs",
+            "v1only": "own_bs",
+            "v2only": "group_bs",
+            "none": "0",
+        }[self.baseline]
+        return (
+            f"extra_b = {is_from('extra')}  # completions sampled at the end of a segment\n"
+            'cut_bb = same_bb & extra_b & (keys["cut"][:, None] == keys["cut"])\n'
+            "answer_b = centered(reward_b, cut_bb) * (extra_b & counts_b)\n"
+            "segments, thought_bb = turn_reward_bs.shape[1], (same_bb & ~extra_b).to(reward_b.dtype)\n"
+            f"prior_s = {prior}\n"
+            "return_bs = (prior_s * turn_reward_bs).flip(1).cumsum(1).flip(1)\n"
+            "group_bs = thought_bb @ return_bs / thought_bb.sum(1, keepdim=True).clamp(min=1)\n"
+            "own_bs = earlier(turn_reward_bs) * prior_s.flip(0).cumsum(0).flip(0)\n"
+            f"adv_bs = (return_bs - ({baseline})) * (~extra_b & counts_b)[:, None]\n"
+            "adv_bt = torch.where(extra_b[:, None], answer_b[:, None] * mask_bt, to_tokens(adv_bs, turn_bt, mask_bt))"
+        )
 
     def _completions(self, batch: Batch, sample_b: Tensor) -> Tensor:
         id_b = levels.cross(batch.group_b, batch.need("keys.cut", self.name))

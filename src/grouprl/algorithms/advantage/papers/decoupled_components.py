@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.lines import compared
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -50,6 +51,27 @@ class DecoupledComponents(Advantage):
             )
             total_b = total_b + weight * normalised_b
         return batch.broadcast(total_b)
+
+    @override
+    def code(self) -> str:
+        weights = {name: weight for name, weight in self.weights.items() if weight != 0}
+        each = ", ".join(f'({weight!r}, rewards["{name}"])' for name, weight in weights.items())
+        own = '[(1.0, value_b) for name, value_b in rewards.items() if not name.startswith("#")]'
+        one = compared("value_b.nan_to_num(0.0)", "known_bb", self.scale, self.eps)
+        raw = (
+            "    one_b = torch.where(known_bb.sum(1) > 1, one_b, value_b.nan_to_num(0.0))\n"
+            if self.alone == "raw"
+            else ""
+        )
+        return (
+            "adv_b = torch.zeros_like(reward_b)\n"
+            f"for weight, value_b in {f'[{each}]' if self.weights else f'{own} or [(1.0, reward_b)]'}:\n"
+            "    known_bb = same_bb & value_b.isfinite()\n"
+            f"    one_b = {one}\n"
+            f"{raw}"
+            "    adv_b = adv_b + weight * one_b * (counts_b & value_b.isfinite())\n"
+            "adv_bt = adv_b[:, None] * mask_bt"
+        )
 
     def _components(self, batch: Batch) -> list[tuple[float, Tensor]]:
         """Return (weight, [B] values) of every component that counts."""

@@ -40,6 +40,17 @@ class GuidedGAE(Advantage):
         return discounted(delta_bt, batch.mask_bt, torch.full_like(batch.reward_b, self.gamma * self.lam))
 
     @override
+    def code(self) -> str:
+        last = "mask_bt & (mask_bt.flip(1).cumsum(1).flip(1) == 1)"
+        end = f'after_bt = torch.where({last}, stats["value_after"], after_bt)\n' if self.terminal == "value" else ""
+        return (
+            "after_bt = next_value(value_bt, mask_bt, torch.zeros_like(reward_b))\n"
+            f"{end}"
+            f"delta_bt = {self.gamma!r} * after_bt - value_bt + token_reward_bt\n"
+            f"adv_bt = discounted(delta_bt, mask_bt, torch.full_like(reward_b, {self.gamma * self.lam!r}))"
+        )
+
+    @override
     def needs(self) -> tuple[str, ...]:
         return ("value_bt", "stats.value_after") if self.terminal == "value" else ("value_bt",)
 

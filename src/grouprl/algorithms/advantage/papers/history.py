@@ -49,6 +49,25 @@ class SmoothStandardized(Advantage):
         smooth_b = torch.where(first_b.abs() <= second_b.abs(), first_b, second_b)
         return batch.broadcast(torch.where(visits_b > 0, smooth_b, new_b))
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        less = int(self.scale == "sample_std")
+        return (
+            'visits_b, was_b = past["visits"], past["mean"]\n'
+            f"mean_b, std_b = mean(reward_b, same_bb), spread(reward_b, same_bb, {less})\n"
+            f"new_b = standardised(reward_b, same_bb, {self.eps!r}, {less}) * counts_b\n"
+            "all_mean_b = (visits_b * was_b + mean_b) / (visits_b + 1)\n"
+            "moved_b = visits_b / (visits_b + 1) * (mean_b - was_b).square()\n"
+            'all_std_b = ((visits_b * past["std"].square() + std_b.square() + moved_b) / (visits_b + 1)).sqrt()\n'
+            f"all_b = (reward_b - all_mean_b) / (all_std_b + {self.eps!r}).clamp(min=1e-30)\n"
+            f"all_b = torch.where((all_std_b > {NO_SPREAD!r}) & counts_b, all_b, 0)\n"
+            "share_b = 1 / (visits_b + 1)\n"
+            "first_b = share_b * all_b + (1 - share_b) * new_b\n"
+            "second_b = share_b * new_b + (1 - share_b) * all_b\n"
+            "smooth_b = torch.where(first_b.abs() <= second_b.abs(), first_b, second_b)\n"
+            "adv_bt = torch.where(visits_b > 0, smooth_b, new_b)[:, None] * mask_bt"
+        )
+
     def moments(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return [B] mean and standard deviation of the prompt's rewards over all visits, this one included."""
         counted_b, n_b = batch.stats_b.to(batch.dtype), batch.need("past.visits", self.name)

@@ -6,6 +6,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.lines import compared
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.turn_returns import has_turn, on_tokens, turn_rewards
 from grouprl.core import levels
@@ -42,6 +43,17 @@ class OutcomeAndActions(Advantage):
             weight_n=batch.stats_b.to(batch.dtype),
         )
         return batch.broadcast(adv_b) + self.weight * on_tokens(reward_bs, batch, self.name)
+
+    @override
+    def code(self) -> str:
+        if self.alone != "zero" or self.scale == "leave_one_out_std":
+            return ""
+        return (
+            "there_bs = turns_there(turn_bt, mask_bt, turn_reward_bs.shape[1])\n"
+            "action_bs, outcome_b = split_rewards(reward_b, turn_reward_bs, there_bs)\n"
+            f"adv_b = {compared('outcome_b', 'same_bb', self.scale, self.eps)} * counts_b\n"
+            f"adv_bt = adv_b[:, None] * mask_bt + {self.weight!r} * to_tokens(action_bs, turn_bt, mask_bt)"
+        )
 
     @override
     def formula(self) -> str:

@@ -40,6 +40,24 @@ class PlanRelative(Advantage):
         outcome_b = self._normalised(reward_b, batch, counted_b)
         return torch.where(batch.need("marks.plan", self.name), batch.broadcast(planned_b), batch.broadcast(outcome_b))
 
+    @override
+    def code(self) -> str:
+        plan = (
+            'plan_bb = same_bb & (keys["plan"][:, None] == keys["plan"])\n'
+            "value_b = mean(reward_b, plan_bb)  # what the plan is worth\n"
+        )
+        if self.credit == "shared":
+            total = f"reward_b + {self.weight!r} * value_b"
+            adv = f"adv_b = standardised({total}, same_bb, {self.eps!r}) * counts_b"
+            return f"{plan}{adv}\nadv_bt = adv_b[:, None] * mask_bt"
+        return (
+            f"{plan}"
+            "once_bb = same_bb.to(reward_b.dtype) / plan_bb.sum(1).clamp(min=1)  # each plan counts once\n"
+            f"plan_b = {self.weight!r} * standardised(value_b, once_bb, {self.eps!r}) * counts_b\n"
+            f"outcome_b = standardised(reward_b, same_bb, {self.eps!r}) * counts_b\n"
+            'adv_bt = torch.where(marks["plan"], plan_b[:, None], outcome_b[:, None]) * mask_bt'
+        )
+
     def _normalised(self, value_b: Tensor, batch: Batch, weight_b: Tensor) -> Tensor:
         return levels.relative(value_b, batch.group_b, eps=self.eps, weight_n=weight_b)
 

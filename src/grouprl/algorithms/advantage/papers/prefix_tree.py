@@ -39,6 +39,18 @@ class PrefixTree(Advantage):
     says = "where the group's completions branch: mean reward with this token minus that of the others' choices"
     equation = "A(v|u) = mean R(u→v) - mean R(u→not v)"
     reads = ("token_bt",)
+    plain = (
+        "there_bt = active_bt & counts_b[:, None]\n"
+        "here_bbt = same_prefix(token_bt, active_bt, group_b) & there_bt\n"
+        "before_bbt = same_bb[..., None] & there_bt\n"
+        "before_bbt[..., 1:] &= same_prefix(token_bt, active_bt, group_b)[..., :-1]\n"
+        "rest_bbt = before_bbt & ~here_bbt  # the same tokens before, another one here\n"
+        "here_bt = (here_bbt * reward_b[:, None]).sum(1) / here_bbt.sum(1).clamp(min=1)\n"
+        "rest_bt = (rest_bbt * reward_b[:, None]).sum(1) / rest_bbt.sum(1).clamp(min=1)\n"
+        "best_bt = torch.where(before_bbt, reward_b[:, None], -torch.inf).amax(1)\n"
+        "worst_bt = torch.where(before_bbt, reward_b[:, None], torch.inf).amin(1)\n"
+        "adv_bt = torch.where(there_bt & rest_bbt.any(1) & (best_bt > worst_bt), here_bt - rest_bt, 0)"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return mean R(u→v) - mean R(u→other), [B,T]."""

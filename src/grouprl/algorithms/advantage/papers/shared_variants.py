@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage, Relative
+from grouprl.algorithms.lines import compared
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -40,6 +41,18 @@ class SharedVariants(Advantage):
         local_b = self._normalised(batch, levels.cross(prompt_b, variant_b), own_b)
         adv_b = self._normalised(batch, prompt_b, own_b) + self.local_weight * local_b * own_b
         return batch.broadcast(adv_b * batch.stats_b)
+
+    @override
+    def code(self) -> str:
+        local = compared("reward_b", "variant_bb", self.scale, self.eps)
+        return (
+            'own_b = counts_b & (keys["own"] > 0)\n'
+            "prompt_bb = same_bb & own_b\n"
+            'variant_bb = prompt_bb & (keys["variant"][:, None] == keys["variant"])\n'
+            f"local_b = {local} * own_b\n"
+            f"adv_b = {compared('reward_b', 'prompt_bb', self.scale, self.eps)} + {self.local_weight!r} * local_b\n"
+            "adv_bt = (adv_b * counts_b)[:, None] * mask_bt"
+        )
 
     def _normalised(self, batch: Batch, id_b: Tensor, own_b: Tensor) -> Tensor:
         """Return [B] (R - mean)/(std + eps) with the statistics of the own rows of each segment; 0 where these are

@@ -49,6 +49,22 @@ class TokenBaseline(Advantage):
         return torch.where(mask_bt & batch.stats_b[:, None], adv_bt, 0)
 
     @override
+    def code(self) -> str:
+        bare = "company_bt <= 1" if self.zero_tail else "(same_bb.sum(1) <= 1)[:, None]"
+        return (
+            "last_bt = mask_bt & (mask_bt.flip(1).cumsum(1).flip(1) == 1)\n"
+            "paid_bt = last_bt * reward_b[:, None] + token_reward_bt\n"
+            "return_bt = discounted(paid_bt, mask_bt, torch.ones_like(reward_b))\n"
+            "counts_bt = (mask_bt & counts_b[:, None]).to(reward_b.dtype)\n"
+            'energy_bt = torch.where(mask_bt, 1 - 2 * old_bt.exp() + stats["collision"], 0)\n'
+            "path_bt = energy_bt.cumsum(1) * counts_bt\n"
+            "base_bt = sum_by_place(return_bt * path_bt, mask_bt, group_b)\n"
+            f"base_bt = base_bt / (sum_by_place(path_bt, mask_bt, group_b) + {self.eps!r})\n"
+            "company_bt = sum_by_place(counts_bt, mask_bt, group_b)\n"
+            f"adv_bt = torch.where({bare}, return_bt, return_bt - base_bt) * counts_bt"
+        )
+
+    @override
     def words(self) -> str:
         tail = "; past the second longest completion there is no baseline" if self.zero_tail else ""
         return (

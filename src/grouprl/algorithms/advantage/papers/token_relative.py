@@ -39,6 +39,20 @@ class TokenRelative(Advantage):
         return batch.broadcast(adv_b)
 
     @override
+    def code(self) -> str:
+        lines = [
+            "length_bb = same_bb * active_bt.sum(1)  # rows weigh as much as they have tokens",
+            f"adv_b = standardised(reward_b, length_bb, {self.eps!r}, 0) * (counts_b & active_bt.any(1))",
+        ]
+        if self.limit is not None:
+            lines += [
+                "largest_b = torch.where(length_bb > 0, adv_b.abs(), 0).amax(1)",
+                f"grpo_b = standardised(reward_b, same_bb, {self.eps!r}) * counts_b",
+                f"adv_b = torch.where(largest_b >= {self.limit!r}, grpo_b, adv_b)",
+            ]
+        return "\n".join([*lines, "adv_bt = adv_b[:, None] * mask_bt"])
+
+    @override
     def words(self) -> str:
         limit = "" if self.limit is None else f"; groups with an |A| of {self.limit:g} or more as in GRPO"
         return f"reward minus the mean over the group's tokens, divided by their standard deviation{limit}"

@@ -30,6 +30,15 @@ class TurnAndOutcome(Advantage):
     )
     equation = "A_t = A_O + {turn_weight:g}·A_T in the first turn, A_O after it"
     reads = ("turn_bt", "turn_reward_bs")
+    plain = (
+        "first_b = turn_reward_bs[:, 0]\n"
+        "rest_b = standardised(reward_b - first_b, same_bb, {eps!r})\n"
+        "turn_b = standardised(first_b, same_bb, {eps!r})\n"
+        "whole_b = standardised(reward_b, same_bb, {eps!r})\n"
+        "called_b = (mask_bt & (turn_bt > 0)).any(1)\n"
+        "by_turn_bt = rest_b[:, None] + {turn_weight!r} * turn_b[:, None] * (turn_bt == 0)\n"
+        "adv_bt = torch.where(called_b[:, None], by_turn_bt, whole_b[:, None]) * (mask_bt & counts_b[:, None])"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return advantages [B,T] by turn."""

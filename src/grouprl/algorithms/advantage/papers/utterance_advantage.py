@@ -30,6 +30,11 @@ class UtteranceAdvantage(Advantage):
         return adv_bt - batch.need("value_bt", self.name) * batch.mask_bt if self.baseline else adv_bt
 
     @override
+    def code(self) -> str:
+        lines = 'adv_bt = (past["q"] - past["v"])[:, None] * mask_bt'
+        return f"{lines}\nadv_bt = adv_bt - value_bt * mask_bt" if self.baseline else lines
+
+    @override
     def needs(self) -> tuple[str, ...]:
         return ("past.q", "past.v", *(["value_bt"] if self.baseline else []))
 

@@ -40,6 +40,15 @@ class BudgetGap(AdvantageTransform):
         return adv_bt + self.weight * (gap_b * counted_b * (budget_b > 0))[:, None]
 
     @override
+    def code(self) -> str:
+        return (
+            'budget_b = keys["budget"].clamp(min=0).to(reward_b.dtype)\n'
+            'budget_bb = same_bb & (keys["budget"][:, None] == keys["budget"])\n'
+            f"gap_b = mean(reward_b, budget_bb) - ideal(budget_b, {self.beta!r}, {self.length or 'max_length'})\n"
+            f"adv_bt = adv_bt + {self.weight!r} * (gap_b * counts_b * (budget_b > 0))[:, None]"
+        )
+
+    @override
     def needs(self) -> tuple[str, ...]:
         return _needs(self.length)
 

@@ -34,6 +34,15 @@ class TemperedBlend(AdvantageTransform):
         "correct completions get up to {limit:g} of weight towards the policy at temperature {hot:g} while the "
         "entropy is at most {target:g}, towards {cold:g} above it"
     )
+    plain = (
+        "right_b = (correct_b & counts_b).to(adv_bt.dtype)\n"
+        "share, entropy = right_b.sum() / counts_b.sum().clamp(min=1), last_entropy if step > 0 else 0.0\n"
+        "gap = min(abs({target!r} - entropy), {limit!r})\n"
+        "alpha = torch.where(share > 0, gap / (share + gap).clamp(min=1e-30), 0)\n"
+        'tempered_bt = stats["logp@{hot:g}"] if entropy <= {target!r} else stats["logp@{cold:g}"]\n'
+        "tilt_bt = (tempered_bt - old_bt).clamp(-20, 20).exp()\n"
+        "adv_bt = (1 - alpha) * adv_bt + alpha * right_b[:, None] * tilt_bt"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return (1-α)A + α·[right]·q."""

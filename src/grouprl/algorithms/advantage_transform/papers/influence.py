@@ -31,6 +31,21 @@ def threshold(batch: Batch, influence_bt: Tensor, beta: float | None) -> Tensor:
     return beta * levels.extreme(mean_b, batch.group_b, counted_b, largest=False)[:, None]
 
 
+def threshold_code(beta: float | None) -> str:
+    """Return the lines that assign influences, the `threshold` above which they count, and which groups are mixed."""
+    limit = "limit_b1 = -torch.inf"
+    if beta is not None:
+        limit = (
+            "own_b = torch.where(mask_bt, influence_bt, 0).sum(1) / mask_bt.sum(1).clamp(min=1)\n"
+            "least_b = torch.where(same_bb & correct_b, own_b, torch.inf).amin(1)  # of the right completions\n"
+            f"limit_b1 = {beta!r} * torch.where(least_b.isinf(), 0, least_b)[:, None]"
+        )
+    return (
+        'influence_bt, share_b = stats["influence"], mean(correct_b.to(adv_bt.dtype), same_bb)\n'
+        f"mixed_b = (share_b > 0) & (share_b < 1)\n{limit}"
+    )
+
+
 def both_signs(batch: Batch) -> Tensor:
     """Return [B,1] bool: rows of groups with right and with wrong completions."""
     share_b = right_share(batch)
@@ -58,6 +73,15 @@ class HiddenReward(AdvantageTransform):
         keep_bt = hidden_bt.abs() > threshold(batch, influence_bt, self.beta)
         tilted_bt = adv_bt * (1 + self.p * hidden_bt.sign()) * keep_bt
         return torch.where(both_signs(batch), tilted_bt, adv_bt)
+
+    @override
+    def code(self) -> str:
+        tilted = f"adv_bt * (1 + {self.p!r} * hidden_bt.sign()) * (hidden_bt.abs() > limit_b1)"
+        return (
+            f"{threshold_code(self.beta)}\n"
+            "hidden_bt = torch.where(correct_b[:, None], influence_bt, -influence_bt)\n"
+            f"adv_bt = torch.where(mixed_b[:, None], {tilted}, adv_bt)"
+        )
 
     @override
     def words(self) -> str:
@@ -95,6 +119,14 @@ class SparedTokens(AdvantageTransform):
         influence_bt, right_b = batch.need("stats.influence", self.name), batch.need("correct_b", self.name)
         spared_bt = ~right_b[:, None] & (influence_bt > threshold(batch, influence_bt, self.beta)) & both_signs(batch)
         return torch.where(spared_bt, adv_bt * (2 * (0.5 - right_share(batch)).abs())[:, None], adv_bt)
+
+    @override
+    def code(self) -> str:
+        return (
+            f"{threshold_code(self.beta)}\n"
+            "spared_bt = (mixed_b & ~correct_b)[:, None] & (influence_bt > limit_b1)\n"
+            "adv_bt = torch.where(spared_bt, adv_bt * (2 * (0.5 - share_b).abs())[:, None], adv_bt)"
+        )
 
     @override
     def formula(self) -> str:

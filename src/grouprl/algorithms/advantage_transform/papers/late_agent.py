@@ -20,6 +20,7 @@ class LateAgent(AdvantageTransform):
     says = "agent {agent} learns from step {start} on"
     equation = "A ← 0 for agent {agent} before step {start}"
     reads = ("agent_b", "step")
+    plain = "adv_bt = torch.where((step < {start}) & (agent_b == {agent})[:, None], 0, adv_bt)"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Zero the agent's rows in early steps."""

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
+from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.outcome import right
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
@@ -34,6 +35,13 @@ class NoveltyBonus(AdvantageTransform):
         "= mean_t log π_old"
     )
     reads = ("old_bt",)
+    plain = (
+        "score_b = torch.where(mask_bt, old_bt, 0).sum(1) / mask_bt.sum(1).clamp(min=1)\n"
+        "novelty_b = (score_b - mean(score_b, same_bb & mask_bt.any(1))).clamp(-20, 20).exp()\n"
+        "bonus_b = {coef!r} * (1 - novelty_b).clamp(min=0)\n"
+        "sharper_bt = adv_bt + torch.minimum(bonus_b[:, None], {cap!r} * adv_bt)\n"
+        "adv_bt = torch.where(correct_b[:, None] & (adv_bt > 0), sharper_bt, adv_bt)"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A + min(λ·max(1 - η, 0), κ·A) where right and A > 0."""
@@ -52,4 +60,4 @@ def novelty(batch: Batch, reader: str) -> Tensor:
     logp_bt = torch.where(batch.mask_bt, batch.need("old_bt", reader), 0)
     score_b = logp_bt.sum(1) / batch.length_b.clamp(min=1)
     counted_b = (batch.stats_b & (batch.length_b > 0)).to(batch.dtype)
-    return (score_b - levels.mean(score_b, batch.group_b, counted_b)).clamp(-20, 20).exp()
+    return (score_b - levels.mean(score_b, batch.group_b, counted_b)).clamp(-LOG_LIMIT, LOG_LIMIT).exp()

@@ -43,6 +43,20 @@ class PlanningBoost(AdvantageTransform):
             plan_bt = (plan_bt | self._uncertain(batch)) & self._long(batch) & (adv_bt > 0)
         return torch.where(plan_bt, adv_bt + self.alpha * adv_bt.abs(), adv_bt)
 
+    @override
+    def code(self) -> str:
+        raised = f"adv_bt = torch.where(plan_bt, adv_bt + {self.alpha!r} * adv_bt.abs(), adv_bt)"
+        if self.rule == "paper":
+            return f'plan_bt = marks["plan"]\n{raised}'
+        return (
+            "h_bt = torch.where(active_bt, old_entropy_bt, torch.nan)\n"
+            f"unsure_bt = h_bt > torch.nanquantile(h_bt, {1 - self.share!r}, dim=1, keepdim=True)\n"
+            "length_b = mask_bt.sum(1).to(adv_bt.dtype)\n"
+            "long_b = length_b > mean(length_b, same_bb)\n"
+            'plan_bt = (marks["plan"] | unsure_bt) & long_b[:, None] & (adv_bt > 0)\n'
+            f"{raised}"
+        )
+
     def _uncertain(self, batch: Batch) -> Tensor:
         """Return [B,T] bool: tokens whose entropy is above the quantile of their completion."""
         entropy_bt = torch.where(batch.active_bt, batch.need("entropy_bt", self.name), torch.nan)

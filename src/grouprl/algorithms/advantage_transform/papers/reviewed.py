@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.part import part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
@@ -44,6 +45,14 @@ class AmplifyPositive(AdvantageTransform):
         rest = f"{self.factor:g}·A if A > 0 else A"
         return f"A ← {rest}" if self.perfect is None else f"A ← 1 if R ≥ {self.perfect:g} else {rest}"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        raised = f"adv_bt = torch.where(adv_bt > 0, {self.factor!r} * adv_bt, adv_bt)"
+        if self.perfect is None:
+            return raised
+        return f"""{raised}
+adv_bt = torch.where((reward_b >= {self.perfect!r})[:, None], mask_bt.to(adv_bt.dtype), adv_bt)"""
+
 
 @part("advantage_transform")
 class AdvantageOfReviewed(AdvantageTransform):
@@ -61,3 +70,12 @@ class AdvantageOfReviewed(AdvantageTransform):
         adv_b = torch.where(batch.mask_bt, adv_bt, 0).sum(1) / batch.length_b.clamp(min=1)
         of_b = levels.mean(adv_b, batch.need("keys.review", self.name), (~review_b).to(adv_bt.dtype))
         return torch.where(review_b[:, None], batch.broadcast(of_b), adv_bt)
+
+    @override
+    def code(self) -> str:
+        return (
+            f"review_b = {is_from('review')}\n"
+            "own_b = torch.where(mask_bt, adv_bt, 0).sum(1) / mask_bt.sum(1).clamp(min=1)\n"
+            'result_bb = (keys["review"][:, None] == keys["review"]) & ~review_b\n'
+            "adv_bt = torch.where(review_b[:, None], mean(own_b, result_bb)[:, None] * mask_bt, adv_bt)"
+        )

@@ -33,6 +33,12 @@ class DifficultyWeight(AdvantageTransform):
         "weigh correct completions by up to {high:g} where few are right and down to {low:g} where most are; "
         "wrong completions the other way round"
     )
+    plain = (
+        "share_b = mean(correct_b.to(adv_bt.dtype), same_bb)\n"
+        "raise_b = {low!r} + ({high!r} - {low!r}) * torch.sigmoid(-{slope!r} * (share_b - {middle!r}))\n"
+        "lower_b = {low!r} + ({high!r} - {low!r}) * torch.sigmoid(-{slope!r} * (1 - share_b - {middle!r}))\n"
+        "adv_bt = adv_bt * torch.where(adv_bt > 0, raise_b[:, None], lower_b[:, None])"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A·w(ρ) or A·w(1-ρ)."""
@@ -63,6 +69,12 @@ class LongWrong(AdvantageTransform):
         "token, at most twice)"
     )
     equation = "A ← A·(2 - {base:g}^(-Δ)) if wrong and Δ > 0,  Δ = |y| - mean_right |y|"
+    plain = (
+        "length_b, right_bb = mask_bt.sum(1).to(adv_bt.dtype), same_bb & correct_b\n"
+        "excess_b = (length_b - mean(length_b, right_bb)).clamp(min=0)\n"
+        "factor_b = torch.where(right_bb.any(1) & ~correct_b, 2 - {base!r} ** -excess_b, 1)\n"
+        "adv_bt = adv_bt * factor_b[:, None]"
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A·(2 - base^-Δ) on wrong completions with Δ > 0."""
@@ -80,6 +92,7 @@ class DropOutliers(AdvantageTransform):
     sigma: Annotated[float, Field(gt=0)] = 3.0
     says = "ignore tokens whose advantage lies beyond ±{sigma:g}"
     equation = "A ← A·[|A| ≤ {sigma:g}]"
+    plain = "adv_bt = torch.where(adv_bt.abs() <= {sigma!r}, adv_bt, 0)"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A·[|A| ≤ sigma]."""

@@ -40,6 +40,28 @@ class SemanticScale(AdvantageTransform):
         factor_b = {"inverse": 1 / (1 + x_b), "linear": (1 - x_b).clamp(min=0), "exp": (-x_b).exp()}[self.curve]
         return adv_bt * factor_b[:, None]
 
+    @override
+    def code(self) -> str:
+        curve = {
+            "inverse": "1 / (1 + x_b)",
+            "linear": "(1 - x_b).clamp(min=0)",
+            "exp": "(-x_b).exp()",
+        }[self.curve]
+        size = "same_bb.sum(1).clamp(min=2).to(adv_bt.dtype).log()"
+        normed = f"entropy_b = entropy_b / torch.where(same_bb.sum(1) > 1, {size}, 1)\n" if self.normalized else ""
+        return (
+            "log_b = torch.where(mask_bt, behavior_bt, 0).sum(1) / mask_bt.sum(1).clamp(min=1)\n"
+            "top_b = torch.where(same_bb & mask_bt.any(1), log_b, -torch.inf).amax(1)\n"
+            "mass_b = (log_b - top_b).exp() * (counts_b & mask_bt.any(1))\n"
+            "share_b = mass_b / (same_bb * mass_b).sum(1).clamp(min=1e-30)\n"
+            'answer_bb = same_bb & (keys["answer"][:, None] == keys["answer"])\n'
+            "answer_b = (answer_bb * share_b).sum(1)  # the likelihood of the row's final answer\n"
+            "entropy_b = -(same_bb * share_b * answer_b.clamp(1e-30, 1).log()).sum(1)\n"
+            f"{normed}"
+            f"x_b = {self.alpha!r} * entropy_b\n"
+            f"adv_bt = adv_bt * ({curve})[:, None]"
+        )
+
     def semantic_entropy(self, batch: Batch) -> Tensor:
         """Return [B] semantic entropy of each row's group, in nats."""
         counted_b = (batch.stats_b & (batch.length_b > 0)).to(batch.dtype)

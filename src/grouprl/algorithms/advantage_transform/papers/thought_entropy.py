@@ -26,6 +26,10 @@ class ThoughtEntropy(AdvantageTransform):
     says = "add {alpha:g} times the entropy, at most a {kappa:g}th of its size, to the advantage of a thought's tokens"
     equation = "A_t ← A_t + min({alpha:g}·H_t, |A_t|/{kappa:g}) in the thought"
     reads = ("entropy_bt", "marks.thought")
+    plain = (
+        "bonus_bt = torch.minimum({alpha!r} * old_entropy_bt, adv_bt.abs() / {kappa!r})\n"
+        'adv_bt = torch.where(active_bt & marks["thought"], adv_bt + bonus_bt, adv_bt)'
+    )
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A + min(α·H, |A|/κ)."""

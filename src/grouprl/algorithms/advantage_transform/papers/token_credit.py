@@ -39,11 +39,36 @@ class SharedEnds(AdvantageTransform):
         prefix_bt, suffix_bt = (self._conflicts(batch, sign_bt, reverse) for reverse in (False, True))
         factor_bt = torch.ones_like(adv_bt)
         for conflict_bt in (prefix_bt, suffix_bt):
-            both_bt = torch.where(sign_bt > 0, self.positive, self.negative).to(adv_bt.dtype)
+            both_bt = torch.full_like(adv_bt, self.negative).masked_fill(sign_bt > 0, self.positive)
             factor_bt = torch.where(conflict_bt, factor_bt * both_bt, factor_bt)
         if self.spread:
             factor_bt = factor_bt / (prefix_bt | suffix_bt).sum(1, keepdim=True).clamp(min=1)
         return torch.where(active_bt, self._calmed(adv_bt, batch) * factor_bt, 0)
+
+    @override
+    def code(self) -> str:
+        calm = []
+        if self.entropy_coef or self.entropy_limit is not None:
+            calm = [
+                "h_b1 = torch.where(active_bt, old_entropy_bt, 0).sum(1, keepdim=True)",
+                "h_b1 = h_b1 / active_bt.sum(1, keepdim=True).clamp(min=1)",
+                f"adv_bt = adv_bt - {self.entropy_coef!r} * h_b1",
+            ]
+        if self.entropy_limit is not None:
+            calm.append(f"adv_bt = torch.where(h_b1 <= {self.entropy_limit!r}, adv_bt, 0)")
+        each = ["factor_bt = factor_bt / (start_bt | end_bt).sum(1, keepdim=True).clamp(min=1)"] if self.spread else []
+        return "\n".join(
+            [
+                "sign_bt = torch.where(active_bt, adv_bt, 0).sign()",
+                "start_bt = shared_start(token_bt, sign_bt, active_bt, group_b)",
+                "end_bt = shared_start(token_bt.flip(1), sign_bt.flip(1), active_bt.flip(1), group_b).flip(1)",
+                f"spared_bt = torch.full_like(adv_bt, {self.negative!r}).masked_fill(sign_bt > 0, {self.positive!r})",
+                "factor_bt = torch.where(start_bt, spared_bt, 1) * torch.where(end_bt, spared_bt, 1)",
+                *each,
+                *calm,
+                "adv_bt = torch.where(active_bt, adv_bt * factor_bt, 0)",
+            ]
+        )
 
     def _conflicts(self, batch: Batch, sign_bt: Tensor, reverse: bool) -> Tensor:
         """Return [B,T] bool: tokens of the common prefix (or suffix) of good and bad completions."""

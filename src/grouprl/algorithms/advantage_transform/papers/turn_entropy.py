@@ -45,6 +45,30 @@ class EntropyModulated(AdvantageTransform):
         return torch.where(batch.active_bt & batch.stats_b[:, None], out_bt, 0)
 
     @override
+    def code(self) -> str:
+        lines = [
+            "turns = int(turn_bt.max()) + 1",
+            "there_bs = turns_there(turn_bt, mask_bt, turns)",
+            "counted_bs = there_bs & counts_b[:, None]",
+            "scaled_bs = _unit(mean_of_turns(old_entropy_bt, mask_bt, turn_bt, turns), counted_bs)",
+            f"gain_bs = (-{self.k1!r} * scaled_bs).exp()",
+            "gain_bs = gain_bs / _mean(gain_bs, counted_bs)",
+            f"bonus_bs = {self.zeta!r} * next_turn((-{self.k2!r} * scaled_bs).exp(), there_bs, 0.0)",
+        ]
+        center = ""
+        if self.center:
+            lines.append("own_bs = mean_of_turns(adv_bt, mask_bt, turn_bt, turns)")
+            center = " - _mean(own_bs * gain_bs + bonus_bs, counted_bs)"
+        return "\n".join(
+            [
+                *lines,
+                "adv_bt = adv_bt * to_tokens(gain_bs, turn_bt, mask_bt)",
+                f"adv_bt = adv_bt + to_tokens(bonus_bs, turn_bt, mask_bt){center}",
+                "adv_bt = torch.where(active_bt & counts_b[:, None], adv_bt, 0)",
+            ]
+        )
+
+    @override
     def words(self) -> str:
         bonus = f"; plus {self.zeta:g} times the next turn's certainty" if self.zeta else ""
         center = "; then minus their mean over the turns of the batch" if self.center else ""

@@ -47,6 +47,28 @@ class SharedSteps(AdvantageTransform):
         change_bs = torch.where(shared_bs, mean_bs - own_bs, 0)
         return torch.where(batch.active_bt, adv_bt + on_tokens(change_bs, batch, self.name), 0)
 
+    @override
+    def code(self) -> str:
+        back = "torch.nn.functional.pad(known_bs, ({0}, 0), value=-2)[:, : turns]"
+        earlier = "".join(f", {back.format(k)}" for k in range(1, self.window + 1))
+        return (
+            "turns = state_bs.shape[1]\n"
+            "there_bs = turns_there(turn_bt, mask_bt, turns)\n"
+            "known_bs = torch.where(there_bs, state_bs, -1)\n"
+            f"after_bs = next_turn(known_bs, there_bs, {TERMINAL})\n"
+            "action_bs = numbered_actions(token_bt, turn_bt, mask_bt, turns)\n"
+            "group_bs = group_b[:, None].expand_as(state_bs)\n"
+            f"step_bsk = torch.stack([group_bs, known_bs, action_bs, after_bs{earlier}], 2)\n"
+            "step_nk, row_n = step_bsk.flatten(0, 1), torch.arange(len(group_b)).repeat_interleave(turns)\n"
+            "counted_n = (there_bs & (known_bs != -1) & (after_bs != -1) & counts_b[:, None]).flatten()\n"
+            "like_nn = (step_nk[:, None] == step_nk).all(2) & counted_n  # the same step of the group\n"
+            "own_n = mean_of_turns(adv_bt, active_bt, turn_bt, turns).flatten()\n"
+            "once_n = (like_nn & (row_n[:, None] == row_n)).sum(1).clamp(min=1)\n"
+            "once_nn = like_nn.to(adv_bt.dtype) / once_n  # each row counts once\n"
+            "change_n = torch.where(counted_n & (once_nn.sum(1) > 1), mean(own_n, once_nn) - own_n, 0)\n"
+            "adv_bt = adv_bt + to_tokens(change_n.view_as(state_bs).to(adv_bt.dtype), turn_bt, mask_bt)"
+        )
+
     def _steps(self, batch: Batch, state_bs: Tensor, there_bs: Tensor) -> tuple[Tensor, Tensor]:
         """Return [B·S] number of each turn's step; [B,S] bool: turns that have one."""
         state_bs = torch.where(there_bs, state_bs, -1)

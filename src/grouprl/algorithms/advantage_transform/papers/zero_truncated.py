@@ -21,6 +21,7 @@ class ZeroTruncated(AdvantageTransform):
     says = "completions that were cut off get advantage 0; their tokens still count in the denominators"
     equation = "A ← A·[not truncated]"
     reads = ("truncated_b",)
+    plain = "adv_bt = torch.where(truncated_b[:, None], 0, adv_bt)"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:
         """Return A·[not truncated]."""

@@ -23,6 +23,12 @@ class ControlToken(Aggregate):
     coef: Annotated[float, Field(ge=0)] = 1e-3
     says = "{coef:g} times the mean over first tokens, plus the mean over all other tokens"
     equation = "{coef:g}/B · Σ_i [t=1] + 1/Σ(|y_i|-1) · Σ_i Σ_{{t>1}}"
+    plain = (
+        "number_bt = mask_bt.cumsum(1)\n"
+        "first_bt = (active_bt & (number_bt == 1)).to(logp_bt.dtype)\n"
+        "later_bt = (active_bt & (number_bt > 1)).to(logp_bt.dtype)\n"
+        "weight_bt = {coef!r} * first_bt / first_bt.sum().clamp(min=1) + later_bt / later_bt.sum().clamp(min=1)"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_first = α/B, w_later = 1/Σ(|y|-1)."""

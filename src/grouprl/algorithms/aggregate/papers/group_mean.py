@@ -30,3 +30,9 @@ class GroupMean(Aggregate):
         if run.group_size == 1:
             return ["group_mean is the same as sequence_mean: every group holds one completion"]
         return []
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return """groups = len(torch.unique(group_b[active_bt.any(1)]))
+tokens_b = ((group_b[:, None] == group_b) * active_bt.sum(1)).sum(1)
+weight_bt = active_bt.to(logp_bt.dtype) / tokens_b.clamp(min=1)[:, None] / max(groups, 1)"""

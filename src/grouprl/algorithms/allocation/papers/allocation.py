@@ -18,6 +18,7 @@ from grouprl.algorithms.data_part import Allocation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.numbers import Count, NonNegative
 from grouprl.records.requests import RolloutRequest
+from grouprl.records.text_samples import as_text
 
 
 @part("allocation")
@@ -159,7 +160,9 @@ class GradientVariance(Allocation):
         norm_b = np.zeros(len(rows))
         if right_b.any():
             right = np.flatnonzero(right_b)
-            norm_b[right] = context.text.policy.gradient_norms(rows.tokens.rows(right), self.block).double().numpy()
+            norm_b[right] = (
+                context.text.policy.gradient_norms(as_text(rows).tokens.rows(right), self.block).double().numpy()
+            )
         of_request = [found.get(request.ordinal, np.zeros(0, dtype=int)) for request in requests]
         rate_q = np.array([right_b[r].mean() if len(r) else 0.0 for r in of_request])
         norm_q = np.array([norm_b[r][right_b[r]].mean() if right_b[r].any() else 0.0 for r in of_request])

@@ -11,11 +11,12 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.records.examples import Example
 from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import as_text
 from grouprl.records.tokens import Tokens
 
 Ids = tuple[int, ...]
 Requested = tuple[Ids, Ids, int]
-"""What the policy had seen, the correct answer, and the agent whose belief is read."""
+"""The text that the policy had seen, the correct answer, and the agent whose belief is read."""
 
 
 @part("augment")
@@ -46,21 +47,21 @@ class AnswerBelief(Augmentation):
         answer_ids = {name: self._answer(example, context) for name, example in examples.items()}
         requested: dict[Requested, int] = {}
         number_bt = torch.full_like(turn_bt, -1)
-        rollout, agents = samples.rollout, samples.tokens.agents
+        tokens = as_text(samples).tokens
         for b, example in enumerate(samples.examples):
-            agent = 0 if agents is None else agents[b]
+            agent = 0 if tokens.agents is None else tokens.agents[b]
             for turn in range(int(turn_bt[b].max()) + 1):
                 of_turn_t = (turn_bt[b] == turn).nonzero()[:, 0]
                 if len(of_turn_t):
                     seen = (
-                        *rollout.prompt_ids[b],
-                        *rollout.response_ids[b][: int(of_turn_t[0])],
+                        *tokens.prompt_ids[b],
+                        *tokens.response_ids[b][: int(of_turn_t[0])],
                         *self._prefix(context),
                     )
                     number_bt[b, of_turn_t] = requested.setdefault(
                         (seen, answer_ids[example.id], agent), len(requested)
                     )
-        mean_n = self._believed(list(requested), agents is not None, context).to(batch.dtype)
+        mean_n = self._believed(list(requested), tokens.agents is not None, context).to(batch.dtype)
         belief_bt = torch.where(number_bt >= 0, mean_n[number_bt.clamp(min=0)], 0)
         return batch.replace(stats={**batch.stats, "answer": belief_bt})
 

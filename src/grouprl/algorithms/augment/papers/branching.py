@@ -18,7 +18,7 @@ from grouprl.records.samples import ScoredSamples
 
 def turn_entropy(samples: ScoredSamples, row: int, turn: int, tokens: int) -> float:
     """Return the mean entropy of the first `tokens` tokens of a turn, in nats."""
-    width = len(samples.rollout.response_ids[row])
+    width = int(samples.inputs.present_bt()[row].sum())
     where_t = np.flatnonzero(samples.extras["turn_bt"][row, :width] == turn)[:tokens]
     return float(samples.rollout.entropy_bt[row].numpy()[where_t].mean())
 

@@ -16,7 +16,8 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.samples import Rows, ScoredSamples, subset
+from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ class BudgetCuts(Augmentation):
         rows = np.flatnonzero(sampled_rows(samples))
         if not len(rows):
             return samples
-        thoughts = subset(samples, rows)
+        thoughts = as_text(subset(samples, rows))
         end = self.end or context.task.thought_end
-        ends = [through(context, ids, end) for ids in thoughts.rollout.response_ids]
+        ends = [through(context, ids, end) for ids in thoughts.response_ids]
         cuts = self._cuts(thoughts, ends, limits, context)
         completions = context.sample(self._requests(thoughts, cuts))
         score_bs = self._scores(completions, thoughts, cuts)
@@ -78,16 +79,14 @@ class BudgetCuts(Augmentation):
             subset(completions, completions.valid_b), np.zeros((1, 1), dtype=np.int64), score_bs[:1] * 0
         )
         thoughts = _shortened(thoughts, [min(size or limits[-1], limits[-1]) for size in ends])
-        place_t = np.arange(max(map(len, thoughts.rollout.response_ids)))
+        place_t = np.arange(max(map(len, thoughts.response_ids)))
         segment_t = np.searchsorted(np.array(limits), place_t, side="right").clip(max=len(limits) - 1)
         thoughts = _with_segments(thoughts, segment_t[None], score_bs)
         whole_b = np.ones(len(samples), dtype=bool)
         whole_b[~sampled_rows(samples)] = False
         return splice(samples, whole_b, [thoughts, completions])
 
-    def _cuts(
-        self, thoughts: ScoredSamples, ends: list[int | None], limits: list[int], context: RunContext
-    ) -> list[Cut]:
+    def _cuts(self, thoughts: TextSamples, ends: list[int | None], limits: list[int], context: RunContext) -> list[Cut]:
         """Return every cut of every thought: thoughts in order, budgets ascending."""
         ellipsis = context.task.ellipsis if self.ellipsis is None else self.ellipsis
         forced = context.text.encode(ellipsis + (self.end or context.task.thought_end) + self.header)
@@ -95,7 +94,7 @@ class BudgetCuts(Augmentation):
         begun = prefixes(thoughts, range(len(thoughts)), context)
         stop = set(context.text.policy.eos_ids)
         cuts = []
-        for row, (end, ids) in enumerate(zip(ends, thoughts.rollout.response_ids, strict=True)):
+        for row, (end, ids) in enumerate(zip(ends, thoughts.response_ids, strict=True)):
             for number, limit in enumerate(limits):
                 closed = end is not None and end <= limit
                 thought = ids[:end] if closed else tuple(i for i in ids[:limit] if i not in stop)
@@ -158,7 +157,7 @@ class BudgetCuts(Augmentation):
         return misfits(self.name, self.budgets, run)
 
 
-def _shortened(samples: ScoredSamples, size_b: list[int]) -> ScoredSamples:
+def _shortened(samples: TextSamples, size_b: list[int]) -> TextSamples:
     """Return the rows with the first `size_b` tokens of each completion."""
     old = samples.rollout
     ids = tuple(ids[:size] for ids, size in zip(old.response_ids, size_b, strict=True))
@@ -168,7 +167,7 @@ def _shortened(samples: ScoredSamples, size_b: list[int]) -> ScoredSamples:
     return replace(samples, rollout=rollout)
 
 
-def _with_segments(samples: ScoredSamples, segment_bt: np.ndarray, score_bs: np.ndarray) -> ScoredSamples:
+def _with_segments(samples: Rows, segment_bt: np.ndarray, score_bs: np.ndarray) -> Rows:
     """Return the rows with segments [B or 1,T'] and scores of segments [B or 1,S]; rows that have no cut get 0."""
     rows = len(samples)
     columns = {

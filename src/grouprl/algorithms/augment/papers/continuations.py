@@ -18,6 +18,7 @@ from grouprl.core.numbers import PositiveShare
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.records.tokens import Tokens
 
 
@@ -43,12 +44,12 @@ class Continuations(Augmentation):
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the reward component `continuations`."""
         share = PrefixMask(start=self.start, grow=self.grow, limit=self.limit).share(context.batch(samples))
-        number_b = np.where(samples.valid_b, 0.0, np.nan)
+        samples, number_b = as_text(samples), np.where(samples.valid_b, 0.0, np.nan)
         requested: list[int] = []
         requests: list[RolloutRequest] = []
         for rows in groups(samples, samples.valid_b):
             for place, (row, prefix) in enumerate(zip(rows, prefixes(samples, rows, context), strict=True)):
-                ids = samples.rollout.response_ids[row]
+                ids = samples.response_ids[row]
                 beginning = ids[: int(share * len(ids) + 1e-9)]
                 if len(beginning) == len(ids):
                     number_b[row] = self.count * samples.scores.correct_b[row]
@@ -88,21 +89,21 @@ class PlanTree(Augmentation):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with the further leaves of every plan."""
-        sign = self.sign or context.task.plan_end
-        ends_b = np.array([through(context, ids, sign) or 0 for ids in samples.rollout.response_ids])
+        samples, sign = as_text(samples), self.sign or context.task.plan_end
+        ends_b = np.array([through(context, ids, sign) or 0 for ids in samples.response_ids])
         marked = _planned(samples, samples.sample_b, ends_b)
         requests, roots = self._branches(samples, ends_b, context)
         context.note("plans", len(requests))
         if not requests:
             return marked
-        leaves = context.sample(requests)
+        leaves = as_text(context.sample(requests))
         roots_b = np.repeat(np.array(roots), self.leaves - 1)
         whole = regrown(leaves, samples, roots_b, ends_b[roots_b])
         whole = _planned(whole, samples.sample_b[roots_b], ends_b[roots_b])
         return splice(marked, np.zeros(len(samples), dtype=bool), [whole])
 
     def _branches(
-        self, samples: ScoredSamples, ends_b: np.ndarray, context: RunContext
+        self, samples: TextSamples, ends_b: np.ndarray, context: RunContext
     ) -> tuple[list[RolloutRequest], list[int]]:
         """Return a request for the further leaves of each plan, and the rows that wrote the plans."""
         more, requests, roots = self.leaves - 1, [], []
@@ -111,7 +112,7 @@ class PlanTree(Augmentation):
                 room = context.max_new_tokens - int(ends_b[row])
                 if more == 0 or room < 1:
                     continue
-                plan = samples.rollout.response_ids[row][: ends_b[row]]
+                plan = samples.response_ids[row][: ends_b[row]]
                 changes = {"completions": more, "prefix": (*prefix, *plan), "max_new_tokens": room}
                 requests.append(again(samples, row, place * more, **changes))
                 roots.append(row)
@@ -133,13 +134,13 @@ class PlanTree(Augmentation):
         return ["plan_tree samples nothing: leaves is 1"] if self.leaves == 1 else []
 
 
-def _planned(samples: ScoredSamples, plan_b: np.ndarray, ends_b: np.ndarray) -> ScoredSamples:
+def _planned(samples: TextSamples, plan_b: np.ndarray, ends_b: np.ndarray) -> TextSamples:
     """Return the rows with the number of their plan and its tokens marked: the first `ends_b` ([B])."""
-    width = max(map(len, samples.rollout.response_ids))
+    width = max(map(len, samples.response_ids))
     return samples.with_extras(keys__plan=plan_b, marks__plan=np.arange(width) < ends_b[:, None])
 
 
-def regrown(leaves: ScoredSamples, samples: ScoredSamples, roots: np.ndarray, size_b: np.ndarray) -> ScoredSamples:
+def regrown(leaves: TextSamples, samples: TextSamples, roots: np.ndarray, size_b: np.ndarray) -> TextSamples:
     """Return continuations with the tokens that they continue put in front of their own.
 
     Row i continues the first `size_b[i]` tokens of row `roots[i]` of `samples`; these keep the log-probs they have in

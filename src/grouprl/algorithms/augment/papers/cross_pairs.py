@@ -11,6 +11,7 @@ from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.records.examples import Prompt
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.text_samples import as_text
 from grouprl.records.tokens import Tokens
 
 
@@ -29,6 +30,7 @@ class CrossPairs(Augmentation):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows, and each completion paired with the other forms of its prompt."""
+        samples = as_text(samples)
         rows: list[int] = []
         prompts: list[Prompt] = []
         forms: list[int] = []
@@ -42,8 +44,8 @@ class CrossPairs(Augmentation):
         if not rows:
             return samples
         paired = context.text.with_prompts(subset(samples, np.array(rows)), prompts).with_source("extra")
-        begun = zip(paired.rollout.prompt_ids, prefixes(samples, rows, context), strict=True)
-        tokens = Tokens(tuple((*ids, *prefix) for ids, prefix in begun), paired.rollout.response_ids)
+        begun = zip(paired.prompt_ids, prefixes(samples, rows, context), strict=True)
+        tokens = Tokens(tuple((*ids, *prefix) for ids, prefix in begun), paired.response_ids)
         rollout = replace(paired.rollout, inputs=tokens)
         keys = {"keys__variant": np.array(forms, dtype=np.int64), "keys__own": np.zeros(len(rows), dtype=np.int64)}
         numbers_b = further_numbers(samples, np.array(rows))

@@ -16,6 +16,7 @@ from grouprl.core.numbers import Share
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.text_samples import as_text
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
@@ -78,7 +79,7 @@ class SolvedExemplars(OnDeadGroup):
         store = context.state_of(self).setdefault("solved", {})
         for rows in groups(samples, sampled_rows(samples) & samples.scores.correct_b):
             row, key = rows[0], str(int(samples.index_b[rows[0]]))
-            (text,) = context.text.decode([samples.rollout.response_ids[row][: self.longest]])
+            (text,) = context.text.decode([as_text(samples).response_ids[row][: self.longest]])
             store.pop(key, None)
             store[key] = [plain(samples.examples[row].prompt), text]
         for key in list(store)[: max(0, len(store) - self.keep)]:

@@ -23,6 +23,7 @@ from grouprl.core.numbers import Positive
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.text_samples import as_text
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class VerificationRows(Augmentation):
         context.note("verification_rows", len(chosen))
         if not len(chosen):
             return samples
-        about = subset(samples, chosen)
+        about = as_text(subset(samples, chosen))
         pairs = zip(about.examples, about.texts, strict=True)
         prompts = [context.task.with_verdict(example, text) for example, text in pairs]
         requested = context.text.with_prompts(about, prompts).with_source("verification")
@@ -143,7 +144,7 @@ class VerificationRows(Augmentation):
         kinds = [0 if right else 1 for right in about.scores.correct_b]
         nothing_bt = torch.zeros(len(chosen), 1, dtype=samples.rollout.logp_bt.dtype)
         rollout = Rollout(
-            Tokens(requested.rollout.prompt_ids, tuple((verdicts[kind],) for kind in kinds)),
+            Tokens(requested.prompt_ids, tuple((verdicts[kind],) for kind in kinds)),
             logp_bt=nothing_bt,
             entropy_bt=nothing_bt.clone(),
             truncated_b=torch.zeros(len(chosen), dtype=torch.bool),

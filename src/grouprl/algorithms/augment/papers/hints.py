@@ -19,15 +19,16 @@ from grouprl.core.numbers import Share
 from grouprl.records.examples import Example, Prompt
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.text_samples import TextSamples, as_text
 
 if TYPE_CHECKING:
     from grouprl.tasks.task import Task
 from grouprl.algorithms.augment.guidance import GUIDED, OnDeadGroup, needs_solutions
 
 
-def under_own_prompt(guided: ScoredSamples, context: RunContext) -> ScoredSamples:
+def under_own_prompt(guided: ScoredSamples, context: RunContext) -> TextSamples:
     """Return guided rows shown under their original prompts; their log-probs are then computed anew."""
-    return context.text.with_prompts(guided, [example.prompt for example in guided.examples])
+    return context.text.with_prompts(as_text(guided), [example.prompt for example in guided.examples])
 
 
 @part("augment")

@@ -27,6 +27,7 @@ class MajorityVote(Augmentation):
     The environment's verdict on right and wrong is not used. The rows of other agents earn 0 here.
     """
 
+    blind = "the majority's answer"
     needs_text = True
 
     agent: Whole = 0

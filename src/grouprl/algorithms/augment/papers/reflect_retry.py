@@ -23,7 +23,8 @@ from grouprl.algorithms.augment.review_forms import AUTO, review_form
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.samples import Rows, ScoredSamples, join, subset
+from grouprl.records.text_samples import TextSamples, as_text
 
 
 @part("augment")
@@ -49,7 +50,7 @@ class ReflectRetry(Reviewing):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the rows with second attempts, and with what led to good ones."""
-        numbers, pivot_b = Numbers(samples), np.zeros(len(samples), dtype=np.int64)
+        samples, numbers, pivot_b = as_text(samples), Numbers(samples), np.zeros(len(samples), dtype=np.int64)
         found = self.reviews(samples, reviewable(samples), numbers, context)
         if found is None:
             return in_loss(samples, pivot_b)
@@ -66,7 +67,7 @@ class ReflectRetry(Reviewing):
         parts = [in_loss(rows, np.zeros(len(rows), dtype=np.int64)) for rows in added]
         return splice(in_loss(samples, pivot_b), np.zeros(len(samples), dtype=bool), parts)
 
-    def _second(self, samples: ScoredSamples, found: Reviews, numbers: Numbers, context: RunContext) -> Attempts | None:
+    def _second(self, samples: TextSamples, found: Reviews, numbers: Numbers, context: RunContext) -> Attempts | None:
         """Return the second attempts; None if there are none."""
         form, wanted = review_form(self.form, context.text.policy), found.retries
         rows, turns = [row for _, row, _ in wanted], [turn for *_, turn in wanted]
@@ -90,14 +91,14 @@ class ReflectRetry(Reviewing):
         return f"up to {count} reviews and {count} second attempts per rollout; those that led to something are trained"
 
 
-def in_loss(samples: ScoredSamples, pivot_b: np.ndarray) -> ScoredSamples:
+def in_loss(samples: Rows, pivot_b: np.ndarray) -> Rows:
     """Return the rows with `loss_mask_bt`: the tokens of turn `pivot_b` and later."""
     acted_bt = samples.acted_bt
     turn_bt = samples.extras["turn_bt"][:, : acted_bt.shape[1]]
     return samples.with_extras(loss_mask_bt=acted_bt & (turn_bt >= pivot_b[:, None]))
 
 
-def _unguided(samples: ScoredSamples, second: Attempts, context: RunContext) -> ScoredSamples:
+def _unguided(samples: TextSamples, second: Attempts, context: RunContext) -> TextSamples:
     """Return second attempts as rows of the prompt without the review."""
     return context.text.with_prompts(second.rows, [samples.prompts[row] for row in second.base_n]).with_source("extra")
 

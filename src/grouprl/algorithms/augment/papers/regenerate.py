@@ -22,6 +22,7 @@ from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.text_samples import as_text
 
 
 @part("augment")
@@ -42,7 +43,7 @@ class CutAndRegenerate(Reviewing):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return accepted and regenerated episodes with their reviews."""
-        samples = samples.with_extras(keys__review=samples.extras["keys.episode"])
+        samples = as_text(samples).with_extras(keys__review=samples.extras["keys.episode"])
         numbers, gone_b = Numbers(samples), np.zeros(len(samples), dtype=bool)
         found = self.reviews(samples, reviewable(samples), numbers, context)
         if found is None:

@@ -30,6 +30,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.core.numbers import Count, Whole
 from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.text_samples import TextSamples, as_text
 
 Actor = Literal["policy", "initial"]
 BATCH = 64
@@ -71,7 +72,7 @@ class Retrospect(Reviewing):
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
         """Return the reviews, and the first trials as rows that are not trained on."""
-        samples = samples.with_extras(keys__review=samples.extras["keys.episode"])
+        samples = as_text(samples).with_extras(keys__review=samples.extras["keys.episode"])
         memory: Memory = {}
         known, rows, reviews = samples, reviewable(samples), []
         if self.actor == "initial":
@@ -90,8 +91,8 @@ class Retrospect(Reviewing):
 
     def _trial(
         self,
-        known: ScoredSamples,
-        first: ScoredSamples,
+        known: TextSamples,
+        first: TextSamples,
         found: Reviews,
         memory: Memory,
         numbers: Numbers,
@@ -109,7 +110,7 @@ class Retrospect(Reviewing):
         with self._actor(context):
             return attempts(known, rows, [0] * len(rows), numbers, context, openings, source=SOURCES["guided"])
 
-    def _first(self, samples: ScoredSamples, rows: np.ndarray, context: RunContext) -> tuple[ScoredSamples, np.ndarray]:
+    def _first(self, samples: TextSamples, rows: np.ndarray, context: RunContext) -> tuple[TextSamples, np.ndarray]:
         """Return the rows with first trials of the frozen actor, and the numbers of those rows."""
         again = (rows.tolist(), [0] * len(rows), Numbers(samples))
         with self._actor(context):
@@ -136,12 +137,12 @@ class Retrospect(Reviewing):
         return context.acting(held["actor"])
 
     def _modelled(
-        self, earned: ScoredSamples, known: ScoredSamples, about: np.ndarray, numbers: Numbers, context: RunContext
-    ) -> ScoredSamples:
+        self, earned: TextSamples, known: TextSamples, about: np.ndarray, numbers: Numbers, context: RunContext
+    ) -> TextSamples:
         """Fit the reward model to what reviews earned; return these and further reviews with the
         rewards it predicts.
         """
-        model, said = self._model(context), (earned.rollout.prompt_ids, earned.rollout.response_ids)
+        model, said = self._model(context), (earned.prompt_ids, earned.response_ids)
         gain_n = earned.scores.reward_b
         context.note("review_model_error", float(np.square(model(*said) - gain_n).mean()), "mean")
         model.add(*said, gain_n)
@@ -154,7 +155,7 @@ class Retrospect(Reviewing):
             more = self.reviews(known, about, numbers, context)
             parts += [] if more is None else [more.rows]
         rows = join(parts)
-        worth_n = model(rows.rollout.prompt_ids, rows.rollout.response_ids)
+        worth_n = model(rows.prompt_ids, rows.response_ids)
         of_trial = np.array([trial_of[key] for key in rows.extras["keys.review"].tolist()])
         group_b = ALONE + known.extras["keys.episode"][of_trial]
         return rewarded(replace(rows, group_b=group_b), worth_n, worth_n > 0)
@@ -194,7 +195,7 @@ class Retrospect(Reviewing):
         )
 
 
-def _earned(known: ScoredSamples, found: Reviews, trial: Attempts, context: RunContext) -> ScoredSamples:
+def _earned(known: TextSamples, found: Reviews, trial: Attempts, context: RunContext) -> TextSamples:
     """Return the reviews that another trial followed, with their rewards, in the groups of their prompts."""
     gain_n = trial.rows.scores.reward_b - known.scores.reward_b[trial.base_n]
     context.note("retry_gain", float(gain_n.mean()), "mean")

@@ -19,7 +19,8 @@ from grouprl.algorithms.warmup_examples import Lesson, Shown
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
 from grouprl.records.examples import Prompt
-from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.samples import Rows, ScoredSamples, subset
+from grouprl.records.text_samples import TextSamples, as_text
 
 if TYPE_CHECKING:
     from grouprl.records.episode_records import Turn
@@ -34,7 +35,7 @@ TokenBudget = Annotated[int, Field(ge=1)] | None
 class Reviews:
     """N reviews of episodes; row i is about row `about[i]` and reads `read[i]`; None if it is unreadable."""
 
-    rows: ScoredSamples
+    rows: TextSamples
     about: np.ndarray
     read: tuple[Review | None, ...]
 
@@ -82,9 +83,7 @@ class Reviewing(Augmentation):
     form: str
     tokens: TokenBudget
 
-    def reviews(
-        self, samples: ScoredSamples, rows: np.ndarray, numbers: Numbers, context: RunContext
-    ) -> Reviews | None:
+    def reviews(self, samples: TextSamples, rows: np.ndarray, numbers: Numbers, context: RunContext) -> Reviews | None:
         """Request a review of the episode of each of `rows` for which the model has room; None if there are none."""
         form = review_form(self.form, context.text.policy)
         budget = self.tokens or form.tokens
@@ -139,7 +138,7 @@ class Reviewing(Augmentation):
 class Attempts:
     """N episodes repeated from a turn on, the rows whose beginnings they share, and the number of shared turns."""
 
-    rows: ScoredSamples
+    rows: TextSamples
     base_n: np.ndarray
     turns_n: np.ndarray
     place_n: np.ndarray
@@ -152,7 +151,7 @@ class Attempts:
 
 
 def attempts(
-    samples: ScoredSamples,
+    samples: TextSamples,
     rows: Sequence[int],
     turns: Sequence[int],
     numbers: Numbers,
@@ -168,7 +167,7 @@ def attempts(
     requests = [led(samples, i, k, skip=numbers.skip(i), opening=opening, **changes) for i, k, opening in each]
     if not requests:
         return None
-    sampled = context.sample(requests)
+    sampled = as_text(context.sample(requests))
     sampled = subset(sampled, sampled.valid_b & _single(sampled))
     if not len(sampled):
         return None
@@ -182,12 +181,12 @@ def reviewable(samples: ScoredSamples) -> np.ndarray:
     return np.flatnonzero(sampled_rows(samples) & _single(samples))
 
 
-def alone(samples: ScoredSamples) -> ScoredSamples:
+def alone(samples: Rows) -> Rows:
     """Return the rows as groups of one."""
     return replace(samples, group_b=ALONE + samples.extras["keys.episode"])
 
 
-def rewarded(samples: ScoredSamples, reward_b: np.ndarray, correct_b: np.ndarray) -> ScoredSamples:
+def rewarded(samples: Rows, reward_b: np.ndarray, correct_b: np.ndarray) -> Rows:
     """Return the rows with other rewards."""
     scores = replace(samples.scores, reward_b=reward_b.astype(np.float64), correct_b=correct_b.astype(bool))
     return replace(samples, scores=scores)

@@ -15,6 +15,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import as_text
 
 SIDES = ("good", "poor")
 ALIKE = 0.8
@@ -46,7 +47,7 @@ class SpanFeedback(Augmentation):
         """Set `marks.good` and `marks.poor`."""
         judge = import_object(self.function, "span feedback")
         marks = {side: torch.zeros_like(batch.mask_bt) for side in SIDES}
-        for b, ids in enumerate(samples.rollout.response_ids):
+        for b, ids in enumerate(as_text(samples).response_ids):
             words = pieces(ids, context)
             said = self._requested(judge, "".join(words), samples.examples[b].columns)
             for side in SIDES:

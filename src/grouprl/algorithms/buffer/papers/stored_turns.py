@@ -12,7 +12,7 @@ from torch import Tensor
 from grouprl.algorithms.turn_returns import turn_rewards, turns_of, with_the_rest
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import State
-from grouprl.records.samples import ScoredSamples
+from grouprl.records.text_samples import TextSamples
 
 Ids = list[list[int]]
 COLUMNS = ("first", "start", "end", "later", "question")
@@ -47,7 +47,7 @@ class Turns:
         return Turns(seen, done, self.reward_n[where], later, self.over_n[where], self.prompt_n[index])
 
 
-def add_turns(store: dict[str, object], rows: ScoredSamples, batch: Batch, capacity: int, room: int | None) -> None:
+def add_turns(store: dict[str, object], rows: TextSamples, batch: Batch, capacity: int, room: int | None) -> None:
     """Append the turns of rows, laid out as `batch`, and forget the oldest rows beyond `capacity` turns.
 
     Reward of a row beyond that of its turns is counted in its last turn. Turns with more than `room` tokens before them
@@ -60,8 +60,8 @@ def add_turns(store: dict[str, object], rows: ScoredSamples, batch: Batch, capac
     found: list[tuple[int, ...]] = []
     rewards: list[float] = []
     for b in range(len(rows)):
-        prompt, first = len(rows.rollout.prompt_ids[b]), len(ids)
-        ids += [*rows.rollout.prompt_ids[b], *rows.rollout.response_ids[b]]
+        prompt, first = len(rows.prompt_ids[b]), len(ids)
+        ids += [*rows.prompt_ids[b], *rows.response_ids[b]]
         spans = _spans(turn_bt[b], there_bs[b], first + prompt)
         laters = [start for _, start, _ in spans[1:]] + [-1]
         for (turn, start, end), later in zip(spans, laters, strict=True):

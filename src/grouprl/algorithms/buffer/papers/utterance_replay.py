@@ -23,6 +23,7 @@ from grouprl.core.numbers import Count, Positive, Share, Whole
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import Scores
+from grouprl.records.text_samples import TextSamples, as_text
 
 GRAD_CLIP = 1.0
 APART = 1 << 40
@@ -69,7 +70,7 @@ class UtteranceReplay(Buffer):
         seed = int(rng.integers(2**31))  # sampled whether it is used or not, so that a resumed run samples alike
         positions = context.text.policy.max_positions
         room = None if positions is None else positions - context.max_new_tokens
-        add_turns(store, samples, context.batch(samples), self.capacity, room)
+        add_turns(store, as_text(samples), context.batch(samples), self.capacity, room)
         context.note("turns_stored", turns_stored(store))
         if not turns_stored(store):
             return self._waiting(samples)
@@ -137,7 +138,7 @@ class UtteranceReplay(Buffer):
         """Return an action of the current policy at each observation."""
         return context.text.act(turns.seen, rng.integers(2**63, size=len(turns)).tolist())
 
-    def _act(self, critic: UtteranceCritic, context: RunContext, rng: np.random.Generator) -> ScoredSamples:
+    def _act(self, critic: UtteranceCritic, context: RunContext, rng: np.random.Generator) -> TextSamples:
         """Sample actions at stored observations and let the critic judge them; each is a group of its own."""
         turns = self._choose(self.actions or context.prompts * context.group_size, context, rng)
         rollout, count = self._fresh(turns, context, rng), len(turns)
@@ -145,7 +146,7 @@ class UtteranceReplay(Buffer):
         context.note("critic_q", float(q_n.mean()))
         context.note("critic_v", float(v_n.mean()))
         numbers, no_b = turns.prompt_n, np.zeros(count, dtype=bool)
-        return ScoredSamples(
+        return TextSamples(
             examples=tuple(context.task.example("train", i) for i in numbers.tolist()),
             prompts=tuple(context.text.decode(turns.seen)),
             group_b=APART + np.arange(count),

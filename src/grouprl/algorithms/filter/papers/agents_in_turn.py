@@ -23,6 +23,7 @@ class AgentsInTurn(Filter):
     agents: Annotated[int, Field(ge=2)] = 2
     equation = "only rows of agent (step // {every}) mod {agents}"
     reads = ("agent_b", "step")
+    plain = "active_bt = active_bt & (agent_b == step // {every} % {agents})[:, None]"
 
     def __call__(self, batch: Batch) -> Batch:
         """Drop the rows of agents whose turn it is not."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.filter.difficulty import band_rows, check_band
+from grouprl.algorithms.filter.difficulty import ROUNDING, band_rows, check_band
 from grouprl.algorithms.filter.filter import Filter, drop
+from grouprl.algorithms.lines import APART
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
@@ -32,6 +33,17 @@ class DifficultyBand(Filter):
     def __call__(self, batch: Batch) -> Batch:
         """Drop groups outside the band."""
         return drop(batch, ~band_rows(batch, self.low, self.high), from_statistics=True)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return (
+            "right_b = correct_b.to(reward_b.dtype)\n"
+            "share_b = mean(right_b, same_bb)\n"
+            f"inside_b = (share_b >= {self.low - ROUNDING!r}) & (share_b <= {self.high + ROUNDING!r})\n"
+            "out_b = ~(inside_b & differs(right_b, same_bb))\n"
+            "active_bt = active_bt & ~out_b[:, None]\n"
+            f"{APART}"
+        )
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse groups of one completion, which are never mixed."""

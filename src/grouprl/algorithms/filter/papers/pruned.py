@@ -10,9 +10,18 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.filter.filter import Filter, drop
+from grouprl.algorithms.lines import APART
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import ShareBelowOne
+
+ORDER = (
+    "lot_b = (torch.where(mask_bt, old_bt, 0).double() * 1000).round().long().square().sum(1) * 2654435761\n"
+    "order_b = ((lot_b + mask_bt.sum(1) * 40503) % 2**32).argsort(stable=True)  # ties: by chance\n"
+    "value_b = {value}\n"
+    "order_b = order_b[value_b[order_b].argsort(stable=True)]"
+)
+"""Lines that assign `order_b`, the rows in the order of an expression `value` [B] (see `ordered`)."""
 
 
 def keep_count(n: int, rate: float, least: int) -> int:
@@ -62,6 +71,19 @@ class MaxVariance(Filter):
         for rows in segments(ordered(reward_b, batch), batch.group_b, batch.stats_b & batch.active_bt.any(1)):
             keep_b[widest(rows, reward_b, keep_count(len(rows), self.rate, 2))] = True
         return drop(batch, ~keep_b, from_statistics=True)
+
+    @override
+    def code(self) -> str:
+        return (
+            f"{ORDER.format(value='reward_b')}\n"
+            "out_b = torch.ones_like(counts_b)\n"
+            "for group in group_b.unique():\n"
+            "    rows_n = order_b[((group_b == group) & counts_b & active_bt.any(1))[order_b]]\n"
+            "    if len(rows_n):\n"
+            f"        out_b[widest(rows_n, reward_b, keep_count(len(rows_n), {self.rate!r}, 2))] = False\n"
+            "active_bt = active_bt & ~out_b[:, None]\n"
+            f"{APART}"
+        )
 
     @override
     def words(self) -> str:

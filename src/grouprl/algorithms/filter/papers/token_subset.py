@@ -36,6 +36,14 @@ class TokenSubset(Filter):
         return batch.replace(loss_mask_bt=keep_bt)
 
     @override
+    def code(self) -> str:
+        limit = f"\nactive_bt = active_bt & (active_bt.cumsum(1) <= {self.limit})" if self.limit is not None else ""
+        return (
+            "chance_bt = hashed(old_bt, active_bt)  # uniform numbers that follow from the row itself\n"
+            f"active_bt = active_bt & ((active_bt.cumsum(1) <= {self.head}) | (chance_bt < {self.keep!r})){limit}"
+        )
+
+    @override
     def words(self) -> str:
         limit = "" if self.limit is None else f", at most {self.limit} in all"
         return (

@@ -9,10 +9,11 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.sampling.papers.entropy_score import extent, score
 from grouprl.core.batch import Batch
@@ -47,6 +48,18 @@ class DynamicClip(Objective):
         ratio_bt = log_ratio(logp_bt, batch).exp()
         bounds = self.bounds(batch.need("old_bt", self.name))
         return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual_clip)
+
+    @override
+    def code(self) -> str:
+        return "\n".join(
+            [
+                *ratio_code("token", "old"),
+                "q_bt = torch.where(active_bt, old_bt, 0).exp()",
+                f"low_bt = 0.5 + 0.5 * (1 - {4 * self.clip_low!r} / q_bt).clamp(min=0).sqrt()",
+                f"high_bt = (0.5 + 0.5 * (1 + {4 * self.clip_high!r} / q_bt).sqrt()).clamp(max={self.cap!r})",
+                *clip_lines("low_bt", "high_bt", self.dual_clip),
+            ]
+        )
 
     @override
     def formula(self) -> str:
@@ -106,6 +119,24 @@ class BalancedClip(Objective):
         low_bt, high_bt = torch.full_like(adv_bt, low), torch.full_like(adv_bt, high)
         out = clipped(ratio_bt, adv_bt, low_bt, high_bt, self.dual_clip)
         return TokenLoss(out.loss_bt, {**out.metrics, "clip_bound_low": low_bt, "clip_bound_high": high_bt})
+
+    @override
+    def code(self) -> str:
+        return "\n".join(
+            [
+                *ratio_code("token", "old"),
+                "mass_bt = torch.where(active_bt, adv_bt * behavior_bt.exp(), 0)",
+                "def share(low, high):  # of good tokens in the loss",
+                "    good = (mass_bt.clamp(min=0) * ratio_bt.detach().clamp(max=high)).sum()",
+                "    bad = -(mass_bt.clamp(max=0) * ratio_bt.detach().clamp(min=low)).sum()",
+                "    return good / (good + bad).clamp(min=1e-300)",
+                f"lows = _stairs({self.low_start!r}, {self.low_end!r}, {self.low_step!r})",
+                f"highs = _stairs({self.high_start!r}, {self.high_end!r}, {self.high_step!r})",
+                f"high = next((high for high in highs if share(lows[0], high) >= {self.target!r}), highs[-1])",
+                f"low = next((low for low in lows if share(low, high) >= {self.target!r}), lows[-1])",
+                *clip_lines("low", "high", self.dual_clip),
+            ]
+        )
 
     def search(self, ratio_bt: Tensor, batch: Batch) -> tuple[float, float]:
         """Return the lower and upper bound of the ratio for the tokens of one optimiser step."""
@@ -167,6 +198,23 @@ class EntropyClip(Objective):
             inside_bt = (ratio_now_bt > 1 - low_bt / 2) & (ratio_now_bt < 1 + high_bt / 2)
             adv_bt = torch.where(inside_bt == sure_bt, adv_bt * (1 + h_bt), adv_bt)
         return clipped(ratio_bt, adv_bt, 1 - low_bt, 1 + high_bt, self.dual_clip)
+
+    @override
+    def code(self) -> str:
+        gain = "h_bt" if self.adapt else "0 * h_bt"
+        lines = [
+            "h_bt = torch.zeros_like(adv_bt)",
+            "h_n = old_entropy_bt[active_bt]",
+            f"h_bt[active_bt] = score(h_n, extent(h_n, {self.pivot!r}), released={self.released})",
+            *ratio_code("token", "old"),
+            f"low_bt = 1 - {self.clip_low!r} * torch.where(h_bt <= 0, 1 - {gain}, 1)",
+            f"high_bt = 1 + {self.clip_high!r} * torch.where(h_bt <= 0, 1, 1 + {gain})",
+        ]
+        if not self.redistribute:
+            return "\n".join([*lines, *clip_lines("low_bt", "high_bt", self.dual_clip)])
+        inside = "inside_bt = (ratio_bt.detach() > (1 + low_bt) / 2) & (ratio_bt.detach() < (1 + high_bt) / 2)"
+        own = "own_bt = torch.where(inside_bt == (h_bt <= 0), adv_bt * (1 + h_bt), adv_bt)"
+        return "\n".join([*lines, inside, own, *clip_lines("low_bt", "high_bt", self.dual_clip, adv="own_bt")])
 
     def score(self, batch: Batch) -> Tensor:
         """Return [B,T] ĥ of each active token, zero elsewhere."""

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import RowLoss, TokenLoss
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.objective.regression import completion_value, counted, log_distance
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
@@ -45,6 +45,16 @@ class ImplicitNegative(Objective):
         loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -self.negative * held_bt.log())
         floored_bt = ((left_bt < self.floor) & (adv_bt < 0)).to(adv_bt.dtype)
         return TokenLoss(torch.where(adv_bt != 0, loss_bt, 0), {"capped_fraction": floored_bt.detach()})
+
+    @override
+    def code(self) -> str:
+        return (
+            f"log_bt = torch.where(active_bt, logp_bt - old_bt, 0).clamp(max={self.limit!r})\n"
+            "left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()  # what is left to wrong completions\n"
+            f"left_bt = left_bt + (left_bt.clamp(min={self.floor!r}) - left_bt).detach()\n"
+            f"loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -{self.negative!r} * left_bt.log())\n"
+            "loss_bt = torch.where(adv_bt != 0, loss_bt, 0)"
+        )
 
     @override
     def words(self) -> str:
@@ -87,6 +97,16 @@ class Classify(Objective):
             reward_b = reward_b - levels.leave_one_out_mean(reward_b, batch.group_b, counted(batch))
         loss_b = adv_b.abs() * torch.nn.functional.softplus(-adv_b.sign() * reward_b)
         return RowLoss(loss_b)
+
+    @override
+    def code(self) -> str:
+        lines = ["label_b = adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)"]
+        lines.append(f"score_b = {self.beta!r} * torch.where(active_bt, logp_bt - old_bt, 0).sum(1)")
+        if self.center == "leave_one_out":
+            lines.append("other_bb = same_bb & active_bt.any(1) & ~torch.eye(len(group_b), dtype=torch.bool)")
+            lines.append("score_b = score_b - mean(score_b, other_bb)")
+        lines.append("loss_b = label_b.abs() * torch.nn.functional.softplus(-label_b.sign() * score_b)")
+        return "\n".join([*lines, "loss_bt = loss_b[:, None] * active_bt"])
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows of groups without any label; the others are differentiated through each other."""
@@ -134,6 +154,25 @@ class Separate(Objective):
         if self.tau is not None:
             score_b = torch.where(adv_b < 0, self._soft_maximum(score_b, adv_b, batch.group_b), score_b)
         return RowLoss(-adv_b * score_b)
+
+    @override
+    def code(self) -> str:
+        lines = [] if self.score == "log_likelihood" else ratio_code("token", "old")
+        value = "logp_bt" if self.score == "log_likelihood" else "ratio_bt"
+        lines += [
+            "label_b = adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)",
+            f"score_b = torch.where(active_bt, {value}, 0).sum(1) / active_bt.sum(1).clamp(min=1)",
+        ]
+        if self.tau is not None:
+            lines += [
+                "wrong_bb = (group_b[:, None] == group_b) & (label_b < 0)",
+                "top_b = torch.where(wrong_bb, score_b.detach(), -torch.inf).amax(1)",
+                f"near_bb = torch.where(wrong_bb, (score_b - top_b[:, None]) / {self.tau!r}, -torch.inf).exp()",
+                "near_b = near_bb.sum(1) / wrong_bb.sum(1).clamp(min=1)",
+                f"hardest_b = top_b + {self.tau!r} * torch.where(label_b < 0, near_b, 1).log()",
+                "score_b = torch.where(label_b < 0, hardest_b, score_b)",
+            ]
+        return "\n".join([*lines, "loss_bt = -(label_b * score_b)[:, None] * active_bt"])
 
     def _soft_maximum(self, score_b: Tensor, adv_b: Tensor, id_b: Tensor) -> Tensor:
         """Return [B] τ·log of the mean of exp(s/τ) over the wrong completions of each group; finite for groups without

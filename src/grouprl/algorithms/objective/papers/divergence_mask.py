@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
-from grouprl.algorithms.objective.ratio import Against, log_ratio, symbol
+from grouprl.algorithms.objective.ratio import Against, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -64,6 +64,22 @@ class DivergenceMask(Objective):
         if self.cap is not None:
             metrics["capped_fraction"] = ((ratio_bt > self.cap) & acts_bt).to(adv_bt.dtype) * keep_bt
         return TokenLoss(-keep_bt * weight_bt * adv_bt * logp_bt, metrics)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch; '' for the binary KL."""
+        if self.divergence == "kl":
+            return ""
+        above = f"(adv_bt > 0) & ~(moved_bt <= {self.clip_high!r})"
+        below = f"(adv_bt <= 0) & ~(moved_bt >= {-self.clip_low!r})"
+        weight = "ratio_bt" if self.cap is None else f"ratio_bt.clamp(max={self.cap!r})"
+        return "\n".join(
+            [
+                *ratio_code("token", self.against, "logp_bt.detach()"),
+                f"moved_bt = torch.where(active_bt, logp_bt.detach().exp() - {self.against}_bt.exp(), 0)",
+                f"out_bt = {above} | {below}",
+                f"loss_bt = -adv_bt * ~out_bt * {weight} * logp_bt",
+            ]
+        )
 
     @override
     def words(self) -> str:

@@ -9,10 +9,11 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
-from grouprl.algorithms.objective.ratio import log_ratio, symbol
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -48,6 +49,27 @@ class DropoutClip(Objective):
         scale = live_bt.to(adv_bt.dtype).sum() / (live_bt & keep_bt).sum().clamp(min=1)
         dropped_bt = (~keep_bt).to(adv_bt.dtype)
         return TokenLoss(torch.where(keep_bt, out.loss_bt * scale, 0), {**out.metrics, "dropped_fraction": dropped_bt})
+
+    @override
+    def code(self) -> str:
+        pull = "x_n.sum() / x_n.abs().sum().clamp(min=1e-30)"
+        score = "x_bt.abs()" if self.score == "magnitude" else f"x_bt * torch.where(pull.abs() > {TIE!r}, pull, 0)"
+        return "\n".join(
+            [
+                *ratio_code("token", "old"),
+                "x_bt = ratio_bt.detach() * adv_bt",
+                *([] if self.score == "magnitude" else ["x_n = x_bt[active_bt]", f"pull = {pull}"]),
+                f"score_bt, keep_bt = {score}, torch.ones_like(active_bt)",
+                "for side_bt in (active_bt & (x_bt > 0), active_bt & (x_bt < 0)):",
+                f"    if dropped := int({self.drop!r} * len(score_bt[side_bt])):",
+                "        least = score_bt[side_bt].kthvalue(dropped + 1).values",
+                f"        keep_bt = keep_bt & (~side_bt | (score_bt >= least - {TIE!r} * least.abs()))",
+                *clip_lines(repr(1 - self.clip_low), repr(1 + self.clip_high), self.dual_clip),
+                "live_bt = active_bt & (adv_bt != 0)",
+                "scale = live_bt.sum().to(adv_bt.dtype) / (live_bt & keep_bt).sum().clamp(min=1)",
+                "loss_bt = torch.where(keep_bt, loss_bt * scale, 0)",
+            ]
+        )
 
     def keep_mask(self, x_bt: Tensor, active_bt: Tensor) -> Tensor:
         """Return [B,T] bool: tokens that stay."""

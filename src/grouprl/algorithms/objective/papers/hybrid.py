@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.ratio import log_ratio, symbol
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import part
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core.batch import Batch
@@ -30,6 +31,11 @@ class HybridGradient(Objective):
         ratio_bt = log_ratio(logp_bt, batch).exp()
         taken_bt = torch.where(batch.from_source(self.source)[:, None], logp_bt, ratio_bt)
         return TokenLoss(-batch.need("advantage_bt", self.name) * taken_bt, {})
+
+    @override
+    def code(self) -> str:
+        taken = f"torch.where(({is_from(self.source)})[:, None], logp_bt, ratio_bt)"
+        return "\n".join([*ratio_code("token", "old"), f"loss_bt = -adv_bt * {taken}"])
 
     @override
     def words(self) -> str:

@@ -9,9 +9,9 @@ from pydantic import Field
 from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.covariance import covariance, first, tokens_in
+from grouprl.algorithms.objective.covariance import COVARIANCE, covariance, first, tokens_in
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.objective.regression import log_distance
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weight.token_selection import hashed
@@ -46,6 +46,20 @@ class KLCov(Objective):
         drift_bt = log_distance(logp_bt, batch, "old").abs()  # not held within ±20: the way back must stay open
         loss_bt = -adv_bt * log_bt.exp() + torch.where(chosen_bt, self.coef * drift_bt, 0)
         return TokenLoss(loss_bt, {"covariance_fraction": chosen_bt.to(adv_bt.dtype)})
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "\n".join(
+            [
+                *ratio_code("token", "old"),
+                *COVARIANCE,
+                f"count = max(1, int({self.share!r} * int(active_bt.sum())))",
+                "score_bt = 1e-12 * hashed(logp_bt, mask_bt) - cov_bt.double()  # ties by chance",
+                "chosen_bt = first(score_bt, active_bt, count)",
+                "drift_bt = torch.where(active_bt, logp_bt - old_bt, 0).abs()",
+                f"loss_bt = -adv_bt * ratio_bt + torch.where(chosen_bt, {self.coef!r} * drift_bt, 0)",
+            ]
+        )
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: no row, because a token without advantage may be chosen to pay."""

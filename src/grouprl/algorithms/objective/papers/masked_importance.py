@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.objective.stop_gradient import bounded
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -36,6 +36,19 @@ class MaskedImportanceObjective(Objective):
         metrics["capped_fraction"] = (weight_bt != sampler_bt).to(adv_bt.dtype)
         keep_bt = (1 - metrics["clip_fraction"]) * weight_bt
         return TokenLoss(-keep_bt * adv_bt * logp_bt, metrics)
+
+    @override
+    def code(self) -> str:
+        high, low = repr(1 + self.clip_high), repr(1 - self.clip_low)
+        cap = "" if self.cap is None else f".clamp(max={self.cap!r})"
+        return "\n".join(
+            [
+                *ratio_code("token", "old", "logp_bt.detach()"),
+                f"out_bt = ((ratio_bt > {high}) & (adv_bt > 0)) | ((ratio_bt < {low}) & (adv_bt < 0))",
+                f"sampler_bt = held(torch.where(active_bt, logp_bt.detach() - behavior_bt, 0)).exp(){cap}",
+                "loss_bt = -adv_bt * ~out_bt * sampler_bt * logp_bt",
+            ]
+        )
 
     @override
     def words(self) -> str:

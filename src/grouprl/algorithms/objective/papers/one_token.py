@@ -43,6 +43,14 @@ class OneToken(Objective):
             value_bt = right_bt + self.beta * (batch.need(f"stats.{self._cross()}", self.name) - right_bt)
         return TokenLoss(-batch.need("advantage_bt", self.name) * value_bt, {})
 
+    @override
+    def code(self) -> str:
+        sampled = "logp_bt.detach()" if self.kappa == 1 else f'stats["logp@{self.kappa:g}"]'
+        lines = [f"value_bt = torch.where(active_bt, {sampled}, 0).exp() * logp_bt"]
+        if self.beta != 0:
+            lines.append(f'value_bt = value_bt + {self.beta!r} * (stats["{self._cross()}"] - value_bt)')
+        return "\n".join([*lines, "loss_bt = -adv_bt * torch.where(active_bt, value_bt, 0)"])
+
     def _reading(self) -> str:
         return f"stats.logp@{self.kappa:g}"
 

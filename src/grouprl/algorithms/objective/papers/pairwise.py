@@ -51,6 +51,24 @@ class PairwiseGradient(Objective):
         }
         return PairLoss(loss_2e.mean(0), metrics)
 
+    @override
+    def code(self) -> str:
+        low, high = self._band()
+        moved = "log_2e - log_2e.flip(0)" if self.clip == "joint" else "log_2e"
+        return (
+            "known_b = counts_b & active_bt.any(1)\n"
+            "index_2e = (same_bb & known_b[:, None] & known_b).triu(1).nonzero().T  # pairs of completions\n"
+            "log_2e = held(torch.where(active_bt, logp_bt.detach() - old_bt, 0).sum(1))[index_2e]\n"
+            "total_2e = torch.where(active_bt, logp_bt, 0).sum(1)[index_2e]\n"
+            "value_b = adv_bt.sum(1) / active_bt.sum(1).clamp(min=1)\n"
+            "gap_e = value_b[index_2e[0]] - value_b[index_2e[1]]\n"
+            "gap_2e = torch.stack([gap_e, -gap_e])\n"
+            f"moved_2e = ({moved}).exp()\n"
+            f"out_2e = ((moved_2e > {high!r}) & (gap_2e > 0)) | ((moved_2e < {low!r}) & (gap_2e < 0))\n"
+            "loss_e = (-gap_2e * log_2e.sum(0).exp() * ~out_2e * total_2e).mean(0)\n"
+            "loss_bt = pairs_to_rows(loss_e, index_2e, group_b, known_b)[:, None] * active_bt"
+        )
+
     def pairs(self, batch: Batch) -> Tensor:
         """Return [E,2] the pairs of all completions of a prompt that count."""
         known_b = counted(batch) > 0

@@ -16,6 +16,7 @@ class Probability(Objective):
 
     says = "push each token's probability (not its log) by its advantage, without ratio or clip"
     equation = "-A_t · π(y_t)"
+    plain = "loss_bt = -adv_bt * torch.where(active_bt, logp_bt, 0).exp()"
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return -A_t·π(y_t)."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -38,6 +39,17 @@ class ShiftedClip(Objective):
         center_bt = log_ratio(batch.need("old_bt", self.name), batch, against="behavior").exp()
         bounds = (center_bt - self.clip_low).clamp(min=0), center_bt + self.clip_high
         return clipped(ratio_bt, batch.need("advantage_bt", self.name), *bounds, self.dual_clip)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        low, high = f"(center_bt - {self.clip_low!r}).clamp(min=0)", f"center_bt + {self.clip_high!r}"
+        return "\n".join(
+            [
+                *ratio_code("token", "behavior"),
+                "center_bt = held(torch.where(active_bt, old_bt - behavior_bt, 0)).exp()",
+                *clip_lines(low, high, self.dual_clip),
+            ]
+        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the clip has no effect with one update per rollout: the ratio is its centre."""

@@ -15,12 +15,12 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
-from grouprl.algorithms.objective.ratio import log_ratio
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 Beyond = Literal["mask", "truncate"]
-"""What happens to a behaviour weight above its cap: the token is left out ("mask"), or the weight is the cap."""
+"""The treatment of a behaviour weight above its cap: the token is left out ("mask"), or the weight is the cap."""
 
 
 def interpolation(batch: Batch) -> Tensor:
@@ -68,7 +68,7 @@ class InterpolatedClip(Objective):
         return (
             f"PPO clip [{1 - self.clip_low:g}, {1 + self.clip_high:g}] around a proximal policy interpolated "
             "between the one "
-            f"that sampled the token and the current one, times how far that lies from the former{above}"
+            f"that sampled the token and the current one, times its distance from the former{above}"
         )
 
     @override
@@ -130,6 +130,18 @@ class ProbabilityMask(Objective):
             "clip_fraction_low": below_bt,
         }
         return TokenLoss(-(1 - above_bt - below_bt) * ratio_bt * adv_bt, metrics)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        above, below = f"(moved_bt > {self.clip_high!r})", f"(moved_bt < {-self.clip_low!r})"
+        return "\n".join(
+            [
+                *ratio_code("token", "behavior"),
+                "moved_bt = torch.where(active_bt, logp_bt.detach().exp() - behavior_bt.exp(), 0)",
+                f"out_bt = {above} & (adv_bt > 0) | {below} & (adv_bt < 0)",
+                "loss_bt = -adv_bt * ratio_bt * ~out_bt",
+            ]
+        )
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that nothing is dropped if the policy cannot have moved."""

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual
 from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
-from grouprl.algorithms.objective.ratio import log_ratio, symbol
+from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
@@ -33,6 +34,19 @@ class TwoLevelClip(Objective):
         loss_bt = self._clipped(ratio_bt, own_bt) + self._clipped(ratio_bt, prompt_bt)
         return TokenLoss(
             loss_bt, clip_metrics(ratio_bt, own_bt + prompt_bt, 1 - self.clip_low, 1 + self.clip_high, self.dual_clip)
+        )
+
+    @override
+    def code(self) -> str:
+        low, high = repr(1 - self.clip_low), repr(1 + self.clip_high)
+        return "\n".join(
+            [
+                *ratio_code("token", "old"),
+                "own_bt, prompt_bt = local_b[:, None] * adv_bt, prompt_b[:, None] * active_bt",
+                *clip_lines(low, high, self.dual_clip, "own_loss_bt", "own_bt"),
+                *clip_lines(low, high, self.dual_clip, "prompt_loss_bt", "prompt_bt"),
+                "loss_bt = own_loss_bt + prompt_loss_bt",
+            ]
         )
 
     def advantages(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Positive, Share
 from grouprl.core.outputs import LOG_PROB, VALUE
 from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -53,13 +54,11 @@ class SecondModel(Pretraining):
         """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
         return 1
 
-    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: TextSamples, context: RunContext) -> Tensor:
         """Return the targets that stay fixed over the epochs of a rollout."""
         raise NotImplementedError
 
-    def learn(
-        self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
-    ) -> dict[str, float]:
+    def learn(self, model: CausalPolicy, pairs: TextSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Add the gradient of N pairs to the model's parameters and return metrics.
 
         Rows are the N correct completions, then the N wrong ones.
@@ -77,7 +76,7 @@ class SecondModel(Pretraining):
 
     def piece(self, number: int, context: RunContext) -> dict[str, float]:
         """Sample a rollout, make pairs of it, train on them; the metrics are those before the model sees them."""
-        pairs = self.pairs(context.sample(context.take(context.prompts)), context)
+        pairs = self.pairs(as_text(context.sample(context.take(context.prompts))), context)
         model, metrics = self.model(context), {"pairs": 0.0 if pairs is None else len(pairs) / 2}
         optimizer, store = self._optimizer(model, context), context.state_of(self)
         if pairs is not None:
@@ -89,7 +88,7 @@ class SecondModel(Pretraining):
         return metrics
 
     def _update(
-        self, model: CausalPolicy, optimizer: torch.optim.Optimizer, pairs: ScoredSamples, context: RunContext
+        self, model: CausalPolicy, optimizer: torch.optim.Optimizer, pairs: TextSamples, context: RunContext
     ) -> dict[str, float]:
         """Take `epochs` optimiser steps on the same pairs; return the metrics of the first."""
         targets, found = self.targets(model, pairs, context), []
@@ -100,7 +99,7 @@ class SecondModel(Pretraining):
             optimizer.step()
         return found[0]
 
-    def pairs(self, rows: ScoredSamples, context: RunContext) -> ScoredSamples | None:
+    def pairs(self, rows: TextSamples, context: RunContext) -> TextSamples | None:
         """Return correct completions, then the wrong ones they are paired with; None where no prompt has both."""
         right: list[int] = []
         wrong: list[int] = []
@@ -173,7 +172,7 @@ class GlobalValue(SecondModel):
     equation = "½(V - G)²,  G = A_GAE({lam:g}) + V,  r = ±1 at the end"
     fills = ("value_bt", "stats.value_after")
 
-    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: TextSamples, context: RunContext) -> Tensor:
         """Return [B,T+1] TD(λ) returns of ±1 at the end."""
         tokens, outcome_b = whole(pairs.tokens, context.text.policy), labels(pairs)
         value_bt = _values(model, tokens)
@@ -181,9 +180,7 @@ class GlobalValue(SecondModel):
         batch = Batch(mask_bt=tokens.present_bt(), group_b=group_b, reward_b=outcome_b.to(value_bt), value_bt=value_bt)
         return GAE(gamma=self.gamma, lam=self.lam)(batch) + value_bt
 
-    def learn(
-        self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
-    ) -> dict[str, float]:
+    def learn(self, model: CausalPolicy, pairs: TextSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Add the gradient of the mean of ½(V - G)² over states; return metrics."""
         tokens = whole(pairs.tokens, context.text.policy)
         mask_bt, value_bt = tokens.present_bt(), _values(model, tokens)
@@ -195,7 +192,7 @@ class GlobalValue(SecondModel):
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `value_bt` and `stats.value_after`."""
-        tokens = whole(samples.tokens, context.text.policy)
+        tokens = whole(as_text(samples).tokens, context.text.policy)
         value_bt = _values(self.model(context), tokens).to(batch.dtype)
         before_bt, after_bt = value_bt[:, :-1], value_bt[:, 1:]
         if self.whiten:
@@ -221,7 +218,7 @@ def whole(tokens: Tokens, policy: CausalPolicy) -> Tokens:
     return replace(tokens, response_ids=tuple((*ids, end) for ids in tokens.response_ids))
 
 
-def labels(pairs: ScoredSamples) -> Tensor:
+def labels(pairs: TextSamples) -> Tensor:
     """Return [B] 1 for the first half of the rows, -1 for the others."""
     half = len(pairs) // 2
     return torch.tensor([1.0] * half + [-1.0] * half, dtype=torch.float64)
@@ -243,13 +240,11 @@ class PreferenceModel(SecondModel):
     equation = "-log σ({beta:g}·[log π/π_0(y_w) - log π/π_0(y_l)])"
     fills = ("stats.expert",)
 
-    def targets(self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext) -> Tensor:
+    def targets(self, model: CausalPolicy, pairs: TextSamples, context: RunContext) -> Tensor:
         """Return [B] log-probs of the completions under the initial policy, which is the policy before training."""
         return context.text.policy.logp(pairs.tokens).sum(1)
 
-    def learn(
-        self, model: CausalPolicy, pairs: ScoredSamples, context: RunContext, targets: Tensor
-    ) -> dict[str, float]:
+    def learn(self, model: CausalPolicy, pairs: TextSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Add the gradient of the mean of -log σ over pairs; return metrics."""
         half, logp_bt = len(pairs) // 2, model.logp(pairs.tokens)
         implied_b = self.beta * (logp_bt.sum(1) - targets)
@@ -262,7 +257,7 @@ class PreferenceModel(SecondModel):
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.expert`."""
-        expert_bt = self.model(context).logp(samples.tokens).cpu().to(batch.dtype)
+        expert_bt = self.model(context).logp(as_text(samples).tokens).cpu().to(batch.dtype)
         return batch.replace(stats={**batch.stats, "expert": expert_bt})
 
     @override

@@ -8,7 +8,7 @@ import torch
 from typing_extensions import override
 
 from grouprl.algorithms.filter.filter import drop
-from grouprl.algorithms.filter.papers.pruned import keep_count, ordered, segments
+from grouprl.algorithms.filter.papers.pruned import ORDER, keep_count, ordered, segments
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.prune.prune import Prune
 from grouprl.core.batch import Batch
@@ -37,6 +37,20 @@ class ByAdvantage(Prune):
         for rows in segments(ordered(value_b, batch), batch.grouping(self.scope), batch.active_bt.any(1)):
             keep_b[rows[len(rows) - keep_count(len(rows), self.rate, 1) :]] = True
         return drop(batch, ~keep_b, from_statistics=False)
+
+    @override
+    def code(self) -> str:
+        value = {"smallest": "size_b", "largest": "-size_b", "any": "torch.zeros_like(size_b)"}[self.which]
+        of = "group_b" if self.scope == "group" else "torch.zeros_like(group_b)"
+        return (
+            "size_b = adv_bt.abs().amax(1)\n"
+            f"{ORDER.format(value=value)}\n"
+            f"keep_b, id_b = torch.zeros_like(counts_b), {of}\n"
+            "for each in id_b.unique():\n"
+            "    rows_n = order_b[((id_b == each) & active_bt.any(1))[order_b]]\n"
+            f"    keep_b[rows_n[len(rows_n) - keep_count(len(rows_n), {self.rate!r}, 1) :]] = True\n"
+            "active_bt = active_bt & keep_b[:, None]"
+        )
 
     @override
     def words(self) -> str:

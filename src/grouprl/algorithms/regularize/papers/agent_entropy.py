@@ -31,6 +31,13 @@ class AgentEntropy(EntropyBonus):
         own_b = batch.need("agent_b", self.name) == self.agent
         return TokenLoss(torch.where(own_b[:, None], whole.loss_bt, 0), whole.metrics)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        if self.aggregate:
+            return ""
+        own = f"torch.where((agent_b == {self.agent})[:, None], entropy_bt, 0)"
+        return f"loss = loss - {self.coef!r} * (weight_bt * {own}).sum()"
+
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows of other agents."""
         return (batch.need("agent_b", self.name) != self.agent) | super().zero_rows(batch)

@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.ratio import LOG_LIMIT
+from grouprl.algorithms.objective.ratio import held
 from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
@@ -31,8 +32,7 @@ class Coverage(Regularizer):
 
     In expectation over π_0 "forward_kl" is KL(π_0 || π), "js" twice the Jensen-Shannon divergence, "alpha" the
     α-divergence of order `alpha`. f(1) = f'(1) = 0 in all. π_0's log-probs are the stored `behavior_bt`; no reference
-    model is used. Rows of other sources are left alone. log u is at most 20; it has no lower limit, so that completions
-    that π has lost are still pulled back.
+    model is used. Rows of other sources are left alone. log u is held at 20 or below, with its slope.
     """
 
     coef: NonNegative = 0.01
@@ -44,8 +44,26 @@ class Coverage(Regularizer):
         """Return η·f(u_t) on rows from the initial policy."""
         there_bt = batch.active_bt & batch.from_source("reference")[:, None]
         gap_bt = logp_bt - batch.need("behavior_bt", self.name)
-        value_bt = self.value(torch.where(there_bt, gap_bt, 0).clamp(max=LOG_LIMIT))
+        value_bt = self.value(held(torch.where(there_bt, gap_bt, 0), low=None))
         return TokenLoss(self.coef * torch.where(there_bt, value_bt, 0), {})
+
+    @override
+    def code(self) -> str:
+        a = self.alpha
+        value = {
+            "forward_kl": "log_bt.expm1() - log_bt",
+            "js": "u_bt * log_bt - (u_bt + 1) * (torch.log1p(u_bt) - math.log(2))",
+            "alpha": f"(({1 - a!r} * log_bt).exp() - {1 - a!r} * u_bt - {a!r}) / {a * (a - 1)!r}",
+        }[self.divergence]
+        ratio = [] if self.divergence == "forward_kl" else ["u_bt = log_bt.exp()"]
+        return "\n".join(
+            [
+                f"there_bt = active_bt & ({is_from('reference')})[:, None]",
+                "log_bt = held(torch.where(there_bt, logp_bt - behavior_bt, 0), low=None)",
+                *ratio,
+                f"loss = loss + {self.coef!r} * (weight_bt * torch.where(there_bt, {value}, 0)).sum()",
+            ]
+        )
 
     def value(self, log_bt: Tensor) -> Tensor:
         """Return f(u) from log u."""

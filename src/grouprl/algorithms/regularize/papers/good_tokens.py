@@ -37,6 +37,15 @@ class GoodTokensNLL(Regularizer):
         factor = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)
         return TokenLoss(-self.coef * factor * good_bt * logp_bt, {})
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return (
+            f"good_bt = (active_bt & (adv_bt > {LEAST!r})).to(logp_bt.dtype)\n"
+            "chosen = (weight_bt * good_bt).sum()\n"
+            "scale = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)\n"
+            f"loss = loss - {self.coef!r} * scale * (weight_bt * good_bt * logp_bt).sum()"
+        )
+
     def _good(self, batch: Batch) -> Tensor:
         return batch.active_bt & (batch.need("advantage_bt", self.name) > LEAST)
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.objective.regression import log_distance
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.regularize.kl import estimate
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
@@ -35,10 +35,20 @@ class KLConstraint(Regularizer):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return sg[c·max(0, K - limit)]·k_t."""
         log_bt = log_distance(logp_bt, batch, "old")
-        kl_bt = -log_bt if self.estimator == "k1" else log_bt.clamp(max=LOG_LIMIT).expm1() - log_bt
+        kl_bt = estimate(-log_bt, self.estimator)
         weight_bt = batch.need("weight_bt", self.name)
         mean = (weight_bt * kl_bt).detach().sum() / weight_bt.sum().clamp(min=1e-30)
         return TokenLoss(self.coef * (mean - self.limit).clamp(min=0) * kl_bt, {})
+
+    @override
+    def code(self) -> str:
+        value = "-d_bt" if self.estimator == "k1" else "torch.expm1(held(d_bt)) - d_bt"
+        return (
+            "d_bt = torch.where(active_bt, logp_bt - old_bt, 0)\n"
+            f"kl_bt = {value}\n"
+            "kl = (weight_bt * kl_bt).detach().sum() / weight_bt.sum().clamp(min=1e-30)\n"
+            f"loss = loss + {self.coef!r} * (kl - {self.limit!r}).clamp(min=0) * (weight_bt * kl_bt).sum()"
+        )
 
     @override
     def formula(self) -> str:

@@ -42,6 +42,28 @@ class LikelihoodGuard(Regularizer):
         loss_bt = torch.where(keep_bt, self.coef * fall_bt.relu(), 0)
         return TokenLoss(loss_bt, {"guarded_fraction": (keep_bt & (fall_bt > 0)).to(loss_bt.dtype)})
 
+    @override
+    def code(self) -> str:
+        lines = ["fall_bt = torch.where(active_bt, old_bt - logp_bt, 0)"]
+        open_bt = "active_bt"
+        if self.gate == "response":
+            open_bt = "(fall_bt.sum(1, keepdim=True) > 0)"
+        if self.gate == "run":
+            open_bt = "(fall_bs.gather(1, run_bt) > 0)"
+            lines += [
+                "before_bt = torch.nn.functional.pad(active_bt, (1, 0))[:, :-1]",
+                "run_bt = (active_bt & ~before_bt).cumsum(1)  # stretches between tool outputs",
+                "zero_bs = fall_bt.new_zeros(len(fall_bt), fall_bt.shape[1] + 1)",
+                "fall_bs = zero_bs.scatter_add(1, run_bt, fall_bt.detach())",
+            ]
+        return "\n".join(
+            [
+                *lines,
+                f"keep_bt = active_bt & (adv_bt >= 0) & {open_bt}",
+                f"loss = loss + {self.coef!r} * (weight_bt * torch.where(keep_bt, fall_bt.relu(), 0)).sum()",
+            ]
+        )
+
     def _open(self, fall_bt: Tensor, active_bt: Tensor) -> Tensor:
         """Return [B,T] bool: tokens whose stretch (or completion) became less likely as a whole."""
         if self.gate == "none":

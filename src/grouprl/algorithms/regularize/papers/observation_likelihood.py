@@ -28,6 +28,10 @@ class ObservationLikelihood(Regularizer):
     says = "{coef:g} times the negative log-likelihood of the environment's tokens, a mean of their own"
     equation = "- {coef:g}·1/N Σ_o log π(o_t) over the environment's N tokens"
     reads = ("marks.said",)
+    plain = (
+        'said_bt = marks["said"] & (weight_bt != 0).any(1)[:, None]\n'
+        "loss = loss - {coef!r} * torch.where(said_bt, logp_bt, 0).sum() / said_bt.sum().clamp(min=1)"
+    )
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π(o_t) on the environment's tokens."""

@@ -33,6 +33,14 @@ class PolicyDrift(Regularizer):
         return TokenLoss(self.coef * weight_bt * logp_bt, {})
 
     @override
+    def code(self) -> str:
+        cap = "" if self.cap is None else f".clamp(max={self.cap!r})"
+        return (
+            f"excess_bt = held(torch.where(active_bt, logp_bt.detach() - old_bt, 0)).expm1(){cap}\n"
+            f"loss = loss + {self.coef!r} * (weight_bt * excess_bt * logp_bt).sum()"
+        )
+
+    @override
     def words(self) -> str:
         cap = "" if self.cap is None else f", the weight at most {self.cap:g}"
         return f"{self.coef:g} times the drift from the old policy: tokens are pulled back by how far ρ left 1{cap}"

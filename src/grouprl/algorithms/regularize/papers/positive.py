@@ -31,6 +31,12 @@ class PositiveNLL(Regularizer):
     coef: NonNegative = 0.1
     says = "{coef:g} times the negative log-likelihood of correct completions"
     equation = "- {coef:g} · [right] · (Σ_all w / Σ_right w) · log π(y_t)"
+    plain = (
+        "right_bt = (correct_b[:, None] & active_bt).to(logp_bt.dtype)\n"
+        "chosen = (weight_bt * right_bt).sum()\n"
+        "scale = torch.where(chosen > 0, weight_bt.sum() / torch.where(chosen > 0, chosen, 1), 0)\n"
+        "loss = loss - {coef!r} * scale * (weight_bt * right_bt * logp_bt).sum()"
+    )
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -μ·log π(y_t)·[right]·Σw/Σ_right w, w the aggregation's weights."""
@@ -61,6 +67,19 @@ class DifficultyKL(KLLoss):
         """Return w(d)·β·k(d_t)."""
         plain = super().__call__(logp_bt, batch, entropy_bt)
         return TokenLoss(plain.loss_bt * self.by_difficulty(batch), plain.metrics)
+
+    @override
+    def code(self) -> str:
+        if not (whole := super().code()):
+            return ""
+        lines, loss = whole.rsplit("\n", 1)
+        return (
+            f"{lines}\n"
+            "easy_b = mean(correct_b.to(adv_bt.dtype), same_bb)\n"
+            f"faded_b = torch.where((easy_b > 0) & (easy_b < 1), 1 - torch.exp(-{self.rate!r} * easy_b), 1)\n"
+            "kl_bt = kl_bt * torch.where(adv_bt > 0, faded_b[:, None], 1)\n"
+            f"{loss}"
+        )
 
     def by_difficulty(self, batch: Batch) -> Tensor:
         """Return [B,T] factor of each token's KL."""

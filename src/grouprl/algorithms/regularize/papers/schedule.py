@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate, held
+from grouprl.algorithms.regularize.kl import CODE, FORMULA, GRADIENT, ValueEstimator, estimate
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -47,8 +47,20 @@ class ScheduledKL(Regularizer):
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return β(step)·k(d_t)."""
-        log_bt = held(torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0))
+        log_bt = torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", self.name), 0)
         return TokenLoss(self.weight(batch) * estimate(log_bt, self.estimator), {"kl_ref": log_bt})
+
+    @override
+    def code(self) -> str:
+        share = "u" if self.curve == "linear" else "(1 - math.cos(math.pi * u)) / 2"
+        beta = f"{self.low!r} + {self.coef - self.low!r} * {share}"
+        if self.curve == "exponential":
+            beta = f"{self.low!r} * {self.coef / self.low!r} ** u" if self.low > 0 else "0.0"
+        return (
+            f"u = min(step / max(steps - 1, 1), 1.0)\nbeta = {repr(self.coef) if self.curve == 'constant' else beta}\n"
+            "d_bt = torch.where(active_bt, logp_bt - ref_bt, 0)\n"
+            f"loss = loss + beta * (weight_bt * ({CODE[self.estimator]})).sum()"
+        )
 
     def weight(self, batch: Batch) -> float:
         """Return β at the batch's step."""
@@ -114,12 +126,21 @@ class ConvexKL(Regularizer):
             value_bt = value_bt + weight * estimate(log_bt, self.estimator)
         return TokenLoss(self.coef * value_bt, {"kl_ref": log_ref_bt})
 
+    @override
+    def code(self) -> str:
+        return (
+            f"share = max(1 - {self.drop!r} * math.ceil(max(step - {self.start}, 0) / {self.every}), {self.floor!r})\n"
+            "for share, anchor_bt in ((share, ref_bt), (1 - share, old_bt)):\n"
+            "    d_bt = torch.where(active_bt, logp_bt - anchor_bt, 0)\n"
+            f"    loss = loss + {self.coef!r} * share * (weight_bt * ({CODE[self.estimator]})).sum()"
+        )
+
     def share(self, step: int) -> float:
         """Return λ at a step."""
         return max(1 - self.drop * math.ceil(max(step - self.start, 0) / self.every), self.floor)
 
     def _log(self, logp_bt: Tensor, batch: Batch, anchor: str) -> Tensor:
-        return held(torch.where(batch.active_bt, logp_bt - batch.need(anchor, self.name), 0))
+        return torch.where(batch.active_bt, logp_bt - batch.need(anchor, self.name), 0)
 
     @override
     def formula(self) -> str:

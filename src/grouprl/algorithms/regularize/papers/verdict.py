@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import is_from
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.regularize import Regularizer
@@ -25,6 +26,10 @@ class SourceLikelihood(Regularizer):
         """Return -λ·log π on the source's rows."""
         theirs_bt = batch.from_source(self.source)[:, None] & batch.active_bt
         return TokenLoss(torch.where(theirs_bt, -self.coef * logp_bt, 0), {})
+
+    @override
+    def code(self) -> str:
+        return f"loss = loss - {self.coef!r} * (weight_bt * ({is_from(self.source)})[:, None] * logp_bt).sum()"
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows of other sources."""

@@ -70,6 +70,28 @@ class BudgetCosine(RewardTransform):
         paid_b = torch.where(length_b <= longest, batch.reward_b * factor_b, 0)
         return batch.replace(reward_b=torch.where(right(batch), paid_b, batch.reward_b.clamp(max=0)))
 
+    @override
+    def code(self) -> str:
+        alpha = "1 / longest" if self.alpha is None else repr(self.alpha)
+        lines = [
+            f"longest, length_b = {self.length or 'max_length'}, mask_bt.sum(1).to(reward_b.dtype)",
+            'budget_b = keys["budget"].clamp(min=0).to(reward_b.dtype)',
+            f"free_b, flat_b = ideal(length_b, {self.beta!r}, longest), ideal(budget_b, {self.beta!r}, longest)",
+            f"graded_b = free_b - {alpha} * (length_b - budget_b).abs()",
+        ]
+        bound = "torch.minimum(graded_b, flat_b)"
+        if self.below == "flat":
+            bound = "torch.where(length_b > budget_b, graded_b, flat_b)"
+        floor = "" if self.floor is None else f".clamp(min={self.floor!r})"
+        return "\n".join(
+            [
+                *lines,
+                f"factor_b = torch.where(budget_b > 0, {bound}, free_b){floor}",
+                "paid_b = torch.where(length_b <= longest, reward_b * factor_b, 0)",
+                "reward_b = torch.where(correct_b, paid_b, reward_b.clamp(max=0))",
+            ]
+        )
+
     def factor(self, length_b: Tensor, budget_b: Tensor, longest: int) -> Tensor:
         """Return [B] f(n, b)."""
         alpha = 1 / longest if self.alpha is None else self.alpha

@@ -29,6 +29,14 @@ class CalledReward(RewardTransform):
     )
     equation = "R_called ← valid · ({right:g} if the first agent is right else {wrong:g})"
     reads = ("agent_b", "correct_b", "valid_bs", "turn_bt", "keys.episode")
+    plain = (
+        'first_b, same_episode_bb = agent_b == 0, keys["episode"][:, None] == keys["episode"]\n'
+        "known_b = (same_episode_bb & first_b).any(1)\n"
+        "won_b = torch.where(known_b, (same_episode_bb & first_b & correct_b).any(1), correct_b)\n"
+        "well_b = (valid_bs | ~turns_there(turn_bt, mask_bt, valid_bs.shape[1])).all(1)\n"
+        "earned_b = well_b * torch.full_like(reward_b, {wrong!r}).masked_fill(won_b, {right!r})\n"
+        "reward_b = torch.where(first_b, reward_b, earned_b)"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Set the rewards of the agents that were called."""

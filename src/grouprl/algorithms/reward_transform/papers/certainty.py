@@ -16,9 +16,11 @@ class CertaintyReward(RewardTransform):
     That is the mean KL(uniform || π_t) plus log V, under the policy that sampled the completion; no verifier is used.
     """
 
+    blind = "the policy's certainty"
     says = "the reward is how certain the policy was of its completion's tokens, not what the verifier says"
     equation = "R ← mean_t [logsumexp(z_t) - mean_j z_tj]"
     reads = ("stats.certainty",)
+    plain = 'reward_b = torch.where(mask_bt, stats["certainty"], 0).sum(1) / mask_bt.sum(1).clamp(min=1)'
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R = mean_t u_t."""

@@ -19,6 +19,7 @@ class ContinuationReward(RewardTransform):
     says = "the reward is how many continuations of the completion's prefix are right, plus 1 if the completion is"
     equation = "R ← Σ_j [continuation j right] + [right]"
     reads = ("rewards.continuations",)
+    plain = 'reward_b = rewards["continuations"] + correct_b.to(reward_b.dtype)'
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R = number of right continuations + [right]."""

@@ -28,6 +28,13 @@ class AsymmetricReward(RewardTransform):
     top: Annotated[float, Field(gt=0)] = 0.01
     bottom: Annotated[float, Field(gt=0)] = 1.0
     says = "compress rewards above {tau:g} (logarithm times {top:g}), expand those below (exponential)"
+    plain = (
+        "above_b = (reward_b - {tau!r}).clamp(min=0)\n"
+        "below_b = ({bottom!r} * ({tau!r} - reward_b)).clamp(min=0, max=EXPONENT_LIMIT)\n"
+        "low_b = {tau!r} - torch.expm1(below_b) / math.expm1({bottom!r})\n"
+        "high_b = {tau!r} + {top!r} * torch.log1p(above_b)\n"
+        "reward_b = torch.where(reward_b >= {tau!r}, high_b, low_b)"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Shape every reward."""

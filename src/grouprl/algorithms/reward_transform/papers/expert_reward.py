@@ -13,15 +13,13 @@ from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
 
-LOG_LIMIT = 20.0
-
 
 @part("reward_transform")
 class ExpertReward(RewardTransform):
     """Reward a token by how much likelier a preference model finds it than the reference (RTO, arXiv:2404.18922).
 
     r_t += clip(β·(log π_expert - log π_ref), ±limit), clipped after scaling; with None nothing is clipped. The
-    unclipped rewards of a completion add up to the preference model's implicit reward. Log-ratios are clamped to ±20.
+    unclipped rewards of a completion add up to the preference model's implicit reward.
     """
 
     coef: NonNegative = 0.05
@@ -32,11 +30,19 @@ class ExpertReward(RewardTransform):
         if self.coef == 0:
             return batch
         log_bt = batch.need("stats.expert", self.name) - batch.need("ref_bt", self.name)
-        dense_bt = self.coef * log_bt.clamp(-LOG_LIMIT, LOG_LIMIT)
+        dense_bt = self.coef * log_bt
         if self.limit is not None:
             dense_bt = dense_bt.clamp(-self.limit, self.limit)
         dense_bt, before_bt = torch.where(batch.mask_bt, dense_bt, 0), batch.token_reward_bt
         return batch.replace(token_reward_bt=dense_bt if before_bt is None else before_bt + dense_bt)
+
+    @override
+    def code(self) -> str:
+        limit = "" if self.limit is None else f".clamp({-self.limit!r}, {self.limit!r})"
+        return (
+            f'dense_bt = ({self.coef!r} * (stats["expert"] - ref_bt)){limit}\n'
+            "token_reward_bt = token_reward_bt + torch.where(mask_bt, dense_bt, 0)"
+        )
 
     @override
     def needs(self) -> tuple[str, ...]:

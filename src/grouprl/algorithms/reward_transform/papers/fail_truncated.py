@@ -16,6 +16,7 @@ class FailTruncated(RewardTransform):
     says = "a completion that was cut off earns nothing, whatever it says"
     equation = "R ← min(R, 0) if truncated"
     reads = ("truncated_b",)
+    plain = "reward_b = torch.where(truncated_b, reward_b.clamp(max=0), reward_b)"
 
     def __call__(self, batch: Batch) -> Batch:
         """Return min(R, 0) for completions that were cut off, R for the others."""

@@ -31,6 +31,12 @@ class FormatDiversity(RewardTransform):
     bonus: NonNegative = 0.5
     equation = "R ← R·(1 + {bonus:g}·(G/F - 1)(1 + cos(π t/T))),  F completions of the group in the same format"
     reads = ("keys.form", "step", "steps")
+    plain = (
+        "decay = {bonus!r} * (1 + math.cos(math.pi * min(step / max(steps, 1), 1.0)))\n"
+        'form_bb = same_bb & (keys["form"][:, None] == keys["form"])\n'
+        "alpha_b = 1 + decay * (same_bb.sum(1).to(reward_b.dtype) / form_bb.sum(1).clamp(min=1) - 1)\n"
+        'reward_b = torch.where(keys["form"] >= 0, alpha_b * reward_b, 0)'
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return α·R, or 0 without a recognised format."""
@@ -100,6 +106,17 @@ class ParallelReward(RewardTransform):
             return batch.replace(reward_b=reward_b + self.block_bonus * block_b)
         factor = self.with_block if self.pays(int(batch.need("step", self.name))) else 1.0
         return batch.replace(reward_b=torch.where(right_b & block_b, factor * reward_b, reward_b))
+
+    @override
+    def code(self) -> str:
+        lines = [f"reward_b = torch.where(correct_b, reward_b, {self.wrong!r})"]
+        if self.stage == "block":
+            lines.append(f'reward_b = reward_b + {self.block_bonus!r} * (keys["form"] > 0)')
+        if self.stage == "alternating":
+            pays = f"step % {self.period} >= {self.period - self.bonus_steps}"
+            lines.append(f"factor = {self.with_block!r} if {pays} else 1.0")
+            lines.append('reward_b = torch.where(correct_b & (keys["form"] > 0), factor * reward_b, reward_b)')
+        return "\n".join(lines)
 
     def pays(self, step: int) -> bool:
         """Return whether blocks earn more at `step` (from 0)."""

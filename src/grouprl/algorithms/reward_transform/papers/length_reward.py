@@ -58,6 +58,18 @@ class RightLengthScore(RewardTransform):
         z_b = torch.where(self._long(batch) & right_b, relative_length(batch), 0)
         return batch.replace(reward_b=torch.where(right_b, batch.reward_b * (-self.alpha * z_b).exp(), self.wrong))
 
+    @override
+    def code(self) -> str:
+        return (
+            "length_b, right_bb = mask_bt.sum(1).to(reward_b.dtype), same_bb & correct_b\n"
+            "std_b = spread(length_b, right_bb)\n"
+            "z_b = torch.where(std_b > 0, (length_b - mean(length_b, right_bb)) / (std_b + 1e-6), 0)\n"
+            "place_b = rank(torch.where(correct_b & counts_b, length_b, torch.inf), group_b[:, None] == group_b)\n"
+            f"long_b = mean(length_b, right_bb & (place_b < 3)) > {self.free_length}  # the three shortest right ones\n"
+            "z_b = torch.where(long_b & correct_b, z_b, 0)\n"
+            f"reward_b = torch.where(correct_b, reward_b * (-{self.alpha!r} * z_b).exp(), {self.wrong!r})"
+        )
+
     def _long(self, batch: Batch) -> Tensor:
         """Return [B] bool: groups whose three shortest correct completions are longer than the free length."""
         right_b = counted_right(batch)
@@ -86,6 +98,11 @@ class LengthWhenSolved(RewardTransform):
     says = "once all completions of a prompt are right, add up to {coef:g} for short ones"
     equation = "R ← R + {coef:g}·(1 - |y|/Lmax) where all of the group are right"
     reads = ("max_length",)
+    plain = (
+        "solved_b = mean(correct_b.to(reward_b.dtype), same_bb) == 1\n"
+        "short_b = 1 - mask_bt.sum(1).to(reward_b.dtype) / max_length\n"
+        "reward_b = reward_b + torch.where(solved_b, {coef!r} * short_b, 0)"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R + c·(1 - |y|/Lmax) where the whole group is right."""
@@ -109,6 +126,12 @@ class ShortestRight(RewardTransform):
     coef: NonNegative = 0.5
     says = "add {coef:g} times (length of the group's shortest correct completion / own length) to correct completions"
     equation = "R ← R + {coef:g}·[right]·min_right|y| / |y_i|"
+    plain = (
+        "length_b, right_bb = mask_bt.sum(1).to(reward_b.dtype), same_bb & correct_b\n"
+        "shortest_b = torch.where(right_bb, length_b, torch.inf).amin(1)\n"
+        "bonus_b = torch.where(correct_b & counts_b, shortest_b / length_b.clamp(min=1), 0)\n"
+        "reward_b = reward_b + {coef!r} * bonus_b"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R + c·[right]·min_right |y| / |y_i|."""
@@ -141,6 +164,13 @@ class CosineLength(RewardTransform):
     )
     equation = "R ← long + ½(short - long)(1 + cos(π|y|/Lmax)), its own pair for right and wrong"
     reads = ("max_length",)
+    plain = (
+        "share_b = (mask_bt.sum(1).to(reward_b.dtype) / max_length).clamp(max=1)\n"
+        "half_b = 0.5 * (1 + torch.cos(math.pi * share_b))\n"
+        "right_b = ({right_long!r} + ({right_short!r} - {right_long!r}) * half_b) * reward_b\n"
+        "wrong_b = {wrong_long!r} + ({wrong_short!r} - {wrong_long!r}) * half_b\n"
+        "reward_b = torch.where(correct_b, right_b, wrong_b)"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return long + ½(short - long)(1 + cos(π·min(|y|/Lmax, 1)))."""

@@ -22,6 +22,7 @@ class OutcomeGatedProcess(RewardTransform):
     component: str = "#density"
     says = "the reward grows by {coef:g} times its share of '{component}'"
     equation = "R ← R·(1 + {coef:g}·r_p),  r_p = {component}"
+    plain = 'reward_b = reward_b * (1 + {coef!r} * rewards["{component}"].nan_to_num(0.0))'
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R·(1 + c·r_p)."""

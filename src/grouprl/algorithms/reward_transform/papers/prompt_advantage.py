@@ -56,6 +56,25 @@ class PromptAdvantage(RewardTransform):
         prompt_b = torch.where(batch.stats_b, (1 - local_b) * normalised_b, 0)
         return batch.replace(rewards={**batch.rewards, "prompt": prompt_b, "local": local_b})
 
+    @override
+    def code(self) -> str:
+        entropy = (
+            'answer_bb = same_bb & (keys["answer"][:, None] == keys["answer"])\n'
+            "answer_b = answer_bb.sum(1).to(reward_b.dtype) / same_bb.sum(1).clamp(min=1)\n"
+            "entropy_b = mean(-answer_b.clamp(min=1e-12).log(), same_bb).clamp(min=0)\n"
+            f"local_b = torch.sigmoid({self.gamma!r} * (entropy_b - {self.rho!r}))"
+        )
+        local = entropy if self.blend == "entropy" else "local_b = differs(reward_b, same_bb).to(reward_b.dtype)"
+        return (
+            f"{local}\n"
+            "mean_b = mean(reward_b, same_bb)\n"
+            "once_b = counts_b.to(reward_b.dtype) / same_bb.sum(1).clamp(min=1)  # each prompt counts once\n"
+            "once_bb = once_b.expand(len(once_b), -1)\n"
+            "std_b = spread(mean_b, once_bb)\n"
+            f"prompt_b = (mean_b - mean(mean_b, once_bb)) / (std_b + {self.eps!r})\n"
+            "prompt_b = torch.where(std_b <= 1e-6 * mean_b.abs().amax(), 0, (1 - local_b) * prompt_b) * counts_b"
+        )
+
     def _local(self, batch: Batch, counted_b: Tensor) -> Tensor:
         """Return [B] weight of a group's own comparison."""
         if self.blend == "dead":

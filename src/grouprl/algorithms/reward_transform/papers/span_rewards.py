@@ -19,6 +19,10 @@ class SpanRewards(RewardTransform):
     says = "the reward of each token is +1 in a good part of the completion, -1 in a poor one, and nothing else counts"
     equation = "r_t ← [good] - [poor],  R ← 0"
     reads = ("marks.good", "marks.poor")
+    plain = (
+        "reward_b = torch.zeros_like(reward_b)\n"
+        'token_reward_bt = (marks["good"] & mask_bt).to(reward_b.dtype) - (marks["poor"] & mask_bt).to(reward_b.dtype)'
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return r_t = [good] - [poor]."""

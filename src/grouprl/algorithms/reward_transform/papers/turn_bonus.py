@@ -28,6 +28,11 @@ class TurnBonus(RewardTransform):
     says = "add {each:g} for each turn that got an answer, at most {limit:g}, fading to nothing by step {until}"
     equation = "R ← R + min({limit:g}, {each:g}·turns)·(1 + cos(π·step/{until}))/2"
     reads = ("turn_bt", "step")
+    plain = (
+        "share = (1 + math.cos(math.pi * step / {until})) / 2 if step <= {until} else 0.0\n"
+        "turns_b = torch.where(mask_bt, turn_bt, -1).amax(1).to(reward_b.dtype)\n"
+        "reward_b = reward_b + share * ({each!r} * turns_b).clamp(0, {limit!r})"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Add the bonus of the batch's step."""

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import PAY, SPLIT
 from grouprl.algorithms.outcome import counted_right, right
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reward_transform.papers.turn_rewards import with_turn_rewards
@@ -43,6 +44,16 @@ class RewardGate(RewardTransform):
         elif self.threshold is not None:
             open_b = rest_b > self.threshold
         return with_turn_rewards(batch, self.weight * reward_bs * open_b[:, None], there_bs, self.name)
+
+    @override
+    def code(self) -> str:
+        lines = list(SPLIT)
+        gate = ""
+        if self.outcome == "correct":
+            gate = " * correct_b[:, None]"
+        elif self.threshold is not None:
+            gate = f" * (rest_b > {self.threshold!r})[:, None]"
+        return "\n".join([*lines, f"turn_reward_bs = {self.weight!r} * paid_bs{gate}", PAY])
 
     @override
     def words(self) -> str:
@@ -85,6 +96,23 @@ class ToolProductivity(RewardTransform):
         calls_b = (turns_of(batch, self.name).sum(1) - 1).to(batch.dtype)
         factor_b = self.alpha * self.factors(calls_b, None if self.target == "none" else self._fewest(batch, calls_b))
         return batch.replace(reward_b=factor_b * batch.reward_b)
+
+    @override
+    def code(self) -> str:
+        lines = [
+            "calls_b = (turns_there(turn_bt, mask_bt, int(turn_bt.max()) + 1).sum(1) - 1).to(reward_b.dtype)",
+            f"factor_b = torch.cos(calls_b * math.pi / (2 * calls_b + {self.smoothing!r}))",
+        ]
+        if self.target == "fewest":
+            lines += [
+                'past_b = torch.where(past["fewest_calls"] < 0, torch.inf, past["fewest_calls"])',
+                "now_b = torch.where(same_bb & correct_b, calls_b, torch.inf).amin(1)",
+                "fewest_b = torch.minimum(now_b, past_b)  # calls of a right episode of this prompt, now or before",
+                "n_b = torch.where(fewest_b.isfinite(), fewest_b, 1)",
+                "sine_b = torch.sin(calls_b * math.pi / (calls_b + n_b).clamp(min=1))",
+                "factor_b = torch.where(n_b == 0, factor_b, sine_b) * fewest_b.isfinite()",
+            ]
+        return "\n".join([*lines, f"reward_b = {self.alpha!r} * factor_b * reward_b"])
 
     def factors(self, calls_b: Tensor, fewest_b: Tensor | None) -> Tensor:
         """Return [B] r_tool for m calls if the fewest known are n (inf: none known); without `fewest_b` that of
@@ -141,6 +169,24 @@ class TryAgain(RewardTransform):
         late_b = self.decay ** (there_bs.sum(1) - 1).to(batch.dtype)
         penalty_b = self.repetition * self._repeated(batch, there_bs) if self.repetition else 0
         return batch.replace(reward_b=batch.reward_b * late_b - penalty_b)
+
+    @override
+    def code(self) -> str:
+        lines = [
+            "turns = int(turn_bt.max()) + 1",
+            "there_bs = turns_there(turn_bt, mask_bt, turns)",
+            f"reward_b = reward_b * {self.decay!r} ** (there_bs.sum(1) - 1).to(reward_b.dtype)",
+        ]
+        if self.repetition:
+            lines += [
+                "valid_bs = there_bs & valid_bs[:, :turns]",
+                "action_bs = torch.where(valid_bs, numbered_actions(token_bt, turn_bt, mask_bt, turns), -1)",
+                "earlier_ss = torch.ones(turns, turns, dtype=torch.bool).tril(-1)",
+                "again_bs = ((action_bs[:, :, None] == action_bs[:, None]) & earlier_ss).any(2) & valid_bs",
+                "share_b = again_bs.sum(1) / valid_bs.sum(1).clamp(min=1).to(reward_b.dtype)",
+                f"reward_b = reward_b - {self.repetition!r} * share_b",
+            ]
+        return "\n".join(lines)
 
     def _repeated(self, batch: Batch, there_bs: Tensor) -> Tensor:
         """Return [B] 1 - E/T, 0 without a valid turn."""

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.lines import PAY, SPLIT
 from grouprl.algorithms.outcome import right
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
@@ -65,6 +66,20 @@ class InformationGain(RewardTransform):
         return with_turn_rewards(batch, reward_bs + self.weight * gain_bs, there_bs, self.name)
 
     @override
+    def code(self) -> str:
+        exp = ".exp()" if self.measure == "probability" else ""
+        return "\n".join(
+            [
+                *SPLIT,
+                f'belief_bs = mean_of_turns(stats["answer"], mask_bt, turn_bt, there_bs.shape[1]){exp}',
+                "after_bs = next_turn(belief_bs, there_bs, torch.nan)",
+                "gain_bs = torch.where(there_bs & ~after_bs.isnan(), after_bs - belief_bs, 0)",
+                f"turn_reward_bs = paid_bs + {self.weight!r} * gain_bs",
+                PAY,
+            ]
+        )
+
+    @override
     def words(self) -> str:
         what = "probability" if self.measure == "probability" else "log-prob"
         return f"pay each turn but the last {self.weight:g} times what it adds to the {what} of the correct answer"
@@ -101,6 +116,17 @@ class RankDiscount(RewardTransform):
         rank_s = torch.arange(reward_bs.shape[1], device=reward_bs.device, dtype=reward_bs.dtype) + 1
         return with_turn_rewards(batch, reward_bs / torch.log2(rank_s + 1), there_bs, self.name)
 
+    @override
+    def code(self) -> str:
+        return "\n".join(
+            [
+                *SPLIT,
+                "rank_s = torch.arange(paid_bs.shape[1]).to(reward_b.dtype) + 1",
+                "turn_reward_bs = paid_bs / torch.log2(rank_s + 1)",
+                PAY,
+            ]
+        )
+
 
 @part("reward_transform")
 class ProgressReward(RewardTransform):
@@ -118,6 +144,14 @@ class ProgressReward(RewardTransform):
     )
     equation = "r_k ← {alpha:g}·c_k + {beta:g}·[valid],  R ← Σ_k r_k"
     reads = ("turn_bt", "valid_bs", "stats.progress")
+    plain = (
+        "there_bs = turns_there(turn_bt, mask_bt, valid_bs.shape[1])\n"
+        'progress_bs = mean_of_turns(stats["progress"], mask_bt, turn_bt, valid_bs.shape[1])\n'
+        "turn_reward_bs = torch.where(there_bs, {alpha!r} * progress_bs + {beta!r} * valid_bs, 0)\n"
+        "ends_bt = ends_of_turns(turn_bt, mask_bt, valid_bs.shape[1])\n"
+        "token_reward_bt = to_tokens(turn_reward_bs, turn_bt, mask_bt) * ends_bt\n"
+        "reward_b = torch.zeros_like(reward_b)"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return r_k = α c_k + β g_k."""
@@ -176,6 +210,17 @@ class RewardAtTurnEnd(RewardTransform):
         token_bt = paid_bt if before_bt is None else before_bt + paid_bt
         return batch.replace(reward_b=batch.reward_b - reward_bs.sum(1), token_reward_bt=token_bt)
 
+    @override
+    def code(self) -> str:
+        return "\n".join(
+            [
+                *SPLIT,
+                "ends_bt = ends_of_turns(turn_bt, mask_bt, there_bs.shape[1])",
+                "token_reward_bt = token_reward_bt + to_tokens(paid_bs, turn_bt, mask_bt) * ends_bt",
+                "reward_b = reward_b - paid_bs.sum(1)",
+            ]
+        )
+
 
 @part("reward_transform")
 class ProactiveRewards(RewardTransform):
@@ -203,3 +248,15 @@ class ProactiveRewards(RewardTransform):
         question_bs = self.information * gain_bs + self.question_right * right_bs
         reward_bs = torch.where(last_turn(there_bs), self.answered_right * right_bs, question_bs * there_bs)
         return batch.replace(turn_reward_bs=reward_bs, reward_b=reward_bs.sum(1), token_reward_bt=None)
+
+    @override
+    def code(self) -> str:
+        return "\n".join(
+            [
+                *SPLIT,
+                "right_b1 = correct_b[:, None].to(reward_b.dtype)",
+                f"question_bs = ({self.information!r} * paid_bs + {self.question_right!r} * right_b1) * there_bs",
+                f"turn_reward_bs = torch.where(last_turn(there_bs), {self.answered_right!r} * right_b1, question_bs)",
+                "reward_b = turn_reward_bs.sum(1)",
+            ]
+        )

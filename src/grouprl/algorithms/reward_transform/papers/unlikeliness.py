@@ -25,6 +25,11 @@ class Unlikeliness(RewardTransform):
     says = "take up to {beta:g} of their reward from correct completions, more the likelier the policy found them"
     equation = "R ← R·(1 - {beta:g}·k/G),  k = rank of mean_t log π_old, 0 the least likely"
     reads = ("old_bt",)
+    plain = (
+        "log_b = torch.where(mask_bt, old_bt, 0).sum(1) / mask_bt.sum(1).clamp(min=1)\n"
+        "rank_b, size_b = shared_rank(log_b, group_b)\n"
+        "reward_b = reward_b - {beta!r} * rank_b / size_b * reward_b.clamp(min=0)"
+    )
 
     def __call__(self, batch: Batch) -> Batch:
         """Return R - β·k/G·max(R, 0)."""

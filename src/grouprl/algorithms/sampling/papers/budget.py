@@ -126,7 +126,7 @@ class EntropyTemperature(SamplingRule):
     def observe(self, samples: ScoredSamples, prepared: Batch | None, context: RunContext) -> None:
         """Keep pivot and extremes of log H of the completions sampled in this step."""
         sampled = torch.from_numpy(samples.source_b == SOURCES["sampled"])
-        present_bt = samples.tokens.present_bt() & sampled[:, None]
+        present_bt = samples.inputs.present_bt() & sampled[:, None]
         entropy_n = samples.rollout.entropy_bt[:, : present_bt.shape[1]][present_bt].double()
         if not len(entropy_n):
             return

@@ -67,14 +67,14 @@ class DifferingTurns(Score):
     turns: Count | None = None
     reads = ("ref_bt", "turn_bt", "state_bs", "token_bt")
 
-    def difference(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
-        """Return [E] difference of sums over the segment."""
+    def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
+        """Return [E,2] sums over the segment."""
         there_bs = turns_of(batch, self.name)
         total_bs = torch.nn.functional.pad(log_ratios(logp_bt, there_bs, batch, self.name).cumsum(1), (1, 0))
         first_bb, last_bb = self.segments(there_bs, batch)
         span_bb = total_bs.gather(1, last_bb) - total_bs.gather(1, first_bb)
         first_e, second_e = index_e2.T
-        return span_bb[first_e, second_e] - span_bb[second_e, first_e]
+        return torch.stack([span_bb[first_e, second_e], span_bb[second_e, first_e]], 1)
 
     def segments(self, there_bs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return [B,B] first turn of each pair's segment, and the first turn after it; symmetric."""

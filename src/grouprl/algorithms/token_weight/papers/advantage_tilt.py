@@ -24,3 +24,7 @@ class AdvantageTilt(TokenWeight):
     def __call__(self, batch: Batch) -> Tensor:
         """Return exp(A_t/τ)."""
         return (batch.need("advantage_bt", self.name) / self.temperature).clamp(-LOG_LIMIT, LOG_LIMIT).exp()
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"factor_bt = factor_bt * (adv_bt / {self.temperature!r}).clamp(-20, 20).exp()"

@@ -22,6 +22,13 @@ class DurationWeight(TokenWeight):
     says = "weigh each turn by how long its action took, over the mean of the batch"
     equation = "× Δt_k / mean Δt"
     reads = ("turn_bt", "stats.duration")
+    plain = (
+        "turns = int(turn_bt.max()) + 1\n"
+        'second_bs = mean_of_turns(stats["duration"], mask_bt, turn_bt, turns)\n'
+        "second_n = second_bs[turns_there(turn_bt, mask_bt, turns) & counts_b[:, None]]\n"
+        "second = torch.where(second_n.sum() > 0, second_n.sum(), 1) / max(len(second_n), 1)\n"
+        "factor_bt = factor_bt * to_tokens(second_bs / second, turn_bt, mask_bt)"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return Δt_k / mean Δt."""

@@ -44,6 +44,24 @@ class EntropyGuided(TokenWeight):
         return torch.where(active_bt, out_bt, 0)
 
     @override
+    def code(self) -> str:
+        score = f"score_bt = (adv_bt + {self.alpha!r} * old_entropy_bt) / {self.temperature!r}"
+        if self.level == "sequence":
+            return (
+                f"{score}\n"
+                "score_b = torch.where(active_bt, score_bt, 0).sum(1) / active_bt.sum(1).clamp(min=1)\n"
+                "live_bb = (group_b[:, None] == group_b) & active_bt.any(1)\n"
+                "share_b = torch.where(live_bb, score_b, -torch.inf).softmax(1).diagonal()\n"
+                "factor_bt = factor_bt * torch.where(active_bt, share_b[:, None], 0)"
+            )
+        return (
+            f"{score}\n"
+            "high_bt = torch.where(active_bt, score_bt - score_bt[active_bt].max(), -torch.inf).exp()\n"
+            "share_bt = high_bt / sum_by_place(high_bt, active_bt, group_b)\n"
+            "factor_bt = factor_bt * torch.where(active_bt, share_bt, 0)"
+        )
+
+    @override
     def words(self) -> str:
         over = "tokens at the same step" if self.level == "token" else "completions"
         return (

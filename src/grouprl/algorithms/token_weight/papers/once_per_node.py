@@ -19,6 +19,10 @@ class OncePerNode(TokenWeight):
     says = "count a token that several completions share after the same prefix only once"
     equation = "× 1/#completions through (u, v)"
     reads = ("token_bt",)
+    plain = (
+        "alike_bt = (same_prefix(token_bt, active_bt, group_b) & active_bt).sum(1)\n"
+        "factor_bt = factor_bt / alike_bt.clamp(min=1)"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return 1 / #completions through the node."""

@@ -42,6 +42,18 @@ class PrefixMask(TokenWeight):
         last_b = (self.share(batch) * batch.length_b.to(torch.float64) + 1e-9).floor()
         return (batch.mask_bt & (batch.mask_bt.cumsum(1) <= last_b[:, None])).to(batch.dtype)
 
+    @override
+    def code(self) -> str:
+        share = repr(self.start)
+        if self.sizes > 1:
+            done = f"int(min(step / max(steps, 1), 1.0) * {self.sizes} + 1e-9)"
+            share = f"min({self.start!r} + {self.grow!r} * {done}, {self.limit!r})"
+        return (
+            f"share = {share}\n"
+            "last_b = (share * mask_bt.sum(1).double() + 1e-9).floor()\n"
+            "factor_bt = factor_bt * (mask_bt.cumsum(1) <= last_b[:, None])"
+        )
+
     @property
     def sizes(self) -> int:
         """Return the number of different shares."""

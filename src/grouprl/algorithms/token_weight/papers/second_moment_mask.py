@@ -29,6 +29,13 @@ class SecondMomentMask(TokenWeight):
     )
     equation = "× [among the smallest (log π_old/π_behavior)², mean ≤ {threshold:g}]"
     reads = ("old_bt", "behavior_bt")
+    plain = (
+        "square_bt = torch.where(active_bt, old_bt - behavior_bt, 0).clamp(-20, 20).square()\n"
+        "sorted_n = square_bt[active_bt].sort().values\n"
+        "within = int((sorted_n.cumsum(0) / torch.arange(1, len(sorted_n) + 1) <= {threshold!r}).sum())\n"
+        "least = sorted_n[within] if within < len(sorted_n) else torch.inf\n"
+        "factor_bt = factor_bt * (square_bt < least)"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return 1 where (log w_t)² is among the smallest whose mean is at most the threshold, else 0."""

@@ -29,6 +29,14 @@ class SuccessWeight(TokenWeight):
         return batch.broadcast(1 - share_b if self.form == "failure" else ((1 - share_b) / share_b).sqrt())
 
     @override
+    def code(self) -> str:
+        weight = "1 - share_b" if self.form == "failure" else "((1 - share_b) / share_b).sqrt()"
+        return (
+            f"share_b = mean(correct_b.to(adv_bt.dtype), same_bb).clamp{HELD}\n"
+            f"factor_bt = factor_bt * ({weight})[:, None]"
+        )
+
+    @override
     def words(self) -> str:
         what = "1 - p" if self.form == "failure" else "sqrt((1-p)/p)"
         return f"weigh each prompt by {what}, p the share of its completions that are right"

@@ -23,6 +23,14 @@ class VarianceSubset(TokenWeight):
     says = "train only on the {fraction:.0%} of completions whose advantages have the largest variance"
     equation = "× [i ∈ argmax_{{|S|=N}} Var(A_S)]"
     reads = ("entropy_bt",)
+    plain = (
+        "size_b = active_bt.sum(1).clamp(min=1)\n"
+        "adv_b, h_b = adv_bt.sum(1) / size_b, torch.where(active_bt, old_entropy_bt, 0).sum(1) / size_b\n"
+        "row_n, keep_b = active_bt.any(1).nonzero()[:, 0], torch.zeros_like(adv_b)\n"
+        "if len(row_n):\n"
+        "    keep_b[row_n[largest_spread(adv_b[row_n], max(1, round({fraction!r} * len(row_n))), h_b[row_n])]] = 1\n"
+        "factor_bt = factor_bt * keep_b[:, None]"
+    )
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return [row among the N = max(1, round(fraction·B)) of the largest Var(A)]."""

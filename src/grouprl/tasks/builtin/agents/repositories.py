@@ -97,8 +97,8 @@ def _value(expression: str, space: dict[str, object]) -> object:
 class RepositoriesTask(ShellTask):
     """Fix the bug of a small Python package; the prompt is the issue, and hidden tests decide the reward.
 
-    The prompt is "plum/core.py: clamp(-2, 3, 12) returns -2 instead of 3. Mend it.", and an action is one bash
-    command. The package has its own tests (`python -m unittest`). The hidden tests are further calls of the function
+    A prompt begins "plum/core.py: clamp(-2, 3, 12) returns -2 instead of 3", and an action is one bash command. The
+    package has its own tests (`python -m unittest`). The hidden tests are further calls of the function
     with the bug and of all others: they run where the agent's code runs, and their values are compared elsewhere. A
     function may use one of another module.
     """

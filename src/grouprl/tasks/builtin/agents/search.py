@@ -45,7 +45,9 @@ class SearchTask(EnvironmentTask):
     known: float = Field(0.0, ge=0, lt=1, description="share of the questions that need no search")
     corpus: int = Field(0, description="seed of the made-up corpus")
     spare: int = Field(1, ge=0, description="turns beyond those that are needed")
-    reward_: Literal["exact", "sem", "formatted"] = Field("exact", alias="reward", description="what is rewarded")
+    reward_: Literal["exact", "sem", "formatted", "asearcher"] = Field(
+        "exact", alias="reward", description="what is rewarded"
+    )
     noise: float = Field(0.4, ge=0, le=1, description=POOR)
 
     @property

@@ -1,0 +1,131 @@
+"""Reward models as the reward of a run: one, or several that are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import InputError
+from grouprl.policy.language.load_reward import load_reward_model
+from grouprl.policy.language.reward_model import RewardModel
+from grouprl.records.examples import Prompt
+from grouprl.rewards.contract import Columns
+from grouprl.rewards.judging.judge import PLACE
+from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
+
+Combine = Literal["mean", "worst", "uncertainty"]
+
+
+@dataclass(frozen=True)
+class ModelReward(VerdictReward):
+    """A reward that is the score of a reward model, or of several that were trained with different seeds.
+
+    With several models it is their mean, the worst of their scores (WCO), or mean - spread·variance (UWO), as in
+    "Reward Model Ensembles Help Mitigate Overoptimization" (arXiv:2310.02743); the variance is the unbiased one.
+
+    Args:
+        models: the reward models.
+        combine: how several scores become one.
+        spread: the weight of the variance.
+        chat: whether a prompt of plain text is shown to the models as a user's message, in their chat template.
+
+    Raises:
+        InputError: several scores of a single model are to be combined.
+    """
+
+    models: tuple[RewardModel, ...]
+    combine: Combine = "mean"
+    spread: float = 1.0
+    chat: bool = False
+    sees_groups: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if len(self.models) < 2 and self.combine != "mean":
+            raise InputError(
+                f"reward.model.combine is {self.combine}",
+                "it tells how the scores of several reward models become one, and there is one",
+                "Leave it out, or name several folders",
+            )
+
+    def verdicts(
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
+    ) -> list[Verdict]:
+        """Return the score of each completion after its prompt, which stands in the columns (see `placed`).
+
+        A completion that a model cannot read, such as one that is too long, has failed.
+        """
+        prompts = [self._shown(each[PLACE].prompt if PLACE in each else "") for each in columns]
+        try:
+            score_mb = self._scores(prompts, completions)
+        except InputError:
+            return [self._alone(*row, terms) for row in zip(prompts, completions, strict=True)]
+        return [self._verdict(score_m, terms) for score_m in score_mb.unbind(1)]
+
+    def _alone(self, prompt: Prompt, completion: str, terms: Terms) -> Verdict:
+        try:
+            return self._verdict(self._scores([prompt], [completion])[:, 0], terms)
+        except InputError as error:
+            return Verdict("bad_value", what=str(error))
+
+    def _scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> Tensor:
+        """Return [M,B] the scores by each model."""
+        found = [model.scores(model.tokens_of(prompts, completions)) for model in self.models]
+        return torch.stack([score_b.double().cpu() for score_b in found])
+
+    def _verdict(self, score_m: Tensor, terms: Terms) -> Verdict:
+        total = float(combined(score_m, self.combine, self.spread))
+        if not bool(score_m.isfinite().all()):
+            return Verdict("bad_value", what=f"a reward model gave {score_m.tolist()}")
+        parts = {"ensemble_mean": float(score_m.mean()), "ensemble_std": float(score_m.std())}
+        several = parts if len(self.models) > 1 else {}
+        return Verdict("ok", total, several, total >= terms.correct_at, graded=terms.correct_at == 1.0)
+
+    def _shown(self, prompt: Prompt) -> Prompt:
+        return ({"role": "user", "content": prompt},) if self.chat and isinstance(prompt, str) else prompt
+
+
+def combined(score_m: Tensor, combine: Combine, spread: float) -> Tensor:
+    """Return one score of M: their mean, the worst, or mean - spread·variance (the unbiased one)."""
+    if combine == "worst":
+        return score_m.min()
+    return score_m.mean() - spread * score_m.var() if combine == "uncertainty" else score_m.mean()
+
+
+def load_model_reward(
+    names: Sequence[str],
+    *,
+    combine: Combine = "mean",
+    spread: float = 1.0,
+    chat: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> ModelReward:
+    """Load the reward models in folders, each that of a run or any with a head for one label.
+
+    Raises:
+        InputError: a folder without such a model, or whose padding token, tokenizer or chat template does not fit.
+    """
+    models = tuple(
+        load_reward_model(_folder(name), device=device, dtype=dtype, trained=True) for name in dict.fromkeys(names)
+    )
+    for name, model in zip(dict.fromkeys(names), models, strict=True):
+        if chat and not getattr(model.tokenizer, "chat_template", None):
+            raise InputError(
+                f"reward.model.chat is on, and the tokenizer of {name} has no chat template",
+                "a prompt is shown in the template of the reward model's tokenizer",
+                "Leave it out",
+            )
+    return ModelReward(models, combine, spread, chat)
+
+
+def _folder(name: str) -> str:
+    """Return the folder of a run's final model, or the name itself for any other model."""
+    run = Path(name).expanduser()
+    if (run / "config.yaml").is_file() and not (run / "model").is_dir():
+        raise InputError(f"The run {run} has no final model yet", "a reward model is the final one of its run")
+    return str(run / "model") if (run / "config.yaml").is_file() else name

@@ -1,0 +1,204 @@
+"""Loading a reward model: a trunk with a new head, or a folder that holds a head already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from grouprl.core.errors import InputError
+from grouprl.policy.language.hub import check_on_hub
+from grouprl.policy.language.load import FAILURES, resolve_device, resolve_dtype, said_of
+from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_present
+from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.language.tiny import PRINTABLE, build_tiny
+from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
+from grouprl.policy.passes import AUTO, PassSettings
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+HEAD = "score"
+"""The name of the head's layer in the classes of transformers."""
+PADDING = "<|padding|>"
+"""The padding token that a tokenizer without one of its own gets."""
+
+
+def load_reward_model(
+    spec: str | Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    precision: str = "float32",
+    engine: str = "auto",
+    passes: PassSettings = AUTO,
+    token_budget: int | None = None,
+    alphabet: str = PRINTABLE,
+    seed: int = 0,
+    trained: bool = False,
+    **tiny: int,
+) -> RewardModel:
+    """Load the reward model named by `spec`; most arguments are those of `load_policy`.
+
+    A trunk gets a new head, drawn from `seed` with standard deviation 1/(hidden + 1). With `trained` the folder must
+    hold a head.
+
+    Raises:
+        InputError: a folder that is not a model, an architecture for which transformers has no class with a linear
+            `score`, a head with another number of labels, or a tokenizer that does not fit.
+    """
+    place = resolve_device(device)
+    kind = resolve_dtype(dtype, place, precision)
+    if str(spec) == "tiny":
+        model, tokenizer = _tiny(alphabet, seed, kind, **tiny)
+    else:
+        if tiny:
+            raise InputError(f"{sorted(tiny)} given for {spec}", "sizes can be set for the tiny model only")
+        model, tokenizer = _pretrained(str(spec), kind, seed, trained)
+    _check_head(model, str(spec))
+    if trained:
+        _check_padding(model, tokenizer, str(spec))
+    else:
+        _fit_padding(model, tokenizer, str(spec))
+    return RewardModel(
+        model.to(place), tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision
+    )
+
+
+def _tiny(
+    alphabet: str, seed: int, dtype: torch.dtype, **sizes: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    from transformers import LlamaForSequenceClassification
+
+    trunk, tokenizer = build_tiny(alphabet, seed=seed, **sizes)
+    trunk.config.num_labels = 1
+    with torch.random.fork_rng(devices=[]):
+        model = LlamaForSequenceClassification(trunk.config)
+    model.model.load_state_dict(trunk.model.state_dict())
+    _draw_head(model, seed)
+    return model.to(dtype), tokenizer
+
+
+def _pretrained(
+    spec: str, dtype: torch.dtype, seed: int, trained: bool
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = Path(spec).expanduser()
+    if not folder.is_dir():
+        check_on_hub(spec)
+    elif not (folder / "config.json").is_file():
+        raise InputError(f"{folder} has no config.json", "a model folder needs config.json, weights and a tokenizer")
+    else:
+        check_tokenizer_files(folder)
+        check_files(folder)
+        check_present(folder)
+    try:
+        config = AutoConfig.from_pretrained(spec)
+        check_config(config, spec)
+        _check_class(config, spec)
+        _check_labels(config, spec)
+        tokenizer = AutoTokenizer.from_pretrained(spec)
+        with torch.random.fork_rng(devices=[]):
+            model, told = AutoModelForSequenceClassification.from_pretrained(
+                spec, num_labels=1, dtype=dtype, output_loading_info=True
+            )
+        missing = sorted(told["missing_keys"])
+        check_missing([name for name in missing if trained or name.partition(".")[0] != HEAD], spec)
+        if missing:
+            _draw_head(model, seed)
+        check_finite(model, spec)
+        check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], spec)
+    except InputError:
+        raise
+    except FAILURES as error:
+        raise InputError(f"The reward model {spec} could not be loaded: {said_of(error)}") from error
+    return model, tokenizer
+
+
+@torch.no_grad()
+def _draw_head(model: PreTrainedModel, seed: int) -> None:
+    """Draw the head's weight; a bias begins at 0."""
+    weight = model.score.weight
+    drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)) / (weight.shape[1] + 1)
+    weight.copy_(drawn)
+    if model.score.bias is not None:
+        model.score.bias.zero_()
+
+
+def _check_class(config: PretrainedConfig, spec: str) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+
+    if config.model_type not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+        raise InputError(
+            f"{spec} is of type {config.model_type}",
+            "a reward model is saved as a model for sequence classification, and transformers has no such class for it",
+            "Take a Llama, Qwen, Mistral, GPT-2 … model",
+        )
+
+
+def _check_labels(config: PretrainedConfig, spec: str) -> None:
+    scored = any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
+    if scored and config.num_labels != 1:
+        raise InputError(
+            f"{spec} has a head with {config.num_labels} labels",
+            "a reward model gives one score",
+            "Take a folder with num_labels=1, or a language model without such a head",
+        )
+
+
+def _check_head(model: PreTrainedModel, spec: str) -> None:
+    head = getattr(model, HEAD, None)
+    if type(head) is not nn.Linear:
+        raise InputError(
+            f"{spec} is a {type(model).__name__}",
+            f"its score does not come from one linear layer '{HEAD}' on the last token's state",
+            "Take a Llama, Qwen, Mistral, GPT-2 … model",
+        )
+
+
+def _check_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: str) -> None:
+    """Refuse a trained model that would be read at another token here than in transformers."""
+    pad, end = model.config.get_text_config().pad_token_id, tokenizer.eos_token_id
+    other = f"has the padding token {pad}, and its tokenizer {tokenizer.pad_token_id}"
+    wrong = "has the end token as padding token" if pad == end else other if pad != tokenizer.pad_token_id else ""
+    wrong = "has no padding token" if pad is None else wrong
+    if wrong or end is None:
+        raise InputError(
+            f"The reward model {spec} {wrong or 'has no end token'}",
+            "transformers reads the score at the last token that is not padding, which must be the end token",
+            "Give config.json and the tokenizer the same pad_token, other than eos_token, if it was trained so",
+        )
+
+
+def _fit_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: str) -> None:
+    """Give model and tokenizer one padding token that ends no text: transformers reads the score before it.
+
+    A padding token that the model has already is kept. A new one gets an unused row of the embedding, or one of zeros.
+    """
+    if tokenizer.eos_token_id is None:
+        raise InputError(
+            f"The tokenizer of {spec} has no end-of-sequence token",
+            "a score is read at the end token of a completion",
+            "Set eos_token in tokenizer_config.json",
+        )
+    text = model.config.get_text_config()
+    rows = model.get_input_embeddings().weight.shape[0]
+    if tokenizer.pad_token_id in (None, tokenizer.eos_token_id) or tokenizer.pad_token_id >= rows:
+        tokenizer.add_special_tokens({"pad_token": PADDING})
+        if tokenizer.pad_token_id >= rows:
+            _add_rows(model, tokenizer.pad_token_id + 1 - rows)
+    tokenizer.padding_side = "right"
+    for config in (model.config, text):
+        config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
+
+
+@torch.no_grad()
+def _add_rows(model: PreTrainedModel, count: int) -> None:
+    """Add rows of zeros to the embedding; no random number is drawn."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    with torch.random.fork_rng(devices=[]):
+        model.resize_token_embeddings(rows + count, mean_resizing=False)
+    model.get_input_embeddings().weight[rows:] = 0

@@ -1,0 +1,161 @@
+"""A transformer that gives one score for a prompt and its completion."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import SCORE
+from grouprl.core.spans import note, spanned
+from grouprl.policy.fast_forward.forward import base_model
+from grouprl.policy.language.text import Message
+from grouprl.policy.language.transformer_model import TransformerModel
+from grouprl.policy.lora import dropping, is_adapted
+from grouprl.policy.state import check_cotangents, check_outputs, live_rows, pull_back
+from grouprl.records.tokens import Tokens
+
+
+class RewardModel(TransformerModel):
+    """A model of `transformers` for sequence classification with one label, and its tokenizer.
+
+    Its only output is `score`, one number for each row: its linear layer `score` on the last hidden state of the last
+    token that is not the padding token. That is where the classes of transformers read it, too, so that a score does
+    not depend on padding or on other rows. The arguments are those of `CausalPolicy`.
+    """
+
+    outputs = (SCORE,)
+
+    def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the scores [B] of `tokens`, prompts and responses; `grad` keeps the graph.
+
+        Raises:
+            InputError: a name other than `score`.
+        """
+        check_outputs(self, names)
+        with torch.set_grad_enabled(grad):
+            passes = self.passes(tokens, range(len(tokens)))
+            parts = [self._run(tokens.rows(rows)) for rows in passes]
+        if not parts:
+            return {name: torch.zeros(len(tokens), dtype=self.score_dtype, device=self.device) for name in names}
+        place_b = torch.tensor([row for rows in passes for row in rows], device=self.device).argsort()
+        score_b = torch.cat(parts)[place_b]
+        return dict.fromkeys(names, score_b)
+
+    def backward(self, tokens: Tokens, cotangents: Mapping[str, Tensor], /) -> None:
+        """Add the gradients of sum(cotangent * score) to `.grad`, pass by pass; rows with a cotangent of 0 are not run.
+
+        Raises:
+            InputError: a cotangent that is not [B], or a name other than `score`.
+        """
+        check_cotangents(self, tokens, cotangents)
+        for rows in self.passes(tokens, live_rows(tokens, cotangents)):
+            with torch.enable_grad():
+                score_b = self._run(tokens.rows(rows))
+            pull_back(dict.fromkeys(cotangents, score_b), {name: c[rows] for name, c in cotangents.items()})
+
+    def scores(self, tokens: Tokens) -> Tensor:
+        """Return the score of each row, [B], without a graph."""
+        return self.evaluate(tokens, (SCORE,))[SCORE]
+
+    def tokens_of(self, prompts: Sequence[str | Sequence[Message]], completions: Sequence[str]) -> Tokens:
+        """Return prompts and their completions as training reads them: each completion with an end token.
+
+        Raises:
+            InputError: a pair has more tokens than the model reads.
+        """
+        rows = Tokens.of(
+            self.encode_prompts(prompts), [[*ids, *self.eos_ids[:1]] for ids in self.encode_all(completions)]
+        )
+        longest, most = max(rows.lengths, default=0), self.max_positions
+        if most is not None and longest > most:
+            raise InputError(
+                f"a prompt and its completion have {longest} tokens",
+                f"this reward model reads at most {most}",
+                "Shorten them, or take a model that reads more",
+            )
+        return rows
+
+    def make_sampler(self) -> SilentSampler:
+        """Return the sampler of a model that writes nothing."""
+        return SilentSampler()
+
+    @property
+    def head(self) -> nn.Linear:
+        """The linear layer that makes a score of a hidden state."""
+        return cast("nn.Linear", base_model(self.model).score)
+
+    @spanned("forward")
+    def _run(self, tokens: Tokens) -> Tensor:
+        """Return the scores of one pass, [B]."""
+        with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
+            note("read", tokens)
+            read = self._engine.read(self._beyond(tokens))
+        last_b = torch.tensor(self._beyond(tokens).response_lengths, device=self.device).cumsum(0) - 1
+        return self.head(read.hidden_md[last_b])[:, 0].to(self.score_dtype)
+
+    def _beyond(self, tokens: Tokens) -> Tokens:
+        """Return the rows with one more token, which the state of the last real token would predict."""
+        pad = self.tokenizer.pad_token_id
+        return Tokens(tokens.prompt_ids, tuple((*_without_end(ids, pad), pad) for ids in tokens.response_ids))
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter with its name."""
+        yield from ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder for `AutoModelForSequenceClassification`: model with its head, and tokenizer; adapters are
+        merged into the weights.
+        """
+        adapted = is_adapted(self.model)
+        model = copy.deepcopy(self.model).merge_and_unload() if adapted else self.model
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def copied(self, *, trainable: bool = True) -> RewardModel:
+        """Return a copy of the model as it is now; only the tokenizer is shared. `trainable` as of `CausalPolicy`."""
+        model = copy.deepcopy(self.model)
+        if not trainable:
+            model.requires_grad_(False)
+        return type(self)(
+            model,
+            self.tokenizer,
+            engine=self.engine,
+            passes=self.pass_settings,
+            token_budget=self.token_budget,
+            precision=self.precision,
+        )
+
+
+class SilentSampler:
+    """The sampler of a model that scores texts and writes none."""
+
+    exact, version = True, 0
+
+    def publish(self, version: int, policy: object) -> None:
+        """Accept the model's weights under the number `version`; nothing is sampled with them."""
+        self.version = version
+
+    def sample(self, requests: object, **options: object) -> object:
+        """Refuse to sample; raises InputError."""
+        raise InputError(
+            "a reward model is asked for completions", "it scores texts and writes none", "Sample from a language model"
+        )
+
+    def session(self, *settings: object, **options: object) -> object:
+        """Refuse to sample; raises InputError."""
+        return self.sample(())
+
+
+def _without_end(ids: Sequence[int], pad: int) -> Sequence[int]:
+    """Return `ids` up to the last one that is not `pad`."""
+    end = len(ids)
+    while end and ids[end - 1] == pad:
+        end -= 1
+    return ids[:end]

@@ -1,0 +1,1 @@
+"""Rows whose completions are stored: as tokens, and what a plan says of them."""

@@ -1,0 +1,107 @@
+"""A look at stored rows before a run: where prompt and completion meet, how long rows are, what is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError
+from grouprl.records.examples import Example
+from grouprl.records.offline import RowLimit, StoredRow
+from grouprl.rollout.stored.boundary import StoredTokens, fitted, group_tokens
+from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from grouprl.policy.language.text import TextModel
+
+Rows = Callable[[Example], Sequence[StoredRow]]
+SURVEYED = 2000
+"""Largest number of groups of each split whose rows are encoded for a plan."""
+SHOWN = 40
+"""Characters of the prompt and of a completion that stand at a boundary."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Tokens of the longest prompt and completion, the first reason why a group cannot be used, and notes."""
+
+    prompt: int
+    behind: int
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | None) -> Survey:
+    """Encode the first groups of each split of a task with stored rows, as the run will, and count what is cut."""
+    limit: RowLimit = getattr(task, "limit", RowLimit())
+    most = min((each for each in (limit.tokens, positions) if each is not None), default=None)
+    groups = list(_groups(task, stored_rows))
+    whole = list[list[StoredTokens]]()
+    kept = list[list[StoredTokens]]()
+    try:
+        for example, rows in groups:
+            whole.append(group_tokens(encoder, [(example, rows)], RowLimit(), None))
+            sampled = most is None or rows[0].ids is not None
+            kept.append(whole[-1] if sampled or most is None else fitted(whole[-1], most, limit, example.id))
+    except InputError as error:
+        return Survey(1, 1, (str(error),))
+    left = [row for group in kept for row in group if row.fits]
+    if groups and not left:
+        shortest = min(max(map(len, group)) for group in whole)
+        return Survey(
+            1, 1, (f"every group is left out: the shortest has a row of {shortest} tokens. Raise max_length",)
+        )
+    return Survey(
+        max((len(row.prompt_ids) for row in left), default=0),
+        max((len(row.ids) for row in left), default=0),
+        notes=(
+            *getattr(task, "notes", ()),
+            *(_boundary(encoder, groups[0][0], whole[0]) if groups else ()),
+            *_lengths(kept, max(map(len, (row for group in whole for row in group)), default=0), most, limit),
+            *_lone(groups),
+        ),
+    )
+
+
+def _groups(task: Task, stored_rows: Rows) -> Iterator[tuple[Example, list[StoredRow]]]:
+    for split in ("train", "eval"):
+        size = task.size(split)
+        numbers = range(SURVEYED if size is None else min(size, SURVEYED))
+        yield from ((example, list(stored_rows(example))) for example in (task.example(split, n) for n in numbers))
+
+
+def _boundary(encoder: TextModel, example: Example, group: list[StoredTokens]) -> Iterator[str]:
+    """Show where the prompt of a group ends and its completions begin."""
+    written = encoder.tokenizer.decode
+    before = str(written(list(group[0].prompt_ids)))[-SHOWN:]
+    heads = [str(written(list(row.ids)))[:SHOWN] for row in islice(group, 2)]
+    yield (
+        f"prompt and completion meet where the prompt's own {len(group[0].prompt_ids)} tokens end, for every row of a "
+        f"group: {before!r} | {' or '.join(map(repr, heads))} ({example.id})"
+    )
+
+
+def _lengths(kept: list[list[StoredTokens]], longest: int, most: int | None, limit: RowLimit) -> Iterator[str]:
+    """Say how many rows are cut, and how many groups are left out."""
+    which = f"of the {len(kept):,} groups" if len(kept) < SURVEYED else f"of the first {len(kept):,} groups"
+    if most is None or longest <= most:
+        yield f"no row is cut: the longest {which} has {longest:,} tokens, prompt and completion together"
+        return
+    cut = [row.cut for group in kept for row in group if row.cut]
+    gone = sum(not group[0].fits for group in kept)
+    what = (
+        f"{gone:,} {which} are left out"
+        if limit.gives_way == "drop"
+        else f"{sum(cut):,} tokens of {len(cut):,} rows are cut, {which}"
+    )
+    yield f"the longest row has {longest:,} tokens, and {most:,} are kept: {what} (truncation: {limit.gives_way})"
+
+
+def _lone(groups: list[tuple[Example, list[StoredRow]]]) -> Iterator[str]:
+    """Say that an evaluation cannot choose among the completions of groups of one."""
+    if groups and all(len(rows) == 1 for _, rows in groups):
+        yield "every prompt has one completion: an evaluation has none to prefer, and reports the data's own rewards"

@@ -1,0 +1,291 @@
+"""One row of preference data: its prompt, its completions and their rewards, in the formats that TRL reads."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from grouprl.core.errors import InputError, shortened
+from grouprl.core.json_types import JsonMapping
+
+PICTURES = ("image", "images")
+"""Columns of pictures, which no policy here reads."""
+WORDS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+"""Labels as a CSV file writes them."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns of a data set whose names are options; the others have the names that TRL gives them."""
+
+    prompt: str = "prompt"
+    chosen: str = "chosen"
+    rejected: str = "rejected"
+    tie: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A prompt and its completions, each text or a list of chat messages, with a reward per completion."""
+
+    prompt: object
+    completions: tuple[object, ...]
+    rewards: tuple[float, ...]
+    tied: bool = False
+    """Whether none of the completions is better than another, although they were compared."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of preference data, known by its columns."""
+
+    name: str
+    columns: tuple[str, ...]
+    says: str
+    read: Callable[[JsonMapping, Names, str], Judged] = field(compare=False)
+
+
+def format_of(row: JsonMapping, names: Names, label: str) -> Format:
+    """Return the format of a data set, decided by the columns of a row: the first of `formats` whose columns it has.
+
+    Raises:
+        InputError: pictures, labels of steps, both scores and a ranking, or columns of no format.
+    """
+    _refuse_pictures(row, label)
+    if {"completions", "labels"} <= row.keys() and not {names.chosen, names.rejected} <= row.keys():
+        raise InputError(
+            f"{label} has a label for each step of a completion ('completions', 'labels')",
+            "no method here learns from labels of steps: a label belongs to a whole completion",
+            "Write one row per completion, with prompt, completion and label",
+        )
+    if {"completions", "scores", "ranking"} <= row.keys():
+        raise InputError(f"{label} has 'scores' and 'ranking'", "one of them orders the completions", "Leave one out")
+    known = formats(names)
+    found = next((each for each in known if set(each.columns) <= row.keys()), None)
+    if found is None:
+        needed = "; ".join(f"{', '.join(each.columns)} ({each.name})" for each in known)
+        raise InputError(
+            f"{label} has the columns {', '.join(row) or 'of nothing'}",
+            f"preference data has the columns {needed}",
+            "Rename the columns, or name those of pairs with the options 'prompt', 'chosen' and 'rejected'",
+        )
+    return found
+
+
+def formats(names: Names) -> tuple[Format, ...]:
+    """Return the formats in the order in which they are looked for."""
+    pair, prompt = (names.chosen, names.rejected), names.prompt
+    return (
+        Format("pairs", (prompt, *pair), "two completions of a prompt, the better one named", explicit_pair),
+        Format("pairs with their prompt inside", pair, "the beginning that two texts share is the prompt", pair_inside),
+        Format("scored lists", (prompt, "completions", "scores"), "completions with a score each", scored_list),
+        Format("ranked lists", (prompt, "completions", "ranking"), "completions with a rank each, 1 best", ranked_list),
+        Format("labels", (prompt, "completion", "label"), "a completion that is right or wrong", labelled),
+        Format("demonstrations", (prompt, "completion"), "a completion to imitate", demonstrated),
+    )
+
+
+def common_prompt(chosen: Sequence[object], rejected: Sequence[object]) -> int:
+    """Return how many characters or messages of two completions are their prompt: those that they begin with alike.
+
+    A space before the first difference belongs to the completions. Of two that do not differ as far as both go, the
+    last character or message of the shorter one is its completion. This is the rule of `extract_prompt` in TRL 1.16,
+    except where nothing is shared: there TRL may take all but the last character of the chosen one.
+    """
+    alike = zip(chosen, rejected, strict=False)
+    shared = next((place for place, (one, other) in enumerate(alike) if one != other), None)
+    if shared is None:
+        return max(0, min(len(chosen), len(rejected)) - 1)
+    return shared - 1 if shared and chosen[shared - 1] == " " else shared
+
+
+def explicit_pair(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return a pair whose prompt is a column; one of text beside whole conversations is a copy of their beginning."""
+    prompt, chosen, rejected = row[names.prompt], row[names.chosen], row[names.rejected]
+    if isinstance(prompt, str) and is_conversation(chosen) and is_conversation(rejected):
+        place = common_prompt(chosen, rejected)
+        if place:
+            prompt, chosen, rejected = chosen[:place], chosen[place:], rejected[place:]
+    return _pair(row, names, label, prompt, chosen, rejected)
+
+
+def pair_inside(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return a pair whose prompt is the beginning that both texts, or both conversations, share."""
+    chosen, rejected = row[names.chosen], row[names.rejected]
+    both = isinstance(chosen, str) and isinstance(rejected, str)
+    if not both and not (is_conversation(chosen) and is_conversation(rejected)):
+        raise InputError(
+            f"'{names.chosen}' and '{names.rejected}' in {label} are {shortened(chosen)} and {shortened(rejected)}",
+            f"without a column '{names.prompt}' both are texts or both are conversations, which begin with the prompt",
+        )
+    place = common_prompt(chosen, rejected)
+    if not place:
+        raise InputError(
+            f"'{names.chosen}' and '{names.rejected}' in {label} have no common beginning",
+            f"without a column '{names.prompt}' the prompt is what both begin with",
+            f"Add the column '{names.prompt}', or leave the row out",
+        )
+    return _pair(row, names, label, chosen[:place], chosen[place:], rejected[place:])
+
+
+def scored_list(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return a list of completions whose rewards are their scores."""
+    return _listed(row, names, label, [_number(each, "score", label) for each in _list(row, "scores", label)])
+
+
+def ranked_list(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return a list of completions by rank (1 is best): the reward is how far a rank is above the worst one."""
+    ranks = [_number(each, "rank", label) for each in _list(row, "ranking", label)]
+    if any(rank < 1 or rank != int(rank) for rank in ranks):
+        raise InputError(f"The ranking in {label} is {row['ranking']!r}", "ranks are whole numbers from 1, the best")
+    return _listed(row, names, label, [max(ranks) - rank for rank in ranks])
+
+
+def labelled(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return a single completion with reward 1 or 0."""
+    given = row["label"]
+    value = WORDS.get(given.strip().lower()) if isinstance(given, str) else given
+    if value not in (0, 1) or value is None:
+        raise InputError(f"The label in {label} is {given!r}", "a label is true or false, or 1 or 0")
+    return Judged(row[names.prompt], (_completion(row, "completion", label),), (float(value),))
+
+
+def demonstrated(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return a single completion with reward 1."""
+    return Judged(row[names.prompt], (_completion(row, "completion", label),), (1.0,))
+
+
+def is_conversation(given: object) -> bool:
+    """Return whether a cell holds chat messages: a list that begins with a mapping that has a role."""
+    return isinstance(given, list | tuple) and bool(given) and isinstance(given[0], Mapping) and "role" in given[0]
+
+
+def without_nulls(row: JsonMapping) -> JsonMapping:
+    """Return a row whose messages have no null keys: a table fills in the keys that other messages of a column have."""
+    return {name: _spoken(value) for name, value in row.items()}
+
+
+def _spoken(cell: object) -> object:
+    if is_conversation(cell):
+        return [
+            {key: value for key, value in each.items() if value is not None} if isinstance(each, Mapping) else each
+            for each in cell  # type: ignore[attr-defined]
+        ]
+    return [_spoken(each) for each in cell] if isinstance(cell, list | tuple) else cell
+
+
+def chat_settings(row: JsonMapping, label: str) -> tuple[Sequence[JsonMapping], JsonMapping]:
+    """Return the tools and the template's variables of a conversation, from `tools` and `chat_template_kwargs`.
+
+    Raises:
+        InputError: they are not a list of schemas (or its JSON) and a mapping.
+    """
+    tools, variables = row.get("tools"), row.get("chat_template_kwargs")
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools)
+        except ValueError as error:
+            raise InputError(f"The tools in {label} are not JSON: {error}", "tools are a list of schemas") from error
+    if not isinstance(tools or [], list | tuple) or not all(isinstance(each, Mapping) for each in tools or []):
+        raise InputError(f"The tools in {label} are {shortened(tools)}", "tools are a list of JSON schemas")
+    if not isinstance(variables or {}, Mapping):
+        raise InputError(f"'chat_template_kwargs' in {label} is {shortened(variables)}", "it is a mapping")
+    return tuple(tools or ()), dict(variables or {})
+
+
+def _pair(row: JsonMapping, names: Names, label: str, prompt: object, chosen: object, rejected: object) -> Judged:
+    cells = {names.chosen: chosen, names.rejected: rejected}
+    if _begins_with(chosen, prompt):
+        raise InputError(
+            f"'{names.chosen}' in {label} begins with the messages of '{names.prompt}'",
+            "beside a column with the prompt a completion holds what comes after it",
+            f"Leave out '{names.prompt}': it is then found as what both conversations begin with",
+        )
+    winner, loser = (_completion(cells, column, label) for column in cells)
+    return Judged(prompt, (winner, loser), (1.0, 0.0), winner == loser or _tie(row, names.tie, label))
+
+
+def _begins_with(completion: object, prompt: object) -> bool:
+    """Return whether a conversation begins with the messages of a prompt."""
+    if not (isinstance(completion, list | tuple) and isinstance(prompt, list | tuple) and prompt):
+        return False
+    return list(completion[: len(prompt)]) == list(prompt)
+
+
+def _tie(row: JsonMapping, column: str | None, label: str) -> bool:
+    if column is None:
+        return False
+    value = row.get(column)
+    value = WORDS.get(value.strip().lower()) if isinstance(value, str) else value
+    if value not in (0, 1) or value is None:
+        raise InputError(f"The column '{column}' in {label} is {row.get(column)!r}", "a tie is true or false")
+    return bool(value)
+
+
+def _listed(row: JsonMapping, names: Names, label: str, rewards: Sequence[float]) -> Judged:
+    given = _list(row, "completions", label)
+    if len(given) < 2 or len(given) != len(rewards):
+        raise InputError(
+            f"{label} has {len(given)} completions and {len(rewards)} scores or ranks",
+            "a list has at least two completions, and one score or rank for each",
+        )
+    texts = tuple(_completion({"completions": each}, "completions", label) for each in given)
+    return Judged(row[names.prompt], texts, tuple(rewards), len(set(rewards)) == 1)
+
+
+def _list(row: JsonMapping, column: str, label: str) -> Sequence[object]:
+    value = row[column]
+    if not isinstance(value, list | tuple):
+        remedy = "A CSV file holds no lists: use JSON lines or Parquet" if isinstance(value, str) else ""
+        raise InputError(
+            f"'{column}' in {label} is {shortened(value)}", "it is a list, one entry per completion", remedy
+        )
+    return value
+
+
+def _number(given: object, what: str, label: str) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+        raise InputError(f"A {what} in {label} is {given!r}", f"a {what} is a finite number")
+    return float(given)
+
+
+def _completion(row: JsonMapping, column: str, label: str) -> object:
+    """Return a completion, after a look at its form; its messages are checked when they are read."""
+    if column not in row:
+        raise InputError(
+            f"The column '{column}' is missing in {label}", f"the first row has it; it has {', '.join(row)}"
+        )
+    given = row[column]
+    if isinstance(given, str) and given:
+        return given
+    if not is_conversation(given):
+        raise InputError(
+            f"The completion '{column}' in {label} is {given!r}"[:400],
+            "a completion is text, or a list of messages that begins and ends with one of the assistant",
+        )
+    roles = [each.get("role") if isinstance(each, Mapping) else None for each in given]
+    if roles[0] != "assistant":
+        raise InputError(
+            f"The completion '{column}' in {label} begins with a message of the role {roles[0]!r}",
+            "completions of a group answer one prompt, and the assistant's message comes first",
+            "Leave the row out, or give the prompt in a column of its own",
+        )
+    if roles[-1] != "assistant":
+        raise InputError(
+            f"The completion '{column}' in {label} ends with a message of the role {roles[-1]!r}",
+            "only what the assistant writes is learned, so its message comes last",
+        )
+    return given
+
+
+def _refuse_pictures(row: JsonMapping, label: str) -> None:
+    """Raise InputError for columns of pictures."""
+    for column in PICTURES:
+        if column in row:
+            raise InputError(
+                f"{label} has the column '{column}'",
+                "policies here read text, and would be trained on prompts without their pictures",
+                "Leave out the rows that need a picture, and the column",
+            )

@@ -1,0 +1,158 @@
+"""Preferences between words with a true reward that is known, so that what is learned can be held against it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from grouprl.records.examples import Columns, Example
+from grouprl.records.offline import StoredRow
+from grouprl.rewards import KnownExample, Reward
+from grouprl.tasks.generated import GeneratedTask
+from grouprl.tasks.registry import register_task
+
+LETTERS = "abcdefgh"
+WANTED = 3
+"""Letters of a prompt, kinds of words for the cyclic judge, and the largest number of annotators."""
+LIKED = 0.5
+"""True reward from which a word is labelled as liked."""
+
+
+@register_task("preferences")
+class Preferences(GeneratedTask):
+    """Pairs of words, judged by a reward that is known: the share of a word's letters that its prompt asks for.
+
+    The prompt is "caf>", the pair perhaps "fac" and "cabbh". Nothing is sampled in training: a prompt has its winner
+    and its loser, as the judge saw them. An evaluation samples words and scores them by the true reward, which a noisy
+    or a biased judge does not tell. With several annotators each is pleased by a letter of its own, and the true reward
+    is what all together like. The cyclic judge prefers words by their first letter, the prompt's first to its second,
+    the second to the third and the third to the first: no reward orders them.
+    """
+
+    samples_evaluations: ClassVar[bool] = True
+    levels = tuple({"longest": longest} for longest in (2, 3, 4, 6, 8, 12))
+
+    longest: int = Field(6, ge=1, le=24, description="letters of the longest words")
+    form: Literal["pairs", "labels"] = Field(
+        "pairs", description="two words of which one is better, or one word that is liked or not"
+    )
+    judge: Literal["reward", "cyclic"] = Field("reward", description="whether a reward or a cycle orders the words")
+    noise: float = Field(0.0, ge=0, le=0.5, description="chance that a judgement is turned round")
+    length_bias: float = Field(0.0, ge=-10, le=10, description="what the judge adds to a word's reward for each letter")
+    annotators: int = Field(1, ge=1, le=WANTED, description="groups of annotators, each with a taste of its own")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Preferences:
+        if self.judge == "cyclic" and (self.form == "labels" or self.length_bias or self.annotators > 1):
+            raise ValueError("a cyclic judge compares first letters only: it has no labels, length_bias or annotators")
+        return self
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The token budget: the longest word and its end."""
+        return self.longest + 1
+
+    @property
+    def alphabet(self) -> str:
+        """The letters a..h and '>'."""
+        return f"{LETTERS}>"
+
+    @property
+    def reward(self) -> Reward:
+        """The true reward of a word; by annotator or, for the cyclic judge, by first letter."""
+        return first_letter if self.judge == "cyclic" else liked_letters
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a plan: rewards are the judge's, and evaluations sample."""
+        return ("an evaluation samples words and scores them by the true reward, which the judge may not tell",)
+
+    def generate(self, rng: random.Random) -> tuple[str, Columns]:
+        """Return three letters, and the judged words."""
+        wanted = "".join(rng.sample(LETTERS, WANTED))
+        annotator = rng.randrange(self.annotators)
+        columns: dict[str, object] = {"wanted": wanted, "annotator": annotator, "annotators": self.annotators}
+        if self.form == "labels":
+            word = self._word(wanted, rng)
+            liked = self._liked(word, wanted, annotator) >= LIKED
+            return f"{wanted}>", columns | {"completion": word, "label": liked != (rng.random() < self.noise)}
+        better, worse = self._pair(wanted, annotator, rng)
+        turned = rng.random() < self.noise
+        chosen, rejected = (worse, better) if turned else (better, worse)
+        return f"{wanted}>", columns | {"chosen": chosen, "rejected": rejected, "turned": turned}
+
+    def stored_rows(self, example: Example) -> Sequence[StoredRow]:
+        """Return the judge's winner and loser, or the word with its label."""
+        columns = example.columns
+        if self.form == "labels":
+            return (StoredRow(columns["completion"], float(columns["label"]), correct=columns["label"]),)
+        return StoredRow(columns["chosen"], 1.0, correct=True), StoredRow(columns["rejected"], 0.0)
+
+    def prefers(self, wanted: str, annotator: int, one: str, other: str) -> bool | None:
+        """Return whether the judge, without noise, prefers one word to another; None if it has no preference."""
+        if self.judge == "cyclic":
+            step = (wanted.find(other[:1]) - wanted.find(one[:1])) % WANTED
+            return None if step == 0 else step == 1
+        gap = self._liked(one, wanted, annotator) - self._liked(other, wanted, annotator)
+        return None if abs(gap) < 1e-9 else gap > 0
+
+    def demonstrate(self, example: Example, rng: random.Random) -> str:
+        """Write a word like those that are judged."""
+        return self._word(str(example.columns["wanted"]), rng)
+
+    def solve(self, example: Example) -> str:
+        """Write a letter that is asked for."""
+        return str(example.columns["wanted"])[0]
+
+    def reward_examples(self) -> tuple[KnownExample, ...]:
+        """Return a word of wanted letters, and one of others; for the cyclic judge no word is right."""
+        if self.judge == "cyclic":
+            return ()
+        example = self.example("train", 0)
+        other = next(letter for letter in LETTERS if letter not in example.columns["wanted"])
+        return (
+            KnownExample(self.solve(example), example.columns, True),
+            KnownExample(other, example.columns, False),
+            KnownExample("", example.columns, False),
+        )
+
+    def _pair(self, wanted: str, annotator: int, rng: random.Random) -> tuple[str, str]:
+        """Return two words of which the judge prefers the first."""
+        while True:
+            one, other = self._word(wanted, rng), self._word(wanted, rng)
+            preferred = self.prefers(wanted, annotator, one, other)
+            if preferred is not None:
+                return (one, other) if preferred else (other, one)
+
+    def _word(self, wanted: str, rng: random.Random) -> str:
+        """Return a word of any length and any share of wanted letters; for the cyclic judge it begins with one."""
+        share, length = rng.random(), rng.randint(1, self.longest)
+        letters = [rng.choice(wanted if rng.random() < share else LETTERS) for _ in range(length)]
+        if self.judge == "cyclic":
+            letters[0] = rng.choice(wanted)
+        return "".join(letters)
+
+    def _liked(self, word: str, wanted: str, annotator: int) -> float:
+        """Return the score that a judge compares: an annotator's taste, and the length."""
+        pleases = wanted if self.annotators == 1 else wanted[annotator]
+        return share_of(word, pleases) + self.length_bias * len(word)
+
+
+def share_of(word: str, letters: str) -> float:
+    """Return the share of a word's letters that are among `letters`; 0 for an empty word."""
+    return sum(letter in letters for letter in word) / len(word) if word else 0.0
+
+
+def liked_letters(completion: str, *, wanted: str, annotators: int) -> float | dict[str, float]:
+    """Return the share of wanted letters in a word; of several annotators, each one's share, which add up to it."""
+    if annotators == 1:
+        return share_of(completion, wanted)
+    return {f"annotator_{number}": share_of(completion, wanted[number]) for number in range(annotators)}
+
+
+def first_letter(completion: str, *, wanted: str) -> dict[str, float]:
+    """Return how often a word wins against one of each kind, 1/2, under the name of its own first letter."""
+    return {f"kind_{number}": 0.5 * completion.startswith(letter) for number, letter in enumerate(wanted)}

@@ -1,0 +1,67 @@
+"""Check that a saved reward model scores in `transformers` like the model from which it was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from grouprl.core.errors import RunError
+from grouprl.policy.language.reward_model import RewardModel
+from grouprl.records.examples import Prompt
+from grouprl.rollout.offline_rows import stored_texts
+from grouprl.tasks import Task
+from grouprl.training.asked_process import answered, form_of
+from grouprl.training.scores_in_transformers import main
+
+GROUPS = 4
+"""Number of held-out prompts whose completions are compared."""
+NEAR = {torch.float32: 1e-4, torch.float64: 1e-6}
+HALF_NEAR = 0.05
+"""Largest difference of two scores relative to the largest one, and to 1: two ways to compute round differently."""
+Text = tuple[Prompt, str]
+"""A prompt and its completion."""
+
+
+def held_out_texts(task: Task) -> list[Text]:
+    """Return some prompts of the split `eval` with their stored completions."""
+    size = task.size("eval")
+    examples = [task.example("eval", index) for index in range(GROUPS if size is None else min(GROUPS, size))]
+    return stored_texts(task, examples)
+
+
+def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> None:
+    """Load `folder` in a fresh process with `transformers` alone, and compare its scores of `texts` with the model's.
+
+    Raises:
+        RunError: a text has other token ids, a score differs alone or in a padded batch, or the folder cannot be
+            loaded.
+    """
+    tokens = model.tokens_of([prompt for prompt, _ in texts], [text for _, text in texts])
+    expected_b = model.scores(tokens).double().cpu()
+    found = answered(
+        main,
+        {
+            "folder": str(folder),
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "rows": [_asked(model, *text) for text in texts],
+        },
+        f"transformers cannot use the saved reward model in {folder}",
+    )
+    limit = NEAR.get(model.dtype, HALF_NEAR) * max(1.0, float(expected_b.abs().max()))
+    for row, (_, text) in enumerate(texts):
+        if found["ids"][row] != [*tokens.prompt_ids[row], *tokens.response_ids[row]]:
+            raise RunError(f"the saved tokenizer reads {text!r} as other tokens than training did")
+        for way in ("alone", "together"):
+            score, expected = found[way][row], float(expected_b[row])
+            if not abs(score - expected) <= limit:
+                raise RunError(
+                    f"the saved reward model scores {text!r} with {score:.6g} in transformers ({way}), the trained one "
+                    f"with {expected:.6g} (rounding explains a difference of {limit:.2g})"
+                )
+
+
+def _asked(model: RewardModel, prompt: Prompt, completion: str) -> dict[str, object]:
+    shown, rendered = form_of(model.tokenizer, prompt)
+    return {"prompt": shown, "rendered": rendered, "completion": completion}

@@ -1,0 +1,75 @@
+"""Scores of a saved reward model by `transformers`, in a process of its own that reads and writes JSON.
+
+Nothing of grouprl reads the model: users who only have the folder call it like this.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import torch
+
+from grouprl.processes.limits import die_with
+from grouprl.training.answer_in_transformers import Prompt, prompt_ids
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class Asked(TypedDict):
+    """A prompt as given to the saved model, and a completion; see `answer_in_transformers`."""
+
+    prompt: Prompt
+    rendered: bool
+    completion: str
+
+
+class RowScores(TypedDict):
+    """Token ids of each row, and its score alone and in one padded batch."""
+
+    ids: list[list[int]]
+    alone: list[float]
+    together: list[float]
+
+
+def row_ids(tokenizer: PreTrainedTokenizerBase, asked: Asked) -> list[int]:
+    """Return the token ids of a prompt, its completion and the end token."""
+    completion = tokenizer(asked["completion"], add_special_tokens=False).input_ids
+    return [*prompt_ids(tokenizer, asked["prompt"], asked["rendered"]), *completion, tokenizer.eos_token_id]
+
+
+@torch.no_grad()
+def scores(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: list[list[int]], together: bool
+) -> list[float]:
+    """Return the score of each row, alone or in one batch that the tokenizer pads."""
+    found: list[float] = []
+    for batch in [rows] if together else [[row] for row in rows]:
+        padded = tokenizer.pad({"input_ids": batch}, return_tensors="pt")
+        inputs = {name: padded[name] for name in ("input_ids", "attention_mask")}
+        found += model(**inputs).logits[:, 0].tolist()
+    return found
+
+
+def main(lifeline: str, questions: str, answers: str) -> None:
+    """Read the file {folder, dtype, rows: [{prompt, rendered, completion}]}, and write the file of scores."""
+    die_with(int(lifeline))
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    asked = json.loads(Path(questions).read_text(encoding="utf-8"))
+    tokenizer = AutoTokenizer.from_pretrained(asked["folder"])
+    dtype = getattr(torch, asked["dtype"])
+    model, told = AutoModelForSequenceClassification.from_pretrained(
+        asked["folder"], dtype=dtype, output_loading_info=True
+    )
+    if told["missing_keys"]:
+        raise SystemExit(f"the folder lacks {', '.join(sorted(told['missing_keys']))}")
+    ids = [row_ids(tokenizer, row) for row in asked["rows"]]
+    alone, together = (scores(model.eval(), tokenizer, ids, batched) for batched in (False, True))
+    found = RowScores(ids=ids, alone=alone, together=together)
+    Path(answers).write_text(json.dumps(found), encoding="utf-8")

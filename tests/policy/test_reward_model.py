@@ -1,0 +1,159 @@
+"""A reward model: one score per row, read at the last token that is not padding, whatever else is in the batch."""
+
+import json
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MambaConfig,
+    MambaForCausalLM,
+)
+
+from grouprl.core.errors import InputError
+from grouprl.policy import load_policy
+from grouprl.policy.language.load_reward import load_reward_model
+from grouprl.policy.language.tiny import char_tokenizer
+from grouprl.policy.passes import PassSettings
+from grouprl.records.tokens import Tokens
+from grouprl.testing.policies import check_trainable
+
+LETTERS = "abcdefgh"
+SMALL = {"alphabet": LETTERS, "hidden": 16, "layers": 2, "heads": 2, "intermediate": 16}
+PROMPTS, COMPLETIONS = ["abc", "abc", "h", "bcdefgh"], ["a", "bcdefg", "", "cc"]
+
+
+def tiny(**more):
+    return load_reward_model("tiny", dtype="float32", **SMALL, **more)
+
+
+def gpt2(folder, *, pad=None):
+    """A folder with a GPT-2 and a tokenizer, whose padding token is `pad`."""
+    tokenizer = char_tokenizer(LETTERS)
+    tokenizer.pad_token = pad
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=11, n_positions=64, n_embd=16, n_layer=2, n_head=2))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def padded(rows, pad, left):
+    width = max(map(len, rows))
+    blank = [[pad] * (width - len(row)) for row in rows]
+    ids_bl = torch.tensor([b + r if left else r + b for r, b in zip(rows, blank, strict=True)])
+    mask_bl = torch.tensor(
+        [[0] * len(b) + [1] * len(r) if left else [1] * len(r) + [0] * len(b) for r, b in zip(rows, blank, strict=True)]
+    )
+    return ids_bl, mask_bl
+
+
+def by_transformers(folder, tokens, left):
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    rows = [list(p + r) for p, r in zip(tokens.prompt_ids, tokens.response_ids, strict=True)]
+    ids_bl, mask_bl = padded(rows, model.config.pad_token_id, left)
+    with torch.no_grad():
+        return model(ids_bl, attention_mask=mask_bl).logits[:, 0]
+
+
+def test_a_reward_model_keeps_the_rules_of_trainable_models():
+    model = tiny()
+    check_trainable(model, model.tokens_of(PROMPTS, COMPLETIONS))
+
+
+@pytest.mark.parametrize("passes", [PassSettings(), PassSettings(packing="off", shared_prefix="off")])
+def test_a_score_is_that_of_the_text_alone(passes):
+    model = tiny(passes=passes)
+    tokens = model.tokens_of(PROMPTS, COMPLETIONS)
+    together_b, order = model.scores(tokens), [3, 0, 2, 1]
+    alone_b = torch.stack([model.scores(tokens.rows([row]))[0] for row in range(4)])
+    torch.testing.assert_close(together_b, alone_b, rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.scores(tokens.rows(order)), together_b[order], rtol=0, atol=1e-5)
+    assert together_b.unique().numel() == 4
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_transformers_reads_the_same_score_in_any_padding(tmp_path, left):
+    model = tiny()
+    tokens = model.tokens_of(PROMPTS, COMPLETIONS)
+    model.save(tmp_path)
+    torch.testing.assert_close(by_transformers(tmp_path, tokens, left), model.scores(tokens), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pad", [None, "<eos>"])
+def test_a_model_without_a_padding_token_of_its_own_gets_one(tmp_path, pad):
+    """With the end token as padding, transformers would read the score before the end token."""
+    model = load_reward_model(gpt2(tmp_path / "trunk", pad=pad), dtype="float32")
+    tokens = model.tokens_of(PROMPTS, COMPLETIONS)
+    model.save(tmp_path / "saved")
+    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert config["architectures"] == ["GPT2ForSequenceClassification"]
+    assert config["pad_token_id"] == model.tokenizer.pad_token_id == 11 != model.tokenizer.eos_token_id
+    found_b = by_transformers(tmp_path / "saved", tokens, left=False)
+    torch.testing.assert_close(found_b, model.scores(tokens), rtol=0, atol=1e-5)
+    again = load_reward_model(tmp_path / "saved", dtype="float32", trained=True)
+    torch.testing.assert_close(again.scores(tokens), model.scores(tokens), rtol=0, atol=1e-5)
+
+
+def test_the_end_token_counts_and_padding_does_not():
+    model = tiny()
+    whole = model.tokens_of(["ab"], ["cd"])
+    pad = model.tokenizer.pad_token_id
+    cut = Tokens(whole.prompt_ids, (whole.response_ids[0][:-1],))
+    longer = Tokens(whole.prompt_ids, ((*whole.response_ids[0], pad, pad),))
+    assert float(model.scores(whole)[0]) == pytest.approx(float(model.scores(longer)[0]), abs=1e-6)
+    assert abs(float(model.scores(whole) - model.scores(cut))) > 1e-5
+
+
+def test_a_new_head_follows_from_the_seed_alone():
+    one, again, other = (tiny(seed=seed).trainable_state() for seed in (1, 1, 2))
+    assert all(torch.equal(x, again[name]) for name, x in one.items())
+    assert not torch.equal(one["score.weight"], other["score.weight"])
+    trunk = load_policy("tiny", dtype="float32", seed=1, **SMALL).trainable_state()
+    assert all(torch.equal(x, one[name]) for name, x in trunk.items())
+
+
+def test_a_folder_without_a_head_is_no_trained_reward_model(tmp_path):
+    gpt2(tmp_path, pad="<pad>")
+    with pytest.raises(InputError, match=r"lack score\.weight"):
+        load_reward_model(tmp_path, trained=True)
+
+
+def test_a_head_with_several_labels_is_refused(tmp_path):
+    model = tiny()
+    model.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"id2label": {"0": "bad", "1": "good"}}))
+    with pytest.raises(InputError, match="head with 2 labels"):
+        load_reward_model(tmp_path)
+
+
+def test_architectures_without_such_a_class_are_refused(tmp_path):
+    MambaForCausalLM(MambaConfig(vocab_size=11, hidden_size=8, num_hidden_layers=1)).save_pretrained(tmp_path / "mamba")
+    bert = BertConfig(vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    BertForSequenceClassification(bert).save_pretrained(tmp_path / "bert")
+    for name in ("mamba", "bert"):
+        char_tokenizer(LETTERS).save_pretrained(tmp_path / name)
+    with pytest.raises(InputError, match="transformers has no such class"):
+        load_reward_model(tmp_path / "mamba")
+    with pytest.raises(InputError, match="attends to later ones"):
+        load_reward_model(tmp_path / "bert")
+
+
+def test_it_has_no_log_probs_and_writes_nothing():
+    model = tiny()
+    tokens = model.tokens_of(["ab"], ["c"])
+    with pytest.raises(InputError, match="no output 'log_prob'"):
+        model.evaluate(tokens, ("log_prob",))
+    with pytest.raises(InputError, match="writes none"):
+        model.make_sampler().sample([])
+
+
+def test_a_text_that_is_too_long_is_refused():
+    with pytest.raises(InputError, match="reads at most 16"):
+        tiny(max_positions=16).tokens_of(["abcdefgh"], ["abcdefgh"])

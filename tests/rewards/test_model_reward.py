@@ -1,0 +1,123 @@
+"""Reward models as rewards: scores of completions after their prompts, combined or alone; a bad fit is refused."""
+
+import json
+
+import pytest
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.model_reward import ModelReward, combined, load_model_reward
+from grouprl.plan.plan import plan
+from grouprl.policy.language.load_reward import load_reward_model
+from grouprl.rewards.judging.judge import GroupPlace, placed
+from grouprl.training.loop import train
+
+SMALL = {"alphabet": "0123456789+=, ", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = [tmp_path_factory.mktemp(f"rm{seed}") for seed in (0, 1, 2)]
+    for seed, folder in enumerate(made):
+        load_reward_model("tiny", dtype="float32", seed=seed, **SMALL).save(folder)
+    return [str(folder) for folder in made]
+
+
+def scored(reward, texts, prompt="1+2="):
+    places = [GroupPlace(0, number, prompt) for number in range(len(texts))]
+    return reward.verdicts(texts, placed(reward, [{}] * len(texts), places), [str(i) for i in range(len(texts))])
+
+
+@pytest.mark.parametrize(
+    ("combine", "score", "value"),
+    [("mean", [1.0, 2.0, 6.0], 3.0), ("worst", [1.0, 2.0, 6.0], 1.0), ("uncertainty", [1.0, 2.0, 6.0], 3.0 - 0.5 * 7)],
+)
+def test_scores_are_combined_by_hand(combine, score, value):
+    assert float(combined(torch.tensor(score), combine, 0.5)) == pytest.approx(value)
+    assert float(combined(torch.full((3,), 1.5), combine, 0.5)) == pytest.approx(1.5)
+
+
+def test_the_reward_is_the_score_after_the_prompt(folders):
+    reward, model = load_model_reward(folders[:1]), load_reward_model(folders[0], trained=True)
+    verdicts = scored(reward, ["3", "45, 6"])
+    expected_b = model.scores(model.tokens_of(["1+2=", "1+2="], ["3", "45, 6"]))
+    assert [v.reward for v in verdicts] == pytest.approx(expected_b.tolist(), abs=1e-5)
+    assert all(v.graded and v.status == "ok" for v in verdicts)
+    assert scored(reward, ["3"], prompt="9+9=")[0].reward != pytest.approx(verdicts[0].reward, abs=1e-6)
+
+
+def test_an_ensemble_pays_less_where_its_members_disagree(folders):
+    mean, worst, careful = (load_model_reward(folders, combine=way) for way in ("mean", "worst", "uncertainty"))
+    for m, w, c in zip(*(scored(reward, ["3", "45, 6"]) for reward in (mean, worst, careful)), strict=True):
+        assert m.reward > w.reward
+        assert c.reward == pytest.approx(m.reward - m.components["ensemble_std"] ** 2, abs=1e-9)
+
+
+def test_what_a_model_cannot_read_fails_alone(folders):
+    fine, unknown = scored(load_model_reward(folders[:1]), ["3", "three"])
+    assert fine.status == "ok"
+    assert unknown.status == "bad_value"
+    assert "not in the tokenizer's alphabet" in unknown.what
+
+
+def test_a_folder_that_transformers_would_read_elsewhere_is_refused(tmp_path):
+    model = load_reward_model("tiny", dtype="float32", **SMALL)
+    model.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": config["eos_token_id"]}))
+    with pytest.raises(InputError, match="has the end token as padding token"):
+        load_model_reward([str(tmp_path)])
+    (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": 5}))
+    with pytest.raises(InputError, match="has the padding token 5, and its tokenizer 0"):
+        load_model_reward([str(tmp_path)])
+
+
+def test_one_model_is_no_ensemble_and_a_template_must_exist(folders):
+    with pytest.raises(InputError, match="several reward models become one"):
+        ModelReward((load_reward_model(folders[0], trained=True),), "worst")
+    with pytest.raises(InputError, match="has no chat template"):
+        load_model_reward(folders[:1], chat=True)
+
+
+def settings(folders, **more):
+    return {
+        "task": "addition",
+        "method": "grpo",
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}},
+        "reward": {"model": folders},
+        "steps": 2,
+        "batch": {"prompts": 2, "group_size": 4},
+        "eval": {"prompts": 2, "final_prompts": 2, "samples": 1, "k": [1]},
+        **more,
+    }
+
+
+def test_a_run_is_paid_by_an_ensemble(folders, tmp_path):
+    config = settings({"name": folders, "combine": "worst"}, run={"folder": str(tmp_path / "run")})
+    folder = train(parse_config(config)).folder
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = [record for record in found if record["phase"] == "train"]
+    assert len(steps) == 2
+    assert all(record["reward_mean"] < record["reward/ensemble_mean"] for record in steps)
+
+
+def test_a_run_has_one_source_of_rewards(folders):
+    with pytest.raises(InputError, match="function and model both say"):
+        parse_config(settings(folders[0], reward={"model": folders[0], "function": "exact_match"}))
+
+
+def test_a_folder_without_a_head_is_refused_before_the_run(tmp_path):
+    from grouprl.policy import load_policy
+
+    load_policy("tiny", dtype="float32", **SMALL).save(tmp_path)
+    with pytest.raises(InputError, match=r"lack score\.weight"):
+        plan(parse_config(settings(str(tmp_path))))
+
+
+def test_relative_folders_start_at_the_configuration(folders, tmp_path):
+    from grouprl.config.paths import absolute_paths
+
+    (tmp_path / "rm").mkdir()
+    found = absolute_paths({"reward": {"model": ["rm", "hub/id"]}}, tmp_path)
+    assert found["reward"] == {"model": [str(tmp_path / "rm"), "hub/id"]}

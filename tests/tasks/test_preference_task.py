@@ -1,0 +1,139 @@
+"""The task `preferences`: what its judges prefer, held against the reward that is known to be true."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.tasks import load_task
+from grouprl.tasks.builtin.single_turn.preferences import WANTED, first_letter, liked_letters, share_of
+from grouprl.testing import check_stored_rows
+from grouprl.training.loop import train
+
+PAIRS = 600
+
+
+def task_of(**options: Any) -> Any:
+    return load_task({"name": "preferences", **options})
+
+
+def judged(task: Any, count: int = PAIRS) -> list[dict[str, Any]]:
+    return [task.example("train", index).columns for index in range(count)]
+
+
+def truth(row: dict[str, Any], word: str) -> float:
+    """The true reward, counted by hand."""
+    return sum(letter in row["wanted"] for letter in word) / len(word)
+
+
+@pytest.mark.parametrize("options", [{}, {"form": "labels"}, {"judge": "cyclic"}, {"annotators": 3, "noise": 0.2}])
+def test_it_has_stored_rows(options: Any) -> None:
+    check_stored_rows(task_of(**options))
+
+
+def test_without_noise_labels_agree_with_the_truth() -> None:
+    for row in judged(task_of()):
+        assert truth(row, row["chosen"]) > truth(row, row["rejected"])
+    for row in judged(task_of(form="labels")):
+        assert row["label"] == (truth(row, row["completion"]) >= 0.5)
+
+
+@pytest.mark.parametrize("form", ["pairs", "labels"])
+@pytest.mark.parametrize("noise", [0.1, 0.3])
+def test_noise_turns_its_share_of_the_labels(form: str, noise: float) -> None:
+    """Within four standard deviations of a binomial; the words are the same as without noise."""
+    plain, noisy = judged(task_of(form=form)), judged(task_of(form=form, noise=noise))
+    if form == "pairs":
+        flips = [one["chosen"] == other["rejected"] for one, other in zip(plain, noisy, strict=True)]
+        assert flips == [row["turned"] for row in noisy]
+        assert all(
+            {a["chosen"], a["rejected"]} == {b["chosen"], b["rejected"]} for a, b in zip(plain, noisy, strict=True)
+        )
+    else:
+        flips = [one["label"] != other["label"] for one, other in zip(plain, noisy, strict=True)]
+    spread = math.sqrt(PAIRS * noise * (1 - noise))
+    assert abs(sum(flips) - PAIRS * noise) < 4 * spread
+
+
+def test_a_length_bias_makes_winners_longer_and_worse() -> None:
+    def gaps(bias: float) -> tuple[float, float]:
+        rows = judged(task_of(length_bias=bias))
+        longer = np.mean([len(row["chosen"]) - len(row["rejected"]) for row in rows])
+        better = np.mean([truth(row, row["chosen"]) - truth(row, row["rejected"]) for row in rows])
+        return float(longer), float(better)
+
+    (none, right), (some, less), (much, least) = (gaps(bias) for bias in (0.0, 0.1, 1.0))
+    assert abs(none) < 0.3
+    assert some > none + 0.5
+    assert much > some + 0.5
+    assert right > less > least
+
+
+def test_the_cyclic_judge_has_no_winner() -> None:
+    """Every kind of word loses to another kind, by the judge and in the data; the true reward of all is the same."""
+    task = task_of(judge="cyclic")
+    wins = np.zeros((WANTED, WANTED), dtype=int)
+    for row in judged(task):
+        wanted = row["wanted"]
+        wins[wanted.index(row["chosen"][0]), wanted.index(row["rejected"][0])] += 1
+    beats = wins > 0
+    assert (beats == np.roll(np.eye(WANTED, dtype=bool), 1, axis=1)).all()  # 0 beats 1, 1 beats 2, 2 beats 0
+    assert not beats.all(axis=1).any()
+    assert all(not np.delete(beats[kind], kind).all() for kind in range(WANTED)), "a kind that beats all others"
+    assert task.prefers("abc", 0, "a", "b") is True
+    assert task.prefers("abc", 0, "a", "c") is False
+    assert task.prefers("abc", 0, "ah", "ab") is None
+    totals = {sum(first_letter(word, wanted="abc").values()) for word in ("ah", "b", "cc")}
+    assert totals == {0.5}
+    assert sum(first_letter("h", wanted="abc").values()) == 0.0
+
+
+def test_annotators_differ() -> None:
+    """Each prefers by its own letter: two annotators often disagree on a pair, and one never does with itself."""
+    task, rows = task_of(annotators=3), judged(task_of(annotators=3))
+    assert {row["annotator"] for row in rows} == {0, 1, 2}
+    for row in rows:
+        own = row["wanted"][row["annotator"]]
+        assert share_of(row["chosen"], own) > share_of(row["rejected"], own)
+    other = [task.prefers(row["wanted"], (row["annotator"] + 1) % 3, row["chosen"], row["rejected"]) for row in rows]
+    assert 0.2 < np.mean([each is False for each in other]) < 0.8
+
+
+def test_tastes_add_up_to_the_true_reward() -> None:
+    tastes: Any = liked_letters("aabh", wanted="abc", annotators=3)
+    assert tastes == {"annotator_0": 0.5, "annotator_1": 0.25, "annotator_2": 0.0}
+    assert liked_letters("aabh", wanted="abc", annotators=1) == 0.75
+    assert liked_letters("", wanted="abc", annotators=1) == 0.0
+
+
+def test_what_a_cyclic_judge_cannot_have_is_refused() -> None:
+    with pytest.raises(InputError, match="compares first letters only"):
+        task_of(judge="cyclic", length_bias=0.5)
+
+
+def test_an_evaluation_samples_and_scores_by_the_truth(tmp_path: Path) -> None:
+    """Trained on pairs and evaluated by what is sampled, which no pair need have: the true reward grows."""
+    config = {
+        "task": {"name": "preferences", "longest": 4},
+        "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}},
+        "warmup": {"steps": 100, "batch": 32, "lr": 1e-2},
+        "method": "dpo",
+        "steps": 40,
+        "batch": {"prompts": 32, "group_size": 2},
+        "optim": {"lr": 1e-2, "schedule": "constant"},
+        "eval": {"every": 0, "final_prompts": 32, "samples": 4, "k": [1]},
+        "run": {"threads": 1},
+    }
+    train(parse_config(config), folder=tmp_path / "run", console=Console(quiet=True))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rewards = [row["eval/reward"] for row in rows if row["phase"] == "eval"]
+    assert rewards[-1] > rewards[0] + 0.08
+    assert 0.0 < rewards[0] < 1.0

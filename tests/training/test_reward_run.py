@@ -1,0 +1,140 @@
+"""A run that trains a reward model: it learns pairs, resumes exactly, and is saved as transformers reads it."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from grouprl.cli.app import app
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError, RunError
+from grouprl.plan.plan import plan
+from grouprl.rollout.ranked_rows import share_of_pairs
+from grouprl.tasks import load_task
+from grouprl.training.export import export, load_trained
+from grouprl.training.loop import train
+from grouprl.training.saved_model import check_final_model
+
+PAIRS = [
+    {"prompt": p, "chosen": f"{p}a{x}", "rejected": f"{p}b{y}"} for p in ("c", "dc") for x in "cd" for y in "cd"
+] * 3
+
+
+def settings(folder, **more):
+    file = folder / "pairs.jsonl"
+    file.write_text("".join(json.dumps(pair | {"id": str(i)}) + "\n" for i, pair in enumerate(PAIRS)))
+    model = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}}
+    return {
+        "task": f"pairs:{file}",
+        "method": "bradley_terry",
+        "model": model,
+        "steps": 6,
+        "batch": {"prompts": 8, "group_size": 2},
+        "optim": {"lr": 0.005, "schedule": "constant"},
+        "eval": {"every": 3, "prompts": 4, "final_prompts": 4},
+        "run": {"folder": str(folder / "run"), "checkpoint_every": 3},
+        **more,
+    }
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reward")
+    return train(parse_config(settings(folder))).folder
+
+
+def test_it_learns_and_reports_pairs(run):
+    evals = [record for record in records(run) if record["phase"] == "eval"]
+    assert [record["step"] for record in evals] == [0, 3, 6]
+    assert evals[-1]["eval/pair_accuracy"] == 1
+    assert evals[-1]["eval/pair_accuracy_low"] < 1
+    assert not any("pass@" in name or "greedy" in name for record in evals for name in record)
+    first = next(record for record in records(run) if record["phase"] == "train")
+    assert first["loss"] == pytest.approx(0.693, abs=0.02)
+
+
+def test_it_is_saved_for_transformers_and_checked_there(run, tmp_path):
+    trained = load_trained(run)
+    check_final_model(trained.model, run / "model", trained.task)
+    export(run, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == [
+        "LlamaForSequenceClassification"
+    ]
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    save_file(
+        {**weights, "score.weight": weights["score.weight"] * 1.1},
+        tmp_path / "out" / "model.safetensors",
+        {"format": "pt"},
+    )
+    with pytest.raises(RunError, match=r"scores .* in transformers"):
+        check_final_model(trained.model, tmp_path / "out", trained.task)
+
+
+def test_a_padding_token_that_moves_the_reading_is_told(run, tmp_path):
+    trained = load_trained(run)
+    trained.model.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": config["eos_token_id"]}))
+    with pytest.raises(RunError, match=r"scores .* in transformers"):
+        check_final_model(trained.model, tmp_path, trained.task)
+
+
+def test_a_stopped_run_ends_as_one_never_stopped(run, tmp_path):
+    folder = train(parse_config(settings(tmp_path, steps=3))).folder
+    train(parse_config(settings(tmp_path)), folder=folder, resume=True, changes=["steps=6"])
+    whole, resumed = (load_file(path / "model" / "model.safetensors") for path in (run, folder))
+    assert all(torch.equal(x, resumed[name]) for name, x in whole.items())
+
+
+def test_the_command_evaluates_pairs(run):
+    found = CliRunner().invoke(app, ["eval", str(run), "--prompts", "4"])
+    assert found.exit_code == 0, found.output
+    assert "pair accuracy" in found.output
+    assert "pass@" not in found.output
+
+
+def test_a_run_says_what_a_reward_model_cannot_do(tmp_path):
+    def refused(**more):
+        return " ".join(plan(parse_config(settings(tmp_path, **more))).refusals)
+
+    assert "has them sampled" in refused(task="addition")
+    assert "warmup.steps imitates" in refused(warmup={"steps": 2})
+    assert "model.reference is for policies" in refused(model={"name": "tiny", "reference": "initial"})
+    assert refused() == ""
+
+
+def test_the_plan_names_the_head_and_the_pairs(tmp_path):
+    notes = " ".join(plan(parse_config(settings(tmp_path))).notes)
+    assert "one linear layer 'score' on the state of the last token" in notes
+    assert "share of held-out pairs" in notes
+
+
+def test_a_policy_is_no_reward_model(run):
+    with pytest.raises(InputError, match="RewardModel has no log-probs"):
+        _ = load_trained(run).policy
+
+
+@pytest.mark.parametrize(
+    ("reward", "score", "share"),
+    [([1, 0], [0.2, 0.1], 1.0), ([1, 0], [0.1, 0.1], 0.0), ([2, 1, 0], [3, 1, 2], 2 / 3), ([1, 1, 0], [0, 2, 1], 0.5)],
+)
+def test_a_tie_is_not_ranked_right(reward, score, share):
+    assert share_of_pairs(torch.tensor(reward).double().numpy(), torch.tensor(score).double().numpy()) == share
+
+
+def test_groups_without_pairs_have_no_share():
+    assert torch.isnan(torch.tensor(share_of_pairs(torch.ones(2).double().numpy(), torch.zeros(2).double().numpy())))
+
+
+def test_the_margin_of_a_pair_is_a_number(tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(json.dumps({"prompt": "c", "chosen": "a", "rejected": "b", "margin": "much"}) + "\n")
+    task = load_task({"name": "pairs", "path": str(file), "eval_fraction": 0.0}, 0)
+    with pytest.raises(InputError, match=r"The margin in .* is 'much'"):
+        task.stored_rows(task.example("train", 0))
