@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from grouprl import sandbox
 from grouprl.core.errors import InputError
-from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box
+from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box, isolation
 from grouprl.sandbox.isolation import inside_places, readable, shown_at, unused
 
 QUICK = Limits(seconds=1)
@@ -157,12 +157,19 @@ def test_too_many_files_are_cut(walled):
     assert list(outcome.files) == [f"{n:03}" for n in range(256)]
 
 
-def test_nothing_is_left_of_temporary_folders(tmp_path, monkeypatch):
-    before = {entry.name for entry in Path("/tmp").iterdir() if entry.name.startswith("grouprl-")}
+@pytest.fixture
+def made_folders(monkeypatch):
+    """The temporary folders that sandboxes of this test make: those of tests beside it come and go."""
+    made, room = [], isolation.Room
+    monkeypatch.setattr(isolation, "Room", lambda *where: made.append(Path(where[0])) or room(*where))
+    return made
+
+
+def test_nothing_is_left_of_temporary_folders(made_folders):
     with Sandbox(level="rlimits") as made:
         made.run("import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').close()\nos.mkdir('d', 0)")
-    after = {entry.name for entry in Path("/tmp").iterdir() if entry.name.startswith("grouprl-")}
-    assert after <= before
+    assert made_folders
+    assert not any(folder.exists() for folder in made_folders)
 
 
 def test_names_of_files_stay_inside(walled):
@@ -345,20 +352,7 @@ def landlocked():
         yield made
 
 
-def rooms():
-    return {entry.name for entry in Path("/tmp").iterdir() if entry.name.startswith("grouprl-")}
-
-
-def left_behind(before, patience=60.0):
-    """New rooms that stay: those of tests beside this one go with their programs."""
-    new, end = rooms() - before, time.monotonic() + patience
-    while new & rooms() and time.monotonic() < end:
-        time.sleep(0.2)
-    return new & rooms()
-
-
-def test_deep_odd_and_forbidden_folders_are_removed(landlocked):
-    before = rooms()
+def test_deep_odd_and_forbidden_folders_are_removed(landlocked, made_folders):
     deep = "import os\nfor n in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
     deep += "os.mkdir('last', 0)\nprint('deep')"
     outcome = landlocked.run(deep, limits=PATIENT.model_copy(update={"disk_mb": 64}))
@@ -367,7 +361,8 @@ def test_deep_odd_and_forbidden_folders_are_removed(landlocked):
     assert landlocked.run(deep.replace("3000", "1000"), limits=PATIENT).stdout == "deep\n"
     odd = "import os\nfor name in ('a\\n', '\\udcff', '.grouprl', '-rf', 'x' * 255): os.makedirs(name + '/b', 0o500)"
     assert landlocked.run(odd.replace("'x' * 255", "'x' * 250")).why in ("ok", "error")
-    assert left_behind(before) == set()
+    assert len(made_folders) > 2
+    assert not any(folder.exists() for folder in made_folders)
 
 
 FILL = """
