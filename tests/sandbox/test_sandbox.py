@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from grouprl import sandbox
 from grouprl.core.errors import InputError
-from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box, isolation
+from grouprl.sandbox import LEVELS, Level, Limits, Sandbox, box
 from grouprl.sandbox.isolation import inside_places, readable, shown_at, unused
 
 QUICK = Limits(seconds=1)
@@ -157,19 +157,12 @@ def test_too_many_files_are_cut(walled):
     assert list(outcome.files) == [f"{n:03}" for n in range(256)]
 
 
-@pytest.fixture
-def made_folders(monkeypatch):
-    """The temporary folders that sandboxes of this test make: those of tests beside it come and go."""
-    made, room = [], isolation.Room
-    monkeypatch.setattr(isolation, "Room", lambda *where: made.append(Path(where[0])) or room(*where))
-    return made
-
-
-def test_nothing_is_left_of_temporary_folders(made_folders):
+def test_nothing_is_left_of_temporary_folders():
     with Sandbox(level="rlimits") as made:
-        made.run("import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').close()\nos.mkdir('d', 0)")
-    assert made_folders
-    assert not any(folder.exists() for folder in made_folders)
+        code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').close()\nos.mkdir('d', 0)\nprint(os.getcwd())"
+        folder = Path(made.run(code).stdout.strip())
+    assert folder.parent == Path("/tmp")
+    assert not folder.exists()
 
 
 def test_names_of_files_stay_inside(walled):
@@ -352,17 +345,21 @@ def landlocked():
         yield made
 
 
-def test_deep_odd_and_forbidden_folders_are_removed(landlocked, made_folders):
-    deep = "import os\nfor n in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
-    deep += "os.mkdir('last', 0)\nprint('deep')"
-    outcome = landlocked.run(deep, limits=PATIENT.model_copy(update={"disk_mb": 64}))
-    assert (outcome.why, outcome.what) == ("killed", "it made more than 1024 files")
-    assert outcome.files_cut
-    assert landlocked.run(deep.replace("3000", "1000"), limits=PATIENT).stdout == "deep\n"
-    odd = "import os\nfor name in ('a\\n', '\\udcff', '.grouprl', '-rf', 'x' * 255): os.makedirs(name + '/b', 0o500)"
-    assert landlocked.run(odd.replace("'x' * 255", "'x' * 250")).why in ("ok", "error")
-    assert len(made_folders) > 2
-    assert not any(folder.exists() for folder in made_folders)
+def test_deep_odd_and_forbidden_folders_are_removed(landlocked):
+    """Each program says first where it is: folders of tests beside this one come and go in the same place."""
+    where = "import os\nprint(os.getcwd(), flush=True)\n"
+    deep = where + "for n in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nos.mkdir('last', 0)\nprint('deep')"
+    many = landlocked.run(deep, limits=PATIENT.model_copy(update={"disk_mb": 64}))
+    assert (many.why, many.what) == ("killed", "it made more than 1024 files")
+    assert many.files_cut
+    few = landlocked.run(deep.replace("3000", "1000"), limits=PATIENT)
+    assert few.stdout.splitlines()[1:] == ["deep"]
+    names = "for name in ('a\\n', '\\udcff', '.grouprl', '-rf', 'x' * 250): os.makedirs(name + '/b', 0o500)"
+    odd = landlocked.run(where + names)
+    assert odd.why in ("ok", "error")
+    folders = [Path(outcome.stdout.splitlines()[0]) for outcome in (many, few, odd)]
+    assert {folder.parent for folder in folders} == {Path("/tmp")}
+    assert not any(folder.exists() for folder in folders)
 
 
 FILL = """
