@@ -40,6 +40,7 @@ ROOMS = (
     "orchestrator",
     "evaluation",
     "lessons",
+    "trackers",
     "plan",
     "papers",
     "monitor",

@@ -17,6 +17,7 @@ MAY_CHANGE = (
     "run.keep",
     "run.rollouts_every",
     "run.check_model",
+    "run.trackers",
     "run.rank_timeout",
     "model.tensor_parallel",
     "model.offload",

@@ -184,7 +184,7 @@ def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = Tru
     """
     data = _read(source)
     for change in changes:
-        _apply(data, change)
+        apply_change(data, change)
     return parse_config(absolute_paths(data, Path.cwd()) if changes else data, plugins=plugins)
 
 
@@ -261,7 +261,8 @@ def _folder(path: Path) -> list[Path] | None:
         return None
 
 
-def _apply(data: dict[str, object], change: str) -> None:
+def apply_change(data: dict[str, object], change: str) -> None:
+    """Make a change `key=value` of `--set` in plain settings; raises InputError for one of another form."""
     key, equals, text = change.partition("=")
     if not equals or not key:
         raise InputError(f"--set {change}", "a change has the form key=value, for instance optim.lr=1e-3")

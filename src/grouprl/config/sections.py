@@ -554,6 +554,11 @@ class Placing(Section):
         raise ValueError(f"{value!r} is neither off nor auto nor an address host:port")
 
 
+def _as_items(value: object) -> object:
+    """Take one tracker for a list of one."""
+    return (value,) if isinstance(value, (str, dict)) else value
+
+
 class Run(Section):
     """The run folder, checkpoints and records."""
 
@@ -585,6 +590,9 @@ class Run(Section):
     """With `async_steps`: where the old log-probs of completions sampled by earlier weights come from. `recompute`:
     from the policy at the start of the update, one more pass. `sampler`: they stay those that the tokens were sampled
     with."""
+    trackers: Annotated[tuple[str | JsonObject, ...], pydantic.BeforeValidator(_as_items)] = ()
+    """Programs that get a copy of the metrics: `tensorboard`, `wandb`, `trackio`, `mlflow`, or a function of yours as
+    `pkg.module:function` or `file.py:function`; with settings as {name: wandb, project: …}."""
     rank_timeout: WrittenPositive = 1800.0
     """Seconds that the processes of `grouprl launch` or torchrun wait for one that is slow, before it counts as
     hung."""

@@ -8,7 +8,8 @@ PER_STEP = "batch.prompts, batch.group_size: a rollout has prompts × group_size
 PASSES = "batch.tokens_per_microbatch: rows are cut by tokens, and the cut changes no result"
 UPDATES = "batch.minibatches: optimiser steps for one pass over a rollout"
 ENTROPY = "method.add: {regularize: [{part: entropy_bonus}]}"
-RECORDS = "run.folder: every run writes metrics.jsonl and report.html there, and a RunListener tells other programs"
+RECORDS = "run.folder: every run writes metrics.jsonl and report.html there"
+TRACKERS = "run.trackers: tensorboard, wandb, trackio, mlflow, or a tracker of yours; metrics.jsonl is written anyway"
 SERVERS = "sampling.vllm: the servers that sample, with sampling.engine: vllm"
 WHOLE = "steps: a run is as long as its rollouts; epochs over the data are not counted"
 EXACT = "sampling.temperature: completions are sampled from the model's own distribution, without penalties"
@@ -40,7 +41,7 @@ TRL: Mapping[str, str] = {
     "num_train_epochs": WHOLE,
     "output_dir": "run.folder",
     "run_name": "run.folder",
-    "report_to": RECORDS,
+    "report_to": TRACKERS,
     "logging_steps": RECORDS,
     "log_completions": "run.rollouts_every",
     "num_completions_to_print": "run.rollouts_every",
@@ -194,7 +195,7 @@ VERL: Mapping[str, str] = {
     "trainer.default_local_dir": "run.folder",
     "trainer.project_name": "run.folder",
     "trainer.experiment_name": "run.folder",
-    "trainer.logger": RECORDS,
+    "trainer.logger": TRACKERS,
     "trainer.resume_mode": "run.folder: grouprl train FOLDER --resume",
     "trainer.n_gpus_per_node": "cluster.learners",
     "trainer.nnodes": "cluster.learners",
@@ -251,7 +252,7 @@ OPENRLHF: Mapping[str, str] = {
     "max_ckpt_num": "run.keep",
     "eval_steps": "eval.every",
     "eval_n_samples_per_prompt": "eval.samples",
-    "use_wandb": RECORDS,
+    "use_wandb": TRACKERS,
     "vllm_num_engines": "sampling.vllm.servers",
     "vllm_tensor_parallel_size": "sampling.vllm.args",
     "vllm_enable_sleep": "sampling.vllm.sleep",

@@ -54,6 +54,7 @@ from grouprl.plan.try_reward import RewardTrial, try_reward
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.tasks import Example, Task
+from grouprl.trackers.choice import chosen_tracker
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ def plan(run: Config | ResolvedRun) -> Plan:
     run = run if isinstance(run, ResolvedRun) else resolve_new(run)
     _ = run.reward, run.engine  # missing things are reported before models are read
     check_optimizer(run.config.optim)
+    for tracker in run.config.run.trackers:
+        chosen_tracker(tracker)
     model, tokenizer = read_model(run)
     requested_precision = run.config.model.precision
     if model is not None and not list(pass_refusals(run.config, model)):

@@ -40,6 +40,8 @@ from grouprl.protocols.run_events import EvaluationEnded, Progress, RunBegan, Ru
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import rest_engine, tell_engine
 from grouprl.rollout.sampler import MakeEngine
+from grouprl.trackers.choice import chosen_tracker
+from grouprl.trackers.listener import TrackerListener
 from grouprl.training.announcer import Announcer
 from grouprl.training.ending import conclude, values_before, write_before
 from grouprl.training.interrupt import Interrupt, Stopped
@@ -137,7 +139,8 @@ def _left_in_order(session: Session, resumed: bool) -> Iterator[None]:
 
 def _announcer(session: Session, display: Display, listeners: Sequence[RunListener]) -> Announcer:
     announcer = Announcer(listeners)
-    announcer.own = (RunRecord(session.run, session.config.run.rollouts_every), display)
+    trackers = (TrackerListener(chosen_tracker(each), announcer.say) for each in session.config.run.trackers)
+    announcer.own = (RunRecord(session.run, session.config.run.rollouts_every), display, *trackers)
     announcer.last = (HealthWatch(session.health, announcer.tell),)
     return announcer
 

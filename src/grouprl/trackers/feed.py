@@ -1,0 +1,73 @@
+"""What a tracker still lacks of metrics.jsonl, sent in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from grouprl.storage.run_folder import RunFolder
+from grouprl.trackers.choice import ChosenTracker
+from grouprl.trackers.tracker import TrackedRecord, Tracker, tracked_record, tracked_run
+
+
+class Feed:
+    """Sends the records of a metrics.jsonl to a tracker: each once, none backwards, whatever happened before.
+
+    The file is read, and not the events of the run, so that records which a killed process or an unreachable tracker
+    lost are sent with the next ones. A resumed run repeats the steps after its checkpoint; the tracker has them.
+    """
+
+    def __init__(self, metrics: Path, tracker: Tracker) -> None:
+        self._metrics, self._tracker = metrics, tracker
+        self._read_to, self._last = 0, dict(tracker.last_steps())
+
+    def send(self) -> None:
+        """Send every complete line that the tracker lacks; the next call begins with the one for which it raises."""
+        for end, record in self._lines():
+            if record.step > self._last.get(record.phase, -1):
+                self._tracker.log(record)
+                self._last[record.phase] = record.step
+            self._read_to = end
+
+    def lacking(self) -> int:
+        """Return the number of unsent records that the tracker lacks."""
+        return sum(record.step > self._last.get(record.phase, -1) for _, record in self._lines())
+
+    def _lines(self) -> Iterator[tuple[int, TrackedRecord]]:
+        return records(self._metrics, self._read_to)
+
+
+def records(metrics: Path, start: int = 0) -> Iterator[tuple[int, TrackedRecord]]:
+    """Yield each record of the complete lines behind the offset `start`, after the offset at which its line ends."""
+    if not metrics.is_file():
+        return
+    with metrics.open("rb") as file:
+        end = file.seek(start)
+        *lines, _ = file.read().split(b"\n")
+    for line in lines:
+        end += len(line) + 1
+        with suppress(ValueError):  # a damaged line has no record, as for every reader of the file
+            read = json.loads(line)
+            record = tracked_record(read) if isinstance(read, dict) else None
+            if record is not None:
+                yield end, record
+
+
+def send_run(folder: Path, chosen: ChosenTracker) -> tuple[int, int]:
+    """Send the records of a run that its tracker lacks; return their number, and the number of those it had.
+
+    Raises:
+        InputError: the folder is not that of a run, or still in use by a run with this tracker.
+    """
+    run = tracked_run(folder)
+    metrics = RunFolder(folder).metrics
+    tracker = chosen.open(run)
+    feed = Feed(metrics, tracker)
+    lacking, all_of_them = feed.lacking(), sum(1 for _ in records(metrics))
+    try:
+        feed.send()
+    finally:
+        tracker.close("finished" if RunFolder(folder).summary.is_file() else "stopped")
+    return lacking, all_of_them - lacking

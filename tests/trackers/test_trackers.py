@@ -1,0 +1,312 @@
+"""Trackers get every record once and in order, also across SIGKILL and resuming, and never stop a run."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grouprl.cli.app import app
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.core.terminal import Terminal
+from grouprl.protocols.run_events import RunBegan, RunEnded, StepEnded
+from grouprl.trackers import Feed, TrackerListener, choice, chosen_tracker, listener
+from grouprl.trackers.tracker import tracked_run
+from grouprl.training.loop import train
+
+PACKAGES = {name: known.package for name, known in choice.TRACKERS.items()}
+
+
+def record(phase: str, step: int) -> dict[str, object]:
+    """A line of metrics.jsonl; loss@κ is a name that not every tracker takes as it is."""
+    return {"phase": phase, "step": step, "loss@κ": step / 7, "ok": True, "note": "text", f"{phase}/x": step * 2}
+
+
+LINES = [
+    *(record("warmup", n) for n in range(1, 4)),
+    record("eval", 0),
+    *(record("train", n) for n in range(1, 7)),
+    record("eval", 6),
+    *(record("train", n) for n in range(7, 13)),
+    record("eval", 12),
+]
+
+
+def write(folder: Path, lines: int) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text("task: addition\noptim: {lr: 0.001}\n", encoding="utf-8")
+    text = "".join(json.dumps(line) + "\n" for line in LINES[:lines])
+    (folder / "metrics.jsonl").write_text(text + '{"phase": "tra', encoding="utf-8")
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return {"mlflow": {"uri": f"file:{tmp_path / 'mlruns'}"}}
+
+
+PROCESS = """
+import json, os, sys, time
+from pathlib import Path
+from grouprl.trackers import Feed, chosen_tracker
+from grouprl.trackers.tracker import tracked_run
+folder = Path(sys.argv[1])
+tracker = chosen_tracker(json.loads(sys.argv[2])).open(tracked_run(folder))
+feed = Feed(folder / "metrics.jsonl", tracker)
+feed.send()
+if sys.argv[3] == "killed":
+    time.sleep(0.3)
+    os.kill(os.getpid(), 9)
+assert feed.lacking() == 0
+tracker.close("finished")
+"""
+
+
+def process(folder: Path, given: dict[str, str], end: str) -> int:
+    """The exit code of a process that sends what is there; what W&B writes is whole only after its process."""
+    command = [sys.executable, "-c", PROCESS, str(folder), json.dumps(given), end]
+    return subprocess.run(command, timeout=300).returncode
+
+
+@pytest.mark.parametrize("name", sorted(PACKAGES))
+def test_a_killed_and_resumed_run_continues_the_same_tracker_run(
+    name: str, tmp_path: Path, settings: dict[str, dict[str, str]]
+) -> None:
+    pytest.importorskip(PACKAGES[name])
+    folder, given = tmp_path / "run", {"name": name, **settings.get(name, {})}
+    write(folder, 9)
+    assert process(folder, given, "killed") == -9
+    write(folder, 7)  # back to the checkpoint: two lines are written again that the tracker may have
+    assert process(folder, given, "closed") == 0
+    write(folder, len(LINES))
+    assert process(folder, given, "closed") == 0
+    expected = {
+        phase: [line["step"] for line in LINES if line["phase"] == phase] for phase in ("warmup", "eval", "train")
+    }
+    assert {phase: [step for step, _ in history(name, folder, given, phase)] for phase in expected} == expected
+    assert [value for _, value in history(name, folder, given, "train")] == pytest.approx([2 * n for n in range(1, 13)])
+
+
+def history(name: str, folder: Path, given: dict[str, str], phase: str) -> list[tuple[int, float]]:
+    """What the tracker holds of PHASE/x, in the order in which it holds it."""
+    run = tracked_run(folder)
+    if name == "tensorboard":
+        from grouprl.trackers.tensorboard import _events
+
+        files = sorted((run.own / "tensorboard").iterdir(), key=lambda file: file.stat().st_mtime)
+        events = [event for file in files for event in _events(file.read_bytes())]
+        return [(e.step, v.simple_value) for e in events for v in e.summary.value if v.tag == f"{phase}/x"]
+    if name == "wandb":
+        from grouprl.trackers.weights_and_biases import _histories
+
+        found = [
+            h for file in sorted((run.own / "wandb").glob("*run-*/*.wandb")) for h in _histories(file.read_bytes())
+        ]
+        numbers = [each.step.num for each in found]
+        assert numbers == sorted(set(numbers))
+        rows = [{i.key or ".".join(i.nested_key): json.loads(i.value_json) for i in each.item} for each in found]
+        return [(row[f"{phase}/step"], row[f"{phase}/x"]) for row in rows if f"{phase}/x" in row]
+    if name == "trackio":
+        from trackio.sqlite_storage import SQLiteStorage
+
+        rows = SQLiteStorage.get_logs("grouprl", f"{run.name}-{run.id}")
+        assert len({row["step"] for row in rows}) == len(rows)
+        return [(row[f"{phase}/step"], row[f"{phase}/x"]) for row in rows if f"{phase}/x" in row]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(given["uri"])
+    (place,) = [each for each in client.search_experiments() if each.name == "grouprl"]
+    (found,) = client.search_runs([place.experiment_id])
+    assert found.info.status == "FINISHED"
+    assert found.data.params["optim.lr"] == "0.001"
+    assert "train/loss_40__3ba_" in found.data.metrics
+    return [(each.step, each.value) for each in client.get_metric_history(found.info.run_id, f"{phase}/x")]
+
+
+def test_wandb_files_of_many_blocks_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    from grouprl.trackers.weights_and_biases import _kept
+
+    folder = tmp_path / "run"
+    write(folder, 1)
+    many = [{"phase": "train", "step": n, **{f"{m}": n / 3 for m in range(40)}} for n in range(1, 120)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in many), encoding="utf-8")
+    assert process(folder, {"name": "wandb"}, "closed") == 0
+    assert sum(file.stat().st_size for file in folder.rglob("*.wandb")) > 3 * 32768
+    assert _kept(folder / "trackers" / "wandb") == ({"train": 119}, 118)
+
+
+def test_half_a_record_of_a_killed_tensorboard_is_left_out(tmp_path: Path) -> None:
+    from grouprl.trackers.tensorboard import _last_steps, open_tensorboard
+
+    write(tmp_path / "run", 8)
+    run = tracked_run(tmp_path / "run")
+    tracker = open_tensorboard(run)
+    Feed(run.folder / "metrics.jsonl", tracker).send()
+    tracker.close("failed")
+    (file,) = (run.own / "tensorboard").iterdir()
+    whole = file.read_bytes()
+    assert _last_steps(file.parent)["train"] == 4
+    for cut in range(1, 60):
+        file.write_bytes(whole[:-cut])
+        assert _last_steps(file.parent)["train"] in (3, 4)
+
+
+class Kept:
+    """A tracker in memory, which fails as it is told."""
+
+    def __init__(self, failing: int = 0, slow: float = 0.0) -> None:
+        self.failing, self.slow, self.records, self.closed = failing, slow, [], []
+
+    def last_steps(self):
+        return {}
+
+    def log(self, record):
+        time.sleep(self.slow)
+        if self.failing:
+            self.failing -= 1
+            raise ConnectionError("no route")
+        self.records.append(record)
+
+    def close(self, outcome):
+        self.closed.append(outcome)
+
+
+def listening(kept: Kept, said: list[str]) -> TrackerListener:
+    return TrackerListener(choice.ChosenTracker("mine", lambda run: kept, {}), said.append)
+
+
+def told(folder: Path, kept: Kept, said: list[str], error: BaseException | None = None) -> None:
+    """Tell a listener of a run whose lines are all there."""
+    write(folder, len(LINES))
+    hears = listening(kept, said)
+    hears.begin(RunBegan(folder, {}, "train", 0, False))
+    hears.step(StepEnded("train", 1, {}))
+    hears.end(RunEnded(folder, "train", 12, error=error))
+
+
+def test_a_tracker_that_fails_is_named_once_and_gets_its_records_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "PAUSE", 0.01)
+    kept, said = Kept(failing=1), list[str]()
+    told(tmp_path / "run", kept, said, KeyError("x"))
+    assert [(each.phase, each.step) for each in kept.records] == [(line["phase"], line["step"]) for line in LINES]
+    assert said == ["the tracker mine failed (ConnectionError: no route). The run continues; records are sent later."]
+    assert kept.closed == ["failed"]
+
+
+def test_what_a_tracker_lacks_at_the_end_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "PAUSE", 0.01)
+    kept, said = Kept(failing=10**6), list[str]()
+    told(tmp_path / "run", kept, said)
+    assert said[1:] == [
+        f"mine lacks {len(LINES)} records of this run. Send them with: grouprl track {tmp_path / 'run'} mine"
+    ]
+    assert kept.closed == ["stopped"]
+
+
+def test_a_tracker_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "PATIENCE", 0.2)
+    said = list[str]()
+    began = time.monotonic()
+    told(tmp_path / "run", Kept(slow=3.0), said)
+    assert time.monotonic() - began < 2.9
+    assert "lacks some records" in said[0]
+
+
+TINY = {
+    "task": "reverse",
+    "model": {"tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}},
+    "batch": {"prompts": 2, "group_size": 2},
+    "eval": {"every": 0, "prompts": 2, "final_prompts": 2},
+    "steps": 2,
+}
+
+
+def test_a_run_has_its_tracker_and_the_command_adds_another(tmp_path: Path) -> None:
+    out = io.StringIO()
+    config = {**TINY, "run": {"threads": 1, "check_model": False, "trackers": "tensorboard"}}
+    train(parse_config(config), folder=tmp_path / "run", console=Terminal(file=out))
+    assert "the tracker" not in out.getvalue()
+    done = CliRunner().invoke(app, ["track", str(tmp_path / "run"), "tensorboard"])
+    assert done.exit_code == 0
+    assert "sent 0 records" in done.stdout
+    assert "it had 4 already" in done.stdout
+    other = ["track", str(tmp_path / "run"), "tensorboard", "--set", f"folder={tmp_path / 'all'}", "--json"]
+    assert json.loads(CliRunner().invoke(app, other).stdout)["sent"] == 4
+    assert json.loads(CliRunner().invoke(app, other).stdout) == {
+        "run": str(tmp_path / "run"),
+        "tracker": "tensorboard",
+        "sent": 0,
+        "kept_before": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("tensorbord", "Did you mean 'tensorboard'"),
+        ({"name": "tensorboard", "foldr": "x"}, "Did you mean 'folder'"),
+        ({"project": "x"}, "run.trackers names None"),
+        ("wandb.py", "your own as"),
+    ],
+)
+def test_wrong_trackers_are_refused_before_a_run(given: object, said: str, tmp_path: Path) -> None:
+    config = parse_config({**TINY, "run": {"trackers": [given]}})
+    with pytest.raises(InputError, match=said):
+        train(config, folder=tmp_path / "run", console=Terminal(file=io.StringIO()))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'grouprl\[trackio\]'"):
+        chosen_tracker("trackio")
+
+
+OWN = """
+from pathlib import Path
+
+class Lines:
+    def __init__(self, file):
+        self.file = Path(file)
+
+    def last_steps(self):
+        lines = self.file.read_text().split() if self.file.exists() else []
+        return {"train": max((int(line) for line in lines), default=0)}
+
+    def log(self, record):
+        if record.phase == "train":
+            with self.file.open("a") as file:
+                file.write(f"{record.step}\\n")
+
+    def close(self, outcome):
+        self.file.with_suffix(".end").write_text(outcome)
+
+
+def open_lines(run, *, file):
+    return Lines(file)
+"""
+
+
+def test_own_trackers_are_named_by_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
+    own = {"name": f"{tmp_path / 'mine.py'}:open_lines", "file": str(tmp_path / "steps")}
+    config = {**TINY, "run": {"threads": 1, "check_model": False, "checkpoint_every": 1, "trackers": [own]}}
+    folder = tmp_path / "run"
+    train(parse_config(config), folder=folder, console=Terminal(file=io.StringIO()))
+    assert (tmp_path / "steps").read_text() == "1\n2\n"
+    assert (tmp_path / "steps.end").read_text() == "finished"
+    train(parse_config(config), folder=folder, resume=True, changes=["steps=4"], console=Terminal(file=io.StringIO()))
+    assert (tmp_path / "steps").read_text() == "1\n2\n3\n4\n"
+    with pytest.raises(InputError, match="needs 'file'"):
+        chosen_tracker({"name": own["name"]})
