@@ -213,7 +213,6 @@ def _mount() -> None:
         serve,
         show,
         tasks,
-        track,
         train,
     )
 
@@ -226,7 +225,7 @@ def _mount() -> None:
     app.command("eval", rich_help_panel=panel)(evaluate.eval_command)
     app.command("report", rich_help_panel=panel)(export.report_command)
     app.command("show", rich_help_panel=panel)(show.show_command)
-    app.command("track", rich_help_panel=panel)(track.track_command)
+    app.command("track", rich_help_panel=panel)(export.track_command)
     app.command("laws", rich_help_panel=panel)(laws.laws_command)
     app.command("lessons", rich_help_panel=panel)(serve.lessons_command)
     app.command("export", rich_help_panel=panel)(export.export_command)
