@@ -384,7 +384,14 @@ def test_functions_read_on_one_screen() -> None:
     assert [(name, f.name, body_lines(f)) for name, f in functions if body_lines(f) > LONGEST] == []
 
 
-BY_NAME = {"cli.check_env", "cli.check_reward", "cli.evaluate", "cli.serve", "cli.tasks"}
+BY_NAME = {
+    "cli.check_env",
+    "cli.scoring.check_reward",
+    "cli.scoring.rewardbench",
+    "cli.evaluate",
+    "cli.serve",
+    "cli.tasks",
+}
 """Commands that take the name of a task, without a configuration around it."""
 
 

@@ -132,22 +132,9 @@ def print_error(kind: str, message: str, **parts: str) -> None:
 
 
 ORDER = (
-    *(
-        "init",
-        "train",
-        "launch",
-        "plan",
-        "runs",
-        "eval",
-        "report",
-        "show",
-        "track",
-        "laws",
-        "lessons",
-        "export",
-        "serve",
-    ),
-    *("recipes", "tasks", "check-env", "check-reward", "sandbox", "methods", "parts", "papers", "metrics"),
+    *("init", "train", "launch", "plan", "runs", "eval", "report", "show", "track", "laws", "lessons", "export"),
+    *("serve", "recipes", "tasks", "check-env", "check-reward", "rewardbench", "sandbox", "methods", "parts"),
+    *("papers", "metrics"),
 )
 
 app = typer.Typer(
@@ -200,7 +187,6 @@ def root(
 def _mount() -> None:
     from grouprl.cli import (
         check_env,
-        check_reward,
         evaluate,
         export,
         launch,
@@ -215,6 +201,7 @@ def _mount() -> None:
         tasks,
         train,
     )
+    from grouprl.cli.scoring import check_reward, rewardbench
 
     panel, catalogue = "Runs", "Catalogue"
     app.command("init", rich_help_panel=panel)(train.init_command)
@@ -234,6 +221,7 @@ def _mount() -> None:
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)
     app.command("check-reward", rich_help_panel=catalogue)(check_reward.check_reward_command)
+    app.command("rewardbench", rich_help_panel=catalogue)(rewardbench.rewardbench_command)
     app.command("sandbox", rich_help_panel=catalogue)(sandbox.sandbox_command)
     app.command("parts", rich_help_panel=catalogue)(parts.parts_command)
     app.command("papers", rich_help_panel=catalogue)(papers.papers_command)

@@ -457,6 +457,9 @@ class Reward(Section):
     model: ScoringModels | None = None
     """A trained reward model whose score is the reward: the folder of its run or of a model, a list of them, or a
     mapping with these keys."""
+    gold: str | JsonObject | None = None
+    """A reward that is measured and not paid, beside a judge or a reward model, which may err: `task` for the task's
+    own, or a function as above. It is logged as the component `gold`, and says which completions are right."""
     correct_at: Float = 1.0
     """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
@@ -490,6 +493,8 @@ class Reward(Section):
         named = [key for key, value in given.items() if value is not None]
         if len(named) > 1:
             raise ValueError(f"{' and '.join(named)} both say what a completion is worth: leave one of them out")
+        if self.gold is not None and self.judge is None and self.model is None:
+            raise ValueError("gold is measured beside a judge or a model: add a function of weight 0 beside a function")
         if self.function is not None and not self.function:
             raise ValueError("an empty function names no reward: leave it out for the task's own, or name one")
         return self

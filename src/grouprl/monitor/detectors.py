@@ -14,6 +14,7 @@ from grouprl.monitor import health_codes as codes
 from grouprl.monitor.alignment import weak_start
 from grouprl.monitor.history import START, HealthFacts, History, improved, percent
 from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
+from grouprl.monitor.overoptimisation import overoptimisation
 from grouprl.monitor.turn_detectors import below_demonstrations, fewer_turns, repeated_calls, tools_unused
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
@@ -324,6 +325,7 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     moves_too_fast,
     no_gain,
     weak_start,
+    overoptimisation,
     large_update,
     entropy_level,
     length_change,

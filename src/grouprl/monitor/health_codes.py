@@ -99,6 +99,13 @@ WEAK_START = _health(
     "Reward what a verifier finds right, warm up longer, or take easier prompts.",
     "eval/pass@1",
 )
+OVEROPTIMISATION = _health(
+    "overoptimisation",
+    ("warning", "alarm"),
+    "The learned reward rises while the true one falls: the policy has found what the reward model scores too high.",
+    "Take an earlier checkpoint; raise kl_coef, train fewer steps, or pay the worst of several reward models.",
+    "reward/gold",
+)
 LARGE_UPDATE = _health(
     "large_update",
     "warning",

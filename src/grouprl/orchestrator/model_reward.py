@@ -81,9 +81,9 @@ class ModelReward(VerdictReward):
         total = float(combined(score_m, self.combine, self.spread))
         if not bool(score_m.isfinite().all()):
             return Verdict("bad_value", what=f"a reward model gave {score_m.tolist()}")
-        parts = {"ensemble_mean": float(score_m.mean()), "ensemble_std": float(score_m.std())}
-        several = parts if len(self.models) > 1 else {}
-        return Verdict("ok", total, several, total >= terms.correct_at, graded=terms.correct_at == 1.0)
+        several = len(self.models) > 1
+        parts = {"ensemble_mean": float(score_m.mean()), "ensemble_std": float(score_m.std())} if several else {}
+        return Verdict("ok", total, parts, total >= terms.correct_at, graded=terms.correct_at == 1.0)
 
     def _shown(self, prompt: Prompt) -> Prompt:
         return ({"role": "user", "content": prompt},) if self.chat and isinstance(prompt, str) else prompt

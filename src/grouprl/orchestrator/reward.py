@@ -10,6 +10,7 @@ from typing import get_args
 
 from grouprl.config.sections import Judge, Reward
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
 from grouprl.orchestrator.model_reward import ModelReward, load_model_reward
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
@@ -18,6 +19,7 @@ from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.judging.judge import TrajectoryJudge
 from grouprl.rewards.judging.judge_client import JudgeClient
 from grouprl.rewards.judging.judge_text import RUBRIC
+from grouprl.rewards.judging.measured import MeasuredReward
 from grouprl.rewards.judging.verdict_store import VerdictStore
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward, plain_rewards
@@ -25,6 +27,9 @@ from grouprl.rewards.worker_choice import in_workers
 from grouprl.rollout.row_kinds import row_kind
 from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask
+
+OWN = "task"
+"""The name of the task's own reward."""
 
 
 def open_reward(
@@ -43,6 +48,8 @@ def open_reward(
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
     """
     reward = chosen_reward(settings, task) if reward is None else reward
+    if isinstance(reward, MeasuredReward):
+        return _open_measured(reward, settings, task, verdicts)
     if isinstance(reward, TrajectoryJudge):  # it waits for others, in threads, and sees whole groups
         cached = settings.judge is not None and settings.judge.cache and verdicts is not None
         return replace(reward, store=VerdictStore(verdicts) if cached and verdicts else None), []
@@ -68,11 +75,9 @@ def chosen_reward(settings: Reward, task: Task) -> RewardFunction:
     Raises:
         InputError: it cannot be found, or needs a column that prompts lack.
     """
-    if settings.judge is not None:
-        return judge_of(settings.judge)
-    if settings.model is not None:
-        chosen = settings.model
-        return load_model_reward(chosen.names, combine=chosen.combine, spread=chosen.spread, chat=chosen.chat)
+    learned = _learned_reward(settings)
+    if learned is not None:
+        return learned if settings.gold is None else MeasuredReward(learned, _gold_reward(settings.gold, task))
     reward = load_reward(settings.function) if settings.function else task.reward
     if not row_kind(task).samples:  # rewards are stored with the rows: nothing calls a function
         return reward
@@ -81,6 +86,34 @@ def chosen_reward(settings: Reward, task: Task) -> RewardFunction:
     elif settings.function:
         _check_first(reward, task)
     return reward
+
+
+def _learned_reward(settings: Reward) -> RewardFunction | None:
+    """Return the judge or the reward model that the settings name, or None."""
+    if settings.judge is not None:
+        return judge_of(settings.judge)
+    if settings.model is None:
+        return None
+    chosen = settings.model
+    return load_model_reward(chosen.names, combine=chosen.combine, spread=chosen.spread, chat=chosen.chat)
+
+
+def _gold_reward(name: str | JsonObject, task: Task) -> RewardFunction:
+    """Return the reward that is measured and not paid, checked against the columns of the task's prompts."""
+    reward = task.reward if name == OWN else load_reward(name)
+    if isinstance(task, RowTask):
+        task.check_columns(reward)
+    else:
+        _check_first(reward, task)
+    return reward
+
+
+def _open_measured(
+    reward: MeasuredReward, settings: Reward, task: Task, verdicts: Path | None
+) -> tuple[RewardFunction, list[str]]:
+    paid, notes = open_reward(settings, task, reward.paid, verdicts)
+    gold, note = in_workers(reward.gold, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
+    return MeasuredReward(paid, gold), [*notes, *([note] if note else [])]
 
 
 def judge_of(settings: Judge) -> TrajectoryJudge:
@@ -115,6 +148,8 @@ def _check_first(reward: RewardFunction, task: Task) -> None:
 
 def close_reward(reward: object) -> None:
     """End the worker processes of a reward, if it has any."""
+    if isinstance(reward, MeasuredReward):
+        close_reward(reward.gold)
     if isinstance(reward, RewardWorkers):
         reward.close()
 

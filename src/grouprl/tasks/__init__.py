@@ -53,6 +53,7 @@ from grouprl.tasks.builtin.single_turn.stepwise import StepsTask
 from grouprl.tasks.builtin.single_turn.structured import Schema, ToolCall
 from grouprl.tasks.builtin.single_turn.thinking import Ponder
 from grouprl.tasks.builtin.single_turn.tool_choice import Choose
+from grouprl.tasks.builtin.single_turn.words import Words
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import OptionTask
@@ -138,6 +139,7 @@ __all__ = [
     "Verifiers",
     "WebShop",
     "WordleTask",
+    "Words",
     "describe_tasks",
     "load_task",
     "register_task",

@@ -1,0 +1,1 @@
+"""Commands that hold rewards and reward models against completions whose worth is known."""
