@@ -122,7 +122,7 @@ def _ratio(gap: float, spread: float) -> float:
     return 1.0 if gap == 0 else math.copysign(math.inf, gap)
 
 
-def _mean(values: Sequence[float] | Floats | Sequence[bool]) -> float:
+def _mean(values: Sequence[float] | NDArray[np.generic]) -> float:
     return float(np.mean(values)) if len(values) else 0.0
 
 
