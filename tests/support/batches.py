@@ -171,6 +171,8 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         past={
             **given.past,
             "advantage": normal(b),
+            "reward_std": torch.full((b,), 1.5, dtype=dtype),
+            "reward_mean": torch.full((b,), 0.25, dtype=dtype),
             "fewest_calls": visits_b.to(dtype) - 1,
             "q": torch.sin(3 * batch.reward_b),
             "v": torch.cos(5 * batch.reward_b),

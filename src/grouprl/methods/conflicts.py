@@ -22,7 +22,7 @@ def conflicts(method: Method, touched: Collection[str]) -> tuple[list[Refusal], 
     """
     refusals = [
         *(_critic_and_advantage(method) if {"critic", "advantage"} & set(touched) else []),
-        *(_greedy(method) if {"advantage"} & set(touched) else []),
+        *(_greedy(method) if {"advantage", "reward_transform"} & set(touched) else []),
         *(_single_completions(method) if {"buffer", "advantage_transform"} & set(touched) else []),
         *(_before_training(method) if {"curriculum", "buffer", "pretrain", "critic"} & set(touched) else []),
     ]
@@ -127,10 +127,11 @@ def _for_nothing(method: Method) -> list[str]:
 
 
 def _greedy(method: Method) -> list[Refusal]:
-    if "greedy_reward_b" in method.advantage.needs() and not method.greedy_baseline:
+    reader = next((p for p in method.parts() if "greedy_reward_b" in p.needs()), None)
+    if reader is not None and not method.greedy_baseline:
         return [
             (
-                f"advantage '{method.advantage.name}' without greedy completions",
+                f"{reader.kind} '{reader.name}' without greedy completions",
                 "it compares each reward with that of a greedy completion, which is sampled only if the method asks "
                 "for it",
                 "Set greedy_baseline: true",

@@ -117,7 +117,8 @@ def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int
     from grouprl.evaluation.ranking.biases import biases, calibration_error, negative_log_likelihood
     from grouprl.evaluation.ranking.reward_bench import bench_scores
 
-    scored, left_out = [], []
+    scored: list[tuple[BenchRow, list[float]]] = []
+    left_out: list[str] = []
     for start in range(0, len(rows), batch):
         for row, scores in zip(
             rows[start : start + batch], _scores(model, rows[start : start + batch], chat), strict=True
@@ -128,17 +129,16 @@ def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int
         raise InputError(
             "every row is too long for the model", f"it reads {model.max_positions} tokens", "Take another model"
         )
-    kept, scores = [row for row, _ in scored], [each for _, each in scored]
-    pairs = [
-        (row.completions[right], row.completions[wrong], each[right] - each[wrong])
-        for row, each in scored
-        for right in range(row.right)
-        for wrong in range(row.right, len(row.completions))
-    ]
+        pairs = [
+            (row.completions[right], row.completions[wrong], each[right] - each[wrong])
+            for row, each in scored
+            for right in range(row.right)
+            for wrong in range(row.right, len(row.completions))
+        ]
     gap_p = np.array([gap for _, _, gap in pairs])
     sides = [better for better, _, _ in pairs], [worse for _, worse, _ in pairs]
     return Report(
-        bench_scores(kept, scores),
+        bench_scores([row for row, _ in scored], [each for _, each in scored]),
         calibration_error(gap_p),
         negative_log_likelihood(gap_p),
         biases(*sides, gap_p),

@@ -17,8 +17,48 @@ from grouprl.core.numbers import PositiveShare
 from grouprl.records.requests import RolloutRequest
 
 
+class Restarts(SamplingRule):
+    """Base: completions of a share `chance` of the prompts begin with part of the right solution.
+
+    The given part is scored with the completion and never trained on.
+    """
+
+    needs_text = True
+
+    chance: float
+
+    def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
+        """Return the requests, some with the beginning of their prompt's solution."""
+        rng = context.rng(self)
+        uniforms = {ordinal: rng.random(2) for ordinal in dict.fromkeys(request.ordinal for request in requests)}
+        adjusted = [self._begun(request, uniforms[request.ordinal], context) for request in requests]
+        context.note("restarts", sum(bool(request.prefix) for request in adjusted))
+        return adjusted
+
+    def given(self, uniform: float, tokens: int, context: RunContext) -> int:
+        """Return how many of a solution's `tokens` tokens a completion begins with; `uniform` is drawn from [0, 1)."""
+        raise NotImplementedError
+
+    def _begun(self, request: RolloutRequest, uniforms: np.ndarray, context: RunContext) -> RolloutRequest:
+        right = context.task.solution(request.example) if uniforms[0] < self.chance else None
+        ids = context.text.encode(right) if right else ()
+        given = min(self.given(float(uniforms[1]), len(ids), context), len(ids), context.max_new_tokens - 1)
+        if given < 1:
+            return request
+        room = min(request.max_new_tokens or context.max_new_tokens, context.max_new_tokens - given)
+        return replace(request, prefix=(*request.prefix, *ids[:given]), max_new_tokens=room)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Say that the part has no effect if its chance is 0."""
+        return [f"{self.name} has no effect: its chance is 0"] if self.chance == 0 else []
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse a task without right solutions."""
+        return needs_solutions(self.name, run)
+
+
 @part("sampling")
-class PrefixRestarts(SamplingRule):
+class PrefixRestarts(Restarts):
     """Completions of a share `chance` of the prompts begin with part of the right solution, less and less of it.
 
     The length of that part is drawn uniformly from 0 up to a share of the solution's tokens that falls from `most` to 0
@@ -27,34 +67,17 @@ class PrefixRestarts(SamplingRule):
     completion and never trained on.
     """
 
-    needs_text = True
-
     chance: Annotated[float, Field(ge=0, le=1)] = 0.5
     most: PositiveShare = 0.9
     until: PositiveShare = 1.0
 
-    def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
-        """Return the requests, some with the beginning of their prompt's solution."""
-        rng, share = context.rng(self), self.share(context.step, context.steps)
-        uniforms = {ordinal: rng.random(2) for ordinal in dict.fromkeys(request.ordinal for request in requests)}
-        adjusted = [self._begun(request, share, uniforms[request.ordinal], context) for request in requests]
-        context.note("restarts", sum(bool(request.prefix) for request in adjusted))
-        return adjusted
+    def given(self, uniform: float, tokens: int, context: RunContext) -> int:
+        """Return a number from 0 up to the step's largest share of the solution."""
+        return int(uniform * self.share(context.step, context.steps) * (tokens + 1))
 
     def share(self, step: int, steps: int) -> float:
         """Return the largest share of a solution that is given at a step of the run."""
         return self.most * max(0.0, 1 - step / (self.until * steps))
-
-    def _begun(
-        self, request: RolloutRequest, share: float, uniforms: np.ndarray, context: RunContext
-    ) -> RolloutRequest:
-        right = context.task.solution(request.example) if uniforms[0] < self.chance else None
-        ids = context.text.encode(right) if right else ()
-        given = min(int(uniforms[1] * share * (len(ids) + 1)), len(ids), context.max_new_tokens - 1)
-        if given < 1:
-            return request
-        room = min(request.max_new_tokens or context.max_new_tokens, context.max_new_tokens - given)
-        return replace(request, prefix=(*request.prefix, *ids[:given]), max_new_tokens=room)
 
     @override
     def words(self) -> str:
@@ -64,10 +87,21 @@ class PrefixRestarts(SamplingRule):
             f"of it at first, nothing at {until} of the run"
         )
 
-    def idle(self, run: RunFacts) -> list[str]:
-        """Say that the part has no effect if its chance is 0."""
-        return ["prefix_restarts has no effect: its chance is 0"] if self.chance == 0 else []
 
-    def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse a task without right solutions."""
-        return needs_solutions(self.name, run)
+@part("sampling")
+class DatasetResets(Restarts):
+    """Completions of a share `chance` of the prompts begin with a random part of the task's solution (DR-PO).
+
+    Its length is uniform from 1 to one less than the solution's tokens; solutions of one token are never begun with
+    (arXiv:2404.08495; Cornell-RL/tril, RollinProcessor). Prompt and completion together are as long as without it.
+    """
+
+    chance: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+    def given(self, uniform: float, tokens: int, context: RunContext) -> int:
+        """Return a number from 1 to tokens - 1, or 0."""
+        return 1 + int(uniform * (tokens - 1)) if tokens > 1 else 0
+
+    @override
+    def words(self) -> str:
+        return f"{self.chance:.0%} of the prompts are completed from a random beginning of the task's solution"
