@@ -129,7 +129,7 @@ def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int
         raise InputError(
             "every row is too long for the model", f"it reads {model.max_positions} tokens", "Take another model"
         )
-        pairs = [
+        pairs: list[tuple[str, str, float]] = [
             (row.completions[right], row.completions[wrong], each[right] - each[wrong])
             for row, each in scored
             for right in range(row.right)

@@ -122,8 +122,8 @@ def _ratio(gap: float, spread: float) -> float:
     return 1.0 if gap == 0 else math.copysign(math.inf, gap)
 
 
-def _mean(values: Sequence[float] | NDArray[np.generic]) -> float:
-    return float(np.mean(values)) if len(values) else 0.0
+def _mean(values: Sequence[float] | NDArray[np.bool_]) -> float:
+    return float(np.asarray(values, dtype=np.float64).mean()) if len(values) else 0.0
 
 
 def _sections(value: Mapping[str, float], rows: Mapping[str, int]) -> dict[str, float]:
