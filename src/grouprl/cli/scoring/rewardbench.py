@@ -129,12 +129,12 @@ def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int
         raise InputError(
             "every row is too long for the model", f"it reads {model.max_positions} tokens", "Take another model"
         )
-        pairs: list[tuple[str, str, float]] = [
-            (row.completions[right], row.completions[wrong], each[right] - each[wrong])
-            for row, each in scored
-            for right in range(row.right)
-            for wrong in range(row.right, len(row.completions))
-        ]
+    pairs = [
+        (row.completions[right], row.completions[wrong], each[right] - each[wrong])
+        for row, each in scored
+        for right in range(row.right)
+        for wrong in range(row.right, len(row.completions))
+    ]
     gap_p = np.array([gap for _, _, gap in pairs])
     sides = [better for better, _, _ in pairs], [worse for _, worse, _ in pairs]
     return Report(
