@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from grouprl.core.edges import Edges
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
+    from grouprl.experiments.calling import compare
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
     from grouprl.protocols.run_events import RunListener
@@ -96,6 +97,7 @@ __all__ = [
     "TokenWeight",
     "Update",
     "__version__",
+    "compare",
     "compose",
     "entry",
     "method",
@@ -114,6 +116,7 @@ _HOMES = {
     "Metric": "grouprl.core.metric",
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
+    "compare": "grouprl.experiments.calling",
     "RunListener": "grouprl.protocols.run_events",
     "train": "grouprl.training.starting",
 }

@@ -46,6 +46,7 @@ ROOMS = (
     "monitor",
     "view",
     "training",
+    "experiments",
     "serve",
     "cli",
 )

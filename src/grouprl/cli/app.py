@@ -132,8 +132,8 @@ def print_error(kind: str, message: str, **parts: str) -> None:
 
 
 ORDER = (
-    *("init", "train", "launch", "plan", "runs", "eval", "report", "show", "track", "laws", "lessons", "export"),
-    *("serve", "recipes", "tasks", "check-env", "check-reward", "rewardbench", "sandbox", "methods", "parts"),
+    *("init", "train", "launch", "plan", "compare", "runs", "eval", "report", "show", "track", "laws", "lessons"),
+    *("export", "serve", "recipes", "tasks", "check-env", "check-reward", "rewardbench", "sandbox", "methods", "parts"),
     *("papers", "metrics"),
 )
 
@@ -187,6 +187,7 @@ def root(
 def _mount() -> None:
     from grouprl.cli import (
         check_env,
+        compare,
         evaluate,
         export,
         launch,
@@ -209,6 +210,7 @@ def _mount() -> None:
     app.command("train", rich_help_panel=panel)(train.train_command)
     app.command("launch", rich_help_panel=panel, context_settings=AS_GIVEN)(launch.launch_command)
     app.command("plan", rich_help_panel=panel)(plan.plan_command)
+    app.command("compare", rich_help_panel=panel)(compare.compare_command)
     app.command("eval", rich_help_panel=panel)(evaluate.eval_command)
     app.command("report", rich_help_panel=panel)(export.report_command)
     app.command("show", rich_help_panel=panel)(show.show_command)

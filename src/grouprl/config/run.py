@@ -5,6 +5,7 @@ Unknown keys are refused with a suggestion, at every depth. Lengths are in token
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -182,10 +183,15 @@ def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = Tru
     Raises InputError for a missing file, broken YAML, unknown keys (with a suggestion) and contradictions, and for
     plugins that cannot be imported.
     """
-    data = _read(source)
+    return changed_data(_read(source), changes, plugins=plugins)
+
+
+def changed_data(data: Mapping[str, object], changes: Sequence[str], *, plugins: bool = True) -> Config:
+    """Build a Config from plain data with `key=value` changes, as `load_config` does from a file."""
+    changed = copy.deepcopy(dict(data))
     for change in changes:
-        apply_change(data, change)
-    return parse_config(absolute_paths(data, Path.cwd()) if changes else data, plugins=plugins)
+        apply_change(changed, change)
+    return parse_config(absolute_paths(changed, Path.cwd()) if changes else changed, plugins=plugins)
 
 
 def with_absolute_paths(config: Config) -> Config:

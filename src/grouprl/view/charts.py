@@ -17,7 +17,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
 
 @dataclass(frozen=True)
 class Series:
-    """One curve: values `y` at steps `x`, as a line or as points with optional intervals."""
+    """One curve: values `y` at `x`, as a line or as points, with optional intervals: of a line, a band."""
 
     name: str
     x: Sequence[float]
@@ -76,9 +76,15 @@ def number(value: float) -> str:
 
 
 def chart(
-    title: str, words: str, series: Sequence[Series], floor_at: float | None = None, size: tuple[int, int] = NARROW
+    title: str,
+    words: str,
+    series: Sequence[Series],
+    floor_at: float | None = None,
+    size: tuple[int, int] = NARROW,
+    across: str = "step",
 ) -> str:
-    """Draw a figure: title, legend, SVG, explanation. `floor_at` widens the y axis down to that value.
+    """Draw a figure: title, legend, SVG, explanation. `floor_at` widens the y axis down to that value, and `across`
+    names the x axis.
 
     Return "" if no series has a finite value.
     """
@@ -93,9 +99,13 @@ def chart(
     )
     svg = (
         f'<svg viewBox="0 0 {size[0]} {size[1]}" role="img" aria-label="{escape(title)}. {escape(last)}">'
-        f'{frame.axes()}{marks}<line class="cross" y1="{TOP}" y2="{size[1] - BOTTOM}" hidden></line></svg>'
+        f'{frame.axes(across)}{marks}<line class="cross" y1="{TOP}" y2="{size[1] - BOTTOM}" hidden></line></svg>'
     )
-    data = {"box": frame.box(), "series": [{"n": s.name, "x": _short(s.x), "y": _short(s.y)} for s in drawn]}
+    data = {
+        "box": frame.box(),
+        "across": across,
+        "series": [{"n": s.name, "x": _short(s.x), "y": _short(s.y)} for s in drawn],
+    }
     packed = escape(json.dumps(data, separators=(",", ":")))
     kind = "chart wide" if size == WIDE else "chart"
     about = f"<figcaption><details><summary>What this is</summary>{escape(words)}</details></figcaption>"
@@ -134,16 +144,17 @@ class _Frame:
         py = self.height - BOTTOM - (y - self.y0) / (self.y1 - self.y0) * (self.height - TOP - BOTTOM)
         return round(px, 1), round(py, 1)
 
-    def axes(self) -> str:
+    def axes(self, across: str) -> str:
         parts = []
         for y in ticks(self.y0, self.y1):
             _, py = self.at(self.x0, y)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{py}" y2="{py}"></line>')
             parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{py + 3.5}">{number(y)}</text>')
-        for x in whole_ticks(self.x0, self.x1, self.width // 60):
+        places = whole_ticks if self.x1 - self.x0 > 1 or across == "step" else ticks
+        for x in places(self.x0, self.x1, self.width // 60):
             px, _ = self.at(x, self.y0)
             parts.append(f'<text class="tick x" x="{px}" y="{self.height - 8}">{number(x)}</text>')
-        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{self.height - 8}">step</text>')
+        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{self.height - 8}">{escape(across)}</text>')
         return "".join(parts)
 
 
@@ -151,6 +162,10 @@ def _marks(series: Series, index: int, frame: _Frame) -> str:
     places = [frame.at(x, y) for x, y in zip(series.x, series.y, strict=True)]
     path = " ".join(f"{px},{py}" for px, py in places)
     marks = f'<polyline class="curve s{index}" points="{path}"></polyline>' if len(places) > 1 else ""
+    if series.low and not series.points:
+        ends = [*zip(series.x, series.high, strict=True), *reversed([*zip(series.x, series.low, strict=True)])]
+        outline = " ".join(f"{px},{py}" for px, py in (frame.at(x, y) for x, y in ends))
+        marks = f'<polygon class="band s{index}" points="{outline}"></polygon>{marks}'
     if series.points or len(places) == 1:
         for i, (px, py) in enumerate(places):
             if series.low and series.low[i] is not None:

@@ -21,7 +21,7 @@ function nearest(xs, x) {
 }
 
 for (const figure of document.querySelectorAll("figure.chart")) {
-  const { box: [x0, x1, left, right, width], series } = JSON.parse(figure.dataset.curves);
+  const { box: [x0, x1, left, right, width], across, series } = JSON.parse(figure.dataset.curves);
   const svg = figure.querySelector("svg"), cross = svg.querySelector(".cross");
   svg.addEventListener("pointermove", (event) => {
     const frame = svg.getBoundingClientRect();
@@ -35,15 +35,15 @@ for (const figure of document.querySelectorAll("figure.chart")) {
     cross.removeAttribute("hidden");
     const lines = series.map((s) => {
       const i = nearest(s.x, step);
-      return s.n + "  " + short(s.y[i]) + (s.x[i] === step ? "" : "  (step " + s.x[i] + ")");
+      return s.n + "  " + short(s.y[i]) + (s.x[i] === step ? "" : "  (" + across + " " + s.x[i] + ")");
     });
-    show("step " + step + "\n" + lines.join("\n"), event);
+    show(across + " " + step + "\n" + lines.join("\n"), event);
   });
   svg.addEventListener("pointerleave", () => { cross.setAttribute("hidden", ""); tip.hidden = true; });
 }
 
 const rollouts = document.getElementById("rollouts");
-rollouts.addEventListener("pointerover", (event) => {
+if (rollouts) rollouts.addEventListener("pointerover", (event) => {
   const values = event.target.dataset && event.target.dataset.v;
   if (values === undefined) { tip.hidden = true; return; }
   const [logp, entropy, advantage] = values.split("|");
@@ -53,4 +53,4 @@ rollouts.addEventListener("pointerover", (event) => {
   if (advantage !== "") lines.push("advantage " + advantage);
   show(lines.join("\n") || "no numbers stored", event);
 });
-rollouts.addEventListener("pointerleave", () => { tip.hidden = true; });
+if (rollouts) rollouts.addEventListener("pointerleave", () => { tip.hidden = true; });

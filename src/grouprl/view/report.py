@@ -31,21 +31,25 @@ def write_report(run_folder: Path) -> Path:
 
 def page(run: RunData) -> str:
     """Return the whole page as HTML."""
-    style, script = _asset("report.css"), _asset("report.js")
-    title = escape(_title(run))
     links = "".join(f'<a href="#{anchor}">{run.worded(name)}</a>' for anchor, name, _ in SECTIONS)
     body = "".join(
         f'<section id="{anchor}" aria-labelledby="h-{anchor}"><h2 id="h-{anchor}">{run.worded(name)}</h2>'
         f"{render(run)}</section>"
         for anchor, name, render in SECTIONS
     )
+    return whole_page(_title(run), links, f"{missing(run)}{body}")
+
+
+def whole_page(title: str, links: str, body: str) -> str:
+    """Return a page with the style and the script of all pages; `links` and `body` are HTML, `title` is a text."""
+    style, script, title = _asset("report.css"), _asset("report.js"), escape(title)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{style}</style></head><body>"
         f'<header><h1>{title}</h1></header><nav aria-label="Sections">{links}</nav>'
-        f'<main>{missing(run)}{body}</main><div id="tip" role="status" hidden></div>'
+        f'<main>{body}</main><div id="tip" role="status" hidden></div>'
         f"<script>{script}</script></body></html>\n"
     )
 

@@ -1,0 +1,150 @@
+"""`grouprl compare`: methods, configurations or settings, compared fairly."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from grouprl.cli import completion
+from grouprl.cli.options import AsJson
+from grouprl.cli.quiet import Telling, telling
+from grouprl.cli.results import apart, put, put_data
+from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
+
+if TYPE_CHECKING:
+    from grouprl.experiments.preview import Preview
+    from grouprl.experiments.result import ComparisonResult
+
+SHOWN_ON_TERMINAL = 2
+"""Tables of a result that the terminal shows; the page has all."""
+
+
+def compare_command(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SOURCE...]",
+            help="Recipes, YAML files or names of tasks to train on.",
+            autocompletion=completion.sources,
+        ),
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(metavar="LIST", help="Methods: names, or mappings in braces, with commas between.")
+    ] = "",
+    task: Annotated[list[str] | None, typer.Option(metavar="NAME", help="One more source; repeat for more.")] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Paired seeds of each arm.")] = 5,
+    steps: Annotated[int | None, typer.Option(min=1, metavar="N", help="Short for --set steps=N.")] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="UNIT[=N]", help="tokens (sampled), trained (tokens), steps or seconds.")
+    ] = "tokens",
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V,V", help="Try these for each arm (default: optim.lr, a third and thrice)."),
+    ] = None,
+    no_tune: Annotated[bool, typer.Option("--no-tune", help="Take the settings as they are; the result says so.")] = (
+        False
+    ),
+    tune_seeds: Annotated[int, typer.Option(metavar="N", help="Seeds of each value tried.")] = 2,
+    over: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=V,V", help="Sweep a setting: an arm for each value.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every run.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="ARM", help="Compare all with this one (default: the first).")
+    ] = None,
+    measure: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Metric of evaluations that is compared (default: eval/pass@1).")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/compare"),
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")
+    ] = None,
+    only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be run, and run nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods fairly: same start, prompts and budget, each at its own best rate.
+
+    [bold]Examples[/]
+    grouprl compare --methods grpo,dr_grpo,gspo --task addition
+    grouprl compare --methods "grpo,{base: dapo, clip_high: 0.3}" --task addition --steps 40 --seeds 3
+    grouprl compare --methods grpo,gspo addition recall --plan      what it would run, and how long
+    grouprl compare addition --over batch.group_size=4,8,16 --no-tune
+    grouprl compare run.yaml --methods grpo,rloo --tune optim.lr=1e-6,3e-6 --budget steps
+
+    Every run starts from one warmed-up model per source. Each arm is tuned on
+    seeds of its own, then run on the paired seeds 0, 1, …; a run ends when its
+    budget is spent. Results: curves with bands, interquartile means and
+    differences with intervals, p-values corrected for their number.
+
+    Runs are kept in the folder by what they hold: the same command continues
+    after a kill with the same result, and one with a further method makes only
+    what is missing. See compare.md.
+    """
+    from grouprl.experiments.arms import sweeps_of
+    from grouprl.experiments.calling import compared, designed
+    from grouprl.experiments.preview import preview
+    from grouprl.experiments.schedule import Store, workers_of
+    from grouprl.experiments.writing import PAGE
+
+    if tune and no_tune:
+        raise InputError("--tune with --no-tune", "something is tuned, or nothing is")
+    design = designed(
+        [*(sources or []), *(task or [])],
+        methods,
+        over=sweeps_of("--over", over or []),
+        changes=(*(changes or []), *([f"steps={steps}"] if steps is not None else [])),
+        seeds=seeds,
+        budget=budget,
+        tune=False if no_tune else sweeps_of("--tune", tune or []),
+        tune_seeds=tune_seeds,
+        against=against,
+        measure=measure,
+    )
+    store, say = Store(folder, workers_of(workers)), telling(stderr=as_json)
+    with apart(as_json or Telling.quiet):
+        if only_plan:
+            _show_preview(preview(design, store), as_json)
+        else:
+            _show(compared(design, store, say, command_line()), folder / PAGE, as_json)
+
+
+def _show_preview(seen: Preview, as_json: bool) -> None:
+    if as_json:
+        put_data({"runs": seen.runs, "minutes": seen.minutes, "lines": seen.lines})
+    else:
+        Terminal(highlight=False, soft_wrap=True).print(str(seen), markup=False)
+
+
+def command_line() -> str:
+    """Return the command that the user gave, with quotes where a shell needs them."""
+    return shlex.join(["grouprl", *sys.argv[1:]])
+
+
+def _show(result: ComparisonResult, page: Path, as_json: bool) -> None:
+    """Print the verdict, the first tables and where the page is."""
+    from grouprl.experiments.tables import listings
+
+    if as_json:
+        put_data(result.as_json())
+        return
+    if Telling.quiet:
+        put(page)
+        return
+    console = Terminal(highlight=False)
+    for each in listings(result)[:SHOWN_ON_TERMINAL]:
+        table = Table(*each.head, title=each.title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+        for row in each.rows:
+            table.add_row(*row)
+        console.print(table)
+    for note in result.notes:
+        console.print(f"note: {note}", markup=False)
+    console.print(f"[bold]{result.verdict()}[/]")
+    console.print(f"page: {page}", soft_wrap=True, markup=False)

@@ -1,0 +1,1 @@
+"""The laboratory: comparisons of methods that are fair, resumable, and kept by content."""

@@ -1,0 +1,148 @@
+"""A comparison as it is asked for: by `grouprl.compare`, and by the command line through the same function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from grouprl.config.run import Config
+from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
+from grouprl.experiments.arms import Choice, Values, arms_of, methods_of
+from grouprl.experiments.budget import Budget, budget_of
+from grouprl.experiments.compare import default_sweep, run_comparison, source_of
+from grouprl.experiments.design import Comparison, Trial
+from grouprl.experiments.preview import preview
+from grouprl.experiments.result import ComparisonResult
+from grouprl.experiments.run_outcome import RunOutcome
+from grouprl.experiments.schedule import Store, Tell, workers_of
+from grouprl.experiments.writing import write_result
+
+SourceLike = str | Path | Mapping[str, object] | Config
+Sweeps = Mapping[str, Sequence[object]]
+FOLDER = Path("runs/compare")
+"""The folder of runs if no other is given."""
+
+
+def designed(
+    sources: SourceLike | Sequence[SourceLike],
+    methods: str | Sequence[Choice] = (),
+    *,
+    over: Mapping[str, Values] | None = None,
+    changes: Sequence[str] = (),
+    seeds: int = 5,
+    budget: str | Budget = "tokens",
+    tune: Mapping[str, Values] | Literal[False] | None = None,
+    tune_seeds: int = 2,
+    against: str | None = None,
+    measure: str | None = None,
+) -> Comparison:
+    """Return the design of a comparison; see `compare` for what the arguments mean.
+
+    Raises:
+        InputError: a source does not exist, methods or sweeps cannot be read, or there is nothing to compare.
+    """
+    several = [sources] if isinstance(sources, str | Path | Mapping | Config) else list(sources)
+    found = tuple(source_of(each, changes) for each in several)
+    names = [source.name for source in found]
+    if len(set(names)) < len(names):
+        raise InputError(f"the sources {', '.join(names)}", "each has a name of its own", "Rename a file")
+    named = (
+        methods_of(methods)
+        if isinstance(methods, str) and methods
+        else []
+        if isinstance(methods, str)
+        else list(methods)
+    )
+    arms = tuple(arms_of(named, over or {}))
+    swept = {} if tune is False or not found else tune or default_sweep(found[0])
+    counted = budget if isinstance(budget, Budget) else budget_of(budget)
+    return Comparison(found, arms, seeds, counted, swept, tune_seeds, measure, against)
+
+
+def compare(
+    sources: SourceLike | Sequence[SourceLike],
+    methods: str | Sequence[Choice] = (),
+    *,
+    over: Sweeps | None = None,
+    changes: Sequence[str] = (),
+    seeds: int = 5,
+    budget: str = "tokens",
+    tune: Sweeps | Literal[False] | None = None,
+    tune_seeds: int = 2,
+    against: str | None = None,
+    measure: str | None = None,
+    folder: str | Path = FOLDER,
+    workers: int | None = None,
+    console: Console | None = None,
+) -> ComparisonResult:
+    """Compare methods or settings fairly, as `grouprl compare` does, and return the result.
+
+    Args:
+        sources: what is trained on: recipes, files, names of tasks, or configurations.
+        methods: names, mappings of a base and changes, or `file.py:function`; none: each source's own.
+        over: settings to sweep with their values; every combination is an arm of each method.
+        changes: settings `key=value` of every run.
+        seeds: paired seeds of each arm.
+        budget: `tokens` (sampled), `trained` (tokens), `steps` or `seconds`, with an amount: `tokens=400000`.
+        tune: settings with values that are tried for each arm on other seeds; None: the learning rate; False: nothing.
+        tune_seeds: seeds of each value tried.
+        against: the label of the arm that the others are compared with; None: the first.
+        measure: the metric of evaluations that is compared.
+        folder: where runs and results are kept; finished runs are not repeated.
+        workers: runs at a time; None: one per core.
+        console: where progress is shown; by default the terminal.
+
+    Raises:
+        InputError: something cannot be compared; no run has begun then.
+        RunError: a run failed; others are kept, and the same call continues.
+    """
+    design = designed(
+        sources,
+        methods,
+        over=_written(over or {}),
+        changes=changes,
+        seeds=seeds,
+        budget=budget,
+        tune=_written(tune) if tune else None if tune is None else False,
+        tune_seeds=tune_seeds,
+        against=against,
+        measure=measure,
+    )
+    return compared(design, Store(Path(folder), workers_of(workers)), console or Terminal(), "grouprl.compare(…)")
+
+
+def compared(design: Comparison, store: Store, console: Console, command: str) -> ComparisonResult:
+    """Say what a comparison will do, do it, write its files, and return its result."""
+    seen = preview(design, store)
+    for line in seen.lines:
+        console.print(line, markup=False, highlight=False)
+    store.folder.mkdir(parents=True, exist_ok=True)
+    result = run_comparison(design, store, _teller(seen.runs, console), lambda text: console.print(f"[bold]{text}[/]"))
+    write_result(result, store.folder, command)
+    return result
+
+
+def _written(sweeps: Sweeps) -> dict[str, Values]:
+    """Return values as a command line has them."""
+    return {key: tuple(x if isinstance(x, str) else json.dumps(x) for x in values) for key, values in sweeps.items()}
+
+
+def _teller(runs: int, console: Console) -> Tell:
+    """Return a function that says of each run what it came to."""
+    told = 0
+
+    def tell(trial: Trial, outcome: RunOutcome, known: bool) -> None:
+        nonlocal told
+        told += 1
+        name = next((n for n in ("eval/pair_accuracy", "eval/pass@1", "eval/reward") if n in outcome.measures), "")
+        value = f"{name} {outcome.final(name):.3f}" if name else ""
+        came = f"failed: {outcome.error}" if outcome.error else value
+        how = "kept" if known else f"{outcome.costs['seconds']:.0f} s of steps"
+        console.print(f"[{told}/{runs}] {trial.words}: {came} ({how})", markup=False, highlight=False)
+
+    return tell

@@ -1,0 +1,52 @@
+"""The best of a small declared sweep, for each arm on each source, on seeds that no comparison has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grouprl.experiments.run_outcome import RunOutcome
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The sweep of one arm on one source: what was tried, its scores by seed, and which combination was chosen."""
+
+    source: str
+    arm: str
+    tried: tuple[tuple[str, ...], ...]
+    """[C] combinations of changes `key=value`."""
+    scores: tuple[tuple[float | None, ...], ...]
+    """[C, S] final measure by seed; None of a run that failed."""
+    chosen: tuple[str, ...]
+
+    def notes(self) -> list[str]:
+        """Say what weakens the choice: the best value is the end of its sweep, or runs failed."""
+        said = []
+        for place, change in enumerate(self.chosen):
+            values = sorted({_value(each[place]) for each in self.tried})
+            if len(values) > 2 and _value(change) in (values[0], values[-1]):
+                said.append(f"{self.arm} on {self.source} is best at the end of its sweep, {change}: widen it")
+        failed = [" ".join(each) for each, row in zip(self.tried, self.scores, strict=True) if None in row]
+        return [*said, *(f"{self.arm} on {self.source} failed at {each}" for each in failed)]
+
+
+def best(source: str, arm: str, tried: Sequence[tuple[tuple[str, ...], Sequence[RunOutcome]]], measure: str) -> Tuned:
+    """Choose the combination with the highest mean final measure over its seeds; of equals the first.
+
+    A combination of which a run failed is chosen only if all have failed.
+    """
+    scores = [tuple(None if each.error else each.final(measure) for each in outcomes) for _, outcomes in tried]
+    means = [-np.inf if None in row else float(np.mean([x for x in row if x is not None])) for row in scores]
+    changes = tuple(each for each, _ in tried)
+    return Tuned(source, arm, changes, tuple(scores), changes[int(np.argmax(means))])
+
+
+def _value(change: str) -> float:
+    """Return the number of a change `key=value`; NaN if it is none."""
+    try:
+        return float(change.partition("=")[2])
+    except ValueError:
+        return float("nan")

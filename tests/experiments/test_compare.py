@@ -1,0 +1,232 @@
+"""A comparison from its design to its result: tuning, budgets, what is kept, and one real run that is cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grouprl.core.errors import InputError, RunError
+from grouprl.experiments import trial_main
+from grouprl.experiments.arms import arms_of, methods_of
+from grouprl.experiments.budget import Budget
+from grouprl.experiments.compare import run_comparison, source_of
+from grouprl.experiments.design import TUNING_SEED, Comparison, Trial, start_trial, trial
+from grouprl.experiments.preview import preview
+from grouprl.experiments.run_outcome import RunOutcome, area, outcome_of
+from grouprl.experiments.schedule import Store
+from grouprl.experiments.trial_main import OUTCOME, RUN, make_run, write_spec
+from grouprl.experiments.writing import write_result
+from grouprl.protocols.run_events import RunListener, StepEnded
+
+SMALL = ("steps=8", "batch.prompts=2", "batch.group_size=2", "eval.prompts=4", "eval.final_prompts=4")
+WORTH = {"grpo": 0.1, "dr_grpo": 0.3, "gspo": 0.5}
+
+
+def design(methods: str = "grpo,dr_grpo", **given) -> Comparison:
+    sources = (source_of("addition", SMALL),)
+    arms = tuple(arms_of(methods_of(methods), {}))
+    return Comparison(sources, arms, **{"seeds": 3, "tune": {"optim.lr": ("1e-3", "1e-2")}, **given})
+
+
+class PretendedStore(Store):
+    """A store whose runs take no time: arms differ by `WORTH`, and the rate 0.01 is worth 0.2 more."""
+
+    made: list[Trial]
+
+    def outcomes(self, trials: Sequence[Trial], tell) -> dict[str, RunOutcome]:
+        for each in self.missing(trials):
+            self.made.append(each)
+            folder = each.folder(self.folder)
+            folder.mkdir(parents=True)
+            (folder / OUTCOME).write_text(json.dumps(self.pretend(each).as_json()), encoding="utf-8")
+        return {each.key: self.known(each) for each in trials}
+
+    def pretend(self, each: Trial) -> RunOutcome:
+        name = each.settings["method"]
+        high = WORTH.get(name if isinstance(name, str) else "", 0.0) + 0.01 * (each.seed % 3)
+        high += 0.2 * (each.settings["optim"]["lr"] == 0.01)
+        measures = {"eval/pass@1": (0.0, high), "eval/length_mean": (5.0, 5.0), "eval/graded": (0.0, 0.0)}
+        costs = {"tokens": 40.0, "trained": 40.0, "steps": 8.0, "seconds": 1.0}
+        return RunOutcome((0.0, 160.0), measures, costs, {"entropy": 0.5})
+
+
+def pretended(folder: Path) -> PretendedStore:
+    store = PretendedStore(folder, 1)
+    object.__setattr__(store, "made", [])
+    return store
+
+
+def compared(what: Comparison, store: Store):
+    return run_comparison(what, store, lambda *_: None, lambda _: None)
+
+
+def test_each_arm_runs_at_its_own_best_rate_on_seeds_it_was_not_tuned_on(tmp_path: Path) -> None:
+    store = pretended(tmp_path)
+    result = compared(design(), store)
+    assert {each.arm: each.chosen for each in result.tuned} == {
+        "grpo": ("optim.lr=1e-2",),
+        "dr_grpo": ("optim.lr=1e-2",),
+    }
+    last = [each for each in store.made if each.seed < TUNING_SEED and each.settings["steps"]]
+    assert {each.settings["optim"]["lr"] for each in last} == {0.01}
+    assert sorted(each.seed for each in last) == [0, 0, 1, 1, 2, 2]
+    assert {each.settings["warmup"]["steps"] for each in last} == {0}
+
+
+def test_the_budget_is_the_configured_steps_at_the_length_of_the_start(tmp_path: Path) -> None:
+    """8 steps of 4 completions of 5 tokens."""
+    result = compared(design(), pretended(tmp_path))
+    assert result.amounts == {"addition": 160.0}
+    assert result.unit == "tokens sampled"
+
+
+def test_the_result(tmp_path: Path) -> None:
+    result = compared(design(), pretended(tmp_path))
+    final, height = result.differences
+    assert (final.arm, final.against, final.score, final.verdict) == ("dr_grpo", "grpo", "final", "better")
+    assert final.mean == pytest.approx(0.2)
+    assert final.improvement.value == 1.0
+    assert height.mean == pytest.approx(0.1)  # curves rise straight from 0
+    assert result.verdict() == "dr_grpo better than grpo (eval/pass@1 at the end, 3 seeds)."
+    assert any("all the steps" in note for note in result.notes)  # 40 of 160 tokens
+
+
+def test_a_further_method_makes_only_what_is_missing(tmp_path: Path) -> None:
+    compared(design(), pretended(tmp_path))
+    store = pretended(tmp_path)
+    again = compared(design(), store)
+    assert store.made == []
+    assert again.as_json() == compared(design(), pretended(tmp_path)).as_json()
+    more = compared(design("grpo,dr_grpo,gspo"), store)
+    assert {each.settings["method"] for each in store.made} == {"gspo"}
+    assert len(store.made) == 2 * 2 + 3
+    assert len(more.arms) == 3
+
+
+def test_what_a_run_depends_on_is_in_its_name() -> None:
+    """Its seed, rate, budget and start; not its folder, nor where the start is."""
+    source, arm = design().sources[0], design().arms[0]
+    begun = start_trial(source)
+    made = [trial(source, arm, 0, Budget("steps", 4), (begun, Path(f"/tmp/{where}"))) for where in "ab"]
+    assert made[0].key == made[1].key
+    other = [
+        trial(source, arm, 1, Budget("steps", 4), (begun, Path("/tmp/a"))),
+        trial(source, arm, 0, Budget("steps", 5), (begun, Path("/tmp/a"))),
+        trial(source, arm, 0, Budget("steps", 4), (begun, Path("/tmp/a")), ("optim.lr=1e-9",)),
+        trial(source, arm, 0, Budget("steps", 4), (replace(begun, key="another"), Path("/tmp/a"))),
+    ]
+    assert len({made[0].key, *(each.key for each in other)}) == 5
+
+
+def test_without_tuning_the_result_says_so(tmp_path: Path) -> None:
+    result = compared(design(tune={}), pretended(tmp_path))
+    assert result.tuned == ()
+    assert any("--no-tune" in note for note in result.notes)
+
+
+def test_a_failed_run_is_no_result_and_a_failed_rate_is_not_chosen(tmp_path: Path) -> None:
+    class Failing(PretendedStore):
+        rate = 0.01
+
+        def pretend(self, each: Trial) -> RunOutcome:
+            bad = each.settings["optim"]["lr"] == self.rate and each.settings["steps"]
+            return replace(super().pretend(each), error="the loss is nan" if bad else "")
+
+    store = Failing(tmp_path, 1)
+    object.__setattr__(store, "made", [])
+    result = compared(design(), store)
+    assert {each.chosen for each in result.tuned} == {("optim.lr=1e-3",)}
+    assert any("failed at optim.lr=1e-2" in note for note in result.notes)
+    Failing.rate = 5e-4  # that of the recipe
+    with pytest.raises(RunError, match="loss is nan"):
+        compared(design(tune={}), replace_store(store, tmp_path / "other"))
+
+
+def replace_store(store: PretendedStore, folder: Path) -> PretendedStore:
+    other = type(store)(folder, 1)
+    object.__setattr__(other, "made", [])
+    return other
+
+
+def test_a_measure_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"eval/pass@1"):
+        compared(design(measure="eval/pass1"), pretended(tmp_path))
+
+
+def test_the_page_and_its_data_agree(tmp_path: Path) -> None:
+    result = compared(design(), pretended(tmp_path / "store"))
+    paths = write_result(result, tmp_path, "grouprl compare …")
+    page, text = (tmp_path / name for name in ("index.html", "comparison.md"))
+    assert "<script src" not in page.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").count('class="band') >= 4  # two curves, two profiles
+    assert result.verdict() in text.read_text(encoding="utf-8")
+    data = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    assert data["differences"][0]["verdict"] == "better"
+    assert len((tmp_path / "runs.csv").read_text(encoding="utf-8").splitlines()) == 1 + 6
+    assert all(path.is_file() for path in paths)
+
+
+def test_a_preview_counts_runs_and_refuses_what_cannot_work(tmp_path: Path) -> None:
+    seen = preview(design(), Store(tmp_path, 2))
+    assert seen.runs == 1 + 2 * (2 * 2 + 3)
+    assert "11 runs" not in str(seen)
+    with pytest.raises(InputError, match=r"'dr_grp' on addition.*dr_grpo"):
+        preview(design("grpo,dr_grp"), Store(tmp_path, 2))
+    assert list(tmp_path.iterdir()) == []
+
+
+RECORDS = [
+    {"phase": "eval", "step": 0, "eval/pass@1": 0.2, "eval/pass@1_low": 0.1, "eval/length_mean": 3.0},
+    {"phase": "train", "step": 1, "tokens_sampled": 10.0, "groups_zero_variance": 1.0, "entropy": 2.0},
+    {"phase": "train", "step": 2, "tokens_sampled": 30.0, "groups_zero_variance": 0.5, "entropy": 1.0},
+    {"phase": "eval", "step": 2, "eval/pass@1": 0.5, "eval/length_mean": 3.0},
+    {"phase": "eval", "step": 2, "eval/pass@1": 0.6, "eval/length_mean": 3.0},
+]
+
+
+def test_an_outcome_has_its_curve_over_what_was_spent() -> None:
+    found = outcome_of(RECORDS, "tokens")
+    assert found.x == (0.0, 40.0)
+    assert found.measures["eval/pass@1"] == (0.2, 0.6)
+    assert "eval/pass@1_low" not in found.measures
+    assert found.curve("eval/pass@1", 20.0, 3).tolist() == pytest.approx([0.2, 0.3, 0.4])
+    assert area(found.curve("eval/pass@1", 40.0, 5)) == pytest.approx(0.4)
+    assert found.health == {"groups_zero_variance": 0.75, "entropy": 1.5, "dead_groups": 0.75}
+    assert RunOutcome.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+class CutOff(RunListener):
+    """Interrupts a run from outside after its second step, as a kill between two checkpoints would."""
+
+    def step(self, event: StepEnded) -> None:
+        if event.phase == "train" and event.step == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_is_cut_off_ends_as_one_that_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_of("addition", (*SMALL, "warmup.steps=0", "eval.every=2", "run.checkpoint_every=1"))
+    made = trial(source, design().arms[0], 0, Budget("tokens", 130.0), (start_trial(source), tmp_path))
+    for name in ("whole", "cut"):
+        write_spec(tmp_path / name, made.settings, made.budget)
+    make_run(tmp_path / "whole")
+    train = trial_main.train
+    monkeypatch.setattr(
+        trial_main, "train", lambda *a, listeners=(), **k: train(*a, listeners=[*listeners, CutOff()], **k)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        make_run(tmp_path / "cut")
+    assert not (tmp_path / "cut" / OUTCOME).exists()
+    monkeypatch.setattr(trial_main, "train", train)
+    make_run(tmp_path / "cut")
+    whole, cut = (json.loads((tmp_path / name / OUTCOME).read_text(encoding="utf-8")) for name in ("whole", "cut"))
+    for each in (whole, cut):
+        del each["costs"]["seconds"]
+    assert cut == whole
+    assert 130.0 <= whole["costs"]["tokens"] < 32 * 130.0
+    assert whole["costs"]["steps"] < 32
+    weights = [(tmp_path / name / RUN / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert weights[0] == weights[1]
