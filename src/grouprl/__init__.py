@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 """As in `typing`, which takes a while to load: until the command line hears signals, Ctrl-C is a traceback."""
 if TYPE_CHECKING:
     from grouprl import methods as methods
+    from grouprl import plan as plan
     from grouprl.algorithms.advantage.advantage import Advantage
     from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
     from grouprl.algorithms.aggregate.aggregate import Aggregate
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
     from grouprl.experiments.calling import compare
+    from grouprl.experiments.loaded_run import load_run
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
     from grouprl.protocols.run_events import RunListener
+    from grouprl.training.evaluating import evaluate
     from grouprl.training.starting import train
 
 __version__ = "0.1.0"
@@ -100,9 +103,12 @@ __all__ = [
     "compare",
     "compose",
     "entry",
+    "evaluate",
+    "load_run",
     "method",
     "methods",
     "part",
+    "plan",
     "train",
 ]
 _HOMES = {
@@ -117,6 +123,8 @@ _HOMES = {
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
     "compare": "grouprl.experiments.calling",
+    "evaluate": "grouprl.training.evaluating",
+    "load_run": "grouprl.experiments.loaded_run",
     "RunListener": "grouprl.protocols.run_events",
     "train": "grouprl.training.starting",
 }
@@ -124,8 +132,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Import what is listed in `__all__` when it is first used."""
-    if name == "methods":
-        return importlib.import_module("grouprl.methods")
+    if name in ("methods", "plan"):  # packages that can be called
+        return importlib.import_module(f"grouprl.{name}")
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     home = _HOMES.get(name, "grouprl.algorithms")  # base classes of parts

@@ -389,11 +389,11 @@ BY_NAME = {
     "cli.check_env",
     "cli.scoring.check_reward",
     "cli.scoring.rewardbench",
-    "cli.evaluate",
     "cli.serve",
     "cli.tasks",
+    "training.evaluating",
 }
-"""Commands that take the name of a task, without a configuration around it."""
+"""Commands, and what they call, that take the name of a task, without a configuration around it."""
 
 
 def resolving() -> dict[str, list[str]]:

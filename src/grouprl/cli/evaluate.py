@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -25,12 +21,9 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.config.sections import Reward, Sampling
     from grouprl.evaluation.evaluate import Evaluation
     from grouprl.evaluation.pass_at_k import Estimate
-    from grouprl.protocols import Trainable
-    from grouprl.rollout.sampler import MakeEngine
-    from grouprl.tasks import Task
+    from grouprl.training.evaluating import Subject
 
 EvalTask = Annotated[
     str | None,
@@ -90,153 +83,31 @@ def eval_command(
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars
+    from grouprl.training.evaluating import evaluated, subject_of, task_spec
 
     silence_loading_bars()
-    subject = _subject(source, task, checkpoint, device, engine)
-    given = {"prompts": prompts, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
-    numbers = _numbers_of(subject.defaults, given, k, samples)
-    if greedy is True:
-        numbers["samples"] = 0
-    scoring = subject.reward.model_copy(update={"function": reward} if reward else {})
-    found, notes = _evaluated(subject, scoring, {**numbers, "greedy": greedy is not False, "shown": show})
-    found = found.knowing(subject.graded and reward is None)
+    subject = subject_of(source, task_spec(task), checkpoint, device, engine)
+    with _progress(Terminal(stderr=True)) as progress:
+        bar = progress.add_task("completions", total=None)
+        found, notes = evaluated(
+            subject,
+            prompts=prompts,
+            samples=samples,
+            k=None if k is None else _numbers(k),
+            greedy=greedy,
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            reward=reward,
+            seed=seed,
+            shown=show,
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
     if as_json:
         put_data(as_data(found, subject))
     else:
         show_evaluation(found, subject, Terminal())
     for note in notes:
         telling(stderr=True).print(f"[yellow]note:[/] {escape(note)}")
-
-
-def _numbers_of(defaults: JsonObject, given: JsonObject, k: str | None, samples: int | None) -> JsonObject:
-    """Return the numbers of an evaluation: those that are given, else the run's."""
-    numbers = {name: defaults[name] if value is None else value for name, value in given.items()}
-    ks = _numbers(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
-    return {**numbers, "k": ks, "samples": samples or max(max(ks), defaults["samples"] if k is None else 1)}
-
-
-def _evaluated(subject: Subject, scoring: Reward, numbers: JsonObject) -> tuple[Evaluation, list[str]]:
-    """Return the evaluation of a subject, and notes on how it was made; what it needs is open meanwhile."""
-    from grouprl.envs.environment_pool_choice import open_stage
-    from grouprl.evaluation.evaluate import evaluate
-    from grouprl.orchestrator.reward import opened_reward
-    from grouprl.rollout.engines import opened_engine
-
-    acted = subject.task.environment() is not None
-    stage, why_here = open_stage(subject.task, **subject.acting) if acted else (None, "")
-    with (
-        opened_reward(scoring, subject.task) as (scorer, notes),
-        closing(stage) if stage is not None else nullcontext(),
-        opened_engine(subject.engine, subject.policy) as sampler,
-        _progress(Terminal(stderr=True)) as progress,
-    ):
-        bar = progress.add_task("completions", total=None)
-        found = evaluate(
-            subject.policy,
-            subject.task,
-            **numbers,
-            reward=scorer if scoring.function or not acted else None,
-            correct_at=scoring.correct_at,
-            stop=subject.sampling.stop,
-            history=subject.sampling.history,
-            stage=stage,
-            sampler=sampler,
-            progress=lambda done, total: progress.update(bar, completed=done, total=total),
-        )
-    return found, [*notes, *[why_here] * bool(why_here)]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The subject of an evaluation: a policy, a task, their name, default settings, and the reward.
-
-    `sampling` says how turns end and continue, `acting` where environments run.
-    """
-
-    policy: Trainable
-    task: Task
-    title: str
-    defaults: JsonObject
-    reward: Reward
-    sampling: Sampling
-    acting: JsonObject
-    engine: MakeEngine
-    """Factory of the sampler."""
-    graded: bool = False
-    """Whether the run's records show that the reward is graded."""
-
-
-def _subject(source: str, task: str | None, checkpoint: int | None, device: str, engine: str | None) -> Subject:
-    if (Path(source) / "config.yaml").is_file():
-        return _run(Path(source), task, checkpoint, engine)
-    from grouprl.policy.language.hub import folder_meant
-
-    if checkpoint is not None:
-        raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
-    if source == "tiny":
-        raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
-    if task is None:
-        raise InputError(
-            f"{source} is not a run folder, so it is taken for a model",
-            "a model is evaluated on a task",
-            folder_meant(source) or f"Name one: grouprl eval {source} --task addition",
-        )
-    from grouprl.config.sections import Acting, Reward, Sampling
-    from grouprl.orchestrator.chat_prompts import task_for
-    from grouprl.policy import load_policy
-    from grouprl.rollout.engines import configured_engine
-    from grouprl.tasks import load_task
-
-    loaded = load_task(_task_spec(task))
-    defaults = {
-        "prompts": 1024,
-        "samples": 1,
-        "k": (1,),
-        "temperature": 1.0,
-        "max_new_tokens": loaded.max_new_tokens,
-        "seed": 0,
-    }
-    policy = load_policy(source, device=device)
-    loaded = task_for(loaded, policy.tokenizer)
-    made_by = configured_engine(Sampling(), engine)
-    return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump(), made_by)
-
-
-def _run(run: Path, task: str | None, checkpoint: int | None, engine: str | None) -> Subject:
-    from grouprl.orchestrator.chat_prompts import task_for
-    from grouprl.policy.language.models_of import acting_for
-    from grouprl.rollout.engines import configured_engine
-    from grouprl.tasks import load_task
-    from grouprl.training.export import load_trained
-    from grouprl.view.runfiles import is_graded
-
-    trained = load_trained(run, checkpoint)
-    config = trained.config
-    tokenizer = getattr(trained.model, "tokenizer", None)
-    requested = trained.task if task is None else task_for(load_task(_task_spec(task), config.seed), tokenizer)
-    reward = (
-        config.reward
-        if task is None
-        else config.reward.model_copy(update={"function": None, "judge": None, "model": None})
-    )
-    defaults = {
-        "prompts": config.eval.final_prompts,
-        "samples": config.eval.samples,
-        "k": config.eval.k,
-        "temperature": config.sampling.temperature,
-        "max_new_tokens": config.sampling.max_new_tokens or requested.max_new_tokens,
-        "seed": config.seed,
-    }
-    title, acting = f"{run}, {trained.when}", config.environment.model_dump()
-    policy = acting_for(trained.model, requested.agents)
-    made_by = configured_engine(config.sampling, engine)
-    graded = task is None and is_graded(run)
-    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, made_by, graded)
-
-
-def _task_spec(text: str) -> str | dict[str, object]:
-    """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
-    return yaml.safe_load(text) if text.startswith("{") else text
 
 
 def _numbers(text: str) -> tuple[int, ...]:

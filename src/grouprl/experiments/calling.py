@@ -16,11 +16,22 @@ from grouprl.experiments.arms import Choice, Values, arms_of, methods_of
 from grouprl.experiments.budget import Budget, budget_of
 from grouprl.experiments.compare import default_sweep, run_comparison, source_of
 from grouprl.experiments.design import Comparison, Trial
+from grouprl.experiments.loaded_run import framed
+from grouprl.experiments.page import html
 from grouprl.experiments.preview import preview
 from grouprl.experiments.result import ComparisonResult
 from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.experiments.schedule import Store, Tell, workers_of
 from grouprl.experiments.writing import write_result
+
+
+class ShownResult(ComparisonResult):
+    """The result of a comparison, which a notebook shows as its page."""
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own."""
+        return framed(html(self, "grouprl.compare(…)"))
+
 
 SourceLike = str | Path | Mapping[str, object] | Config
 Sweeps = Mapping[str, Sequence[object]]
@@ -79,7 +90,7 @@ def compare(
     folder: str | Path = FOLDER,
     workers: int | None = None,
     console: Console | None = None,
-) -> ComparisonResult:
+) -> ShownResult:
     """Compare methods or settings fairly, as `grouprl compare` does, and return the result.
 
     Args:
@@ -113,7 +124,8 @@ def compare(
         against=against,
         measure=measure,
     )
-    return compared(design, Store(Path(folder), workers_of(workers)), console or Terminal(), "grouprl.compare(…)")
+    store = Store(Path(folder), workers_of(workers))
+    return ShownResult(**vars(compared(design, store, console or Terminal(), "grouprl.compare(…)")))
 
 
 def compared(design: Comparison, store: Store, console: Console, command: str) -> ComparisonResult:

@@ -138,6 +138,15 @@ class Plan:
         lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
         return [self.worded(line) for line in lines]
 
+    def _repr_markdown_(self) -> str:
+        """Return the plan as a notebook shows it: its lines, the objective and the parts."""
+        parts = "\n".join(f"| {self.worded(each.kind)} | `{each.part}` | {each.words} |" for each in self.stages)
+        lines = "\n".join(f"- {line}" for line in self.short())
+        refused = "".join(f"\n\n**This run cannot work:** {reason}" for reason in self.refusals)
+        return (
+            f"{lines}{refused}\n\n`{self.formula}`\n\n| stage | part | what it does |\n| --- | --- | --- |\n{parts}\n"
+        )
+
     def worded(self, text: str) -> str:
         """Return a text with the nouns of this policy: completions and tokens, or episodes and actions."""
         return worded(text, actions=self.actions)

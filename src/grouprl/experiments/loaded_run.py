@@ -1,0 +1,111 @@
+"""A run's folder as Python reads it: settings, metrics and rollouts as tables, and the page in a notebook."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grouprl.config.run import Config, load_config
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
+from grouprl.storage.run_folder import RunFolder
+from grouprl.view.report import page
+from grouprl.view.runfiles import read_records, read_run
+
+if TYPE_CHECKING:
+    import pandas
+
+FRAME_HEIGHT = 640
+"""Height of a page within a notebook, in pixels."""
+
+
+def load_run(path: str | Path) -> LoadedRun:
+    """Return what is in a run folder; the run may still be training.
+
+    Raises:
+        InputError: `path` is not a run folder.
+    """
+    return LoadedRun(RunFolder.open(Path(path)))
+
+
+class LoadedRun:
+    """A run that has been made, or is being made. A notebook shows its page."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.folder = run.path
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"LoadedRun({str(self.folder)!r})"
+
+    @cached_property
+    def config(self) -> Config:
+        """Every setting of the run."""
+        return load_config(str(self._run.config), plugins=False)
+
+    @property
+    def summary(self) -> JsonObject:
+        """The result of a run that has ended; {} of one that has not."""
+        found: JsonObject = json.loads(self._run.summary.read_bytes()) if self._run.summary.is_file() else {}
+        return found
+
+    @property
+    def findings(self) -> list[JsonObject]:
+        """The health report's findings."""
+        found: list[JsonObject] = json.loads(self._run.health.read_bytes()) if self._run.health.is_file() else []
+        return found
+
+    def metrics(self, phase: str | None = None) -> pandas.DataFrame | pa.Table:
+        """Return the records of metrics.jsonl as a table, one row each.
+
+        Args:
+            phase: only those of `train`, `eval`, `warmup` or `pretraining`; None: all.
+        """
+        records = read_records(self._run.metrics) if self._run.metrics.is_file() else []
+        wanted = [record for record in records if phase in (None, record.get("phase"))]
+        names = dict.fromkeys(name for record in wanted for name in record)
+        return _table(pa.table({name: [record.get(name) for record in wanted] for name in names}))
+
+    def rollouts(self, step: int | None = None) -> pandas.DataFrame | pa.Table:
+        """Return stored completions as a table, one row each.
+
+        Args:
+            step: only those of this step; None: of every stored one.
+
+        Raises:
+            InputError: the step is not stored, or none is.
+        """
+        files = sorted(self._run.rollouts.glob("step-*.parquet"))
+        wanted = files if step is None else [self._run.rollout_file(step)]
+        if not files or not wanted[0].is_file():
+            stored = [int(path.stem.partition("-")[2]) for path in files]
+            raise InputError(
+                f"no rollouts of {'any step' if step is None else f'step {step}'} in {self.folder}",
+                "run.rollouts_every sets which steps are stored",
+                f"Stored: {min(stored)} to {max(stored)}" if stored else "",
+            )
+        return _table(pa.concat_tables([pq.read_table(path) for path in wanted], promote_options="permissive"))
+
+    def _repr_html_(self) -> str:
+        """Return the report in a frame of its own, which nothing of the notebook reaches."""
+        return framed(page(read_run(self.folder)))
+
+
+def framed(html: str) -> str:
+    """Return a page in a frame, for a notebook."""
+    return (
+        f'<iframe srcdoc="{escape(html, quote=True)}" sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}" '
+        'style="border:0"></iframe>'
+    )
+
+
+def _table(found: pa.Table) -> pandas.DataFrame | pa.Table:
+    """Return a data frame of pandas where it is installed, else the table of pyarrow."""
+    return found.to_pandas() if find_spec("pandas") is not None else found

@@ -1,0 +1,219 @@
+"""Evaluating what a user names: a run, a checkpoint of it, or any model; by `grouprl eval` and `grouprl.evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from grouprl.config.sections import Acting, Reward, Sampling
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
+from grouprl.envs.environment_pool_choice import open_stage
+from grouprl.evaluation.evaluate import Evaluation
+from grouprl.evaluation.evaluate import evaluate as evaluate_policy
+from grouprl.evaluation.sample_and_score import Progress
+from grouprl.orchestrator.chat_prompts import task_for
+from grouprl.orchestrator.reward import opened_reward
+from grouprl.policy import load_policy
+from grouprl.policy.language.hub import folder_meant
+from grouprl.policy.language.models_of import acting_for
+from grouprl.protocols import Trainable
+from grouprl.rollout.engines import configured_engine, opened_engine
+from grouprl.rollout.sampler import MakeEngine
+from grouprl.tasks import Task, load_task
+from grouprl.training.export import load_trained
+from grouprl.view.runfiles import is_graded
+
+
+def evaluate(
+    source: str | Path,
+    task: str | JsonObject | None = None,
+    *,
+    prompts: int | None = None,
+    samples: int | None = None,
+    k: Sequence[int] | None = None,
+    greedy: bool | None = None,
+    temperature: float | None = None,
+    max_new_tokens: int | None = None,
+    checkpoint: int | None = None,
+    reward: str | None = None,
+    seed: int | None = None,
+    engine: str | None = None,
+    device: str = "auto",
+) -> Evaluation:
+    """Evaluate a run or any model on held-out prompts, as `grouprl eval` does.
+
+    Args:
+        source: a run folder, or a model: a folder, a GGUF file or a Hub id.
+        task: a name or a mapping with options; None: the run's own. A model needs one.
+        prompts: held-out prompts; None: as many as the run has at its end, else 1024.
+        samples: sampled completions per prompt; None: the largest of `k`.
+        k: pass@k for these k; None: the run's.
+        greedy: True for greedy completions only, False for sampled ones only, None for both.
+        temperature: of the sampled completions; None: the run's, else 1.
+        max_new_tokens: tokens per completion; None: the run's, else the task's.
+        checkpoint: the step of a checkpoint of the run; None: the final model.
+        reward: `file.py:function` or the name of one; None: the run's.
+        seed: of the completions; None: the run's, else 0.
+        engine: the sampler; None: the run's.
+        device: of a model; a run has its own.
+
+    Raises:
+        InputError: there is no such run or model, or the numbers do not fit.
+    """
+    subject = subject_of(str(source), task, checkpoint, device, engine)
+    return evaluated(
+        subject,
+        prompts=prompts,
+        samples=samples,
+        k=k,
+        greedy=greedy,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        reward=reward,
+        seed=seed,
+    )[0]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The subject of an evaluation: a policy, a task, their name, default settings, and the reward.
+
+    `sampling` says how turns end and continue, `acting` where environments run.
+    """
+
+    policy: Trainable
+    task: Task
+    title: str
+    defaults: JsonObject
+    reward: Reward
+    sampling: Sampling
+    acting: JsonObject
+    engine: MakeEngine
+    """Factory of the sampler."""
+    graded: bool = False
+    """Whether the run's records show that the reward is graded."""
+
+
+def subject_of(
+    source: str, task: str | JsonObject | None, checkpoint: int | None, device: str, engine: str | None
+) -> Subject:
+    """Return what is evaluated: a run, or any model on a task.
+
+    Raises:
+        InputError: there is no such run, checkpoint or model, or a model has no task.
+    """
+    if (Path(source) / "config.yaml").is_file():
+        return _run(Path(source), task, checkpoint, engine)
+    if checkpoint is not None:
+        raise InputError(f"{source} with --checkpoint", "only a run folder has checkpoints", "Leave it out")
+    if source == "tiny":
+        raise InputError("the model 'tiny' is untrained", "there is nothing to evaluate", "Give a folder or a Hub id")
+    if task is None:
+        raise InputError(
+            f"{source} is not a run folder, so it is taken for a model",
+            "a model is evaluated on a task",
+            folder_meant(source) or f"Name one: grouprl eval {source} --task addition",
+        )
+    loaded = load_task(task)
+    defaults = {
+        "prompts": 1024,
+        "samples": 1,
+        "k": (1,),
+        "temperature": 1.0,
+        "max_new_tokens": loaded.max_new_tokens,
+        "seed": 0,
+    }
+    policy = load_policy(source, device=device)
+    loaded = task_for(loaded, policy.tokenizer)
+    made_by = configured_engine(Sampling(), engine)
+    return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump(), made_by)
+
+
+def _run(run: Path, task: str | JsonObject | None, checkpoint: int | None, engine: str | None) -> Subject:
+    trained = load_trained(run, checkpoint)
+    config = trained.config
+    tokenizer = getattr(trained.model, "tokenizer", None)
+    requested = trained.task if task is None else task_for(load_task(task, config.seed), tokenizer)
+    reward = (
+        config.reward
+        if task is None
+        else config.reward.model_copy(update={"function": None, "judge": None, "model": None})
+    )
+    defaults = {
+        "prompts": config.eval.final_prompts,
+        "samples": config.eval.samples,
+        "k": config.eval.k,
+        "temperature": config.sampling.temperature,
+        "max_new_tokens": config.sampling.max_new_tokens or requested.max_new_tokens,
+        "seed": config.seed,
+    }
+    title, acting = f"{run}, {trained.when}", config.environment.model_dump()
+    policy = acting_for(trained.model, requested.agents)
+    made_by = configured_engine(config.sampling, engine)
+    graded = task is None and is_graded(run)
+    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, made_by, graded)
+
+
+def task_spec(text: str | None) -> str | JsonObject | None:
+    """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
+    return yaml.safe_load(text) if text and text.startswith("{") else text
+
+
+def evaluated(
+    subject: Subject,
+    *,
+    prompts: int | None = None,
+    samples: int | None = None,
+    k: Sequence[int] | None = None,
+    greedy: bool | None = None,
+    temperature: float | None = None,
+    max_new_tokens: int | None = None,
+    reward: str | None = None,
+    seed: int | None = None,
+    shown: int = 16,
+    progress: Progress | None = None,
+) -> tuple[Evaluation, list[str]]:
+    """Return the evaluation of a subject, and notes on how it was made; see `evaluate` for the numbers."""
+    given = {"prompts": prompts, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+    numbers = _numbers_of(subject.defaults, given, k, samples)
+    if greedy is True:
+        numbers["samples"] = 0
+    numbers |= {"greedy": greedy is not False, "shown": shown, "progress": progress}
+    scoring = subject.reward.model_copy(update={"function": reward} if reward else {})
+    found, notes = _made(subject, scoring, numbers)
+    return found.knowing(subject.graded and reward is None), notes
+
+
+def _numbers_of(defaults: JsonObject, given: JsonObject, k: Sequence[int] | None, samples: int | None) -> JsonObject:
+    """Return the numbers of an evaluation: those that are given, else the run's."""
+    numbers = {name: defaults[name] if value is None else value for name, value in given.items()}
+    ks = tuple(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
+    return {**numbers, "k": ks, "samples": samples or max(max(ks), defaults["samples"] if k is None else 1)}
+
+
+def _made(subject: Subject, scoring: Reward, numbers: JsonObject) -> tuple[Evaluation, list[str]]:
+    """Return an evaluation, and notes on how it was made; what it needs is open meanwhile."""
+    acted = subject.task.environment() is not None
+    stage, why_here = open_stage(subject.task, **subject.acting) if acted else (None, "")
+    with (
+        opened_reward(scoring, subject.task) as (scorer, notes),
+        closing(stage) if stage is not None else nullcontext(),
+        opened_engine(subject.engine, subject.policy) as sampler,
+    ):
+        found = evaluate_policy(
+            subject.policy,
+            subject.task,
+            **numbers,
+            reward=scorer if scoring.function or not acted else None,
+            correct_at=scoring.correct_at,
+            stop=subject.sampling.stop,
+            history=subject.sampling.history,
+            stage=stage,
+            sampler=sampler,
+        )
+    return found, [*notes, *[why_here] * bool(why_here)]

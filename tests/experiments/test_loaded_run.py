@@ -1,0 +1,68 @@
+"""Runs, plans and evaluations from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import grouprl
+from grouprl.experiments import loaded_run
+from grouprl.plan.plan import Plan
+from short_runs import SMALL, quiet
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = grouprl.train(SMALL, folder=tmp_path_factory.mktemp("runs") / "small", console=quiet())
+    assert made is not None
+    return made.folder
+
+
+def test_a_run_is_read_as_tables(folder: Path) -> None:
+    run = grouprl.load_run(folder)
+    steps = run.metrics("train")
+    assert isinstance(steps, pd.DataFrame)
+    assert steps["step"].tolist() == [1, 2]
+    assert set(run.metrics()["phase"]) == {"train", "eval"}
+    rows = run.rollouts()
+    assert len(rows) == 2 * 4
+    assert len(run.rollouts(2)) == 4
+    assert run.summary["finished"] is True
+    assert run.config.steps == 2
+    with pytest.raises(grouprl.InputError, match=r"step 9.*1 to 2"):
+        run.rollouts(9)
+
+
+def test_without_pandas_tables_are_arrows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded_run, "find_spec", lambda name: None)
+    assert isinstance(grouprl.load_run(folder).metrics(), pa.Table)
+
+
+def test_a_notebook_shows_the_page_in_a_frame(folder: Path) -> None:
+    shown = grouprl.load_run(folder)._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert "<script" not in shown  # it is escaped, so only the frame runs it
+    assert 'sandbox="allow-scripts"' in shown
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(grouprl.InputError, match="not a run folder"):
+        grouprl.load_run(tmp_path)
+
+
+def test_an_evaluation_is_that_of_the_record(folder: Path) -> None:
+    last = grouprl.load_run(folder).metrics("eval").iloc[-1]
+    found = grouprl.evaluate(folder)
+    assert found.reward.value == pytest.approx(last["eval/reward"])
+    assert grouprl.evaluate(folder, prompts=2, greedy=True).samples_per_prompt == 0
+
+
+def test_a_plan_is_called_like_a_run() -> None:
+    found = grouprl.plan(SMALL, ["steps=7"])
+    assert isinstance(found, Plan)
+    assert found.batch.steps == 7
+    assert "| advantage | `relative` |" in found._repr_markdown_()
+    assert grouprl.plan.plan is not None  # it is the package, too
