@@ -187,7 +187,6 @@ def root(
 def _mount() -> None:
     from grouprl.cli import (
         check_env,
-        compare,
         evaluate,
         export,
         launch,
@@ -202,6 +201,7 @@ def _mount() -> None:
         tasks,
         train,
     )
+    from grouprl.cli.laboratory import compare
     from grouprl.cli.scoring import check_reward, rewardbench
 
     panel, catalogue = "Runs", "Catalogue"

@@ -20,7 +20,7 @@ from grouprl.view.report import page
 from grouprl.view.runfiles import read_records, read_run
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # type: ignore[import-untyped]
 
 FRAME_HEIGHT = 640
 """Height of a page within a notebook, in pixels."""
