@@ -224,3 +224,21 @@ def test_solved_jobs_are_shown_first_and_are_right():
     assert plain.example("train", 0).prompt == task.example("train", 0).prompt
     with pytest.raises(InputError, match="Solved jobs are shown as commands"):
         load_task({"name": "terminal", "solved": 1, "actions": "tools"})
+
+
+def test_a_prompt_of_several_jobs_is_solved_by_all_of_them_and_by_no_fewer():
+    task = load_task(
+        {"name": "terminal", "kinds": ["count", "match", "permission", "script"], "jobs": 2, "turns": 3, "solved": 1}
+    )
+    for example in (task.example("train", number) for number in range(6)):
+        assert ", then " in example.prompt
+        first, second, done = task.solve(example).splitlines()
+        assert total_reward(task.environment(), example, [first, second, done]) == 1
+        assert total_reward(task.environment(), example, [second, first, done]) == 1
+        assert total_reward(task.environment(), example, [first, "done"]) == 0
+        assert total_reward(task.environment(), example, [second, "done"]) == 0
+    assert [each["role"] for each in task.shown_first()] == ["user", "assistant"] * 3
+    with pytest.raises(InputError, match="look at the whole folder"):
+        load_task({"name": "terminal", "kinds": ["count", "find"], "jobs": 2})
+    with pytest.raises(InputError, match="Set turns: 4"):
+        load_task({"name": "terminal", "jobs": 3, "turns": 3})

@@ -39,6 +39,15 @@ NUMBERS: Table = [
     ('395', ['395 m', '395m', '395 kg'], ['395k', '395K', '395M', '395bn', '395B', 'half of 395', 'half 395', 'minus 395', 'negative 395', 'twice 395', 'a third of 395', 'ten percent of 395', 'double 395', '500 minus 395']),
     ('395000', ['395k', '395K', '0.395M'], ['395m', '395']),
     ('-395', ['minus 395', 'negative 395'], ['500 - 395']),
+    ('-5', ['-$5', '-\\$5', '- $5.00', '\u2212\u20ac5', 'x = - 5', '\\boxed{- 5}', '2 - 7 = -5'], ['|-5|', '500 - 5', '500 minus 5', '10 -5']),
+    ('5', ['12 - 7 = 5', '-> 5', '=> 5', 'a) 5', '- 3\n- 5', '3 * 5\n\n5', '5^\\circ', '__5__', '10% of 50 is 5', '$5 - a bargain', '7 is wrong. 5'], ['-$5', '-\\$5', '-\u20ac5', '-(5)', '\xb15', '+/- 5', '10 - 5', '20 / 4 or 5', 'x-5', 'page-5', 'COVID-5', '2^-5', '10**5', '3 x 5', '3 \xd7 5', '3 * 5', '10% of 5', 'the square root of 5', 'the reciprocal of 5', '5 squared', '5 cubed', '5 pi', '5 is wrong', '5 is the wrong answer', '3 times 5', '10 mod 5', '7 (mod 5)', '10 choose 5', 'C(10, 5)', 'f(5)', '\\frac{x}{5}']),
+    ('7', [], ['5 - 7', '5 to 7', 'from 5 to 7', 'between 5 and 7', '5..7', '5~7', '5 or 7', '5 \xb1 7', '<7', 'x > 7', '\u22647', 'less than 7', 'more than 7', '5 out of 7', '5 ft 7 in', '1 hour 7 minutes', '3 dollars and 7 cents', '12,7', '1,2,7']),
+    ('1005', ['1{,}005', '1\\,005', '1,005'], ['1 005']),
+    ('5', [], ['1 005', "1'005", '1\u2019005', '1,00,005']),
+    ('36', ['3 dozen'], ['3']),
+    ('3', [], ['3 dozen', '3 lakh', '3 crore', '3 mln', '3tn']),
+    ('300000', ['3 hundred thousand', '3 lakh'], ['3 hundred']),
+    ('0.5', ['\\frac12', '$\\dfrac{1}{2}$'], ['\\frac{1}{x}']),
     ('2500000', ['2.5 million', '2,500 thousand', '5/2 million'], ['2.5 billion', '2.5']),
 ]  # fmt: skip
 """For numeric_match: gold, honest completions, attacks."""
@@ -146,6 +155,17 @@ FORMULAS: Table = [
     ('\\varnothing', ['\\emptyset', '\\varnothing', '\u2205', '\\{\\}', '\\{ \\}'], ['0', '\\{0\\}', '\\{\\emptyset\\}']),
     ('\\sqrt{2}', ['\u221a2', '\u221a{2}', '\u221a(2)'], ['\u221a3', '2\u221a', '\u221a(1+1)']),
     ('\\{\\sqrt2, \\pi, e\\}', ['\\{e, \u221a2, \\pi\\}'], ['\\{e, \u221a2, 3.14159\\}']),
+    ('\\$5', ['5', '\\$5.00', '5\\text{ dollars}'], ['5\\text{ cents}']),
+    ('\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}', ['\\begin{pmatrix} 1 \\\\[2pt] 2 \\end{pmatrix}', '\\left(\\begin{array}{c} 1 \\\\ 2 \\end{array}\\right)'], []),
+    ('[1,2)', ['1\\le x<2', '2>x\\geq 1'], ['1\\le x\\le2', '1<x<2', '1\\le 2<x', 'x\\ge1']),
+    ('1\\le x<2', ['[1,2)', 'x\\in[1,2)'], ['[1,2]']),
+    ('x\\ge 1', ['[1,\\infty)'], ['(1,\\infty)', '(-\\infty,1]']),
+    ('(-\\infty,1)\\cup[3,\\infty)', ['x<1\\text{ or }x\\ge3'], ['x<1\\text{ or }x>3', 'x<1']),
+    ('(-\\infty,\\infty)', ['\\mathbb{R}', 'x\\in\\mathbb{R}', '\u211d'], ['\\mathbb{Q}', '\\mathbb{Z}']),
+    ('3,-3', ['\\pm3', '\\pm 3', 'x=\\pm3'], ['3', '\\pm2', '\\mp 3, 3']),
+    ('2\\pm\\sqrt3', ['2+\\sqrt3, 2-\\sqrt{3}', '2-\\sqrt3\\text{ and }2+\\sqrt3'], ['2+\\sqrt3']),
+    ('0,1,-1', ['0,\\pm1'], ['\\pm1']),
+    ('x^2', ['x\u00b2'], ['x\u00b3']),
     ('\\log_2 3', ['\\log_23'], ['\\frac{\\ln 3}{\\ln 2}']),
 ]  # fmt: skip
 """For math_equal: gold, what honest completions box, what attacks box."""

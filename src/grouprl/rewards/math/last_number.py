@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from grouprl.rewards.math.around import part_of_more
 from grouprl.rewards.math.math_text import MINUS, UNSEEN, negated
 
 READ = 20_000
@@ -16,7 +17,7 @@ PART = "_"
 """A mark next to digits that are part of something else."""
 # A sign counts as part of a number only where it cannot be a minus between two operands.
 NUMBER = re.compile(
-    r"(?<![\w^_])(?<![\w)]\.)(?<!\d:)(?<!\d/)(?<!\d-)"
+    r"(?<![\w^_])(?<![\w)]\.)(?<!\d[:,/-])"
     r"(?P<number>(?:(?<![\w).])[-+])?"
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![0-9])\.[0-9]+))"
     r"(?P<power>[eE][-+]?[0-9]+)?(?:/(?P<below>[0-9]+))?"
@@ -24,17 +25,37 @@ NUMBER = re.compile(
 )
 WHOLE = re.compile(r"(?<![\w.,/^])(?P<sign>(?<![\w)])[-+])?(?P<whole>[0-9]{1,9}) \Z")
 """The whole part of a mixed number, before its fraction: the 1 of "1 3/4"."""
+MARKS = (
+    (re.compile(r"(?<!\w)(_{1,2})(?=[-+]?[\d.])([^\s_]+)\1(?!\w)"), r"\2"),
+    (re.compile(r"(?<![\w)\]}$])-[ \t]?(?:\\?\$|[\u20ac\u00a3\u00a5])[ \t]?(?=[\d.])"), "-"),
+    (re.compile(r"(?<![\w)\]} ])-\(([\d.,]+)\)"), r"-\1"),
+    (re.compile(r"(?<=[={:]) ?- (?=[\d.])"), " -"),
+)
+"""Emphasis by underscores, and signs that stand apart from their numbers."""
 LATEX = (
+    (re.compile(r"(?<=[0-9])(?:\{,\}|\\,)(?=[0-9]{3}(?![0-9]))"), ","),
+    (re.compile(r" ?\^ ?(?:\{ ?\\circ ?\}|\\circ(?![a-zA-Z]))"), " degrees"),
+    (re.compile(r"\\[dt]?frac([0-9])([0-9])"), r"\1/\2"),
     (re.compile(r"\\[dt]?frac\{([-+]?[0-9]{1,600})\}\{([0-9]{1,600})\}"), r"\1/\2"),
-    (re.compile(r"\\frac|\\sqrt(?:\[[^\[\]]{0,9}\])? ?\{?"), PART),
+    (re.compile(r"\\[dt]?frac|\\sqrt(?:\[[^\[\]]{0,9}\])? ?\{?"), PART),
     (re.compile(r"[_^] ?\{"), "^"),
     (re.compile(r" ?\\(?:pi|infty|sqrt)(?![a-zA-Z])"), PART),
     (re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))"), ","),
 )
 FUNCTION = re.compile(r"\\?\b(?:log|ln|exp|sin|cos|tan|sec|csc|cot|sqrt) ?\(? ?\Z")
 """The name of a function directly before a number, which still has to be computed."""
-SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-SHORT_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "bn": 10**9, "B": 10**9}
+SCALES = {
+    "dozen": 12,
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "lakh": 10**5,
+    "million": 10**6,
+    "mln": 10**6,
+    "crore": 10**7,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
+SHORT_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "bn": 10**9, "B": 10**9, "tn": 10**12}
 SHORT_SCALE = re.compile(rf"(?P<scale>{'|'.join(SHORT_SCALES)})(?![\w^])")
 """A letter that scales the number right before it: "395k"."""
 NEGATIVE = re.compile(r"\b(?:minus|negative) ?\Z", re.IGNORECASE)
@@ -64,18 +85,18 @@ def last_number(text: str) -> Stated | None:
     Thousands separators, fractions (3/4, 1 3/4, LaTeX's), powers of ten (1e3), their names (2 million, 2k) and "minus"
     are read. Digits inside something else are not a number (12:02, 2024-01-05, 0x2, 2^3, week2, x_2, a root, log 5,
     digits next to superscripts or digits of other scripts), and neither is a negated number ("not 5"), nor one of which
-    a part or a multiple is meant ("half of 5").
+    a part or a multiple is meant ("half of 5"). A text whose last number is an operand, a bound or a part of a range
+    states none (`grouprl.rewards.math.around`).
     """
     text = _plain(text[-READ:])
     found = list(NUMBER.finditer(text))
     last = next((each for each in reversed(found) if not negated(text, each.start())), None)
     if last is None or len(last[0]) > MOST_DIGITS or len(last["power"] or "") > MOST_POWER:
         return None
-    scale = SCALE.match(text, last.end())
-    if (scale and scale["part"]) or FUNCTION.search(text[max(0, last.start() - 9) : last.start()]):
-        return None  # "395 thousandths", "log 395"
-    short = SHORT_SCALE.match(text, last.end())
-    times = SCALES[scale["scale"].lower()] if scale else SHORT_SCALES[short["scale"]] if short else 1
+    times = _scale(text, last.end())
+    function = FUNCTION.search(text[max(0, last.start() - 9) : last.start()])
+    if times is None or function or part_of_more(text, last.start(), last.end()):
+        return None
     times = -times if NEGATIVE.search(text[max(0, last.start() - 10) : last.start()]) else times
     number = Fraction(last["number"].replace(",", "") + (last["power"] or ""))
     if last["below"] is None:
@@ -91,11 +112,22 @@ def last_number(text: str) -> Stated | None:
     return Stated(last[0], times * number / below, finished)
 
 
+def _scale(text: str, place: int) -> int | None:
+    """Return what the words or the letter at `place` multiply by; None for a part ("395 thousandths")."""
+    times = 1
+    while scale := SCALE.match(text, place):
+        if scale["part"]:
+            return None
+        times, place = times * SCALES[scale["scale"].lower()], scale.end()
+    short = SHORT_SCALE.match(text, place) if times == 1 else None
+    return SHORT_SCALES[short["scale"]] if short else times
+
+
 def _plain(text: str) -> str:
     """Return a text with ASCII signs, and with marks at digits that are part of something else."""
     text = text.translate(SIGNS)
     if not text.isascii():
         text = "".join(PART if sign > "\x7f" and sign.isnumeric() else sign for sign in text)
-    for pattern, instead in LATEX:
+    for pattern, instead in (*MARKS, *LATEX):
         text = pattern.sub(instead, text)
     return text

@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from grouprl.rewards.math.math_text import (
+    INTERVAL,
+    OR,
     TEXT,
     Several,
+    as_interval,
     as_words,
     elements_of,
     literal,
+    signs_apart,
     tidy,
     unwrapped,
     whole_gold,
@@ -65,7 +69,7 @@ def _leaves(text: str) -> list[str]:
         return [leaf for part in text.split("\\cup") for leaf in _leaves(part.strip())]
     if as_words(text) is not None:
         return [text]
-    several = elements_of(text)
+    several = _several(text)
     if several is None:
         return [text]
     return [leaf for element in several.elements for leaf in _leaves(element)]
@@ -110,12 +114,32 @@ def same(gold: str, said: str, evaluated: bool, equal: Equal) -> bool:
         return True
     if (words := as_words(gold)) is not None:
         return as_words(said) == words
+    gold, said = _as_intervals(gold, said), _as_intervals(said, gold)
     if "\\cup" in gold or "\\cup" in said:
         return _same_elements(gold.split("\\cup"), said.split("\\cup"), evaluated, equal, ordered=False)
-    theirs, ours = elements_of(_value_of(gold)), elements_of(_value_of(said))
+    theirs, ours = _several(_value_of(gold)), _several(_value_of(said))
     if theirs is None and ours is None:
         return _same_leaf(gold, said, evaluated, equal)
     return theirs is not None and ours is not None and _same_several(theirs, ours, evaluated, equal)
+
+
+def _as_intervals(text: str, other: str) -> str:
+    """Return inequalities as intervals if the other answer is made of intervals, else the text as it is."""
+    if not INTERVAL.fullmatch(_value_of(other).split("\\cup")[0].strip()):
+        return text
+    found = [as_interval(part) for part in OR.split(text)]
+    return "\\cup".join(filter(None, found)) if all(found) else text
+
+
+def _several(text: str) -> Several | None:
+    r"""Return the elements of an answer, with the two values of each `\pm` apart; None for a single value."""
+    found = elements_of(text)
+    if found is None:
+        values = signs_apart(text)
+        return Several("", "", values) if len(values) == 2 else None
+    if found.ordered:
+        return found
+    return Several(found.left, found.right, tuple(value for each in found.elements for value in signs_apart(each)))
 
 
 def _value_of(text: str) -> str:

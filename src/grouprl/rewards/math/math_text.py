@@ -75,6 +75,15 @@ SCIENCE = re.compile(r"([-+]?\d+(?:\.\d+)?)(?:[eE]|(?:\\times|\\cdot|\*)10\^)(?:
 FRACTION = re.compile(r"([-+]?)(\d*)\\[dtc]?frac(?:\{([-+]?\d+)\}|(\d))(?:\{([-+]?\d+)\}|(\d))|([-+]?\d+)/(\d+)")
 RADICAL = re.compile(r"\u221a\s*(?:\(([^()]*)\)|(\d+(?:\.\d+)?|[a-zA-Z]|(?=\{)))")
 EMPTY = re.compile(r"\\varnothing(?![a-zA-Z])|\u2205|\\\{\s*\\\}")
+ROW_SPACE = re.compile(r"\\\\\[[-\d. ]{1,6}(?:pt|em|ex|mm|cm|in)\]")
+"""The end of a matrix row with a space below it."""
+RAISED = {"\u00b2": "2", "\u00b3": "3"}
+RAISED_SIGN = re.compile(r"(?<=[a-zA-Z)}])[\u00b2\u00b3]")
+DOLLARS = re.compile(r"([-+]?)\\\$\s*([-+]?[\d.,{}]+)")
+REALS = re.compile(r"(?:[a-zA-Z]\s*\\in\s*)?(?:\\(?:mathbb|bf|mathbf)\s*(?:\{R\}|R)|\u211d)")
+INTERVAL = re.compile(r"[(\[].*,.*[)\]]", re.DOTALL)
+RELATION = re.compile(r"\s*(\\[lg]e(?![a-zA-Z])|<|>)\s*")
+OR = re.compile(r"\s*(?:\\text\{\s*or\s*\}|\\(?:lor|vee)(?![a-zA-Z])|\bor\b)\s*")
 OPENING, CLOSING = "([{", ")]}"
 
 
@@ -161,6 +170,9 @@ def tidy(text: str) -> str | None:
     """Return an answer without spacing, outer dollar signs and a final full stop; None if too long or deeply nested."""
     if len(text) > LONGEST or any(ord(sign) < 32 and sign not in "\n\t\r" for sign in text):
         return None
+    text = DOLLARS.sub(r"\1\2\\text{ dollars}", text) if DOLLARS.fullmatch(text.strip()) else text
+    text = "(-\\infty,\\infty)" if REALS.fullmatch(text.strip()) else ROW_SPACE.sub(r"\\\\ ", text)
+    text = RAISED_SIGN.sub(lambda found: f"^{{{RAISED[found[0]]}}}", text)
     text = SPACING.sub(lambda found: found[1] or " ", text.translate(SIGNS))
     text = text.replace("{,}", ",").replace("\\$", "").strip()
     text = RADICAL.sub(lambda found: f"\\sqrt{{{found[1] or found[2]}}}" if found[1] or found[2] else r"\sqrt", text)
@@ -218,6 +230,46 @@ def elements_of(text: str) -> Several | None:
     if not left:
         parts = [piece for part in parts for piece in re.split(r"\\text\{\s*(?:and|or)\s*\}|\b(?:and|or)\b", part)]
     return Several(left, right, tuple(part.strip() for part in parts if part.strip()))
+
+
+def signs_apart(text: str) -> tuple[str, ...]:
+    r"""Return the two values of an answer with one `\pm`, or the answer alone."""
+    if len(re.findall(r"\\pm(?![a-zA-Z])", text)) != 1 or "\\mp" in text:
+        return (text,)
+    plus = re.sub(r"^\s*\\pm\s*", "", text)
+    return tuple(re.sub(r"\\pm(?![a-zA-Z])\s*", sign, each) for sign, each in (("+", plus), ("-", text)))
+
+
+def as_interval(text: str) -> str | None:
+    r"""Return the interval that an inequality of one unknown describes, "[1,2)" for `1\le x<2`; None for another."""
+    parts = [part.strip() for part in RELATION.split(text)]
+    if len(parts) == 3 and not re.fullmatch("[a-zA-Z]", parts[0]):
+        parts = [parts[2], _turned(parts[1]), parts[0]]
+    if len(parts) == 3 and re.fullmatch("[a-zA-Z]", parts[0]) and parts[2]:
+        _, relation, end = parts
+        below = relation in ("<", r"\le")
+        inside = relation.startswith("\\")
+        return f"(-\\infty,{end}{']' if inside else ')'}" if below else f"{'[' if inside else '('}{end},\\infty)"
+    if len(parts) != 5 or not re.fullmatch("[a-zA-Z]", parts[2]):
+        return None
+    low, first, _, second, high = (
+        parts
+        if parts[1] in ("<", r"\le")
+        else [
+            parts[4],
+            _turned(parts[3]),
+            parts[2],
+            _turned(parts[1]),
+            parts[0],
+        ]
+    )
+    if not {first, second} <= {"<", r"\le"} or not low or not high:
+        return None
+    return f"{'[' if first != '<' else '('}{low},{high}{']' if second != '<' else ')'}"
+
+
+def _turned(relation: str) -> str:
+    return {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}[relation]
 
 
 def _stays_open(body: str) -> bool:

@@ -11,7 +11,7 @@ from grouprl.core.errors import suggest
 from grouprl.envs.terminal import PROMPT, Shell, solved_task
 from grouprl.records.examples import Example, Message
 from grouprl.rewards import KnownExample
-from grouprl.tasks.builtin.agents.terminal_kinds import KINDS
+from grouprl.tasks.builtin.agents.terminal_kinds import KINDS, WHOLE_FOLDER, Job, joined, touched
 from grouprl.tasks.environments import EnvironmentTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.shell_options import ShellOptions
@@ -71,6 +71,7 @@ class TerminalTask(ShellTask):
 
     kinds: tuple[str, ...] = Field(EASY, min_length=1, description=f"kinds of jobs: {', '.join(KINDS)}")
     lines: int = Field(5, ge=2, le=200, description="approximate number of lines of a file")
+    jobs: int = Field(1, ge=1, le=4, description="jobs of a prompt, to be done one after the other, a command each")
     solved: int = Field(
         0, ge=0, le=16, description="solved jobs that a policy with a chat template is shown first; not with tools"
     )
@@ -81,6 +82,18 @@ class TerminalTask(ShellTask):
             raise ValueError(
                 f"solved is {self.solved} and actions is tools. Solved jobs are shown as commands. Set solved: 0"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _jobs_beside_others(self) -> Self:
+        alone = [kind for kind in self.kinds if kind in WHOLE_FOLDER]
+        if self.jobs > 1 and alone:
+            raise ValueError(
+                f"jobs is {self.jobs} and kinds has {', '.join(alone)}, whose tests look at the whole folder. "
+                "Leave these kinds out, or set jobs: 1"
+            )
+        if self.jobs >= self.turns > 1:
+            raise ValueError(f"jobs is {self.jobs} and turns is {self.turns}. Set turns: {self.jobs + 1}, for 'done'")
         return self
 
     @field_validator("kinds")
@@ -94,12 +107,21 @@ class TerminalTask(ShellTask):
     def shown_first(self) -> tuple[Message, ...]:
         """Return solved jobs as messages, sampled independently of the prompts, taking the kinds in turn."""
         jobs = [
-            KINDS[self.kinds[number % len(self.kinds)]](random.Random(f"solved {number}"), self.lines)
+            self._made(self.kinds[number % len(self.kinds)], random.Random(f"solved {number}"))
             for number in range(self.solved)
         ]
         return tuple(message for job in jobs for message in solved_task(job.words, job.columns()["solution"]))
 
     def generate(self, rng: random.Random) -> tuple[str, dict[str, object]]:
-        """Return a job of one of the kinds."""
-        job = KINDS[rng.choice(self.kinds)](rng, self.lines)
+        """Return a job of one of the kinds, or several jobs that touch different files."""
+        job = self._made(rng.choice(self.kinds), rng)
         return f"{job.words}{PROMPT}", job.columns()
+
+    def _made(self, kind: str, rng: random.Random) -> Job:
+        """Return a job of a kind, followed by as many others as `jobs` says."""
+        found = [KINDS[kind](rng, self.lines)]
+        while len(found) < self.jobs:
+            other = KINDS[rng.choice(self.kinds)](rng, self.lines)
+            if not any(touched(other) & touched(job) for job in found):
+                found.append(other)
+        return joined(found)

@@ -251,3 +251,23 @@ KINDS: dict[str, Maker] = {
     "script": script,
 }
 """Makers of jobs by kind, easiest first."""
+WHOLE_FOLDER = ("find", "rename")
+"""Kinds whose tests look at every file in the folder: no other job can be done beside them."""
+
+
+def touched(job: Job) -> set[str]:
+    """Return the files that a job begins with or writes."""
+    tested = {str(test["file"]) for test in job.tests if "file" in test}
+    return tested | {str(test["run"][-1]) for test in job.tests if isinstance(test.get("run"), list)} | set(job.files)
+
+
+def joined(jobs: list[Job]) -> Job:
+    """Return one job of several that touch different files: all are to be done, in turn."""
+    first, *rest = (job.words for job in jobs)
+    return Job(
+        ", then ".join([first, *(words[0].lower() + words[1:] for words in rest)]),
+        {path: text for job in jobs for path, text in job.files.items()},
+        [test for job in jobs for test in job.tests],
+        [command for job in jobs for command in job.solution],
+        [command for job in jobs for command in job.slips],
+    )
