@@ -123,3 +123,43 @@ def test_names_that_differ_in_a_hyphen_alone_are_not_confused():
     assert spelled("d_ppo") == "d_ppo"
     with pytest.raises(InputError, match="unknown method 'D-PPO'"):
         find("D-PPO")
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        ("clip_ratio", "method.clip_low, method.clip_high"),
+        ("clip_ratio_c", "method.dual_clip"),
+        ("kl_loss_coef", "method.kl_coef"),
+        ("entropy_coeff", "entropy_bonus"),
+        ("loss_agg_mode", "method.aggregate"),
+        ("cliprange", "method.clip_low, method.clip_high"),
+    ],
+)
+def test_verls_keys_are_known_without_what_stands_before_them(key, ours):
+    with pytest.raises(InputError) as caught:
+        compose({"base": "grpo", key: 0.1})
+    assert f"is here: {ours}" in str(caught.value) or ours in str(caught.value)
+    assert "batch.minibatches" in refused({"batch": {"ppo_mini_batch_size": 4}})
+
+
+def test_no_answer_names_a_setting_that_the_method_lacks():
+    with pytest.raises(InputError, match=r"has no setting or stage 'gamma'. (?!.*method\.gamma)"):
+        compose({"base": "grpo", "gamma": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        ("peft_config", "model.lora"),
+        ("push_to_hub", "grouprl export"),
+        ("wandb_project", "metrics.jsonl"),
+        ("evaluation_strategy", "eval.every"),
+        ("ref_model_sync_steps", "kl_iterates"),
+        ("reward_pretrain", "reward.model"),
+        ("flash_attn", "model.engine"),
+        ("rloo_k", "batch.group_size"),
+    ],
+)
+def test_more_keys_of_trl_and_openrlhf(key, ours):
+    assert ours in refused({key: 1})

@@ -31,6 +31,13 @@ def refused(text: str) -> str:
         ("run: {memory_check: maybe}", "it must be true or false"),
         ("run: {folder: 3}", "it must be a text"),
         ("optim: {grad_clip: much}", "it must be a number"),
+        ("steps: 010", "YAML reads 010 as 8: write it without a leading 0"),
+        ("steps: 1:30", "YAML reads 1:30 as 90"),
+        ("optim: {lr: 1:30.5}", "YAML reads 1:30.5 as 90.5"),
+        ("eval: {k: 4}", "it must be a list, such as [a, b]"),
+        ("sampling: {stop: end}", "it must be a list, such as [a, b]"),
+        ("optim: {lr: 0,2}", "A comma parts keys: write 1000 and 0.2"),
+        ("STEPS: 3", "Did you mean 'steps'"),
     ],
 )
 def test_values_are_answered_in_words(text: str, said: str) -> None:
@@ -88,3 +95,7 @@ def test_a_check_of_a_reward_on_own_data_names_the_column_of_solutions(tmp_path:
         env={"COLUMNS": "200"},
     )
     assert "solution: COLUMN" in done.output
+
+
+def test_other_spellings_of_numbers_are_read() -> None:
+    assert read_yaml("[0, 00, 0x10, 1_000, 08.5, 0.5, +7, '010']", "x") == [0, 0, 16, 1000, 8.5, 0.5, 7, "010"]

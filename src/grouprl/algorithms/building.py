@@ -81,7 +81,7 @@ def checked(build: Callable[..., R], settings: Mapping[str, object], where: str)
         key = ".".join(str(x) for x in first["loc"])
         if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
-            theirs = foreign(["method", key]) if where.startswith("method ") else ""
+            theirs = foreign(["method", key], settings=known) if where.startswith("method ") else ""
             raise InputError(f"{where} has no setting '{key}'", remedy=theirs or suggest(key, known)) from None
         if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
             raise InputError(f"{where} lacks '{key}', which has no default", remedy=f"Set {key}") from None

@@ -324,7 +324,15 @@ def _in_words(error: pydantic.ValidationError) -> InputError:
     return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(messages), remedy)
 
 
-TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text", "dict": "a mapping"}
+TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "dict": "a mapping",
+    "tuple": "a list, such as [a, b]",
+    "list": "a list, such as [a, b]",
+}
 """Values by the beginning of the kind of error that pydantic reports."""
 
 

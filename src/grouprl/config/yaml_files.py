@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 
@@ -53,6 +54,28 @@ def _each(value: yaml.Node) -> list[yaml.Node]:
     return list(value.value) if isinstance(value, yaml.SequenceNode) else [value]
 
 
+OTHERWISE = re.compile(r"[-+]?(?:0[0-7_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)")
+"""Numbers that YAML reads to another base than they look: 010 is 8, 1:30 is 90."""
+
+
+def _number(loader: _Strict, node: yaml.ScalarNode) -> int | float:
+    """Build a number; one that YAML would read to base 8 or 60 is refused.
+
+    Raises:
+        yaml.constructor.ConstructorError: for such a number.
+    """
+    integer = node.tag.endswith(":int")
+    value: int | float = loader.construct_yaml_int(node) if integer else loader.construct_yaml_float(node)
+    if OTHERWISE.fullmatch(node.value) and set(node.value) - set("+-0_"):
+        raise yaml.constructor.ConstructorError(
+            None,
+            None,
+            f"YAML reads {node.value} as {value}: write it without a leading 0, or in quotes",
+            node.start_mark,
+        )
+    return value
+
+
 PLAIN = ("null", "bool", "int", "float", "str", "seq", "map")
 _Strict.yaml_constructors = {
     tag: make
@@ -63,6 +86,8 @@ _Strict.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in resolvers if not tag.endswith(":timestamp")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Strict.add_constructor("tag:yaml.org,2002:int", _number)
+_Strict.add_constructor("tag:yaml.org,2002:float", _number)
 """Dates stay strings, and types that JSON does not have are refused."""
 
 
@@ -139,7 +164,8 @@ def check_plain(value: object) -> None:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise ValueError(f"the key {shortened(key)} is not a text")
+                comma = " A comma parts keys: write 1000 and 0.2, not 1,000 and 0,2" if inner is None else ""
+                raise ValueError(f"the key {shortened(key)} is not a text.{comma}".removesuffix("." * (not comma)))
             check_plain(key)
             check_plain(inner)
     elif isinstance(value, list | tuple):

@@ -56,7 +56,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return "There are none."
-    close = difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.5)
+    close = [each for each in names if each.casefold() == name.casefold()]
+    close = close or difflib.get_close_matches(name, names, n=max(1, len(names)), cutoff=0.5)
     close.sort(key=lambda known: sorted(known) != sorted(name))  # transposed letters are the most common slip
     if close:
         return "Did you mean " + " or ".join(f"'{c}'" for c in close[:3]) + "?"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 
 PER_STEP = "batch.prompts, batch.group_size: a rollout has prompts × group_size completions, on all processes together"
 PASSES = "batch.tokens_per_microbatch: rows are cut by tokens, and the cut changes no result"
@@ -107,6 +108,32 @@ TRL: Mapping[str, str] = {
     "off_policy_mask_threshold": "method: grpo@trl",
     "use_bias_correction_kl": "method: grpo@trl, which has it",
     "ddp_timeout": "run.rank_timeout",
+    "ref_model_sync_steps": "method.add: {regularize: [{part: kl_iterates}]}",
+    "ref_model_mixup_alpha": "method.add: {regularize: [{part: kl_iterates}]}",
+    "peft_config": "model.lora",
+    "bnb_4bit_compute_dtype": ADAPTERS,
+    "gradient_checkpointing_kwargs": "model.checkpointing",
+    "evaluation_strategy": "eval.every",
+    "logging_strategy": RECORDS,
+    "logging_dir": RECORDS,
+    "wandb_project": RECORDS,
+    "trackio_space_id": RECORDS,
+    "push_to_hub": "run.folder: grouprl export RUN writes a folder that can be uploaded",
+    "hub_model_id": "run.folder: grouprl export RUN writes a folder that can be uploaded",
+    "remove_unused_columns": "reward.function: it gets the columns that its parameters name",
+    "ds3_gather_for_generation": "model.offload: grouprl launch shares the model by FSDP2",
+    "reward_model_path": "reward.model",
+    "sft_model_path": "model.name",
+    "response_length": "sampling.max_new_tokens",
+    "stop_token": "sampling.stop",
+    "num_ppo_epochs": "batch.epochs",
+    "num_mini_batches": UPDATES,
+    "rloo_k": "batch.group_size",
+    "total_episodes": WHOLE,
+    "local_rollout_forward_batch_size": PASSES,
+    "cliprange": "method.clip_low, method.clip_high",
+    "cliprange_value": "method.value_clip",
+    "lam": "method.lam",
     "vllm_importance_sampling_correction": "method: old log-probs are the trainer's own",
     "chat_template_kwargs": "task.chat",
     "resume_from_checkpoint": "run.folder: grouprl train FOLDER --resume",
@@ -245,7 +272,10 @@ OPENRLHF: Mapping[str, str] = {
     "kl_estimator": "method.kl_estimator",
     "dynamic_filtering": "method.refill: dynamic_sampling, as in dapo",
     "remote_rm_url": "reward.function",
-    "reward_pretrain": "reward.judge",
+    "reward_pretrain": "reward.model",
+    "flash_attn": "model.engine",
+    "attn_implementation": "model.engine",
+    "colocate_all_models": "sampling.vllm.sleep",
     "save_path": "run.folder",
     "ckpt_path": "run.folder",
     "save_steps": "run.checkpoint_every",
@@ -277,17 +307,20 @@ VALUES: Mapping[str, str] = {
 """Values of other libraries, and how they are written here."""
 
 
-def foreign(path: Sequence[str], value: object = None) -> str:
+def foreign(path: Sequence[str], value: object = None, settings: Collection[str] | None = None) -> str:
     """Return a remedy that names our keys for a key of another library; "" if none is known.
 
     Args:
         path: the parts of the unknown key.
         value: what it was set to; a mapping is searched for keys of the library further down.
+        settings: what may stand below `method`, if the key stands there: others are not named.
     """
     found = [words for key in _below(".".join(path), value) if (words := _said(key))]
     if not found and len(path) > 1:
         found = [words for words in (_said(path[-1]),) if words]
-    return " ".join(found[:3])
+    said = " ".join(found[:3])
+    named = re.findall(r"\bmethod\.(\w+)", said)
+    return "" if settings is not None and named and not set(named) & {"add", *settings} else said
 
 
 def _below(key: str, value: object) -> list[str]:
@@ -299,5 +332,11 @@ def _below(key: str, value: object) -> list[str]:
 
 def _said(key: str) -> str:
     """Return a sentence with our key for `key`, for the first library that has it."""
-    named = next(((library, names[key]) for library, names in LIBRARIES.items() if key in names), None)
-    return f"{named[0]}'s '{key}' is here: {named[1]}." if named else ""
+    named = next(((library, key, names[key]) for library, names in LIBRARIES.items() if key in names), None)
+    named = named or next((("verl", theirs, VERL[theirs]) for theirs in VERL if _ends_in(theirs, key)), None)
+    return f"{named[0]}'s '{named[1]}' is here: {named[2]}." if named else ""
+
+
+def _ends_in(theirs: str, key: str) -> bool:
+    """Return whether `key` is a dotted key without its first parts; one plain word is no sign of it."""
+    return theirs.endswith(f".{key}") and ("_" in key or "." in key)

@@ -244,7 +244,7 @@ def _known_keys(spec: Mapping[str, object], who: str, settings: Mapping[str, obj
     known = [*settings, *STAGES, *FLAGS, "add", "name", "base"]
     for key in spec:
         if key not in known:
-            remedy = foreign(["method", key], spec[key]) or suggest(key, known)
+            remedy = foreign(["method", key], spec[key], known) or suggest(key, known)
             raise InputError(f"{who} has no setting or stage '{key}'", remedy=remedy)
 
 
