@@ -153,7 +153,7 @@ def test_no_answer_names_a_setting_that_the_method_lacks():
     [
         ("peft_config", "model.lora"),
         ("push_to_hub", "grouprl export"),
-        ("wandb_project", "metrics.jsonl"),
+        ("wandb_project", "run.trackers"),
         ("evaluation_strategy", "eval.every"),
         ("ref_model_sync_steps", "kl_iterates"),
         ("reward_pretrain", "reward.model"),

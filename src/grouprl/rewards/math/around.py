@@ -1,4 +1,4 @@
-"""What stands around a number and makes it a part of something else: an operand, a bound, a range, a compound.
+"""Signs around a number that make it a part of something else: an operand, a bound, a range, a compound.
 
 "10 - 5" states neither 10 nor 5, "more than 5" and "5 or 7" state no number, and "5 ft 7 in" is not 7.
 """
@@ -32,12 +32,12 @@ BEFORE = tuple(
         r"\}[ \t]*(?=\{)",  # a second argument: \frac{x}{5}
     )
 )
-"""What ends right before a number that is a part of something else."""
+"""Beginnings of which a number is a part, up to the number."""
 ATTACHED = re.compile(r"[a-z]\([^()\n]*\Z", re.IGNORECASE)
 """The beginning of a call: f(5)."""
 SIGNED_OPERAND = re.compile(r"\d[ \t]\Z")
 GROUPED = re.compile(r"(?<![\w.,])\d{1,3}(?:[ '\u2019]\d{3})*[ '\u2019]\Z")
-"""The beginning of a number whose thousands are parted by something that parts numbers, too: 1 005."""
+"""The beginning of a number with a sign between its thousands that stands between numbers, too: 1 005."""
 TAG = re.compile(r"<[^<>\n]*>[ \t]*\Z")
 BEHIND = re.compile(
     r"(?i:[ -]?(?:squared|cubed|factorial|pi)\b|[^.\n]{0,9} (?:is|was|are) [^.\n]{0,30}\b(?:wrong|incorrect|false)\b"
