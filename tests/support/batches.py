@@ -155,7 +155,13 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
     )
     pair_b = torch.arange(b) // 2
     return given.replace(
-        keys={**keys, "own": below(2, b), "cut": below(2, b), **dict.fromkeys(("episode", "review"), pair_b)},
+        keys={
+            **keys,
+            "mismatched": (torch.arange(b) % 5 == 3).long(),
+            "own": below(2, b),
+            "cut": below(2, b),
+            **dict.fromkeys(("episode", "review"), pair_b),
+        },
         marks={
             **given.marks,
             "said": ~batch.mask_bt & batch.mask_bt.flip(1).cummax(1).values.flip(1),
@@ -170,6 +176,8 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         },
         past={
             **given.past,
+            "score_mean": torch.full_like(batch.reward_b, 0.2),
+            "tie_margin": torch.full_like(batch.reward_b, 0.4),
             "advantage": normal(b),
             "reward_std": torch.full((b,), 1.5, dtype=dtype),
             "reward_mean": torch.full((b,), 0.25, dtype=dtype),

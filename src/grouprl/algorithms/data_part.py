@@ -148,6 +148,8 @@ class DataPart(Part):
     """Names of the Batch fields that rows have because of this part ('keys.budget', 'past.baseline' …)."""
     teaches: ClassVar[bool] = False
     """Whether the part has `lessons`."""
+    reads_old: ClassVar[bool] = False
+    """Whether `fill` reads log-probs of the policy before the update."""
     async_safe: ClassVar[bool] = False
     """Whether the part may choose for a step before the results of the preceding steps have arrived
     (`run.async_steps`): the history that it reads is then that much older, but just as valid.

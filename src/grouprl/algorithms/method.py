@@ -290,10 +290,10 @@ class Method:
         weight_bt = batch.need("weight_bt", "zero_rows")
         scaled_bt = weight_bt if batch.multiplier_bt is None else weight_bt * batch.multiplier_bt
         policy_b = rows_of(self.objective, batch, self.objective.zero_rows, batch) | ~(scaled_bt != 0).any(1)
-        extra_b = torch.ones_like(policy_b)
         for term in self.regularize:
-            extra_b &= rows_of(term, batch, term.zero_rows, batch)
-        return (policy_b & extra_b) | ~(weight_bt != 0).any(1)
+            own_bt = unmasked(call(term, term.weights, batch), batch)
+            policy_b = policy_b & (rows_of(term, batch, term.zero_rows, batch) | ~(own_bt != 0).any(1))
+        return policy_b
 
     def with_parts(self, **changes: Any) -> Method:
         """Return a copy with some parts exchanged."""

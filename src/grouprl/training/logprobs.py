@@ -8,6 +8,7 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 
+from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import Part
@@ -94,7 +95,8 @@ def reads_old_early(method: Method) -> bool:
     """Return whether a part reads old log-probs before the loss: a part outside the loss, or one that does more."""
     in_loss = (method.objective, *method.token_gate, *method.regularize)
     early = [part for part in method.parts() if not any(part is own for own in in_loss) or _counts_rows(part)]
-    return method.buffer is not None or any("old_bt" in part.needs() for part in early)
+    fills_early = any(part.reads_old for part in data_parts(method.parts()))
+    return fills_early or method.buffer is not None or any("old_bt" in part.needs() for part in early)
 
 
 def _counts_rows(part: Part) -> bool:

@@ -1,4 +1,4 @@
-"""Dialects of TRL's trainers for preferences without a reference: CPO (with SimPO and AlphaPO) and ORPO.
+"""Dialects of TRL's trainers for preferences without a reference: CPO (with SimPO and AlphaPO), ORPO and TPO.
 
 Settings have TRL's names and defaults. `tests/parity/test_trl_preference.py` runs TRL 1.16.0's own losses against these
 entries.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Literal
 
+from grouprl.algorithms.filter.papers.best_apart import BestApart
 from grouprl.algorithms.link.link import Hinge, Link, Squared
 from grouprl.algorithms.margin.margin import Constant
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.regularize.papers.gold import GoldNLL
 from grouprl.algorithms.score.power import PowerProb
 from grouprl.algorithms.score.score import Length, LogProb
 from grouprl.core.numbers import NonNegative, Positive
-from grouprl.methods.card import Card, Reduction
+from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.dialects.trl_preference import Smoothing, smoothed
 from grouprl.methods.preference.composing import PAIRS, TIES, of_pairs, one_pair, three_pairs
 from grouprl.methods.preference.reference_free import chosen_nll, orpo
@@ -109,5 +111,71 @@ entry(
         reduces=[Reduction("orpo", why="the same loss")],
         source="TRL 1.16.0, experimental/orpo: ORPOTrainer.odds_ratio_loss, run against this entry",
         golden=[one_pair(0.84241061, [-0.53138403, -0.53138403], 0.04946232, "0.8 - 0.1·log σ of the odds' ratio")],
+    ),
+)
+
+
+TPOLoss = Literal["sigmoid", "hinge", "ipo", "tpo-l"]
+
+
+def tpo_trl(
+    beta: Positive = 0.01,
+    loss_type: TPOLoss = "sigmoid",
+    label_smoothing: Smoothing = 0.0,
+    tpo_alpha: NonNegative = 1.0,
+    tpo_l_gamma: NonNegative = 0.5,
+) -> Method:
+    """Compose the losses of TRL's TPOTrainer with its settings."""
+    links: dict[str, Link] = {"hinge": Hinge(beta=beta), "ipo": Squared(beta=beta)}
+    pairs = of_pairs(
+        score=LogProb(length="mean" if loss_type in ("ipo", "tpo-l") else "sum"),
+        link=links.get(loss_type) or smoothed(beta, label_smoothing),
+        margin=Constant(value=tpo_l_gamma if loss_type == "tpo-l" else 0.0),
+    )
+    return pairs.with_parts(
+        filter=(BestApart(), *pairs.filter), regularize=(GoldNLL(coef=tpo_alpha),) if tpo_alpha else ()
+    )
+
+
+entry(
+    "tpo@trl",
+    tpo_trl,
+    Card(
+        title="TPO as TRL computes it",
+        summary="All losses of TRL's TPOTrainer, with the likelihood of the gold completion.",
+        formula=(
+            "L = mean over pairs of -log σ(0.01·Δ) - mean over tokens of all gold y of log π,  "
+            "Δ = log π(y_w) - log π(y_l)"
+        ),
+        defaults={
+            "beta": "TPOConfig.beta: 0.01",
+            "loss_type": "TPOConfig.loss_type",
+            "label_smoothing": "TPOConfig.label_smoothing: read by sigmoid and tpo-l",
+            "tpo_alpha": "TPOConfig.tpo_alpha: 1",
+            "tpo_l_gamma": "TPOConfig.tpo_l_gamma: read by tpo-l alone",
+        },
+        differs=[
+            "The likelihood is a mean over the optimiser step; TRL's is over each micro-batch, which agrees when a "
+            "step is one micro-batch",
+            "TRL's column reference is the gold completion: the best of a group of three here",
+            PAIRS,
+            TIES,
+        ],
+        reduces=[
+            Reduction("tpo", why="the default loss"),
+            Reduction("tpo", settings={"loss_type": "tpo-l"}, other={"gamma": 0.5}, why="TPO-L"),
+        ],
+        source="TRL 1.16.0, experimental/tpo: TPOTrainer._compute_loss, run against this entry",
+        golden=[
+            Golden(
+                rewards=[1, 0, 2],
+                lengths=[2, 1, 1],
+                log_ratio=[[0.3, 0.1], [-0.2], [-0.5]],
+                advantage=[1.0, 0.0, 0.0],
+                loss=0.6951491806 + 1.5,
+                grad=[[-0.00501, -0.00501], [0.00501], [-1.0]],
+                why="-log σ(0.01·(-1.6 + 1.2)), and 1.5 nats of the gold one's token",
+            ),
+        ],
     ),
 )

@@ -1,17 +1,19 @@
-"""Preference losses without a reference model: SimPO, AlphaPO, CPO, ORPO."""
+"""Preference losses without a reference model: SimPO, AlphaPO, CPO, ORPO, TPO."""
 
 from __future__ import annotations
 
+from grouprl.algorithms.filter.papers.best_apart import BestApart
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.margin.margin import Constant
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.pair_weight.pair_weight import Even
 from grouprl.algorithms.regularize.chosen import ChosenNLL
+from grouprl.algorithms.regularize.papers.gold import GoldNLL
 from grouprl.algorithms.score.papers.odds import LogOdds
 from grouprl.algorithms.score.power import PowerProb
 from grouprl.algorithms.score.score import LogProb
 from grouprl.core.numbers import NonNegative, Positive
-from grouprl.methods.card import Card, Paper, Reduction
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import PAIRS, RECOMMENDED, TIES, TWO, of_pairs, one_pair, three_pairs
 from grouprl.methods.registry import entry
 
@@ -174,5 +176,63 @@ entry(
             three_pairs(0.055835, "0.028875, 0.069315, 0.069315", settings={"nll_coef": 0.0}),
         ],
         recommended={**RECOMMENDED, "learning_rate": 8e-6},
+    ),
+)
+
+
+def tpo(beta: Positive = 0.01, alpha: NonNegative = 1.0, gamma: NonNegative | None = None) -> Method:
+    """Compose TPO: CPO's loss of a pair, and the likelihood of a third completion that is better than both."""
+    score, margin = (LogProb(length="sum"), 0.0) if gamma is None else (LogProb(length="mean"), gamma)
+    pairs = of_pairs(score=score, link=Logistic(beta=beta), margin=Constant(value=margin))
+    return pairs.with_parts(filter=(BestApart(), *pairs.filter), regularize=(GoldNLL(coef=alpha),) if alpha else ())
+
+
+entry(
+    "tpo",
+    tpo,
+    Card(
+        title="Triple Preference Optimization",
+        papers=[
+            Paper(
+                "Triple Preference Optimization: Achieving Better Alignment using a Single Step Optimization",
+                "2405.16681",
+                2024,
+            )
+        ],
+        summary="A pair is compared without a reference while a third, best completion is imitated.",
+        formula=(
+            "L = mean over pairs of -log σ(β·[s(y_w) - s(y_l)] - γ) - α·mean over tokens of all gold y of log π,  "
+            "s = Σ_t log π; with a γ (TPO-L) s = 1/|y| Σ_t log π"
+        ),
+        defaults={
+            "beta": "TRL's TPOConfig: 0.01",
+            "alpha": "TRL's TPOConfig: 1",
+            "gamma": "none, TPO; TPO-L in TRL has 0.5",
+        },
+        differs=[
+            "Of a group of three or more completions the best is imitated, and the others are compared; of a group of "
+            "two none is imitated.",
+            PAIRS,
+            TIES,
+        ],
+        reduces=[Reduction("cpo", ["two_completions"], other={"beta": 0.01, "nll_coef": 0.0}, why="no third one")],
+        needs=[
+            "three completions per prompt: the best to imitate, and a pair (task pairs:FILE with a column reference)"
+        ],
+        confidence="partly",
+        uncertain="The paper's own values of β and α.",
+        source="TRL 1.16.0, experimental/tpo: TPOTrainer._compute_loss",
+        golden=[
+            Golden(
+                rewards=[1, 0, 2],
+                lengths=[2, 1, 1],
+                log_ratio=[[0.3, 0.1], [-0.2], [-0.5]],
+                advantage=[1.0, 0.0, 0.0],
+                loss=0.6951491806 + 1.5,
+                grad=[[-0.00501, -0.00501], [0.00501], [-1.0]],
+                why="-log σ(0.01·(-1.6 + 1.2)), and 1.5 nats of the gold one's token",
+            ),
+        ],
+        recommended={**RECOMMENDED, "group": 3, "learning_rate": 5e-7},
     ),
 )

@@ -119,6 +119,22 @@ define(
     level="row",
 )
 define(
+    "label_accuracy",
+    "share",
+    "policy",
+    "share of labelled completions whose score stands on the right side of 0: above it if desirable, else below",
+    "rises above 0.5. Near 1 nothing is left to learn from the labels",
+    level="row",
+)
+define(
+    "score_baseline",
+    "nats",
+    "policy",
+    "what the scores of labelled completions are compared with: KTO's estimate of the KL, BCO's running mean",
+    "near 0 at first. KTO: rises slowly with the distance from the reference",
+    level="row",
+)
+define(
     "pair_accuracy",
     "share",
     "policy",

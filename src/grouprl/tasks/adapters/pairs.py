@@ -23,6 +23,7 @@ from grouprl.tasks.adapters.preference_rows import (
     chat_settings,
     explicit_pair,
     format_of,
+    pair_inside,
     without_nulls,
 )
 from grouprl.tasks.registry import register_task
@@ -30,6 +31,8 @@ from grouprl.tasks.rows import RowTask, read_messages
 from grouprl.tasks.table import Table
 from grouprl.tasks.task import without_folder
 
+TIED = 0.5
+"""Reward of the completions of a tie that is kept."""
 DATA_SETS = (".parquet", ".csv")
 """Endings of files that the package datasets reads; folders are data sets, too, and other files are JSON lines."""
 
@@ -51,10 +54,11 @@ class Pairs(RowTask):
     chosen: str = Field("chosen", description="the column with the better completion: text, or messages")
     rejected: str = Field("rejected", description="the column with the worse completion, in the same form")
     tie: str | None = Field(None, description="the column that is true where neither completion of a pair is better")
-    ties: Literal["refuse", "drop", "half"] = Field(
+    ties: Literal["refuse", "drop", "half", "keep"] = Field(
         "refuse",
         description="groups in which no completion is better (marked as ties, the same completion twice, or equal "
-        "scores throughout): refuse them, leave them out, or count a tied pair once each way and all others twice",
+        "scores throughout): refuse them, leave them out, count a tied pair once each way and all others twice, or "
+        "keep them with equal rewards, for a method that knows ties",
     )
     max_length: int | None = Field(
         1024, ge=2, description="most tokens of prompt and completion together; none: the model's positions"
@@ -74,10 +78,11 @@ class Pairs(RowTask):
     _tied: int = PrivateAttr(default=0)
 
     def model_post_init(self, context: object) -> None:
-        """Read the rows; ties and second copies (ties: half) are trained on, and not evaluated on."""
+        """Read the rows; kept ties and second copies (ties: half) are trained on, and not evaluated on."""
         super().model_post_init(context)
-        if self.ties == "half" and self._tables["eval"] is self._tables["train"]:
-            self._positions["eval"] = [at for at in self._positions["eval"] if self._compared_once(at)]
+        if self._tables["eval"] is self._tables["train"] and self.ties in ("half", "keep"):
+            decided = self._compared_once if self.ties == "half" else self._decided
+            self._positions["eval"] = [at for at in self._positions["eval"] if decided(at)]
 
     @property
     def name(self) -> str:
@@ -101,6 +106,7 @@ class Pairs(RowTask):
         ties = {
             "drop": f"{self._tied} groups without a better completion are left out (ties: drop)",
             "half": f"{self._tied} ties stand in the data once each way, and every other pair twice (ties: half)",
+            "keep": f"{self._tied} groups are ties, with equal rewards (ties: keep)",
         }
         read = f"the columns {names} make it {self._format.name}: {self._format.says}"
         return (read, ties[self.ties]) if self._tied else (read,)
@@ -137,6 +143,8 @@ class Pairs(RowTask):
     def stored_rows(self, example: Example) -> Sequence[StoredRow]:
         """Return the completions of a prompt, of a pair the winner first."""
         judged, margin = self._judged(example.columns, example.id), _margin(example.columns, example.id)
+        if judged.tied and self.ties == "keep":
+            judged = replace(judged, rewards=(TIED,) * len(judged.rewards))
         best = max(judged.rewards)
         return [
             replace(
@@ -150,6 +158,11 @@ class Pairs(RowTask):
         table = self._tables["train"]
         first = position + 1 < len(table.rows) and table.numbers[position + 1] == table.numbers[position]
         return first and table.rows[position + 1] == table.rows[position]
+
+    def _decided(self, position: int) -> bool:
+        """Return whether a training row has a better completion."""
+        table = self._tables["train"]
+        return not self._judged(table.rows[position], table.label(position)).tied
 
     @property
     def _names(self) -> Names:
@@ -171,7 +184,7 @@ class Pairs(RowTask):
                 self._tied += 1
             whole = self._with_prompt(row, judged)
             twice = self.ties == "half" and split == "train"
-            if not judged.tied:
+            if not judged.tied or (self.ties == "keep" and split == "train"):
                 yield from ((whole, number) for _ in range(1 + twice))
             elif twice:
                 yield whole, number
@@ -181,11 +194,12 @@ class Pairs(RowTask):
         """Return a row whose prompt was found in its completions with columns of their own; others as they are."""
         if self.chosen not in self._format.columns:
             return row
-        winner, loser = judged.completions
+        winner, loser = judged.completions[:2]
         return {**row, self.prompt: judged.prompt, self.chosen: winner, self.rejected: loser}
 
     def _judged(self, row: JsonMapping, label: str) -> Judged:
-        read = explicit_pair if self.prompt in row and self.chosen in self._format.columns else self._format.read
+        implicit = self._format.read is pair_inside and self.prompt in row
+        read = explicit_pair if implicit else self._format.read
         for column in self._format.columns:
             if column not in row:
                 raise InputError(f"The column '{column}' is missing in {label}", remedy=suggest(column, row))
@@ -200,7 +214,8 @@ class Pairs(RowTask):
                 "'ties: half' counts a tied pair once each way, and this is a list"
                 if self.ties == "half"
                 else "a group has a better and a worse completion",
-                "'ties: drop' leaves such groups out" + ("" if lists else "; 'ties: half' counts them once each way"),
+                "'ties: drop' leaves such groups out, 'ties: keep' keeps them for a method that knows ties"
+                + ("" if lists else "; 'ties: half' counts them once each way"),
             )
 
     def _prompt(self, row: Mapping[str, object], label: str) -> str | tuple[Message, ...]:

@@ -78,6 +78,7 @@ def formats(names: Names) -> tuple[Format, ...]:
     """Return the formats in the order in which they are looked for."""
     pair, prompt = (names.chosen, names.rejected), names.prompt
     return (
+        Format("triples", (prompt, *pair, "reference"), "a pair, and a completion better than both to imitate", triple),
         Format("pairs", (prompt, *pair), "two completions of a prompt, the better one named", explicit_pair),
         Format("pairs with their prompt inside", pair, "the beginning that two texts share is the prompt", pair_inside),
         Format("scored lists", (prompt, "completions", "scores"), "completions with a score each", scored_list),
@@ -109,6 +110,13 @@ def explicit_pair(row: JsonMapping, names: Names, label: str) -> Judged:
         if place:
             prompt, chosen, rejected = chosen[:place], chosen[place:], rejected[place:]
     return _pair(row, names, label, prompt, chosen, rejected)
+
+
+def triple(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return the completion to imitate, the winner and the loser of a pair: TRL's TPO has the first as `reference`."""
+    pair = explicit_pair(row, names, label)
+    gold = _completion(row, "reference", label)
+    return Judged(pair.prompt, (*pair.completions, gold), (1.0, 0.0, 2.0), pair.tied)
 
 
 def pair_inside(row: JsonMapping, names: Names, label: str) -> Judged:

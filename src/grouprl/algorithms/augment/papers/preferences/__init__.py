@@ -1,0 +1,1 @@
+"""Augmentations of losses of preferences: rows that are only scored, and numbers that a run remembers."""

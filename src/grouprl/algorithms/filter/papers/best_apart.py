@@ -1,0 +1,32 @@
+"""The best completion of a group is imitated, and the others are compared without it."""
+
+from __future__ import annotations
+
+from grouprl.algorithms.filter.filter import Filter, drop
+from grouprl.algorithms.losses import counted
+from grouprl.algorithms.part import part
+from grouprl.core import levels
+from grouprl.core.batch import Batch
+
+GOLD = "gold"
+"""Mark of the tokens of completions to imitate."""
+
+
+@part("filter")
+class BestApart(Filter):
+    """Of a group of three or more, the best completion is to be imitated and is compared with none (TPO).
+
+    From arXiv:2405.16681: its tokens are marked, and it leaves the loss of pairs and the group's statistics. Smaller
+    groups stay as they are.
+    """
+
+    says = "the best of three or more completions of a prompt is to be imitated, and is compared with none"
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Mark the best completions and take them out of comparisons."""
+        counts_b = counted(batch)
+        best_b = levels.extreme(batch.total_reward_b, batch.group_b, counts_b, largest=True)
+        large_b = levels.count(batch.group_b, counts_b, batch.dtype) >= 3
+        gold_b = (batch.total_reward_b == best_b) & large_b & (counts_b > 0)
+        marked = batch.replace(marks={**batch.marks, GOLD: batch.active_bt & gold_b[:, None]})
+        return drop(marked, gold_b, from_statistics=True)

@@ -1,0 +1,1 @@
+"""Links that a single paper needs."""

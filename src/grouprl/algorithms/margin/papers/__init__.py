@@ -1,0 +1,1 @@
+"""Margins that a single paper needs."""

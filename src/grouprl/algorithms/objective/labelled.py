@@ -1,0 +1,94 @@
+"""Labels: a completion alone, liked or not, should score above or below a threshold."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.link.link import Link, Logistic
+from grouprl.algorithms.losses import RowLoss, counted
+from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.regression import completion_value
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.score.shifted import Shifted
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+from grouprl.core.numbers import NonNegative
+
+
+@part("objective")
+class Labelled(Objective):
+    """link(s(y)) of a desirable completion and link(-s(y)) of an undesirable one, each with its weight.
+
+    Desirable is an advantage above `threshold`. Score and link are those of pairs: the completion's score takes the
+    place of a difference. `sequence_mean` averages completions.
+
+    Raises:
+        InputError: a score that exists for pairs only, or a link that judges both scores of a pair.
+    """
+
+    score: Score = LogRatio()
+    link: Link = Logistic()
+    desirable: NonNegative = 1.0
+    undesirable: NonNegative = 1.0
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if type(self.score).__call__ is Score.__call__:
+            raise InputError(
+                f"labelled has the score '{self.score.name}'",
+                "it exists for pairs only, and a label belongs to a single completion",
+                "Use log_ratio, above_mismatched or above_running_mean",
+            )
+        if not self.link.margins:
+            raise InputError(
+                f"labelled has the link '{self.link.name}'",
+                "it judges both scores of a pair, and a label belongs to a single completion",
+                "Use a link of the difference, such as saturating or logistic",
+            )
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
+        """Return weight · link(±s(y)) of each completion."""
+        adv_bt = batch.need("advantage_bt", self.name)
+        liked_b = completion_value(adv_bt, batch.active_bt) > self.threshold
+        score_b = self.score(logp_bt, batch)
+        gap_b, zero_b = torch.where(liked_b, score_b, -score_b), torch.zeros_like(score_b)
+        weight_b = torch.where(liked_b, zero_b + self.desirable, zero_b + self.undesirable)
+        right_b = (gap_b > 0).to(gap_b.dtype)
+        metrics = {"label_accuracy": right_b}
+        if isinstance(self.score, Shifted):
+            metrics["score_baseline"] = self.score.baseline(logp_bt.detach(), batch)
+        return RowLoss(weight_b * self.link.of_scores(gap_b, zero_b, zero_b), metrics)
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """Return [B] bool: rows that do not count, or have no token in the loss."""
+        return counted(batch) == 0
+
+    @override
+    def words(self) -> str:
+        return f"let completions with an advantage above {self.threshold:g} score high, and the others low, one by one"
+
+    @override
+    def formula(self) -> str:
+        weights = f"{self.desirable:g}·ℓ(s) if A > {self.threshold:g}, else {self.undesirable:g}·ℓ(-s)"
+        return f"{weights},  ℓ(Δs) = {self.link.formula()} at m = 0,  {self.score.formula()}"
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Say that a class of completions weighs nothing."""
+        named = (("desirable", self.desirable), ("undesirable", self.undesirable))
+        return [f"{name} completions have no effect: labelled.{name} is 0" for name, weight in named if weight == 0]
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        score, link = self.score.code(), self.link.code()
+        if not score or not link:
+            return ""
+        return f"""{score}
+liked_b = completion_value(adv_bt, active_bt) > {self.threshold!r}
+gap_e = torch.where(liked_b, score_b, -score_b)
+better_e, worse_e, margin_e = gap_e, torch.zeros_like(gap_e), torch.zeros_like(gap_e)
+{link}
+weight_b = torch.where(liked_b, {self.desirable!r}, {self.undesirable!r})
+loss_bt = (weight_b * loss_e)[:, None] * active_bt"""

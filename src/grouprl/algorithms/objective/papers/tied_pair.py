@@ -1,0 +1,62 @@
+"""Preferences of which some are ties: both decided and tied pairs say something."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.link.papers.ties import Davidson, TieLink
+from grouprl.algorithms.losses import PairLoss, counted, pairs_of
+from grouprl.algorithms.margin.margin import Constant, Margin
+from grouprl.algorithms.objective.pair import Pairwise
+from grouprl.algorithms.objective.regression import completion_value, same_group
+from grouprl.algorithms.part import part
+from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.stage_checks import pair_values
+from grouprl.core.batch import Batch
+from grouprl.core.errors import InputError
+
+
+@part("objective")
+class TiedPair(Pairwise):
+    """A loss of every two completions of a prompt: of a decided pair where their advantages differ, else of a tie.
+
+    The margin is the parameter of ties. Of ties `pair_accuracy` counts half and `pair_margin` 0.
+
+    Raises:
+        InputError: a link that knows no ties, or a constant margin of 0, at which no tie can happen.
+    """
+
+    score: Score = LogRatio()
+    link: TieLink = Davidson()
+    margin: Margin = Constant(value=0.5)
+    says = "of every two completions of a prompt let the one with the larger advantage score higher; equals are tied"
+
+    def __post_init__(self) -> None:
+        if self.margin == Constant():
+            raise InputError(
+                "tied_pair.margin is 0",
+                "the margin says how likely ties are, and at 0 there are none",
+                "Use a positive value, such as 0.5, or the margin learned_ties",
+            )
+
+    def pairs(self, batch: Batch) -> Tensor:
+        """Return [E,2] every two completions of a prompt: the better one first, equals in the order of their rows."""
+        value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        known_b = counted(batch) > 0
+        pair_bb = same_group(batch) & known_b[:, None] & known_b[None]
+        first_bb = torch.ones_like(pair_bb).triu(1)
+        tied_bb = (value_b[:, None] == value_b[None]) & first_bb
+        return (pair_bb & ((value_b[:, None] > value_b[None]) | tied_bb)).nonzero()
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
+        """Return the loss of each pair, decided or tied."""
+        index_e2 = pairs_of(batch, self.name).index_e2
+        score_e2 = pair_values(self.score, self.score.of_pairs, index_e2, logp_bt, batch, index_e2, each=2)
+        margin_e = pair_values(self.margin, self.margin, index_e2, batch, index_e2)
+        value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        tied_e = value_b[index_e2[:, 0]] == value_b[index_e2[:, 1]]
+        gap_e = score_e2[:, 0] - score_e2[:, 1]
+        loss_e = torch.where(tied_e, self.link.of_ties(gap_e, margin_e), self.link(gap_e, margin_e))
+        right_e = torch.where(tied_e, 0.5, (gap_e > 0).to(gap_e.dtype))
+        return PairLoss(loss_e, {"pair_accuracy": right_e, "pair_margin": torch.where(tied_e, 0, gap_e)})

@@ -1,0 +1,77 @@
+"""Baselines of single completions: KTO's estimate of the KL, and BCO's running mean."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.score.shifted import Shifted
+from grouprl.core.batch import Batch
+
+MISMATCHED = "keys.mismatched"
+"""Batch field that is 1 for a completion that stands behind another prompt than its own, and else 0."""
+RUNNING = "past.score_mean"
+"""Batch field with the mean score of all completions of the run so far."""
+
+
+@part("score")
+class AboveMismatched(Shifted):
+    """s(y) - max(0, mean of s over mismatched completions), without gradient: an estimate of the KL (KTO, eq. 7).
+
+    From arXiv:2402.01306. A mismatched completion stands behind the prompt of another; the mean is over all of the
+    optimiser step. Without any the baseline is 0.
+    """
+
+    of: Score = LogRatio()
+    couples: ClassVar[str] = "batch"
+    reads = (MISMATCHED,)
+
+    def baseline(self, logp_bt: Tensor, batch: Batch) -> Tensor:
+        """Return max(0, mean of s over mismatched rows with tokens), the same for every row."""
+        there_b = (batch.need(MISMATCHED, self.name) > 0) & batch.mask_bt.any(1)
+        score_b = torch.where(there_b, self.of(logp_bt, batch.replace(loss_mask_bt=None)), 0)
+        return (score_b.sum() / there_b.sum().clamp(min=1)).clamp(min=0).expand_as(score_b)
+
+    @override
+    def words(self) -> str:
+        return f"{self.of.words()}, above its mean over completions of other prompts, if that is above 0"
+
+    @override
+    def formula(self) -> str:
+        return f"s(y) = u(y) - max(0, mean_mismatched u) (detached),  {self.of.formula().replace('s(y)', 'u(y)')}"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse steps of one prompt, which have no other prompt's completion."""
+        lone = ["above_mismatched shows completions behind other prompts, but batch.prompts is 1. Use 2 or more"]
+        return [*super().refuse(run), *(lone if run.prompts == 1 else [])]
+
+
+@part("score")
+class AboveRunningMean(Shifted):
+    """s(y) - δ, δ the mean score of all completions of the run so far, this step's included (BCO, arXiv:2404.04656)."""
+
+    of: Score = LogRatio()
+    reads = (RUNNING,)
+
+    def baseline(self, logp_bt: Tensor, batch: Batch) -> Tensor:
+        """Return δ of each row."""
+        mean_b: Tensor = batch.need(RUNNING, self.name)
+        return mean_b
+
+    @override
+    def words(self) -> str:
+        return f"{self.of.words()}, above its mean over all completions so far"
+
+    @override
+    def formula(self) -> str:
+        return f"s(y) = u(y) - δ,  δ = running mean of u,  {self.of.formula().replace('s(y)', 'u(y)')}"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        lines = self.of.code()
+        return f"{lines}\nscore_b = score_b - past['score_mean']" if lines and "score_2e" not in lines else ""
