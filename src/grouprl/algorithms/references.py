@@ -66,6 +66,7 @@ ReferenceRule: TypeAlias = Iterates | Mixture
 class ReadsReferences(Protocol):
     """A part that may read references."""
 
+    kind: ClassVar[str]
     name: ClassVar[str]
 
     def needs(self) -> tuple[str, ...]:
@@ -108,3 +109,8 @@ def reads_frozen(parts: Iterable[ReadsReferences]) -> bool:
     rules = [rule for part in parts for rule in part.references().values()]
     mixed = any(FROZEN in rule.weights for rule in rules if isinstance(rule, Mixture))
     return mixed or any("ref_bt" in part.needs() for part in parts)
+
+
+def scores_against_frozen(parts: Iterable[ReadsReferences]) -> bool:
+    """Return whether one of `parts` is a score against the frozen reference, as losses of preferences have."""
+    return any(part.kind == "score" and "ref_bt" in part.needs() for part in parts)

@@ -28,6 +28,8 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt"
 """Names that no file can have on Windows."""
 GGUF = ".gguf"
 """Suffix of models that are files; an id on the Hub never has it."""
+OWN_REFERENCES = ("auto", "initial", "none")
+"""What a run may have as its reference besides a folder."""
 LONGEST_NAME = 120
 """Largest number of characters in a folder's name; file systems allow 255 bytes, and a suffix is added."""
 
@@ -36,9 +38,9 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     """Return a configuration, as plain data, with every path in it made absolute; relative paths start at `base`.
 
     Paths are: files of your own code (`file.py:name`), data of a task (`jsonl:`, `pairs:`, `rollouts:`,
-    `task_folders:`; of `hf:` and `textworld:` if such a file or folder exists), model folders, `plugins` that are
-    files, `folder` of `sampling.vllm` and `sampling.sglang`, and `run.folder`. The command lines of `program:` and
-    `mcp:` are not touched.
+    `task_folders:`; of `hf:` and `textworld:` if such a file or folder exists), folders of models and
+    of a reference, `plugins` that are files, `folder` of `sampling.vllm` and `sampling.sglang`, and `run.folder`. The
+    command lines of `program:` and `mcp:` are not touched.
 
     Raises:
         InputError: a model folder does not exist below `base`, but does in the working directory.
@@ -51,6 +53,7 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
         found["model"] = _model(found["model"], base)
     if "plugins" in found:
         found["plugins"] = _plugins(found["plugins"], base)
+    found = _below(found, "model", "reference", lambda value: _reference(value, base))
     found = _below(found, "reward", "function", lambda value: _code(value, base))
     found = _below(found, "reward", "model", lambda value: _reward_models(value, base))
     for key in ("engine", "tool_calls"):
@@ -83,6 +86,11 @@ def _code(value: object, base: Path) -> object:
         return [_code(each, base) for each in value]
     found = OWN_CODE.fullmatch(value) if isinstance(value, str) else None
     return value if found is None else f"{_at(found['file'], base)}:{found['name']}"
+
+
+def _reference(value: object, base: Path) -> object:
+    """Make the folder of a reference absolute; the names of the policy's own stay."""
+    return value if value in OWN_REFERENCES else _at(value, base)
 
 
 def _reward_models(value: object, base: Path) -> object:

@@ -130,8 +130,9 @@ class Model(Section):
     its GPU as a pass reaches it; changes no result."""
     agents: Literal["shared", "separate"] | dict[str, str] = "shared"
     """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
-    reference: Literal["auto", "none", "initial"] = "auto"
-    """The frozen reference policy: `auto` keeps one if the method needs it (the policy as reinforcement begins)."""
+    reference: WrittenName = "auto"
+    """The frozen reference policy. `auto`: the policy as reinforcement begins, if the method reads one; `initial`:
+    that, read or not; `none`; or the folder of a model of the same architecture and tokenizer."""
 
 
 class Warmup(Section):

@@ -58,8 +58,8 @@ def build_policy(run: ResolvedRun) -> Policy:
     check_alone(config.model)
     names = model_names(config, run.task)
     if len(names) == 1:
-        return _build_one(run, config.model.name, config.seed)
-    members = {agent: _build_one(run, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
+        return build_one(run, config.model.name, config.seed)
+    members = {agent: build_one(run, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
     return TeamPolicy(members)
 
 
@@ -98,7 +98,8 @@ def build_kind(run: ResolvedRun) -> Policy:
     return make_policy(model.name, build, model.settings)
 
 
-def _build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
+def build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
+    """Load or build the language model `name` with the run's settings."""
     policy = load_policy(name, **load_options(run, name, seed))
     call_syntax(policy.tokenizer, run.config.sampling.tool_calls)
     return policy

@@ -11,6 +11,7 @@ import torch
 from grouprl.algorithms.data_part import alphabet_of
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.references import reads_frozen
+from grouprl.config.paths import OWN_REFERENCES
 from grouprl.config.run import Config
 from grouprl.core.outputs import SCORE
 from grouprl.core.plugins import load_plugins
@@ -58,7 +59,13 @@ class ResolvedRun:
     def needs_reference(self) -> bool:
         """True if a frozen reference policy is needed."""
         chosen = self.config.model.reference
-        return chosen == "initial" or (chosen == "auto" and reads_frozen([*self.method.parts()]))
+        return chosen not in ("auto", "none") or (chosen == "auto" and reads_frozen([*self.method.parts()]))
+
+    @property
+    def guide(self) -> str | None:
+        """The folder of the model that is the reference; None if it is the policy's own beginning."""
+        chosen = self.config.model.reference
+        return None if chosen in OWN_REFERENCES else chosen
 
     @property
     def needs_values(self) -> bool:

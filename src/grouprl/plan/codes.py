@@ -47,9 +47,9 @@ ONE_UPDATE = _plan(
 )
 REFERENCE = _plan(
     "no_reference",
-    "refusal",
-    "The method compares with a reference model, and the run keeps none.",
-    "Set model.reference to auto or initial.",
+    ("refusal", "note"),
+    "The method compares with a reference model: the run keeps none, or which weights it is.",
+    "Set model.reference to auto or initial, or to the folder of another model.",
     "model.reference",
 )
 FIELD = _plan(

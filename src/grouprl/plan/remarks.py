@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grouprl.algorithms.references import scores_against_frozen
 from grouprl.config.rates import kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
@@ -31,6 +32,7 @@ def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> It
         yield from told(codes.ADDED_TOKENS, unused_ids(tokenizer, model.vocabulary))
     yield from told(codes.METHOD_SETTINGS, run.resolved.warnings, "warning")
     yield from told(codes.METHOD_SETTINGS, run.resolved.notes, "note")
+    yield from told(codes.REFERENCE, _reference(run), "note")
     yield from _repeats(run.config, run.task)
     yield from _temperature(run.config.sampling.temperature)
     yield from _evidence(run.resolved.base)
@@ -38,6 +40,21 @@ def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> It
     yield from _model(run, model)
     yield from _settings(run.config, run.task)
     yield from _engine(run.engine)
+
+
+def _reference(run: ResolvedRun) -> Iterator[str]:
+    """Say which weights a loss of preferences compares the policy with."""
+    if not run.needs_reference or not scores_against_frozen(run.method.parts()):
+        return
+    if run.guide is not None:
+        yield f"the reference is the model in {run.guide}: margins do not begin at 0"
+        return
+    steps = run.config.warmup.steps
+    after = f" after {steps} warm-up steps" if steps else ""
+    yield (
+        f"the reference is the model that the run begins with{after}, {run.config.model.name}; at the first step every "
+        "margin must be 0"
+    )
 
 
 def _repeats(config: Config, task: Task) -> Iterator[Finding]:

@@ -57,7 +57,7 @@ def with_scores(
 def with_references(session: Session, batch: Batch, inputs: PolicyInputs) -> Batch:
     """Return the batch with log-probs of the references that the method reads, and of one kept by configuration."""
     needs, references = session.method.needs(), session.references
-    if references.frozen is not None and ("ref_bt" in needs or session.config.model.reference == "initial"):
+    if references.frozen is not None and ("ref_bt" in needs or session.config.model.reference not in ("auto", "none")):
         batch = batch.replace(ref_bt=references.logp(FROZEN, inputs))
     names = [name.removeprefix("refs.") for name in needs if name.startswith("refs.")]
     return batch.replace(refs={name: references.logp(name, inputs) for name in names}) if names else batch

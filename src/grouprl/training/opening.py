@@ -258,7 +258,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         session.renewed = state["reference_renewed"]
         model.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
         first = session.renewed is None
-        session.references.freeze(session.policy.reference() if first else frozen(session.policy))
+        session.references.freeze(session.first_reference() if first else frozen(session.policy))
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)

@@ -41,6 +41,7 @@ from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
 from grouprl.training.announcer import Announcer
+from grouprl.training.guiding import guiding_weights, with_weights
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
 
@@ -126,11 +127,17 @@ class Session:
         self.phase, self.step = phase, 0
         self.optimizer = make_optimizer(self.config, self.model, phase)
         if phase != "warmup" and first and self.resolved.needs_reference:
+            guide = None if self.resolved.guide is None else guiding_weights(self.resolved, self.policy)
             with replacing(self.run.reference) as temporary:
-                save_file(self.policy.trainable_state(), temporary)
-            self.references.freeze(self.policy.reference())
+                save_file(self.policy.trainable_state() if guide is None else guide, temporary)
+            self.references.freeze(self.first_reference() if guide is None else with_weights(self.policy, guide))
         if phase == "train" and self.references:
             self.references.begin(self.policy)
+
+    def first_reference(self) -> Scorer:
+        """Return the policy as it is now as the reference: the base of adapters that nothing has trained yet."""
+        trained = self.config.warmup.steps > 0 or self.resolved.guide is not None
+        return frozen(self.policy) if self.config.model.lora and trained else self.policy.reference()
 
     def publish(self) -> None:
         """Publish the current weights to the sampler; in training their version is the number of finished steps."""

@@ -1,0 +1,81 @@
+"""The first step of a run of preferences: policy and reference are the same, or the run ends in words."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import grouprl
+from grouprl import InputError
+from grouprl.config.run import parse_config
+from grouprl.core.errors import RunError
+from grouprl.plan.plan import plan
+from grouprl.training.first_step import check_first_step
+from grouprl.training.loop import train
+from small import f64, small
+
+ANALYTIC = {"dpo": math.log(2), "ipo": 25.0, "slic": 1.0, "apo_zero": 1.0, "nca": 2 * math.log(2), "kto": 0.5}
+
+
+def config(method: str, **more: object) -> dict[str, object]:
+    labels = method == "kto"
+    return {
+        "task": {"name": "preferences", **({"form": "labels"} if labels else {})},
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+        "method": method,
+        "steps": 1,
+        "batch": {"prompts": 4, "group_size": 1 if labels else 2},
+        "eval": {"every": 0, "final_prompts": 1},
+        **more,
+    }
+
+
+def losses(folder: Path) -> list[float]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [record["loss"] for record in records if record.get("phase") == "train" and "loss" in record]
+
+
+@pytest.mark.parametrize("method", ANALYTIC)
+def test_a_run_begins_at_the_analytic_loss(method: str, tmp_path: Path) -> None:
+    folder = train(parse_config(config(method)), folder=tmp_path / "run").folder
+    assert losses(folder)[0] == pytest.approx(ANALYTIC[method], rel=1e-5)
+
+
+def test_another_policy_than_the_reference_ends_the_run() -> None:
+    batch = small([1, 0], [2, 1], old_bt=f64([[-1.0, -1.0], [-1.0, 0]]), ref_bt=f64([[-1.0, -1.01], [-1.0, 0]]))
+    with pytest.raises(RunError, match=r"row 0 differs by 0.01 nats.*model.reference: FOLDER"):
+        check_first_step(grouprl.method("dpo"), batch, torch.float32)
+    check_first_step(grouprl.method("dpo"), batch, torch.float16)
+    check_first_step(grouprl.method("simpo"), batch, torch.float32)
+    check_first_step(grouprl.method("dpo"), batch.replace(source_b=torch.tensor([3, 3])), torch.float32)
+
+
+def test_a_guiding_reference_gives_margins_at_the_first_step(tmp_path: Path) -> None:
+    """The first loss is -log σ(-β·margin of the guide); with itself as guide the run is DPO's."""
+    warm = config("dpo", steps=2, warmup={"steps": 2, "batch": 8}, optim={"lr": 3e-3})
+    guide = train(parse_config(warm), folder=tmp_path / "guide").folder / "model"
+    guided = {**warm, "model": {**warm["model"], "name": str(guide), "reference": str(guide)}, "warmup": {"steps": 0}}
+    guided["model"].pop("tiny")
+    same = train(parse_config(guided), folder=tmp_path / "same").folder
+    assert losses(same)[0] == pytest.approx(math.log(2), rel=1e-5)
+    other = config("dpo", model={**config("dpo")["model"], "reference": str(guide)})
+    assert "margins do not begin at 0" in str(plan(parse_config(other)).notes)
+    first = losses(train(parse_config(other), folder=tmp_path / "other").folder)[0]
+    assert abs(first - math.log(2)) > 1e-4
+
+
+def test_a_guide_of_another_shape_is_refused(tmp_path: Path) -> None:
+    guide = train(parse_config(config("simpo")), folder=tmp_path / "guide").folder / "model"
+    wide = config("dpo", model={"name": "tiny", "reference": str(guide)})
+    with pytest.raises(InputError, match="other layers"):
+        train(parse_config(wide), folder=tmp_path / "wide")
+
+
+def test_the_plan_says_which_weights_the_reference_is() -> None:
+    said = str(plan(parse_config(config("dpo", warmup={"steps": 3}))).notes)
+    assert "the reference is the model that the run begins with after 3 warm-up steps, tiny" in said
+    assert "the reference is" not in str(plan(parse_config(config("simpo"))).notes)
