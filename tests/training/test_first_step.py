@@ -14,7 +14,7 @@ from grouprl import InputError
 from grouprl.config.run import parse_config
 from grouprl.core.errors import RunError
 from grouprl.plan.plan import plan
-from grouprl.training.first_step import check_first_step
+from grouprl.training.first_reference import check_first_step
 from grouprl.training.loop import train
 from small import f64, small
 

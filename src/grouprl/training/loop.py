@@ -44,7 +44,7 @@ from grouprl.trackers.choice import chosen_tracker
 from grouprl.trackers.listener import TrackerListener
 from grouprl.training.announcer import Announcer
 from grouprl.training.ending import conclude, values_before, write_before
-from grouprl.training.first_step import check_first_step
+from grouprl.training.first_reference import check_first_step
 from grouprl.training.interrupt import Interrupt, Stopped
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
 from grouprl.training.opening import resume as resume_session

@@ -41,7 +41,7 @@ from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
 from grouprl.training.announcer import Announcer
-from grouprl.training.guiding import guiding_weights, with_weights
+from grouprl.training.first_reference import guiding_weights, with_weights
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
 

@@ -73,13 +73,13 @@ def behind(samples: TextSamples, prompt_rows: np.ndarray, completion_rows: np.nd
     """Return rows with the prompts of `prompt_rows` and the completions of `completion_rows`, [N] int each."""
     shown, said = subset(samples, prompt_rows), subset(samples, completion_rows)
     tokens = Tokens(shown.prompt_ids, said.response_ids)
-    blank = {name: torch.zeros_like(getattr(said.rollout, name)) for name in ("logp_bt", "entropy_bt")}
+    blank_bt = torch.zeros_like(said.rollout.logp_bt)
     extras = {**shown.extras, MISMATCHED: np.ones(len(shown), dtype=np.int64)}
     if "mask_bt" in said.extras:
         extras["mask_bt"] = said.extras["mask_bt"]
     made = replace(
         shown,
-        rollout=replace(said.rollout, inputs=tokens, **blank),
+        rollout=replace(said.rollout, inputs=tokens, logp_bt=blank_bt, entropy_bt=blank_bt),
         texts=said.texts,
         sample_b=further_numbers(samples, prompt_rows),
         extras=extras,
