@@ -95,7 +95,6 @@ BY_HAND = {
 ONCE = {
     "geometric_importance": "one weight per completion for the gap between sampler and trainer, in any method",
     "model_score": "the output of a reward model, in any loss of pairs",
-    "stored_margin": "margins that come with the data, in any loss of pairs",
     "score_error": "least squares to stored scores, for any model that has scores",
     "center_scores": "keeps the scores of any reward model around 0",
 }

@@ -171,6 +171,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
         },
         rewards={
             "continuations": below(9, b).to(dtype),
+            "margin": torch.cos(3 * batch.reward_b),
             "#density": (pair_b % 3).to(dtype) / 2,
             **{name: torch.sin((2 + i) * batch.reward_b) for i, name in enumerate(COMPONENTS)},
         },

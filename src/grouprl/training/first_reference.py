@@ -18,7 +18,6 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.make_policy import build_one
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.protocols import Policy, Scorer
 from grouprl.training.references import follower_of
 
@@ -56,8 +55,9 @@ def guiding_weights(run: ResolvedRun, policy: Policy) -> dict[str, Tensor]:
     """
     folder = run.guide
     assert folder is not None
-    if not isinstance(policy, CausalPolicy) or run.config.model.lora is not None:
-        what = "a policy with adapters" if isinstance(policy, CausalPolicy) else type(policy).__name__
+    tokenizer = getattr(policy, "tokenizer", None)
+    if tokenizer is None or run.config.model.lora is not None:
+        what = type(policy).__name__ if tokenizer is None else "a policy with adapters"
         raise InputError(
             f"model.reference names a model, beside {what}",
             "a reference of other weights is put into a copy of a language model that is trained whole",
@@ -71,7 +71,7 @@ def guiding_weights(run: ResolvedRun, policy: Policy) -> dict[str, Tensor]:
             "a reference of other weights has the policy's architecture",
             "Name a model that was trained from the same one",
         )
-    if guide.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+    if guide.tokenizer.get_vocab() != tokenizer.get_vocab():
         raise InputError(
             f"the reference {folder} has another tokenizer than the model {run.config.model.name}",
             "both score the same tokens",

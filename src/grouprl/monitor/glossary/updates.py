@@ -119,6 +119,13 @@ define(
     level="row",
 )
 define(
+    "drift",
+    "loss",
+    "update",
+    "mean of what the drift takes off the gain of each token (Discovered Policy Optimisation)",
+    "0 in the first step after a rollout, then small. Large: steps are too large",
+)
+define(
     "label_accuracy",
     "share",
     "policy",
