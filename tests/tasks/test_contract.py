@@ -42,6 +42,7 @@ from grouprl.testing import check_task
 
 SUPPORT = Path(__file__).parents[1] / "support"
 ROWS = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(20)]
+LABELLED = [{"prompt": f"{i}+1", "completions": ["one", f"{i + 1}"], "labels": [True, bool(i % 2)]} for i in range(40)]
 PAIRS = [{"prompt": f"{n}:", "chosen": "a", "rejected": "b"} for n in range(20)]
 WORLDS = {"alfworld": "alfworld", "webshop": "web_agent_site"}
 """Adapters that take no argument: the packages they need, which do not hold their data."""
@@ -186,6 +187,7 @@ ADAPTED: dict[str, Callable[[Path], Any]] = {
     "program": lambda folder: {"name": f"program:{SUPPORT / 'agent_programs.py'}:slow", "examples": "summands"},
     "reasoning_gym": lambda folder: "reasoning_gym:leg_counting",
     "rollouts": lambda folder: f"rollouts:{sampled_run(folder)}",
+    "step_labels": lambda folder: f"step_labels:{rows_file(folder, LABELLED)}",
     "task_folders": lambda folder: f"task_folders:{jobs(folder)}",
     "textarena": lambda folder: "textarena:GuessTheNumber-v0",
     "textworld": lambda folder: {"name": "textworld:generated", "folder": str(folder), "quest_length": 1, "games": 2},

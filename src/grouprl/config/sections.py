@@ -434,6 +434,10 @@ class ScoringModels(Section):
     """The weight of the variance where `combine` is uncertainty."""
     chat: bool = False
     """Whether prompts of plain text are shown as a user's message in the reward model's chat template."""
+    steps: Literal["least", "last", "mean", "product"] | None = None
+    """For a process reward model: what is paid of the chances σ(score) at the ends of the steps."""
+    separator: str = "\n"
+    """What ends a step, with `steps`."""
 
     @pydantic.model_validator(mode="before")
     @classmethod

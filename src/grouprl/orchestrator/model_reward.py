@@ -19,6 +19,7 @@ from grouprl.rewards.judging.judge import PLACE
 from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
 
 Combine = Literal["mean", "worst", "uncertainty"]
+OfSteps = Literal["least", "last", "mean", "product"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class ModelReward(VerdictReward):
         combine: how several scores become one.
         spread: the weight of the variance.
         chat: whether a prompt of plain text is shown to the models as a user's message, in their chat template.
+        steps: for process reward models, what of the chances σ(score) at the ends of the steps is paid; None: the score
+            of the whole completion.
+        separator: what ends a step.
 
     Raises:
         InputError: several scores of a single model are to be combined.
@@ -42,6 +46,8 @@ class ModelReward(VerdictReward):
     combine: Combine = "mean"
     spread: float = 1.0
     chat: bool = False
+    steps: OfSteps | None = None
+    separator: str = "\n"
     sees_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -74,8 +80,19 @@ class ModelReward(VerdictReward):
 
     def _scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> Tensor:
         """Return [M,B] the scores by each model."""
+        if self.steps is not None:
+            return self._of_steps(self.steps, prompts, completions)
         found = [model.scores(model.tokens_of(prompts, completions)) for model in self.models]
         return torch.stack([score_b.double().cpu() for score_b in found])
+
+    def _of_steps(self, steps: OfSteps, prompts: Sequence[Prompt], completions: Sequence[str]) -> Tensor:
+        """Return [M,B] what `steps` says of the chances at the ends of each completion's steps."""
+        each = [steps_of(text, self.separator) for text in completions]
+        shown = [prompt for prompt, texts in zip(prompts, each, strict=True) for _ in texts]
+        whole = ModelReward(self.models, self.combine if len(self.models) > 1 else "mean", self.spread)
+        score_ms = whole._scores(shown, [text for texts in each for text in texts])
+        parts = score_ms.sigmoid().split([len(texts) for texts in each], dim=1)
+        return torch.stack([reduced(part_ms, steps) for part_ms in parts], dim=1)
 
     def _verdict(self, score_m: Tensor, terms: Terms) -> Verdict:
         total = float(combined(score_m, self.combine, self.spread))
@@ -87,6 +104,21 @@ class ModelReward(VerdictReward):
 
     def _shown(self, prompt: Prompt) -> Prompt:
         return ({"role": "user", "content": prompt},) if self.chat and isinstance(prompt, str) else prompt
+
+
+def steps_of(text: str, separator: str) -> list[str]:
+    """Return the text up to the end of each step, the separator behind it included; a text without steps is one."""
+    steps = [step for step in text.split(separator) if step]
+    return ["".join(step + separator for step in steps[: end + 1]) for end in range(len(steps))] or [text]
+
+
+def reduced(chance_ms: Tensor, steps: OfSteps) -> Tensor:
+    """Return [M] of the chances [M,S] of S steps: the least, the last, the mean or the product."""
+    if steps == "last":
+        return chance_ms[:, -1]
+    if steps == "least":
+        return chance_ms.amin(1)
+    return chance_ms.mean(1) if steps == "mean" else chance_ms.prod(1)
 
 
 def combined(score_m: Tensor, combine: Combine, spread: float) -> Tensor:
@@ -102,6 +134,8 @@ def load_model_reward(
     combine: Combine = "mean",
     spread: float = 1.0,
     chat: bool = False,
+    steps: OfSteps | None = None,
+    separator: str = "\n",
     device: str = "auto",
     dtype: str = "auto",
 ) -> ModelReward:
@@ -120,7 +154,7 @@ def load_model_reward(
                 "a prompt is shown in the template of the reward model's tokenizer",
                 "Leave it out",
             )
-    return ModelReward(models, combine, spread, chat)
+    return ModelReward(models, combine, spread, chat, steps, separator)
 
 
 def _folder(name: str) -> str:

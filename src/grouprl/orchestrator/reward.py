@@ -95,7 +95,14 @@ def _learned_reward(settings: Reward) -> RewardFunction | None:
     if settings.model is None:
         return None
     chosen = settings.model
-    return load_model_reward(chosen.names, combine=chosen.combine, spread=chosen.spread, chat=chosen.chat)
+    return load_model_reward(
+        chosen.names,
+        combine=chosen.combine,
+        spread=chosen.spread,
+        chat=chosen.chat,
+        steps=chosen.steps,
+        separator=chosen.separator,
+    )
 
 
 def _gold_reward(name: str | JsonObject, task: Task) -> RewardFunction:

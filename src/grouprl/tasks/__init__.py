@@ -13,6 +13,7 @@ from grouprl.tasks.adapters.pettingzoo import PettingZoo
 from grouprl.tasks.adapters.program import Program
 from grouprl.tasks.adapters.reasoning import ReasoningGym
 from grouprl.tasks.adapters.rollouts import Rollouts
+from grouprl.tasks.adapters.step_labels import StepLabels
 from grouprl.tasks.adapters.task_folders import TaskFolders
 from grouprl.tasks.adapters.textarena import TextArena
 from grouprl.tasks.adapters.textworld import TextWorld
@@ -122,6 +123,7 @@ __all__ = [
     "Speed",
     "Split",
     "SqlTask",
+    "StepLabels",
     "StepsTask",
     "SubgoalsTask",
     "Summands",

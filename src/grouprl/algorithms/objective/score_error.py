@@ -1,10 +1,11 @@
-"""Scores fitted to rewards, as a reward model that regresses on ratings."""
+"""Scores fitted to rewards: to ratings by least squares, to labels by their likelihood."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from grouprl.algorithms.losses import RowLoss, counted
 from grouprl.algorithms.objective.objective import Objective
@@ -26,6 +27,31 @@ class ScoreError(Objective):
         """Return (r - R)² of each row; log-probs are not read."""
         error_b = batch.need(f"row_outputs.{SCORE}", self.name) - batch.total_reward_b
         return RowLoss(error_b.square(), {"score_error": error_b.abs()})
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """Return [B] bool: rows that do not count, or have no token in the loss."""
+        return counted(batch) == 0
+
+
+@part("objective")
+class ScoreLikelihood(Objective):
+    """-[R·log σ(r(x, y)) + (1 - R)·log σ(-r(x, y))]: σ of the score is the chance that a label is 1.
+
+    Rewards are labels 0 and 1, or chances between them. The cross-entropy of two classes with the score as difference
+    of their logits.
+    """
+
+    log_probs: ClassVar[bool] = False
+    asks = (SCORE,)
+    says = "fit the chance σ(score) of each row to its label"
+    equation = "-[R·log σ(r) + (1 - R)·log σ(-r)]"
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
+        """Return the cross-entropy of each row; log-probs are not read."""
+        score_b, label_b = batch.need(f"row_outputs.{SCORE}", self.name), batch.total_reward_b
+        loss_b = -label_b * logsigmoid(score_b) - (1 - label_b) * logsigmoid(-score_b)
+        right_b = ((score_b > 0) == (label_b > 0.5)).to(score_b.dtype)
+        return RowLoss(loss_b, {"label_accuracy": right_b})
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that do not count, or have no token in the loss."""

@@ -9,7 +9,7 @@ from grouprl.algorithms.margin.margin import Constant
 from grouprl.algorithms.margin.stored import StoredMargin
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.pair import Pair
-from grouprl.algorithms.objective.score_error import ScoreError
+from grouprl.algorithms.objective.score_error import ScoreError, ScoreLikelihood
 from grouprl.algorithms.regularize.center_scores import CenterScores
 from grouprl.algorithms.score.model_score import ModelScore
 from grouprl.core.numbers import NonNegative, Positive
@@ -113,6 +113,45 @@ entry(
                 loss=2 / 3,
                 grad=[[-2 / 3], [2 / 3], [0.0]],
                 why="(1 + 1 + 0)/3",
+            ),
+        ],
+        recommended={"learning_rate": 1e-4},
+    ),
+)
+
+
+def process_reward() -> Method:
+    """Compose a process reward model: the likelihood of each step's label, each step a row of its own."""
+    return Method(advantage=RawReward(), objective=ScoreLikelihood(), aggregate=SequenceMean())
+
+
+entry(
+    "process_reward",
+    process_reward,
+    Card(
+        title="Process reward model",
+        papers=[
+            Paper("Let's Verify Step by Step", "2305.20050", 2023),
+            Paper("Solving math word problems with process- and outcome-based feedback", "2211.14275", 2022),
+        ],
+        summary="A reward model learns which steps of an answer are right: its score at the end of each step.",
+        formula="L = mean over steps k of -[l_k·log σ(r(x, y_≤k)) + (1 - l_k)·log σ(-r(x, y_≤k))]",
+        defaults={},
+        differs=[
+            "A step is a row that ends behind it (task step_labels:FILE), with an end token; TRL reads two classes at "
+            "each step's last token in one pass. The loss is the same function of the difference of the two logits.",
+        ],
+        needs=[TRAINS, "labels of steps (task step_labels:FILE), or stored completions with labels 0 and 1"],
+        source="TRL 1.13.0, experimental/prm (the last release that has it): cross-entropy, mean over labelled steps",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                fields={"row_outputs.score": [0.0, 1.0]},
+                advantage=[1.0, 0.0],
+                loss=1.003204434,
+                grad=[[-0.25], [0.365529289]],
+                why="(log 2 + log(1 + e))/2; gradients (σ(r) - l)/2",
             ),
         ],
         recommended={"learning_rate": 1e-4},

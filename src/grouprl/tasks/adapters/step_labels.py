@@ -1,0 +1,106 @@
+"""Answers whose steps are labelled: TRL's stepwise supervision, a row for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
+from grouprl.records.examples import Example
+from grouprl.records.offline import GiveWay, RowLimit, StoredRow
+from grouprl.tasks.adapters.jsonl import read_lines
+from grouprl.tasks.registry import register_task
+from grouprl.tasks.rows import RowTask
+from grouprl.tasks.table import Table
+from grouprl.tasks.task import without_folder
+
+BETWEEN = "\n"
+"""What stands behind each step, as in TRL."""
+
+
+@register_task("step_labels", argument="path")
+class StepLabels(RowTask):
+    """Answers in steps, each labelled right or wrong: what a process reward model learns from.
+
+    The file is JSON lines with the columns `prompt`, `completions` (the steps of an answer) and `labels` (true or false
+    for each), TRL's stepwise supervision. Nothing is sampled: a step is a row, the answer up to its end, with reward 1
+    or 0; the steps of an answer are a group.
+    """
+
+    path: str = Field(description="the file")
+    eval_path: str | None = Field(None, alias="eval", description="a file of held-out answers")
+    separator: str = Field(BETWEEN, description="what stands behind each step")
+    last_only: bool = Field(False, description="whether only the last step of each answer is a row")
+    max_length: int | None = Field(1024, ge=2, description="most tokens of prompt and steps together")
+    truncation: GiveWay = Field("drop", description="what gives way in a longer answer: drop leaves it out")
+    reward_spec: str | JsonObject | list[str | JsonObject] = Field(
+        "grouprl.tasks.adapters.rollouts:nothing_to_say",
+        alias="reward",
+        description="not used: the data states labels",
+    )
+
+    @property
+    def name(self) -> str:
+        """The path after "step_labels:"."""
+        return f"step_labels:{without_folder(self.path)}"
+
+    @property
+    def description(self) -> str:
+        """A sentence that names the file."""
+        return f"Labelled steps of the answers in {self.path}."
+
+    @property
+    def limit(self) -> RowLimit:
+        """The options `max_length` and `truncation`."""
+        return RowLimit(self.max_length, self.truncation)
+
+    def read(self) -> tuple[Table, Table | None]:
+        """Return the files' rows, each checked."""
+        train, held_out = read_lines(self.path), None if self.eval_path is None else read_lines(self.eval_path)
+        for table in (train, held_out) if held_out is not None else (train,):
+            for position, row in enumerate(table.rows):
+                labelled_steps(row, table.label(position))
+        return train, held_out
+
+    def solution(self, example: Example) -> str | None:
+        """Return the whole answer if all of its steps are right, else None."""
+        steps, labels = labelled_steps(example.columns, example.id)
+        return prefixes(steps, self.separator)[-1] if all(labels) else None
+
+    def stored_rows(self, example: Example) -> Sequence[StoredRow]:
+        """Return the answer up to the end of each step, with the step's label as its reward."""
+        steps, labels = labelled_steps(example.columns, example.id)
+        rows = [
+            StoredRow(text, float(label), correct=label)
+            for text, label in zip(prefixes(steps, self.separator), labels, strict=True)
+        ]
+        return rows[-1:] if self.last_only else rows
+
+
+def labelled_steps(row: Mapping[str, object], label: str) -> tuple[list[str], list[bool]]:
+    """Return the steps of a row and their labels.
+
+    Raises:
+        InputError: a missing column, steps that are no texts or empty, or labels that are not true or false, one each.
+    """
+    for name in ("completions", "labels"):
+        if not isinstance(row.get(name), (list, tuple)) or not row[name]:
+            raise InputError(
+                f"{label} has the {name} {row.get(name)!r:.60}",
+                "completions are the steps of one answer, labels say true or false of each",
+            )
+    steps, labels = list(row["completions"]), list(row["labels"])  # type: ignore[call-overload]
+    if not all(isinstance(step, str) and step for step in steps):
+        raise InputError(f"a step of {label} is not a text, or empty", "each step is a text")
+    if len(steps) != len(labels) or not all(each in (0, 1) for each in labels):
+        raise InputError(
+            f"{label} has {len(steps)} steps and the labels {labels!r:.60}", "each step has one label, true or false"
+        )
+    return steps, [bool(each) for each in labels]
+
+
+def prefixes(steps: Sequence[str], separator: str) -> list[str]:
+    """Return the text up to the end of each step, the separator behind it included."""
+    return ["".join(step + separator for step in steps[: end + 1]) for end in range(len(steps))]
