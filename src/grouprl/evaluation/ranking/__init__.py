@@ -1,1 +1,1 @@
-"""How well scores rank stored completions: RewardBench's rules, calibration, biases of length and style."""
+"""Measures of scores on stored completions: RewardBench's rules, calibration, biases of length and style."""

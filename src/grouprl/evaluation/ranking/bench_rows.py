@@ -27,7 +27,7 @@ class BenchRow:
 
     @property
     def pair(self) -> bool:
-        """Whether it is a row of RewardBench 1: one right and one wrong completion."""
+        """True for a row of RewardBench 1: one right and one wrong completion."""
         return len(self.completions) == 2
 
 

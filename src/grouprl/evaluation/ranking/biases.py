@@ -1,4 +1,4 @@
-"""What the scores of pairs say besides which is better: calibration, and biases of length and style."""
+"""Measures of the gaps between the scores of pairs: calibration, and biases of length and style."""
 
 from __future__ import annotations
 

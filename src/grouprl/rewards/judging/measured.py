@@ -16,7 +16,7 @@ GOLD = "gold"
 
 @dataclass(frozen=True)
 class MeasuredReward(VerdictReward):
-    """What `paid` says is the reward; what `gold` says is its component `gold`, and tells which completions are right.
+    """A reward, `paid`, with another one beside it, `gold`, as its component that tells which completions are right.
 
     A completion on which either fails has failed.
 
