@@ -111,14 +111,6 @@ define(
     "0 in the first step after a rollout, then small. Large: the data are far off-policy, and steps become tiny",
 )
 define(
-    "label_accuracy",
-    "share",
-    "policy",
-    "share of the labelled rows, such as steps of an answer, whose score has the sign of their label",
-    "rises above the share of the commoner label",
-    level="row",
-)
-define(
     "score_error",
     "score",
     "update",
