@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +28,16 @@ def cases() -> list[Case]:
     return [random_case(7, (4, 3, 1, 5)), random_case(11, (3, 4, 2, 2), rewards="binary")]
 
 
+def unset(name: str) -> bool:
+    """Whether an entry has a setting without a default."""
+    return inspect.Parameter.empty in grouprl.methods.CATALOGUE[name].settings.values()
+
+
 def shown() -> dict[str, str]:
     """The source of every entry of the catalogue that can be shown so with its own settings."""
     found = {}
     for name in grouprl.methods():
-        entry = grouprl.methods.CATALOGUE[name]
-        if inspect.Parameter.empty in entry.settings.values():
+        if unset(name):
             continue
         with contextlib.suppress(InputError):
             found[name] = as_function(grouprl.method(name))
@@ -47,7 +52,12 @@ def called(source: str, case: Case, leaves: dict[str, Tensor]) -> tuple[Tensor, 
     found: dict[str, Any] = {}
     exec(source.replace("    return loss\n", "    return loss, adv_bt\n"), found)
     function = [value for value in found.values() if inspect.isfunction(value)][-1]
-    given = {**leaves, "old_entropy_bt": case.batch.entropy_bt, "stats": {**case.batch.stats, **leaves}}
+    given = {
+        **leaves,
+        "old_entropy_bt": case.batch.entropy_bt,
+        "stats": {**case.batch.stats, **leaves},
+        "row_outputs": leaves,
+    }
     names = inspect.signature(function).parameters
     return function(**{name: given[name] if name in given else getattr(case.batch, name) for name in names})
 
@@ -95,10 +105,38 @@ def test_the_command_prints_it() -> None:
     assert (done.exit_code, done.output.strip()) == (0, SHOWN["grpo"].strip())
 
 
-def test_a_method_with_another_part_says_so() -> None:
-    done = CliRunner().invoke(app, ["methods", "show", "ktae", "--code"])
-    with pytest.raises(InputError, match=r"ktae has the advantage_transform part 'key_tokens', which has no lines of"):
-        as_function(grouprl.method("ktae"))
+OWN = """
+import grouprl
+from grouprl.algorithms.advantage.advantage import RawReward
+
+
+@grouprl.part("advantage")
+class Unprinted(RawReward):
+    def __call__(self, batch):
+        return 2 * super().__call__(batch)
+
+
+def mine():
+    return grouprl.method("grpo").with_parts(advantage=Unprinted())
+"""
+
+
+class Unprinted(RawReward):
+    """An advantage of the user's, without lines of plain torch."""
+
+
+def test_every_entry_is_shown() -> None:
+    assert [name for name in grouprl.methods() if name not in SHOWN and not unset(name)] == []
+
+
+def test_a_method_with_another_part_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(OWN)
+    done = CliRunner().invoke(app, ["methods", "show", "mine.py:mine", "--code"])
+    with pytest.raises(
+        InputError, match=r"grpo has the advantage part 'raw_reward', which has no lines of plain torch"
+    ):
+        as_function(grouprl.method("grpo").with_parts(advantage=Unprinted()))
     assert done.exit_code == 2
 
 

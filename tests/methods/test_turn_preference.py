@@ -9,7 +9,8 @@ import torch
 
 import grouprl
 from batches import outcome, random_case
-from grouprl.algorithms.score.papers.turns import DifferingTurns, DiscountedTurns
+from grouprl.algorithms.score.papers.turns import early_weights, segments
+from grouprl.algorithms.turn_returns import same_actions
 from small import f64, near, small
 
 
@@ -19,12 +20,12 @@ from small import f64, near, small
 )
 def test_early_turns_weigh_more(gamma, expected):
     there = torch.ones(1, 4, dtype=torch.bool)
-    near(DiscountedTurns(gamma=gamma).weights(there), [expected], atol=1e-4)
+    near(early_weights(there, gamma), [expected], atol=1e-4)
 
 
 def test_turns_that_are_not_there_have_no_weight():
     there = torch.tensor([[True, False, True], [True, False, False]])
-    near(DiscountedTurns(gamma=1.0).weights(there), [[1, 0, 0.5], [1, 0, 0]])
+    near(early_weights(there, 1.0), [[1, 0, 0.5], [1, 0, 0]])
 
 
 def pairs(method, rewards, groups, shift):
@@ -64,9 +65,8 @@ def segment(turns=None, **changes):
         "state_bs": torch.tensor([[0, 1, 2, 3], [0, 1, 4, -1]]),
     }
     batch = small([1, 0], [4, 3], **{**fields, **changes})
-    part = DifferingTurns(turns=turns)
     there = torch.tensor([[True] * 4, [True, True, True, False]])
-    first, last = part.segments(there, batch)
+    first, last = segments(same_actions(batch, there, "a test"), batch.state_bs, there, turns)
     assert torch.equal(first, first.T)
     assert torch.equal(last, last.T)
     return int(first[0, 1]), int(last[0, 1])

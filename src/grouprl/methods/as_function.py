@@ -9,6 +9,7 @@ are printed above.
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from grouprl.core.errors import InputError
 from grouprl.methods.plain_names import constants, printed, read_first
 
 GIVEN = ("logp_bt", "mask_bt", "group_b", "reward_b")
-MAPPINGS = ("keys", "marks", "past", "refs", "rewards", "stats")
+MAPPINGS = ("keys", "marks", "past", "refs", "rewards", "row_outputs", "stats")
 
 
 def as_function(method: Method) -> str:
@@ -33,7 +34,8 @@ def as_function(method: Method) -> str:
     helpers = printed(names, [type(part).__module__ for part in method.parts()])
     asked = [name for name in names if name not in GIVEN and name not in helpers and name not in constants()]
     called = re.sub(r"\W", "_", method.name)
-    head = f"def {called}({', '.join((*GIVEN, *asked))}):"
+    given = [name for name in GIVEN if name in names or method.reads_log_probs]
+    head = f"def {called}({', '.join((*given, *asked))}):"
     lines = "\n".join([*_documented(method, asked), body, "return loss"]).split("\n")
     function = "\n".join([head, *(f"    {line}".rstrip() for line in lines)])
     numbers = [source for source in helpers.values() if not source.startswith("def ")]
@@ -103,7 +105,10 @@ def _advantages(method: Method) -> Iterator[str]:
 
 def own_code(part: Part) -> str:
     """Return the lines of a part; '' for a part that derives from another and has no lines of its own."""
-    return part.code() if {"code", "plain"} & vars(type(part)).keys() else ""
+    kind = type(part)
+    # members of parts of the user's are wrapped in their own class, inherited ones too: the name says whose they are
+    written = inspect.unwrap(vars(kind).get("code", Part.code)).__qualname__ == f"{kind.__qualname__}.code"
+    return part.code() if written or "plain" in vars(kind) else ""
 
 
 def _lines(method: Method, *parts: Part) -> Iterator[str]:

@@ -52,7 +52,7 @@ class TokenMean(Aggregate):
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
-        return "weight_bt = active_bt.to(logp_bt.dtype) / active_bt.sum().clamp(min=1)"
+        return "weight_bt = active_bt.to(adv_bt.dtype) / active_bt.sum().clamp(min=1)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / Σ|y|."""
@@ -70,7 +70,7 @@ class SequenceMean(Aggregate):
     def code(self) -> str:
         """Return the part as lines of plain torch."""
         length = "active_bt.sum(1, keepdim=True).clamp(min=1)"
-        return f"{ROWS}\nweight_bt = active_bt.to(logp_bt.dtype) / {length} / rows"
+        return f"{ROWS}\nweight_bt = active_bt.to(adv_bt.dtype) / {length} / rows"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / (B |y|)."""
@@ -87,7 +87,7 @@ class SequenceSum(Aggregate):
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
-        return f"{ROWS}\nweight_bt = active_bt.to(logp_bt.dtype) / rows"
+        return f"{ROWS}\nweight_bt = active_bt.to(adv_bt.dtype) / rows"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / B."""
@@ -103,7 +103,7 @@ class TokenSum(Aggregate):
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
-        return "weight_bt = active_bt.to(logp_bt.dtype)"
+        return "weight_bt = active_bt.to(adv_bt.dtype)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1."""
@@ -135,7 +135,7 @@ class ConstantLength(Aggregate):
     @override
     def code(self) -> str:
         rows = "active_bt.any(1).sum().clamp(min=1)" if self.sequences == "mean" else "1"
-        return f"weight_bt = active_bt.to(logp_bt.dtype) / ({rows} * {self.length or 'max_length'})"
+        return f"weight_bt = active_bt.to(adv_bt.dtype) / ({rows} * {self.length or 'max_length'})"
 
     @override
     def needs(self) -> tuple[str, ...]:

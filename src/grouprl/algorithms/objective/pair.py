@@ -14,7 +14,7 @@ from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.regression import completion_value, same_group
 from grouprl.algorithms.pair_weight.pair_weight import Even, PairWeight
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
 from grouprl.algorithms.stage_checks import pair_values
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -100,12 +100,12 @@ class Pair(Pairwise):
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
-        held = [part.code() for part in (self.score, self.margin, self.pair_weight, self.link)]
-        if not all(held) or self.score.ranked:
+        held = [pairs_code(self.score), *(part.code() for part in (self.margin, self.pair_weight, self.link))]
+        if not all(held):
             return ""
-        score, margin, weight, link = held
-        lines = [PAIRS, score, *([] if "score_2e" in score else ["score_2e = score_b[index_2e]"])]
-        lines += ["better_e, worse_e = score_2e", "gap_e = better_e - worse_e", margin, weight, link]
+        score, *others = held
+        lines = [PAIRS, score, "better_e, worse_e = score_2e", "gap_e = better_e - worse_e", *others]
+        lines += ["loss_e = loss_e.mean().expand_as(loss_e)  # of all ranks"] if self.score.ranked else []
         to_rows = "pairs_to_rows(weight_e * loss_e, index_2e, group_b, known_b)"
         return "\n".join([*lines, f"loss_bt = {to_rows}[:, None] * active_bt"])
 

@@ -28,6 +28,10 @@ class ScoreError(Objective):
         error_b = batch.need(f"row_outputs.{SCORE}", self.name) - batch.total_reward_b
         return RowLoss(error_b.square(), {"score_error": error_b.abs()})
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"loss_bt = (row_outputs['{SCORE}'] - reward_b).square()[:, None] * active_bt"
+
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that do not count, or have no token in the loss."""
         return counted(batch) == 0

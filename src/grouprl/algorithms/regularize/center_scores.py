@@ -7,6 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from grouprl.algorithms.losses import PairLoss, out_of, pairs_of
+from grouprl.algorithms.objective.pair import PAIRS
 from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
@@ -34,3 +35,15 @@ class CenterScores(Regularizer):
         """Return [B] bool: rows that are in no pair, or all where the weight is 0."""
         out_b = out_of(pairs_of(batch, self.name).index_e2, batch)
         return out_b if self.coef else out_b | True
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "\n".join(
+            [
+                PAIRS,
+                f"first_e, second_e = row_outputs['{SCORE}'][index_2e]",
+                f"centre_e = {self.coef!r} * (first_e + second_e).square()",
+                "centre_b = pairs_to_rows(centre_e, index_2e, group_b, known_b)",
+                "loss = loss + (weight_bt * centre_b[:, None] * active_bt).sum()",
+            ]
+        )

@@ -25,3 +25,7 @@ class ModelScore(Score):
         """Return r(x, y) of each row; log-probs are not read."""
         score_b: Tensor = batch.need(f"row_outputs.{SCORE}", self.name)
         return score_b
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"score_b = row_outputs['{SCORE}']"

@@ -46,6 +46,12 @@ def over_code(what: str, length: Length) -> str:
     return f"score_b = torch.where(active_bt, {what}, 0).sum(1){mean}"
 
 
+def pairs_code(score: Score) -> str:
+    """Return the lines of a score up to `score_2e`, of both completions of each pair; '' for one without."""
+    held = score.code()
+    return held if "score_2e" in held or not held else f"{held}\nscore_2e = score_b[index_2e]"
+
+
 def without_reference(run: RunFacts, name: str) -> list[str]:
     """Say why a score against the reference cannot work without a reference model."""
     return [] if run.has_reference else [f"{name} compares with a reference model. Set model.reference: initial"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import part
-from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 
@@ -29,6 +30,10 @@ class SortedScores(Score):
     def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the chosen and the rejected scores, each in ascending order, [E,2]."""
         return self.of.of_pairs(logp_bt, batch, index_e2).sort(0).values
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"{held}\nscore_2e = score_2e.sort(1).values" if (held := pairs_code(self.of)) else ""
 
     @override
     def words(self) -> str:
@@ -68,6 +73,17 @@ class SortedGaps(Score):
         policy_e2 = self.of.of_pairs(logp_bt, batch, index_e2) + reference_e2
         gap_e2 = torch.stack([policy_e2[:, 0] - policy_e2[:, 1], reference_e2[:, 0] - reference_e2[:, 1]], 1)
         return gap_e2.sort(0).values
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch: the reference's gap is what the score is at log-probs of 0."""
+        if not (held := pairs_code(self.of)):
+            return ""
+        at_zero = re.sub(r"\blogp_bt\b", "zero_bt", held)
+        gaps = "score_2e = torch.stack([policy_2e[0] - policy_2e[1], reference_2e[0] - reference_2e[1]])"
+        return (
+            f"zero_bt = torch.zeros_like(logp_bt)\n{at_zero}\nreference_2e = -score_2e\n"
+            f"{held}\npolicy_2e = score_2e + reference_2e\n{gaps}.sort(1).values"
+        )
 
     @override
     def words(self) -> str:

@@ -148,38 +148,28 @@ class KeyTokens(AdvantageTransform):
         ended_bt = batch.last_token_bt() & ~batch.need("truncated_b", self.name)[:, None]
         right_b = batch.need("correct_b", self.name)
         out_bt = adv_bt.clone()
-        for group in torch.unique(batch.group_b[active_bt.any(1)]).tolist():
-            row_r = ((batch.group_b == group) & active_bt.any(1)).nonzero()[:, 0]
-            if right_b[row_r].all() or not right_b[row_r].any():
-                continue
+        for row_r in mixed_groups(batch.group_b, active_bt, right_b):
             mask_rt = active_bt[row_r]
             weight_rt = torch.zeros_like(adv_bt[row_r])
-            weight_rt[mask_rt] = self._weights(token_bt[row_r], mask_rt, right_b[row_r]).to(adv_bt.dtype)
+            tokens = (token_bt[row_r], mask_rt, right_b[row_r])
+            numbers = (self.top, self.alpha, self.beta, self.saturation, self.length_share)
+            weight_rt[mask_rt] = key_weights(*tokens, *numbers).to(adv_bt.dtype)
             out_bt[row_r] += torch.where(ended_bt[row_r], 0, weight_rt)
         return out_bt
 
-    def _weights(self, token_rt: Tensor, mask_rt: Tensor, right_r: Tensor) -> Tensor:
-        """Return [N] weight of each masked token of one group's rows."""
-        kind_n, kinds = levels.compact(token_rt[mask_rt])
-        row_n = torch.arange(len(mask_rt), device=mask_rt.device)[:, None].expand_as(mask_rt)[mask_rt]
-        count_rv = torch.zeros(len(mask_rt), kinds, dtype=torch.float64, device=mask_rt.device)
-        count_rv.index_put_((row_n, kind_n), torch.ones_like(kind_n, dtype=torch.float64), accumulate=True)
-        sides = [count_rv[right_r], count_rv[~right_r]]
-        a_v, b_v = ((side > 0).sum(0).double() for side in sides)
-        right, wrong = (float(len(side)) for side in sides)
-        strength_v = self.alpha * fisher_strength(a_v, b_v, right, wrong)
-        strength_v = strength_v + self.beta * information_gain(a_v, b_v, right, wrong)
-        size = [float(side.sum()) for side in sides]
-        rate_v = [self._frequency(side.sum(0) / n, n, sum(size) / 2) for side, n in zip(sides, size, strict=True)]
-        lean_v = rate_v[0] / (rate_v[1] + 1e-5) - rate_v[1] / (rate_v[0] + 1e-5)
-        arc_v = (a_v / right).sqrt().asin() - (b_v / wrong).sqrt().asin()
-        key_v = strength_v * (arc_v + lean_v) / (self.alpha + self.beta)
-        return (2 * self.top * (key_v.sigmoid() - 0.5))[kind_n]
-
-    def _frequency(self, share_v: Tensor, size: float, average: float) -> Tensor:
-        """Return BM25's saturated frequency of each token among `size` tokens of its side."""
-        norm = self.saturation * (1 - self.length_share + self.length_share * size / average)
-        return share_v * (self.saturation + 1) / (share_v + norm)
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        numbers = (self.top, self.alpha, self.beta, self.saturation, self.length_share)
+        return (
+            "last_bt = mask_bt & (mask_bt.flip(1).cumsum(1).flip(1) == 1)\n"
+            "adv_bt, seen_bt = adv_bt.clone(), active_bt & counts_b[:, None]\n"
+            "for row_r in mixed_groups(group_b, seen_bt, correct_b):\n"
+            "    weight_rt, mask_rt = torch.zeros_like(adv_bt[row_r]), seen_bt[row_r]\n"
+            "    tokens = (token_bt[row_r], mask_rt, correct_b[row_r])\n"
+            f"    weight_rt[mask_rt] = key_weights(*tokens, {', '.join(map(repr, numbers))}).to(adv_bt.dtype)\n"
+            "    ended_rt = last_bt[row_r] & ~truncated_b[row_r, None]\n"
+            "    adv_bt[row_r] += torch.where(ended_rt, 0, weight_rt)"
+        )
 
     @override
     def formula(self) -> str:
@@ -191,6 +181,44 @@ class KeyTokens(AdvantageTransform):
     def idle(self, run: RunFacts) -> list[str]:
         """Say that nothing is added if `top` is 0."""
         return ["key_tokens has no effect: top is 0"] if self.top == 0 else []
+
+
+def mixed_groups(group_b: Tensor, active_bt: Tensor, right_b: Tensor) -> list[Tensor]:
+    """Return the row numbers of each group with a right and a wrong row among those that have active tokens."""
+    seen_b = active_bt.any(1)
+    rows = [((group_b == group) & seen_b).nonzero()[:, 0] for group in torch.unique(group_b[seen_b]).tolist()]
+    return [row_r for row_r in rows if right_b[row_r].any() and not right_b[row_r].all()]
+
+
+def key_weights(
+    token_rt: Tensor,
+    mask_rt: Tensor,
+    right_r: Tensor,
+    top: float,
+    alpha: float,
+    beta: float,
+    saturation: float,
+    length_share: float,
+) -> Tensor:
+    """Return [N] what is added to the advantage of each masked token of one group; settings as of `KeyTokens`."""
+    kinds, kind_n = torch.unique(token_rt[mask_rt], return_inverse=True)
+    row_n = torch.arange(len(mask_rt), device=mask_rt.device)[:, None].expand_as(mask_rt)[mask_rt]
+    count_rv = torch.zeros(len(mask_rt), len(kinds), dtype=torch.float64, device=mask_rt.device)
+    count_rv.index_put_((row_n, kind_n), torch.ones_like(kind_n, dtype=torch.float64), accumulate=True)
+    sides = [count_rv[right_r], count_rv[~right_r]]
+    a_v, b_v = ((side > 0).sum(0).double() for side in sides)
+    right, wrong = (float(len(side)) for side in sides)
+    strength_v = alpha * fisher_strength(a_v, b_v, right, wrong)
+    strength_v = strength_v + beta * information_gain(a_v, b_v, right, wrong)
+    size = [float(side.sum()) for side in sides]
+    # BM25's saturated frequency of each token among the tokens of its side
+    norms = [saturation * (1 - length_share + length_share * n / (sum(size) / 2)) for n in size]
+    share_v = [side.sum(0) / n for side, n in zip(sides, size, strict=True)]
+    rate_v = [share * (saturation + 1) / (share + norm) for share, norm in zip(share_v, norms, strict=True)]
+    lean_v = rate_v[0] / (rate_v[1] + 1e-5) - rate_v[1] / (rate_v[0] + 1e-5)
+    arc_v = (a_v / right).sqrt().asin() - (b_v / wrong).sqrt().asin()
+    key_v = strength_v * (arc_v + lean_v) / (alpha + beta)
+    return (2 * top * (key_v.sigmoid() - 0.5))[kind_n]
 
 
 def fisher_strength(a_v: Tensor, b_v: Tensor, right: float, wrong: float) -> Tensor:

@@ -25,8 +25,8 @@ class ControlToken(Aggregate):
     equation = "{coef:g}/B · Σ_i [t=1] + 1/Σ(|y_i|-1) · Σ_i Σ_{{t>1}}"
     plain = (
         "number_bt = mask_bt.cumsum(1)\n"
-        "first_bt = (active_bt & (number_bt == 1)).to(logp_bt.dtype)\n"
-        "later_bt = (active_bt & (number_bt > 1)).to(logp_bt.dtype)\n"
+        "first_bt = (active_bt & (number_bt == 1)).to(adv_bt.dtype)\n"
+        "later_bt = (active_bt & (number_bt > 1)).to(adv_bt.dtype)\n"
         "weight_bt = {coef!r} * first_bt / first_bt.sum().clamp(min=1) + later_bt / later_bt.sum().clamp(min=1)"
     )
 

@@ -35,4 +35,4 @@ class GroupMean(Aggregate):
         """Return the part as lines of plain torch."""
         return """groups = len(torch.unique(group_b[active_bt.any(1)]))
 tokens_b = ((group_b[:, None] == group_b) * active_bt.sum(1)).sum(1)
-weight_bt = active_bt.to(logp_bt.dtype) / tokens_b.clamp(min=1)[:, None] / max(groups, 1)"""
+weight_bt = active_bt.to(adv_bt.dtype) / tokens_b.clamp(min=1)[:, None] / max(groups, 1)"""

@@ -15,7 +15,7 @@ class OnlyTokenMean(Aggregate):
 
     says = "mean over each completion's tokens, summed over completions (the gradient grows with the batch)"
     equation = "Σ_i 1/|y_i| · Σ_t"
-    plain = "weight_bt = active_bt.to(logp_bt.dtype) / active_bt.sum(1, keepdim=True).clamp(min=1)"
+    plain = "weight_bt = active_bt.to(adv_bt.dtype) / active_bt.sum(1, keepdim=True).clamp(min=1)"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return w_t = 1 / |y|."""

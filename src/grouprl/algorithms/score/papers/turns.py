@@ -12,12 +12,55 @@ from grouprl.algorithms.turn_returns import same_actions, turns_of
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Share
 
+TURNS = """there_bs = turns_there(turn_bt, mask_bt, int(torch.where(mask_bt, turn_bt, -1).max()) + 1)
+log_bs = over_turns(logp_bt - ref_bt, turn_bt, active_bt, there_bs)
+"""
+"""Assigns the turns of each row and their log-ratios, in plain torch."""
+
 
 def log_ratios(logp_bt: Tensor, there_bs: Tensor, batch: Batch, reader: str) -> Tensor:
     """Return [B,S] log π/π_ref of each turn, summed over its tokens."""
-    log_bt = torch.where(batch.active_bt, logp_bt - batch.need("ref_bt", reader), 0)
-    turn_bt = torch.where(batch.active_bt, batch.need("turn_bt", reader), 0).clamp(min=0)
-    return torch.zeros(there_bs.shape, dtype=log_bt.dtype, device=log_bt.device).scatter_add(1, turn_bt, log_bt)
+    ratio_bt = logp_bt - batch.need("ref_bt", reader)
+    return over_turns(ratio_bt, batch.need("turn_bt", reader), batch.active_bt, there_bs)
+
+
+def over_turns(value_bt: Tensor, turn_bt: Tensor, active_bt: Tensor, there_bs: Tensor) -> Tensor:
+    """Return [B,S] sum of the values of each turn's active tokens."""
+    zero_bs = torch.zeros(there_bs.shape, dtype=value_bt.dtype, device=value_bt.device)
+    place_bt = torch.where(active_bt, turn_bt, 0).clamp(min=0)
+    return zero_bs.scatter_add(1, place_bt, torch.where(active_bt, value_bt, 0))
+
+
+def early_weights(there_bs: Tensor, gamma: float) -> Tensor:
+    """Return [B,S] φ(k, T) of each turn, 0 where a row has none."""
+    place_bs = there_bs.to(torch.float64).cumsum(1) - 1
+    turns_b = there_bs.sum(1, keepdim=True).to(torch.float64)
+    if gamma == 1:
+        found_bs = (turns_b - place_bs) / turns_b.clamp(min=1)
+    else:
+        late_bs = 1 - gamma ** (turns_b - place_bs).clamp(min=0)
+        found_bs = gamma ** place_bs.clamp(min=0) * late_bs / (1 - gamma ** turns_b.clamp(min=1))
+    return torch.where(there_bs, found_bs, 0)
+
+
+def segments(action_bs: Tensor, state_bs: Tensor, there_bs: Tensor, turns: int | None) -> tuple[Tensor, Tensor]:
+    """Return [B,B] first turn in which two rows differ in action or state, and the first turn after their segment.
+
+    Both are symmetric. The segment ends with the shorter row, and after `turns` turns at the latest.
+    """
+    both_bbs = there_bs[:, None] & there_bs[None]
+    same_bbs = both_bbs & (action_bs[:, None] == action_bs[None]) & (state_bs[:, None] == state_bs[None])
+    first_bb = same_bbs.to(torch.int64).cumprod(2).sum(2)
+    last_bb = both_bbs.to(torch.int64).cumprod(2).sum(2)
+    if turns is not None:
+        last_bb = torch.minimum(last_bb, first_bb + turns)
+    return first_bb, torch.maximum(last_bb, first_bb)
+
+
+def over_segments(log_bs: Tensor, first_bb: Tensor, last_bb: Tensor) -> Tensor:
+    """Return [B,B] sum of a row's values over the segment in which it differs from another row."""
+    total_bs = torch.nn.functional.pad(log_bs.cumsum(1), (1, 0))
+    return total_bs.gather(1, last_bb) - total_bs.gather(1, first_bb)
 
 
 @part("score")
@@ -37,18 +80,11 @@ class DiscountedTurns(Score):
         """Return Σ_k φ(k, T) d_k."""
         there_bs = turns_of(batch, self.name)
         log_bs = log_ratios(logp_bt, there_bs, batch, self.name)
-        return (self.weights(there_bs).to(log_bs.dtype) * log_bs).sum(1)
+        return (early_weights(there_bs, self.gamma).to(log_bs.dtype) * log_bs).sum(1)
 
-    def weights(self, there_bs: Tensor) -> Tensor:
-        """Return [B,S] φ of each turn, 0 where a row has none."""
-        place_bs = there_bs.to(torch.float64).cumsum(1) - 1
-        turns_b = there_bs.sum(1, keepdim=True).to(torch.float64)
-        if self.gamma == 1:
-            found_bs = (turns_b - place_bs) / turns_b.clamp(min=1)
-        else:
-            late_bs = 1 - self.gamma ** (turns_b - place_bs).clamp(min=0)
-            found_bs = self.gamma ** place_bs.clamp(min=0) * late_bs / (1 - self.gamma ** turns_b.clamp(min=1))
-        return torch.where(there_bs, found_bs, 0)
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"{TURNS}score_b = (early_weights(there_bs, {self.gamma!r}).to(log_bs.dtype) * log_bs).sum(1)"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run without a reference model."""
@@ -70,23 +106,21 @@ class DifferingTurns(Score):
     def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return [E,2] sums over the segment."""
         there_bs = turns_of(batch, self.name)
-        total_bs = torch.nn.functional.pad(log_ratios(logp_bt, there_bs, batch, self.name).cumsum(1), (1, 0))
-        first_bb, last_bb = self.segments(there_bs, batch)
-        span_bb = total_bs.gather(1, last_bb) - total_bs.gather(1, first_bb)
+        action_bs = same_actions(batch, there_bs, self.name)
+        state_bs = batch.need("state_bs", self.name)[:, : there_bs.shape[1]]
+        spans = segments(action_bs, state_bs, there_bs, self.turns)
+        span_bb = over_segments(log_ratios(logp_bt, there_bs, batch, self.name), *spans)
         first_e, second_e = index_e2.T
         return torch.stack([span_bb[first_e, second_e], span_bb[second_e, first_e]], 1)
 
-    def segments(self, there_bs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return [B,B] first turn of each pair's segment, and the first turn after it; symmetric."""
-        action_bs = same_actions(batch, there_bs, self.name)
-        state_bs = batch.need("state_bs", self.name)[:, : there_bs.shape[1]]
-        both_bbs = there_bs[:, None] & there_bs[None]
-        same_bbs = both_bbs & (action_bs[:, None] == action_bs[None]) & (state_bs[:, None] == state_bs[None])
-        first_bb = same_bbs.to(torch.int64).cumprod(2).sum(2)
-        last_bb = both_bbs.to(torch.int64).cumprod(2).sum(2)
-        if self.turns is not None:
-            last_bb = torch.minimum(last_bb, first_bb + self.turns)
-        return first_bb, torch.maximum(last_bb, first_bb)
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return (
+            f"{TURNS}action_bs = numbered_actions(token_bt, turn_bt, mask_bt, there_bs.shape[1])\n"
+            f"spans = segments(action_bs, state_bs[:, : there_bs.shape[1]], there_bs, {self.turns!r})\n"
+            "span_bb = over_segments(log_bs, *spans)\n"
+            "score_2e = torch.stack([span_bb[*index_2e], span_bb[*index_2e.flip(0)]])"
+        )
 
     @override
     def words(self) -> str:
