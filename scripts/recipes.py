@@ -78,7 +78,7 @@ def summary(records: list[Record]) -> str:
         "Without a record": [name for name, found in seeds.items() if not found],
     }
     said = [f"**{title}**: {', '.join(f'`{name}`' for name in names) or 'none'}." for title, names in groups.items()]
-    return " ".join([f"{len(sure)} of {len(seeds)} recipes gained for sure in every recorded seed.", *said]) + "\n"
+    return " ".join([f"{len(sure)} of {len(seeds)} recipes gained significantly in every recorded seed.", *said]) + "\n"
 
 
 def table(records: list[Record]) -> str:

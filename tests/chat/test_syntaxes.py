@@ -108,7 +108,7 @@ MALFORMED = {
     "command": ('<|START_ACTION|>[{"name": "f"}]<|END_ACTION|>', 'object with a "tool_name"'),
     "command_r": ('Action: ```json\n[{"tool_name": "f", "parameters": {}}', "not JSON"),
     "functionary_31": ('<function=f>{"x": 1}', "no </function>"),
-    "functionary_32": ('f\n{"x": 1} and more', "something stands behind it"),
+    "functionary_32": ('f\n{"x": 1} and more', "something follows it"),
 }
 
 

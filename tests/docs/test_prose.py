@@ -27,7 +27,20 @@ ODD = {
     "who, of a program": re.compile(r"\b(process|worker|server|program|sampler|policy|child|rank)e?s?,? who\b"),
     "'' where": re.compile(r"^(''|None|0|\(\)) where\b"),
     "mend": re.compile(r"\bMend\b"),
+    "in the place of": re.compile(r"\bin the place of\b"),
+    "such": re.compile(r"\bthere (is|are) such\b(?! an?\b)"),
+    "as of": re.compile(r"\bas of `"),
+    "behind, of text": re.compile(
+        r"\bbehind (the|a|its|their|each) (prompt|completion|token|thought|call|turn|answer)s?\b"
+    ),
+    "small letters": re.compile(r"\bin small letters\b"),
+    "for sure": re.compile(r"\bfor sure\b"),
+    "dossier": re.compile(r"\bdossier"),
 }
+MOST = re.compile(r"[Mm]ost (?!of\b)\w+s\b(?! \w+ (are|have|do)\b)")
+"""The beginning of a description: "most tokens" are the majority of them, and not the largest number."""
+ARGUMENT = re.compile(r"\s+[a-z_]+: " + MOST.pattern)
+"""The same for an argument."""
 TALK = "tasks/"
 """Where texts are those of games and of data, which may have any words."""
 LEAST_WORDS = 4
@@ -73,6 +86,8 @@ def complaints() -> tuple[str, ...]:
     for where, text, field in fields_and_messages():
         if field and FIELD_CLAUSE.match(text):
             told.append(f"{where}: a noun clause as a description: {text[:60]!r}")
+        if field and MOST.match(text):
+            told.append(f"{where}: 'most' for the largest number: {text[:60]!r}")
         if len(text.split()) >= LEAST_WORDS and not where.startswith(TALK):
             told += [f"{where}: {wrong}" for wrong in odd(text)]
     return tuple(told)
@@ -85,6 +100,7 @@ def wrongs(text: str) -> list[str]:
     return [
         *found,
         *odd(" ".join(text.split())),
+        *(f"'most' for the largest number: {line.strip()!r}" for line in text.splitlines() if ARGUMENT.match(line)),
         *([] if first.rstrip().endswith((".", ":", "?", "!", "…", "`")) else [f"no full stop: {first[-40:]!r}"]),
     ]
 
@@ -109,6 +125,9 @@ def test_docstrings_fields_and_messages_are_in_plain_words() -> None:
         "None where it is unknown.",
         "Return it",
         "Mend it.",
+        "Return one in the place of another.",
+        "Return the tokens behind the prompt.",
+        "Sample.\n\nArgs:\n    budget: most tokens of a completion.",
     ],
 )
 def test_what_is_odd_is_told(text: str) -> None:

@@ -167,7 +167,7 @@ def test_the_live_screen_shows_everything_in_80_by_24():
     assert max(map(len, lines)) <= 80
     for part in (
         "training 37/100",
-        "1:14 gone",
+        "1:14 elapsed",
         "2:06 left",
         "reward  0.537",
         "from 0.501",
@@ -313,7 +313,7 @@ def test_completions_side_by_side_are_of_the_same_prompts():
     text = shown(side_by_side(before, after))
     assert "✗ 62" in text
     assert "✓ [b]72[/b]" in text
-    assert "gone" not in text
+    assert "elapsed" not in text
     assert "other" not in text
 
 

@@ -60,7 +60,7 @@ def test_several_turns_are_what_the_template_renders_or_refused(name: str) -> No
     encoder, prompt = ENCODERS[name], (user("What?"),)
     turns = [said("One."), user("More?"), said("Two.")]
     if name in ("gpt-oss", "qwen 3"):  # they write an earlier turn without what they write into the last one
-        with pytest.raises(InputError, match="does not render the completions of p behind their prompt"):
+        with pytest.raises(InputError, match="does not render the completions of p after their prompt"):
             tokens(encoder, prompt, turns, [said("Three.")])
         return
     one, two = tokens(encoder, prompt, turns, [said("Three.")])

@@ -100,7 +100,7 @@ def test_the_summary_names_what_did_not_gain_and_what_is_not_recorded(monkeypatc
     monkeypatch.setattr(recipes, "recipe_names", lambda: ["a", "b", "c", "d"])
     said = recipes.summary([run("a", 0.9), run("a", 0.8), run("b", 0.9), run("b", 0.6), run("c", 0.1)])
     assert said == (
-        "1 of 4 recipes gained for sure in every recorded seed. **Not shown to learn**: `c`. "
+        "1 of 4 recipes gained significantly in every recorded seed. **Not shown to learn**: `c`. "
         "**Shown in some seeds only**: `b`. **Without a record**: `d`.\n"
     )
 

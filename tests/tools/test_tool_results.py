@@ -71,7 +71,7 @@ def test_a_result_that_says_nothing_of_itself_is_a_failed_call(value: object) ->
     result = Toolbox([give]).call(Call("give", {}))
     assert "0x" not in result.text
     if result.status != "ok":
-        assert "has no own text: a tool must return a text" in result.text
+        assert "has no text of its own: a tool returns a text" in result.text
 
 
 def test_arguments_written_as_text_get_the_types_of_the_schema() -> None:

@@ -109,7 +109,7 @@ class RunFacts:
     environment: bool = False
     """Whether episodes have turns, played in an environment."""
     turns: int = 1
-    """Most turns of an episode."""
+    """Largest number of turns of an episode."""
     agents: int = 1
     """Number of agents that act."""
     async_steps: int = 0
@@ -134,7 +134,7 @@ class Part:
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
     blind: ClassVar[str] = ""
-    """What the part rewards in the place of a verdict on right and wrong: "certainty", "the majority's answer"; '' if
+    """What the part rewards in place of a verdict on right and wrong: "certainty", "the majority's answer"; '' if
     it leaves the verdict as it is.
     """
     reads_gradients: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from grouprl.core.errors import shortened
 from grouprl.core.json_types import JsonMapping
 
 LARGEST_SCHEMA = 100_000
-"""Most characters of a schema."""
+"""Largest number of characters of a schema."""
 CHOICES = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 """Values of `tool_choice` in OpenAI's and Anthropic's protocols, and their meaning here."""
 NAMED = ("function", "tool")

@@ -9,7 +9,7 @@ from grouprl.core.json_types import JsonMapping, JsonObject
 LARGEST = 10**15
 """Bound on numbers whose schema sets none, because endless digits cannot be read as a number."""
 FINEST = 1e-9
-"""Numbers whose schema sets no step are multiples of this, so that digits behind the point end, too."""
+"""Numbers whose schema sets no step are multiples of this, so that digits after the point end, too."""
 ANY = "any_value"
 """Name of the definition of any JSON value."""
 ONE = ("additionalProperties", "items", "contains", "then", "else")
@@ -21,7 +21,7 @@ ELSEWHERE = ("$ref", "const", "enum", "anyOf", "oneOf", "allOf")
 
 
 def bounded(schema: JsonMapping) -> JsonObject:
-    """Return a schema that allows the same JSON, with at most 15 digits before and 9 behind the point of each number.
+    """Return a schema that allows the same JSON, with at most 15 digits before and 9 after the point of each number.
 
     Numbers get bounds where they have none; values without a schema (of objects, of arrays, anything) get one of any
     value whose numbers are bounded.

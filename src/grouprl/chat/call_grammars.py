@@ -153,10 +153,12 @@ def _value_in_tags(name: str, key: str, schema: Schema, behind: str, inside: Seq
         return (OneOf(tuple(choices)), behind)
     if schema.get("type") == "string":
         if set(schema) > TEXT_KEYS or not set(schema) <= TEXT_KEYS:
-            raise NoGrammar(f"the text {key!r} of {name} stands without quotes, and its schema bounds it")
+            raise NoGrammar(
+                f"the text {key!r} of {name} is written without quotes, so the bounds in its schema cannot be enforced"
+            )
         return (Until(behind),)
     if _takes_text(schema):
-        raise NoGrammar(f"the argument {key!r} of {name} may be a text or something else, which tags do not tell")
+        raise NoGrammar(f"the argument {key!r} of {name} may be a text or something else, and tags do not tell which")
     return (JsonValue(schema), behind)
 
 

@@ -189,7 +189,7 @@ def read_json(text: str) -> object | Malformed:
     """Return the JSON value of a text, or its fault."""
     found, end = value_at(text, 0)
     if not isinstance(found, Malformed) and after_space(text, end) < len(text):
-        return Malformed("the call is not JSON: something stands behind it")
+        return Malformed("the call is not JSON: something follows it")
     return found
 
 
@@ -227,6 +227,4 @@ def _tagged(text: str, at: int) -> Found:
         return [call_of(value)], behind
     if unclosed(text, at, TAG, CLOSE):
         return [Malformed(f"{OPEN} without {CLOSE}")], at
-    return [
-        value if isinstance(value, Malformed) else Malformed("the call is not JSON: something stands behind it")
-    ], at
+    return [value if isinstance(value, Malformed) else Malformed("the call is not JSON: something follows it")], at

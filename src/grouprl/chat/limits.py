@@ -32,7 +32,7 @@ class ChatLimits:
     answer_seconds: float | None = 600.0
     """Seconds for an answer, including the time in the queue; None for no limit."""
     connections: int = 4096
-    """Most connections at the same time."""
+    """Largest number of connections at the same time."""
 
 
 @dataclass(frozen=True)

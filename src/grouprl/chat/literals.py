@@ -17,7 +17,7 @@ from grouprl.chat.turn_content import Call, Malformed
 from grouprl.core.errors import InputError, shortened
 
 LONGEST = 20_000
-"""Most characters of calls in Python's syntax; longer ones are not read."""
+"""Largest number of characters of calls in Python's syntax; longer ones are not read."""
 NAMES = {"true": True, "false": False, "null": None}
 BARE_KEY = re.compile(r"([{,]\s*)([A-Za-z_][A-Za-z0-9_.-]*)\s*:")
 BARE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from grouprl.core.json_types import JsonObject
 
 LONGEST = 600
-"""Most characters of a message, so that a client's own text is never echoed whole."""
+"""Largest number of characters of a message, so that a client's own text is never echoed whole."""
 
 
 class Refusal(Exception):

@@ -11,7 +11,7 @@ from grouprl.chat.refusal import Refusal
 DEEPEST = 64
 MOST_VALUES = 200_000
 MOST_MARKS = 1_000_000
-"""Most commas and brackets in a body, including those in texts, to bound the memory for reading it."""
+"""Largest number of commas and brackets in a body, including those in texts, to bound the memory for reading it."""
 
 
 def read_json(body: bytes) -> object:

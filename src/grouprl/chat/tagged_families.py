@@ -107,7 +107,7 @@ class RecipientForm(Form):
     plain = False
     sign = ">>>"
     ends = (sign, "<|")
-    """What may stand behind a call: the next part, or the token that ends the turn."""
+    """The text that may follow a call: the next part, or the token that ends the turn."""
     everyone = "all"
     head = re.compile(r"(?:>>>)?([A-Za-z_][\w.-]*|(?=\n\{))\n")
 
@@ -133,9 +133,7 @@ class RecipientForm(Form):
                 value = value if found[1] else Malformed("a call without a name")
                 sound = not isinstance(value, Malformed) and (whole == len(text) or text.startswith(self.ends, whole))
                 flaw = (
-                    value
-                    if isinstance(value, Malformed)
-                    else Malformed("the call is not JSON: something stands behind it")
+                    value if isinstance(value, Malformed) else Malformed("the call is not JSON: something follows it")
                 )
                 calls.append(call_of({"name": found[1], "arguments": value}) if sound else flaw)
                 stop = whole if sound else stop

@@ -12,7 +12,7 @@ from grouprl.chat.turn_content import Call, Malformed, Said
 from grouprl.core.json_types import JsonMapping, JsonObject
 
 MOST_CALLS = 64
-"""Most calls of one turn; a turn with more of them counts as plain text."""
+"""Largest number of calls of one turn; a turn with more of them counts as plain text."""
 
 
 def said_in(text: str) -> Said:

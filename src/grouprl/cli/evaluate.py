@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 EvalTask = Annotated[
     str | None,
     typer.Option(
-        help="The task (default: the run's own). A model needs one.",
+        help="Task to evaluate on (default: the run's); required for a model.",
         autocompletion=completion.tasks,
     ),
 ]
@@ -43,13 +43,13 @@ PassAt = Annotated[str | None, typer.Option(metavar="K,K,…", help="pass@k for 
 GreedyOrSampled = Annotated[
     bool | None, typer.Option("--greedy/--sampled", help="Only greedy or only sampled completions (default: both).")
 ]
-EvalTemperature = Annotated[float | None, typer.Option(help="Of the sampled completions (default: the run's, else 1).")]
+EvalTemperature = Annotated[float | None, typer.Option(help="Sampling temperature (default: the run's, else 1).")]
 NewTokens = Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens per completion (default: the run's).")]
 RewardFunction = Annotated[
     str | None, typer.Option(metavar="PATH:FUNCTION", help="Score with this reward (default: the run's).")
 ]
 EvalSeed = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Of the completions (default: the run's, else 0).")
+    int | None, typer.Option(min=0, metavar="N", help="Seed of the completions (default: the run's, else 0).")
 ]
 CompletionsToPrint = Annotated[int, typer.Option(min=0, metavar="N", help="Completions to print.")]
 

@@ -54,7 +54,7 @@ AllowedHosts = Annotated[
     ),
 ]
 AnswerSeconds = Annotated[float, typer.Option(min=1, help="Seconds that a completion may take, waiting included.")]
-BodySize = Annotated[float, typer.Option(min=0.01, help="Size of a request at most, in MB.")]
+BodySize = Annotated[float, typer.Option(min=0.01, help="Largest size of a request, in MB.")]
 PromptChars = Annotated[
     int | None,
     typer.Option(min=1, help="Characters of a request at most (default: 16 for each token of room)."),
@@ -226,16 +226,16 @@ def lessons_command(
         str, typer.Option(metavar="URL", help="Address of an OpenAI-compatible endpoint, such as http://…/v1.")
     ],
     model: Annotated[str, typer.Option(metavar="NAME", help="Name of the model there.")] = "",
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="File of the lessons; one that exists is continued.")
-    ] = Path("lessons.json"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File of the lessons; an existing one is extended.")] = Path(
+        "lessons.json"
+    ),
     prompts: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts to practise on.")] = 100,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Prompts between changes of the lessons.")] = 50,
-    group: Annotated[int, typer.Option(min=2, metavar="N", help="Completions of a prompt.")] = 5,
-    temperature: Annotated[float, typer.Option(min=0, metavar="X", help="At which they are sampled.")] = 0.7,
-    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Most tokens of a reply.")] = 2048,
+    group: Annotated[int, typer.Option(min=2, metavar="N", help="Completions per prompt.")] = 5,
+    temperature: Annotated[float, typer.Option(min=0, metavar="X", help="Their sampling temperature.")] = 0.7,
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Limit of tokens of a reply.")] = 2048,
     held_out: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Held-out prompts, before and after; 0: none.")
+        int, typer.Option(min=0, metavar="N", help="Held-out prompts to evaluate on before and after (0: none).")
     ] = 64,
     key_env: Annotated[
         str, typer.Option(metavar="NAME", help="Environment variable that holds the API key.")

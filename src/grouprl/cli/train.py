@@ -175,8 +175,8 @@ def recipes_command(
 ) -> None:
     """List the embedded recipes: whole configurations that `train` and `plan` know by name.
 
-    "gained" says in how many recorded seeds held-out completions got better for
-    sure: the 95 % interval of the gain is above 0 (docs/recipes.md).
+    "gained" says in how many recorded seeds held-out completions got better
+    significantly: the 95 % interval of the gain is above 0 (docs/recipes.md).
 
     [bold]Examples[/]
     grouprl recipes

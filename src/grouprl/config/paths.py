@@ -94,7 +94,7 @@ def _reference(value: object, base: Path) -> object:
 
 
 def _reward_models(value: object, base: Path) -> object:
-    """Make the folders of reward models absolute; a name that is no folder, such as one on the Hub, stays."""
+    """Make the folders of reward models absolute; a name that is not a folder, such as one on the Hub, stays."""
     if isinstance(value, Mapping):
         return {**value, "name": _reward_models(value.get("name"), base)}
     if isinstance(value, list | tuple):

@@ -34,7 +34,7 @@ class Recipe:
             return ""
         if not self.seeds:
             return f"the recipe {self.name} has no run in the record (docs/recipes.md): nothing shows that it learns"
-        known = f"{self.record} recorded seeds gained for sure on held-out prompts (docs/recipes.md)"
+        known = f"{self.record} recorded seeds have a significant gain on held-out prompts (docs/recipes.md)"
         return f"the recipe {self.name} is {'not' if not self.gained else 'not always'} shown to learn: {known}"
 
 

@@ -237,7 +237,7 @@ def _read(source: str) -> JsonObject:
 
 
 def _meant(path: Path) -> str:
-    """Return a remedy for a path that is no file, run or recipe: name the one that may have been meant."""
+    """Return a remedy for a path that is not a file, a run or a recipe: name the one that may have been meant."""
     if _is_odd(path):
         return "It is a pipe or a device, and a configuration must be a file."
     beside = _folder(path.parent) or []
@@ -343,7 +343,7 @@ def _rule(error: ErrorDetails) -> str:
 
 
 def _yaml_reading(value: object, kind: str) -> str:
-    """Return how to write a value that YAML reads otherwise than it looks; "" for others."""
+    """Return how to write a value that YAML does not read as it looks; "" for others."""
     if isinstance(value, bool) and kind != "bool_type":
         words = "yes, on and true" if value else "no, off and false"
         return f"YAML reads {words} without quotes as {str(value).lower()}: put the word in quotes if it is meant"

@@ -72,7 +72,7 @@ class Tiny(Section):
     intermediate: WrittenCount = 176
     """Width of the feed-forward layers."""
     max_positions: WrittenCount = 512
-    """Most tokens of prompt and completion together."""
+    """Largest number of tokens of prompt and completion together."""
 
 
 class Lora(Section):
@@ -167,7 +167,7 @@ class Data(Section):
     """The choice among the task's training prompts."""
 
     prompts: WrittenCount | None = None
-    """Only the first so many training prompts; None: all. Curricula that come back to prompts need an end."""
+    """Use only this many training prompts, the first; None: all. Curricula that come back to prompts need an end."""
 
 
 class Servers(Section):
@@ -245,7 +245,7 @@ class Vllm(Servers):
     kind: ClassVar[str] = "vLLM"
 
     command: tuple[str, ...] = ("vllm",)
-    """The command in the place of `vllm`: the program of the environment that vLLM is installed in, such as
+    """The command in place of `vllm`: the program of the environment that vLLM is installed in, such as
     /opt/vllm/bin/vllm; in several words where it needs words before `serve`."""
     weights: Literal["auto", "shared_memory", "broadcast", "disk"] = "auto"
     """The way in which new weights reach a server: by vLLM's weight transfer, through memory of this machine or over
@@ -294,7 +294,7 @@ class Sglang(Servers):
     kind: ClassVar[str] = "SGLang"
 
     command: tuple[str, ...] = ("sglang",)
-    """The command in the place of `sglang`: the program of the environment that SGLang is installed in, such as
+    """The command in place of `sglang`: the program of the environment that SGLang is installed in, such as
     /opt/sglang/bin/sglang; in several words where it needs words before `serve`."""
     weights: Literal["auto", "shared_memory", "disk"] = "auto"
     """The way in which new weights reach a server: through memory of this machine, or from a folder that it reads
@@ -319,7 +319,7 @@ class Sampling(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample from the most likely tokens that hold this much probability; 1: from all."""
     top_k: WrittenWhole = 0
-    """Sample from so many most likely tokens; 0: from all."""
+    """Sample from this many most likely tokens; 0: from all."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Texts that end a completion, or a turn, as an end token does, besides those of the task; they stay in it."""
     history: Literal["refuse", "append", "split"] = "refuse"
@@ -350,7 +350,7 @@ class Optim(Section):
     """The optimiser and its schedule."""
 
     name: str = "adamw"
-    """Any optimiser of torch, in small letters: adamw, sgd, rmsprop, muon …"""
+    """Any optimiser of torch, in lower case: adamw, sgd, rmsprop, muon …"""
     settings: JsonObject = {}
     """Further arguments of that optimiser, for instance {momentum: 0.9} of sgd."""
     lr: WrittenPositive = 1e-6
@@ -457,7 +457,7 @@ class Reward(Section):
     """A built-in name, `pkg.module:function` or `file.py:function`; None: the task's own reward. Or a mapping of one of
     these as `name` and the function's own parameters, or a list of both, each with a `weight`, for a weighted sum."""
     judge: Judge | None = None
-    """A model that ranks the trajectories of each group relative to each other, in the place of a function: its
+    """A model that ranks the trajectories of each group relative to each other, in place of a function: its
     endpoint's address, or a mapping with these keys. What an environment pays is added, as to a function's reward."""
     model: ScoringModels | None = None
     """A trained reward model whose score is the reward: the folder of its run or of a model, a list of them, or a
@@ -534,7 +534,7 @@ class Placing(Section):
     """Workers in which environments act, each with `environment.workers` processes of its own. 0: with the trainer."""
     learners: Workers = 0
     """Processes that share the model and train it, on the nodes of the cluster; the process that is started only places
-    and watches them. Without Ray they are processes of this machine, as of `grouprl launch -n`, with the same results.
+    and watches them. Without Ray they are processes of this machine, as with `grouprl launch`, with the same results.
     0: the process that is started trains by itself."""
     cpus: WrittenPositive = 1.0
     """Processors that each worker reserves."""
@@ -579,7 +579,7 @@ class Run(Section):
     keep: WrittenCount = 2
     """Checkpoints kept."""
     rollouts_every: WrittenWhole = 1
-    """Rollouts are stored every so many steps; 0: never."""
+    """Store rollouts every this many steps; 0: never."""
     memory_check: bool = True
     """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
     for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""

@@ -210,7 +210,9 @@ def _check_edges(batch: Checked) -> None:
         if bool(outside_e.any()):
             number = int(outside_e.nonzero()[0, 0])
             what = f"edges['{name}'] joins the rows {edges.index_e2[number].tolist()}"
-            raise InputError(what, f"the batch has the rows 0 to {batch.size[0] - 1}", "Leave out other edges")
+            raise InputError(
+                what, f"the rows of the batch are numbered 0 to {batch.size[0] - 1}", "Leave out other edges"
+            )
         if not bool(torch.isfinite(edges.value_e).all()):
             raise InputError(f"edges['{name}'] has values that are not finite", "every value must be finite")
 

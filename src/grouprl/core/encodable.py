@@ -1,4 +1,4 @@
-"""Text for outputs that are not UTF-8: signs that an encoding lacks become the nearest that it has."""
+"""Text for outputs that are not UTF-8: characters that an encoding lacks become the nearest that it has."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NEAREST = {
     "∞": "8",
     "█": "#",
 }
-"""A sign of one column for each that messages and tables use."""
+"""A replacement of one column for each character that messages and tables use."""
 PLAIN, ESCAPED = "grouprl-nearest", "grouprl-escaped"
-"""Names of the ways to write what an encoding lacks: in the nearest sign, and as JSON escapes."""
+"""Names of the ways to write what an encoding lacks: in the nearest character, and as JSON escapes."""
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
@@ -56,7 +56,7 @@ codecs.register_error(ESCAPED, _escaped)
 
 
 def encodable(text: str, encoding: str) -> str:
-    """Return the text with signs of the same width in place of those that the encoding lacks."""
+    """Return the text with characters of the same width in place of those that the encoding lacks."""
     if text.isascii() or encoding.lower().startswith("utf"):
         return text
     try:

@@ -324,7 +324,7 @@ def foreign(path: Sequence[str], value: object = None, settings: Collection[str]
 
 
 def _below(key: str, value: object) -> list[str]:
-    """Return the dotted keys that a value contains; the key itself if it is no mapping."""
+    """Return the dotted keys that a value contains; the key itself if it is not a mapping."""
     if not isinstance(value, Mapping):
         return [key]
     return [inner for name, each in value.items() for inner in _below(f"{key}.{name}", each)]

@@ -59,7 +59,7 @@ class Terminal(Console):
         """Fall silent if someone is told of it, else end the process, as rich does."""
         if self.lost is None:
             super().on_broken_pipe()
-        self._fall_silent("nobody reads it any more")
+        self._fall_silent("no program reads it any more")
 
     def _check_buffer(self) -> None:
         try:

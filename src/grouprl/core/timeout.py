@@ -67,8 +67,8 @@ def imported_in_time(where: str) -> Iterator[None]:
         place = f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         raise InputError(
             f"'{where}' is still being imported after {seconds:g} seconds{place}",
-            "what a module does when it is imported comes to an end",
-            f"Move what waits or loads into a function; or allow it more time with the environment variable {VARIABLE}",
+            "importing a module must come to an end",
+            f"Move code that waits or loads into a function, or give it more time: environment variable {VARIABLE}",
         ) from None
 
 
@@ -84,5 +84,7 @@ def seconds_to_import() -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise InputError(f"the environment variable {VARIABLE} is '{given}'", "it is a number of seconds, 0 for no end")
+        raise InputError(
+            f"the environment variable {VARIABLE} is '{given}'", "it must be a number of seconds, or 0 for no limit"
+        )
     return seconds

@@ -207,7 +207,7 @@ def unlike(each: StageCall, found: object) -> Failure:
     before, now = (repr(getattr(x, "observation", x))[:120] for x in (each.known, found))
     return Failure(
         f"it is not reproducible: made anew with the same seed and actions, {each.method}() gave {now} where it had "
-        f"given {before}. Draw all chance from the seed",
+        f"given {before}. Draw everything random from the seed",
         "",
         "error",
     )

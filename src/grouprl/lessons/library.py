@@ -14,12 +14,12 @@ from grouprl.storage.run_folder import write_json
 
 HEADING = "When you solve the problem, keep these lessons of earlier attempts in mind:"
 LONGEST_LESSON = 600
-"""Most characters of a lesson; a longer one is cut off."""
+"""Largest number of characters of a lesson; a longer one is cut off."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the library: a lesson is added, another text put in the place of one, or one deleted."""
+    """A change of the library: a lesson is added, another text put in place of one, or one deleted."""
 
     kind: Literal["add", "update", "delete"]
     text: str = ""

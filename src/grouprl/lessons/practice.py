@@ -66,19 +66,19 @@ class Practice:
     and wrong ones the model summarises every attempt, compares them and states at most one lesson, then says how that
     changes the library; all proposals of the batch are merged into one plan, which is applied. No weight changes.
 
-    Differs: the wording of the requests is ours; right is what the task's reward says (the paper also goes without);
-    the same model answers all requests.
+    Differs: the wording of the requests is ours; the task's reward decides which attempts are right (the paper also
+    works without it); the same model answers all requests.
 
     Args:
         client: the endpoint, with `who` "the model".
         reward: scores a completion.
         group: completions of a prompt.
         temperature: at which they are sampled.
-        tokens: most tokens of a reply.
+        tokens: largest number of tokens of a reply.
         at_once: requests at the same time.
 
     Raises:
-        InputError: the address is none, or a group has fewer than two completions.
+        InputError: the address is not one of an endpoint, or a group has fewer than two completions.
     """
 
     client: JudgeClient
@@ -91,7 +91,7 @@ class Practice:
     def __post_init__(self) -> None:
         check_url(self.client.url, "--url")
         if self.group < 2:
-            raise InputError(f"a group of {self.group}", "a comparison needs two completions or more", "Usual is 5")
+            raise InputError(f"a group of {self.group}", "a comparison needs two completions or more", "5 is usual")
 
     def batch(self, examples: Sequence[Example], library: LessonLibrary) -> tuple[LessonLibrary, BatchReport]:
         """Practise on some prompts; return the library with what they taught, and what happened."""

@@ -46,7 +46,7 @@ def proposal_request(lesson: str, library: LessonLibrary) -> Messages:
 
 def merging_request(proposals: Sequence[Sequence[Change]], library: LessonLibrary) -> Messages:
     """Return the messages that ask for one plan made of all proposals of a batch."""
-    asked = f"Merge the proposals into one plan without doubles: lessons short, general and different. {CHANGES}"
+    asked = f"Merge the proposals into one plan without duplicates: lessons short, general and different. {CHANGES}"
     told = [[_plain(change) for change in each] for each in proposals]
     return _messages(asked, {"proposals": told, "library": library.named()})
 
@@ -55,7 +55,7 @@ def read_lesson(reply: str) -> str | None:
     """Return the lesson of a comparison, None if there is none. Raises NoAnswer if the reply cannot be read."""
     lesson = _object(reply).get("lesson")
     if lesson is not None and not isinstance(lesson, str):
-        raise NoAnswer("the model's reply has a lesson that is no text")
+        raise NoAnswer("the model's reply has a lesson that is not text")
     return lesson.strip() or None if lesson else None
 
 
@@ -85,7 +85,7 @@ def _object(reply: str) -> Mapping[str, object]:
     except Refusal as error:
         raise NoAnswer(f"the model's reply is not JSON: {error.message}") from None
     if not isinstance(found, Mapping):
-        raise NoAnswer("the model's reply is no JSON object")
+        raise NoAnswer("the model's reply is not a JSON object")
     return found
 
 

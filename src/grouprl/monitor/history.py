@@ -49,7 +49,7 @@ class HealthFacts:
     fast: float = 0.0
     """Largest acceptable movement of a log-prob by one optimiser step, in nats; 0 if unknown."""
     blind: tuple[str, ...] = ()
-    """What is rewarded in the place of a verdict on right and wrong, in words of the parts that do so."""
+    """What is rewarded in place of a verdict on right and wrong, in words of the parts that do so."""
     adapters: bool = False
     """Whether adapters are trained, whose size is no measure of the weights that they change."""
 

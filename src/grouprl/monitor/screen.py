@@ -135,7 +135,7 @@ class RunScreen:
 
     def _bar(self, width: int) -> RenderableType:
         left = self.seconds_left()
-        times = f"{clock_text(self.clock() - self.began)} gone"
+        times = f"{clock_text(self.clock() - self.began)} elapsed"
         times += f" · {clock_text(left)} left" if left is not None else ""
         count = f"{self.done}/{self.total}" if self.total else str(self.done)
         grid = Table.grid(padding=(0, 1), expand=False)

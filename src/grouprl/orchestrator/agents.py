@@ -50,7 +50,10 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
         return
     wrong = [name for name in names if not name or "." in name or "/" in name or name == "value_head"]
     if wrong:
-        yield f"the agent {wrong[0]!r} cannot have its own model: no weights can have its name. {REMEDY}"
+        yield (
+            f"the agent {wrong[0]!r} cannot have its own model: weights are saved under an agent's name, which may not "
+            f"be empty or 'value_head', or hold '.' or '/'. {REMEDY}"
+        )
     filled = {name for part in data_parts(method.parts()) for name in part.supplies()}
     read = sorted(need for need in method.needs() if need == "stats.influence" and need not in filled)
     if read:

@@ -187,8 +187,8 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         yield "model.shared_prefix = on: with several ranks prompts are not shared in a pass. Leave it out"
     if ranks % model.tensor_parallel:
         yield (
-            f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: that many split each matrix, and "
-            "the number of processes is no multiple of it. Start another number, or set it to a divisor of theirs"
+            f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: that many share each matrix, so "
+            f"the number of processes must be a multiple of it. Set it to a divisor of {ranks}, or start another number"
         )
     if model.tensor_parallel > 1 and model.lora is not None:
         yield "model.tensor_parallel with lora: transformers splits only models without adapters. Leave one out"

@@ -97,7 +97,7 @@ class ModelReward(VerdictReward):
     def _verdict(self, score_m: Tensor, terms: Terms) -> Verdict:
         total = float(combined(score_m, self.combine, self.spread))
         if not bool(score_m.isfinite().all()):
-            return Verdict("bad_value", what=f"a reward model gave {score_m.tolist()}")
+            return Verdict("bad_value", what=f"a reward model gave scores that are not finite: {score_m.tolist()}")
         several = len(self.models) > 1
         parts = {"ensemble_mean": float(score_m.mean()), "ensemble_std": float(score_m.std())} if several else {}
         return Verdict("ok", total, parts, total >= terms.correct_at, graded=terms.correct_at == 1.0)

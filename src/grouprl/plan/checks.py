@@ -187,7 +187,7 @@ LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
 def room(
     positions: int | None, longest_prompt: int, max_new_tokens: int, more: int = 0, example: str = ""
 ) -> list[str]:
-    """Refuse completions that do not fit behind the longest prompt, with `more` tokens that a part appends to them.
+    """Refuse completions that do not fit after the longest prompt, with `more` tokens that a part appends to them.
 
     `example` is the name of the example with the longest prompt.
     """

@@ -61,7 +61,7 @@ FIELD = _plan(
 AHEAD = _plan(
     "sampling_ahead",
     ("refusal", "note"),
-    "Sampling ahead of training does not fit the method, or needs an explanation.",
+    "Sampling ahead of training does not fit the method; as a note, what it means for this run.",
     "Set run.async_steps to 0, or change the part that is named.",
     "run.async_steps",
 )
@@ -103,21 +103,21 @@ REWARD_TRIAL = _plan(
 JUDGE = _plan(
     "judge",
     ("refusal", "note"),
-    "The judge does not fit the method, or its calls need an explanation.",
+    "The judge does not fit the method; as a note, how it is called.",
     "Change the setting that is named, or take another method.",
     "reward.judge",
 )
 SAMPLING_SERVER = _plan(
     "sampling_server",
     ("refusal", "note"),
-    "The sampling servers cannot serve this run, or change what it does.",
+    "The sampling servers cannot serve this run; as a note, what they change.",
     "Change the setting that is named, or set sampling.engine to local.",
     "sampling.engine",
 )
 CLUSTER = _plan(
     "cluster",
     ("refusal", "note"),
-    "The cluster cannot run what is placed on it, or this is what is placed there.",
+    "The cluster cannot run what is placed on it; as a note, what is placed where.",
     "Ask for fewer or smaller workers, or add nodes.",
     "cluster",
 )
@@ -178,7 +178,7 @@ PART_NO_EFFECT = _plan(
 METHOD_SETTINGS = _plan(
     "method_settings",
     ("note", "warning"),
-    "The method is composed in a way that deserves a look.",
+    "The parts of the method may not fit together.",
     "Compare with the method's card: grouprl methods show.",
     "method",
 )

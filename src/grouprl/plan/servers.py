@@ -37,7 +37,7 @@ def cut_notes(sampling: Sampling) -> Iterator[str]:
     """Say how the log-probs of servers differ from the trainer's under top-k and top-p."""
     if sampling.top_p < 1 or sampling.top_k:
         yield (
-            "the servers' log-probs are those behind sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
+            "the servers' log-probs are those after sampling.top_k and top_p, the trainer's are not: logp_gap_mean "
             "shows the difference, and importance weights correct for it"
         )
 

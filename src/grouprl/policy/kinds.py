@@ -35,7 +35,7 @@ class Build:
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
     positions: int = 65536
-    """Most positions per pass (`batch.tokens_per_microbatch`)."""
+    """Largest number of positions per pass (`batch.tokens_per_microbatch`)."""
 
     def need_spaces(
         self,

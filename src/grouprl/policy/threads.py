@@ -17,7 +17,7 @@ from grouprl.processes.usage import core_count
 QUIET_CORES = 4
 """Number of idle cores below which a second thread is not worth the risk."""
 MOST_THREADS = 16
-"""Most threads: matrix products of the size trained on a CPU do not gain from more."""
+"""Largest number of threads: matrix products of the size trained on a CPU do not gain from more."""
 
 
 def choose_threads(requested: int | str = "auto") -> int:

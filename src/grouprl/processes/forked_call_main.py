@@ -111,7 +111,7 @@ def _outcome(found: bytes, status: int) -> list[object]:
         number = os.WTERMSIG(status)
         return ["overdue", "cpu"] if number == signal.SIGPROF else ["died", signal.Signals(number).name]
     if os.WEXITSTATUS(status) == FORBIDDEN_EXIT:
-        return ["died", "it did what a verifier may not do"]
+        return ["died", "it made a system call that verifiers are not allowed to make"]
     with contextlib.suppress(ValueError):
         value = json.loads(found)
         if isinstance(value, list) and len(value) == 2:

@@ -105,7 +105,7 @@ class Spaces:
     context: DictSpace = DictSpace()
     """Arrays that apply to a whole episode (a map, a graph), shown once with its first observation."""
     chain: int = 1
-    """Most actions that the policy takes by its own dynamics before the environment is called with all of them."""
+    """Largest number of actions that the policy takes by its own dynamics before the environment gets them."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.action, ActionSpace):

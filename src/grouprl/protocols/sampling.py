@@ -68,7 +68,7 @@ class Request(Generic[Prompt_co]):
 
     prompt: Prompt_co
     budget: int
-    """Most actions (tokens), including the one that ends the sample."""
+    """Largest number of actions (tokens), including the one that ends the sample."""
     seed: int = 0
     """The sample is a function of (prompt, settings, seed, weights), whatever else is sampled in the same call."""
     temperature: float = 1.0

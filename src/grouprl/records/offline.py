@@ -29,7 +29,7 @@ class StoredRow:
     """A stored completion, with its reward and any known token ids and log-probs."""
 
     completion: str
-    """Its text; behind a prompt of chat messages it is one message of the assistant, unless `messages` are given."""
+    """Its text; after a prompt of chat messages it is one message of the assistant, unless `messages` are given."""
     reward: float
     correct: bool = False
     components: Mapping[str, float] = field(default_factory=dict)

@@ -44,9 +44,9 @@ class RolloutRequest:
     temperature: float | None = None
     """Sampling temperature; None: the run's."""
     max_new_tokens: int | None = None
-    """Most tokens of a completion, or of a turn; None: the run's."""
+    """Largest number of tokens of a completion, or of a turn; None: the run's."""
     max_turns: int | None = None
-    """Most turns of an episode; None: the task's."""
+    """Largest number of turns of an episode; None: the task's."""
     source: int = SOURCES["sampled"]
     """Code of `grouprl.core.batch.SOURCES` for the rows."""
     keys: Mapping[str, int] = field(default_factory=dict)

@@ -117,7 +117,7 @@ class ScoredSamples:
         for name, own in edges.items():
             if bool(((own.index_e2 < 0) | (own.index_e2 >= len(self))).any()):
                 what = f"edges['{name}'] joins rows up to {int(own.index_e2.max())}"
-                raise InputError(what, f"there are the rows 0 to {len(self) - 1}", "Leave out other edges")
+                raise InputError(what, f"the rows are numbered 0 to {len(self) - 1}", "Leave out other edges")
         return replace(self, edges={**self.edges, **edges})
 
     def with_source(self: Rows, name: str) -> Rows:

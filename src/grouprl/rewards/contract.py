@@ -29,7 +29,7 @@ from grouprl.records.scores import By
 Reward: TypeAlias = Callable[..., object]
 Function = TypeVar("Function", bound=Reward)
 LONGEST_MESSAGE = 4000
-"""Most characters kept of a message or a traceback."""
+"""Largest number of characters kept of a message or a traceback."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ GENERATION_SECONDS = 20.0
 """Limit of the processor time for generating an entry, in seconds."""
 FULL = 0.99
 LONGEST = 20_000
-"""Most characters of an answer; a longer one scores 0."""
+"""Largest number of characters of an answer; a longer one scores 0."""
 SLACK = 200
 """Number of characters by which an answer may exceed four times the length of the library's own."""
 

@@ -20,7 +20,7 @@ CPU_SECONDS = 1.0
 WALL_SECONDS = 8.0
 """Wall-clock seconds after which the machine, not the call, is to blame; less than the default `reward.timeout`."""
 TRIES = 3
-"""Most tries of a call that gets too little processor time, as far as the reward's time limit allows."""
+"""Largest number of tries of a call that gets too little processor time, as far as the reward's time limit allows."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Allowance:
 
     @property
     def cpu(self) -> float:
-        """Most seconds of processor time: a fifth of the reward's time limit, so that the call ends first."""
+        """Limit in seconds of processor time: a fifth of the reward's time limit, so that the call ends first."""
         return min(CPU_SECONDS, self.timeout / 5)
 
     @property
     def wall(self) -> float:
-        """Most seconds of wall-clock time."""
+        """Limit in seconds of wall-clock time."""
         return min(WALL_SECONDS, 0.8 * self.timeout)
 
 

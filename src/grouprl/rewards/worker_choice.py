@@ -15,7 +15,7 @@ from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import plain_rewards
 
 MOST_WORKERS = 8
-"""Most workers if their number is `auto`."""
+"""Largest number of workers if their number is `auto`."""
 
 
 def in_workers(

@@ -36,7 +36,7 @@ class Start:
     action_seed: int = 0
     """Seed of the first action; the turn number is added to it."""
     budget: int | None = None
-    """Most tokens of one turn, if fewer than for the other episodes."""
+    """Largest number of tokens of one turn, if fewer than for the other episodes."""
     temperature: float = 1.0
     prefix: tuple[tuple[int, ...], ...] = ()
     """Token ids of the first turns: they are not sampled, but played in the environment before the policy continues."""
@@ -45,7 +45,7 @@ class Start:
     train_prefix: bool = False
     """Whether tokens of the prefix count as the policy's own."""
     turns: int | None = None
-    """Most turns, if fewer than for the other episodes."""
+    """Largest number of turns, if fewer than for the other episodes."""
     opening: str | tuple[Message, ...] | None = None
     """Shown to the policy in place of the first observation; None: the observation itself."""
 
@@ -242,8 +242,8 @@ class Episode:
         if turn.number < len(expected) and turn.seen != expected[turn.number]:
             self.fail(
                 f"it is not reproducible: after the same {turn.number + 1} actions with the same seed it showed "
-                f"{turn.seen[:80]!r}, where it had shown {expected[turn.number][:80]!r}. Sample all chance from "
-                "the seed"
+                f"{turn.seen[:80]!r}, where it had shown {expected[turn.number][:80]!r}. Draw everything "
+                "random from the seed"
             )
             return
         self.shown = step.observation
@@ -327,7 +327,7 @@ class Episode:
     def close_failed(self, found: Failure) -> None:
         """Warn that the environment of a finished episode could not be closed; the episode counts."""
         if self.failure is None:
-            told = f"an environment failed after its episode, which counts: {found.what}. Fix its close()"
+            told = f"an environment failed to close: {found.what}. Its episode counts all the same. Fix its close()"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:

@@ -60,7 +60,7 @@ class OfflineRows(ScoringSource):
         if most and config.batch.group_size != most:
             found.append(
                 f"the groups of '{task.name}' have up to {most} rows, but batch.group_size is "
-                f"{config.batch.group_size}. Set it"
+                f"{config.batch.group_size}. Set it to {most}"
             )
         if config.run.async_steps:
             found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")

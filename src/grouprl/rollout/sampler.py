@@ -54,7 +54,7 @@ class LocalSampler:
 
     Args:
         policy: a `CausalPolicy`, or a `Team` of them.
-        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
+        rows_at_once: largest number of completions sampled at the same time; bounds the memory of the cache.
         cache_gb: GiB of keys and values that a session keeps between its requests; 0: everything is read again.
     """
 
@@ -196,11 +196,11 @@ def generate(
         policy: the policy to sample from.
         prompts: token ids per prompt.
         n: completions per prompt; those of one prompt are next to each other.
-        max_new_tokens: most tokens per completion, including the end token.
+        max_new_tokens: largest number of tokens per completion, including the end token.
         seeds: one per completion, B = len(prompts) * n, in row order.
         temperature: one for all, or one per completion.
-        budgets: most tokens per completion, [B], if fewer than `max_new_tokens`.
-        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
+        budgets: largest number of tokens per completion, [B], if fewer than `max_new_tokens`.
+        rows_at_once: largest number of completions sampled at the same time; bounds the memory of the cache.
         settings: further settings of `Request`, the same for all: greedy, top_p, top_k, stop, stop_texts …
 
     Raises:

@@ -50,7 +50,7 @@ def unpacked(content: bytes, most: int) -> dict[str, FolderEntry]:
 
     Args:
         content: the archive.
-        most: most bytes of all files together, where a hard link counts as a file.
+        most: largest number of bytes of all files together, where a hard link counts as a file.
 
     Raises:
         BrokenArchive: if the archive is broken, too large, or holds something other than files, folders and links.

@@ -59,8 +59,8 @@ class ContainerRuntime(ClientRuntime):
             image: the image, which the engine has or can find.
             engine: the program.
             memory_mb: limit of the memory, in MiB, which holds the working folder and /tmp, too, if `read_only`.
-            processes: most processes.
-            cpus: most processors.
+            processes: largest number of processes.
+            cpus: largest number of processors.
             disk_mb: size of the working folder, in MiB, if `read_only`.
             settings: the user of the commands, and what they may write to.
             options: further arguments of the engine's `run`.

@@ -14,7 +14,7 @@ from grouprl.sandbox.folder import Folder, FolderEntry
 SECONDS = 10.0
 OUTPUT_KB = 64
 LONGEST_FILE = 1 << 20
-"""Most bytes that are read from a file."""
+"""Largest number of bytes that are read from a file."""
 
 Stopped = Literal["", "timeout", "output", "memory", "killed"]
 """The limit that stopped a command: its time, output, memory, or another limit of the runtime; '' if the command ended

@@ -34,7 +34,7 @@ START_SECONDS = 30.0
 GRACE_SECONDS = 10.0
 """Seconds after a run's deadline in which a busy machine may still report it."""
 LONGEST_CODE = 1 << 20
-"""Most characters of a program."""
+"""Largest number of characters of a program."""
 
 
 class _Gone(Exception):

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Iterator
 
 MOST_FILES = 256
-"""Most files that are returned."""
+"""Largest number of files that are returned."""
 MOST_ENTRIES = 1024
-"""Most entries in a program's folder on a disk: removing more would delay the next program."""
+"""Largest number of entries in a program's folder on a disk: removing more would delay the next program."""
 DEEPEST = 64
 """Depth of nested folders to which files are searched for."""
 

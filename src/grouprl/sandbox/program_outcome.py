@@ -73,7 +73,7 @@ class Limits(pydantic.BaseModel):
     output_kb: int = Field(64, ge=1, le=1 << 14)
     """Most KiB of standard output, and separately of standard error."""
     processes: int = Field(16, ge=1, le=4096)
-    """Most processes and threads at a time."""
+    """Largest number of processes and threads at a time."""
 
     @pydantic.model_validator(mode="after")
     def _has_its_seconds(self) -> Self:

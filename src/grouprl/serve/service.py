@@ -45,7 +45,7 @@ RAW = {"raw": True}
 """Stands for the template's variables in rows of completions of plain texts, which no conversation continues."""
 MOST_WAITING = 16384
 CHARACTERS_PER_TOKEN = 16
-"""Most characters of a prompt per position of the model; longer prompts are refused without encoding them."""
+"""Largest number of characters of a prompt per position of the model; longer prompts are not even encoded."""
 MOST_CHARACTERS = 1_000_000
 T = TypeVar("T")
 
@@ -57,13 +57,13 @@ class Service:
         policy: the policy that completes the requests.
         model: its name for clients.
         max_tokens: length of a completion unless the request sets it; never more than the model has room for.
-        at_once: most completions that are sampled at the same time.
+        at_once: largest number of completions that are sampled at the same time.
         record: a file to which a line is appended for every completion.
-        prompt_chars: most characters of a request's messages and tools; None for 16 per position of the model. Never
-            more than the positions could hold if every token were the longest of its vocabulary.
+        prompt_chars: largest number of characters of a request's messages and tools; None for 16 per position of the
+            model. Never more than the positions could hold if every token were the longest of its vocabulary.
         keeping: limits on the number of retained rows and their age.
         secret_keys: whether API keys are secrets, which the record then holds as digests.
-        most_waiting: most completions that may wait to be sampled; further ones are refused.
+        most_waiting: largest number of completions that may wait to be sampled; further ones are refused.
         tool_calls: syntax of the policy's tool calls (`sampling.tool_calls`).
         unknown: whether parameters that cannot be applied, and other names of the model, are refused or ignored.
         history: treatment of a row whose past the chat template rewrites (`sampling.history`).

@@ -254,7 +254,7 @@ def cannot_be_made(path: Path) -> str:
     except OSError as error:  # its name is too long, or its links form a circle
         return error.strerror or str(error)
     if not there.is_dir():
-        return f"{there} is no folder"
+        return f"{there} is not a folder"
     if not os.access(there, os.W_OK | os.X_OK):
         return f"nothing may be written to {there}"
     if there == path:

@@ -218,7 +218,7 @@ def _cell(what: str, column: str, row: Mapping[str, object], label: str) -> obje
 
 
 def read_messages(prompt: Sequence[object], system: str | None, label: str) -> tuple[Message, ...]:
-    """Return the chat messages of a cell, behind a system message if there is one.
+    """Return the chat messages of a cell, after a system message if there is one.
 
     Raises:
         InputError: a message is not one, or there are two system messages.

@@ -11,7 +11,7 @@ from grouprl.testing.rules import hold, refuses
 
 OUTSIDE = ("/etc/hostname", "../x", "a/../../x", "", "a\0b")
 PROMPT = 30.0
-"""Most seconds after which a command that is limited to one second must have ended."""
+"""Seconds after which a command that is limited to one second must have ended."""
 
 
 def check_runtime(make: Callable[[], Runtime]) -> None:

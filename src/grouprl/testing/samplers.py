@@ -13,7 +13,7 @@ from grouprl.protocols import NO_VERSION, Policy, Request, Sampler, Samples, Sam
 from grouprl.testing.rules import hold, refuses
 
 ROUNDING = 1e-3
-"""Most nats by which a log-prob of an exact sampler may differ from the policy's, by rounding in single precision."""
+"""Nats by which a log-prob of an exact sampler may differ from the policy's: rounding in single precision."""
 Score = Callable[[Sequence[Request[Any]], Samples[Any]], np.ndarray]
 """(requests, their samples) -> [B,T] log-probs that the policy computes for those actions, at each temperature."""
 

@@ -50,7 +50,7 @@ def check_environment(
     for action in actions:
         _check_action(action, spaces)
     one, other = (_played(make(), example, actions, spaces, seed) for _ in range(2))
-    hold(one == other, "the same prompt, seed and actions make the same episode: all chance comes from the seed")
+    hold(one == other, "the same prompt, seed and actions make the same episode: everything random comes from the seed")
 
 
 def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces | None, seed: int) -> list[object]:

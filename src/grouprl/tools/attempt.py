@@ -77,7 +77,7 @@ def _in_words(value: object) -> str:
     text = str(value)
     if ADDRESS.search(text):
         raise ToolError(
-            f"the result is an object of type {type(value).__name__}, which has no own text: a tool must return a "
+            f"the result is an object of type {type(value).__name__}, which has no text of its own: a tool returns a "
             "text, a number, a list, a dict or a dataclass"
         )
     return text

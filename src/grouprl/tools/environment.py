@@ -52,8 +52,8 @@ class ToolEnvironment:
             reward: scores the final answer.
             form: syntax of calls: auto (that of the policy's chat template, or JSON in tags without one), a name of
                 `FORMS`, or your own as module:name.
-            max_turns: most turns, including that of the answer.
-            max_calls: most calls of one turn; further ones are not made, and the model is told so.
+            max_turns: largest number of turns, including that of the answer.
+            max_calls: largest number of calls of one turn; further ones are not made, and the model is told so.
             on_close: releases resources of this episode's own tools; it may be called twice.
 
         Raises:

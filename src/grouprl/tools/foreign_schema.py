@@ -16,9 +16,9 @@ from grouprl.tools.definition import ToolError
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 SECONDS = 1.0
-"""Most seconds of processor time of one check."""
+"""Limit in seconds of processor time of one check."""
 LONGEST = 4000
-"""Most characters of a complaint."""
+"""Largest number of characters of a complaint."""
 
 
 def check_schema(schema: JsonMapping, whose: str) -> None:

@@ -61,7 +61,7 @@ class McpServer:
 
         Raises:
             MissingExtra: if mcp is not installed.
-            InputError: if the server does not start, lists no tools, or one whose schema is none or refers elsewhere.
+            InputError: if the server does not start, lists no tools, or has one whose schema is invalid.
         """
         found = self._connection().run(_list, START_SECONDS)
         if not found:

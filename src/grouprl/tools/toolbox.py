@@ -16,7 +16,7 @@ from grouprl.tools.attempt import attempt, shortened
 from grouprl.tools.definition import Tool, as_tool
 
 REMEMBERED = 4096
-"""Most results that are remembered."""
+"""Largest number of results that are remembered."""
 NUL = "\0"
 LONGEST = 4000
 """Default limit on the characters of a result."""
@@ -38,7 +38,7 @@ class Toolbox:
         Args:
             tools: functions, or tools made by `as_tool`.
             traces: whether to show the model the traceback of a tool that raised.
-            longest: most characters of a result that are shown.
+            longest: largest number of characters of a result that are shown.
             alphabet: the only characters that the model can read, if not empty; a call whose result holds another one
                 fails.
 

@@ -64,7 +64,7 @@ def train(
 
     Args:
         source: a recipe, a YAML file, a run folder to resume, or a configuration (`Config`, or plain data like YAML's).
-        changes: settings `key=value` that differ, as of `--set`; for a file, a recipe or a run that is resumed.
+        changes: settings `key=value` that differ, as in `--set`; for a file, a recipe or a run that is resumed.
         folder: the run folder; by default a new one below runs/.
         resume: continue the run in the folder, or the newest run with these settings.
         accept_changes: resume although the user's code or data has changed.

@@ -9,7 +9,7 @@ from html import escape
 from math import floor, isfinite, log10
 
 POINTS = 500
-"""Most points per curve: more than the pixels of a small chart, but few enough to keep pages of long runs small."""
+"""Largest number of points per curve: more than the pixels of a small chart, but few enough for small pages."""
 NARROW, WIDE = (360, 180), (1120, 300)
 """Width and height of a chart in SVG units, for small and wide charts."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24

@@ -28,7 +28,7 @@ class Picture:
 
 
 COLOURS = 8
-"""Most curves of a chart that readers can distinguish."""
+"""Largest number of curves of a chart that readers can distinguish."""
 SHOWN_AGES = 5
 """Number of token ages, in steps from 0, that share a chart; each higher age has a chart under further metrics."""
 PICTURES = (

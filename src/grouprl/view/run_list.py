@@ -1,4 +1,4 @@
-"""The runs below a folder, each in a line: what was run, how far it came, how it ended."""
+"""The runs below a folder, each in a line: what was run, how far it got, how it ended."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from grouprl.view.tokens import rollout_groups
 from grouprl.view.trajectory_page import episode_groups
 
 COMPLETIONS, COMPLETION_LENGTH = 16, 1500
-"""Most rows of the before/after table, and most characters of a completion in it."""
+"""Largest number of rows of the before/after table, and most characters of a completion in it."""
 FURTHER = 30
-"""Most charts among the further metrics."""
+"""Largest number of charts among the further metrics."""
 SEVERITIES = ("alarm", "warning", "note")
 LEGEND = (
     '<p class="muted only-advantage"><span class="t up4">pushed up</span> <span class="t down4">pushed down</span> '

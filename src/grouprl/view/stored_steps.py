@@ -12,7 +12,7 @@ from grouprl.view.charts import number
 from grouprl.view.tokens import verdict
 
 TEXT = 400
-"""Most characters of a prompt or completion."""
+"""Largest number of characters of a prompt or completion."""
 COLUMNS = ("group", "prompt", "completion", "reward", "correct")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 GROUPS, COMPLETIONS, TOKENS = 3, 4, 240
-"""Most groups on the page, completions of a group and tokens of a completion, to keep the page small."""
+"""Largest number of groups on the page, completions of a group and tokens of a completion, to keep the page small."""
 PROBABILITY_LEVELS = (0.9, 0.6, 0.3, 0.1)
 ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
 """Thresholds of the colours: a token below the first probability (above the first entropy) gets the first tint."""

@@ -11,7 +11,7 @@ from grouprl.view.tokens import right_among, token_span, verdict
 from grouprl.view.trajectory import Trajectory, TurnShown, trajectories
 
 PROMPTS_SHOWN, COMPLETIONS, TURNS, TEXT = 3, 4, 12, 600
-"""Most prompts on the page, episodes of a prompt, turns of an episode and characters of an observation."""
+"""Largest number of prompts on the page, episodes of a prompt, turns of an episode and characters of an observation."""
 
 
 def episode_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:

@@ -145,7 +145,7 @@ class RejectMismatch(Filter):
     def words(self) -> str:
         return (
             f"leave out every {'token' if self.level == 'token' else 'completion'} whose probability under the trainer "
-            f"and the sampler differ by a factor outside [{self.low:g}, {self.high:g}]"
+            f"and the sampler differs by a factor outside [{self.low:g}, {self.high:g}]"
         )
 
     def idle(self, run: RunFacts) -> list[str]:

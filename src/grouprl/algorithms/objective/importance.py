@@ -18,7 +18,7 @@ from grouprl.core.outputs import LOG_PROB
 from grouprl.protocols import Policy
 
 TRIES = 6
-"""Most attempts at finding a step size for the finite difference."""
+"""Largest number of attempts at finding a step size for the finite difference."""
 
 
 @part("objective")

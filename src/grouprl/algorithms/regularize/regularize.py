@@ -167,7 +167,7 @@ class EntropyBonus(Regularizer):
     @override
     def words(self) -> str:
         own = "" if self.aggregate is None else f", added up by {self.aggregate}"
-        return f"an entropy bonus of {self.coef:g} nats' worth per token{own}"
+        return f"an entropy bonus of weight {self.coef:g} per token{own}"
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the part has no effect if its coefficient is 0."""

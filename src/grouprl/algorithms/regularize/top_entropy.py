@@ -56,4 +56,4 @@ class TopEntropyBonus(EntropyBonus):
     @override
     def words(self) -> str:
         which = "" if self.share == 1 else f" for the {self.share:.0%} of tokens with the largest current entropy"
-        return f"an entropy bonus of {self.coef:g} nats' worth per token{which}, a mean over those tokens"
+        return f"an entropy bonus of weight {self.coef:g} per token{which}, a mean over those tokens"

@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError, shortened
 
 Calls = list[Call | Malformed]
 MOST_TRIES = 16
-"""Most closing signs that are tried as the end of a call, because earlier ones may be part of its texts."""
+"""Largest number of closing signs tried as the end of a call: earlier ones may be part of its texts."""
 
 
 def dumped(value: object) -> str:
@@ -31,7 +31,7 @@ def ended(call: Call | Malformed, text: str, at: int, end: str) -> Found:
     """Return a call if `end` follows it, else its fault."""
     behind = -1 if isinstance(call, Malformed) else closed(text, at, end) if at >= 0 else -1
     if behind < 0 and isinstance(call, Call):
-        call = Malformed("the call is not JSON: something stands behind it")
+        call = Malformed("the call is not JSON: something follows it")
     return [call], max(behind, 0)
 
 

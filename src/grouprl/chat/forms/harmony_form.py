@@ -98,5 +98,5 @@ class HarmonyForm(Form):
             and after_space(text, end) < len(text)
             and not self.end.match(text, after_space(text, end))
         ):
-            value = Malformed("the call is not JSON: something stands behind it")
+            value = Malformed("the call is not JSON: something follows it")
         return call_named(name, value), self._next(text, end)

@@ -24,7 +24,7 @@ from grouprl.methods.registry import entry
 from grouprl.methods.settings import CLIP, CLIPS, KL_NEED, ClipLow, DualClip, kl_terms
 
 TWO = "at least two completions per prompt"
-PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, as noted in the dossier"
+PRIME_RL = "PrimeIntellect-ai/prime-rl documentation, by our notes on it"
 
 
 def intellect2(

@@ -79,7 +79,7 @@ entry(
         ],
         reduces=[SAME_LOSS],
         needs=[TWO, TURNS, KL_NEED],
-        source="dongguanting/ARPO vllm_rollout_with_tools.py, as noted in the dossier",
+        source="dongguanting/ARPO vllm_rollout_with_tools.py, by our notes on it",
         golden=[
             SHARED_PREFIX,
             Golden(
@@ -139,7 +139,7 @@ entry(
         ],
         reduces=[SAME_LOSS],
         needs=[TWO, TURNS],
-        source="WooooDyy/AgentGym-RL ray_trainer.py (StepRoundsScheduler), as noted in the dossier",
+        source="WooooDyy/AgentGym-RL ray_trainer.py (StepRoundsScheduler), by our notes on it",
         golden=[SHARED_PREFIX],
     ),
     base="grpo",

@@ -101,8 +101,8 @@ entry(
         ],
         needs=[TURNS, WRITES, KL_NEED],
         source=(
-            "shiweijiezero/R3L: R3L_workflow.py, opmd_advantage.py, opmd_policy_loss.py, opmd_R3L_1.5B.yaml, as noted "
-            "in the dossier"
+            "shiweijiezero/R3L: R3L_workflow.py, opmd_advantage.py, opmd_policy_loss.py, opmd_R3L_1.5B.yaml, by our "
+            "notes on them"
         ),
         golden=[
             Golden(
@@ -162,7 +162,7 @@ entry(
         needs=[TURNS, TWO, KL_NEED],
         confidence="partly",
         uncertain="Only the composition and its coefficient were seen, not the code of the second loss.",
-        source="prime-rl's algorithms as noted in the dossier",
+        source="prime-rl's algorithms, by our notes on it",
         golden=[
             Golden(
                 rewards=[1, 0],

@@ -69,7 +69,7 @@ entry(
             "Invalid problems have no attempts; the authors fill up with earlier valid ones from a pool.",
         ],
         needs=["at least two completions per prompt", "a solver and a proposer, in this order"],
-        source="Alibaba-Quark/SSP ssp_ray_trainer.py, rl_config.yaml, as noted in the dossier",
+        source="Alibaba-Quark/SSP ssp_ray_trainer.py, rl_config.yaml, by our notes on it",
         golden=[
             Golden(
                 rewards=[1, 0, 1, 0.5],
@@ -196,7 +196,7 @@ entry(
             "model.agents: separate, so that the coach's update leaves the player's accuracy as it is",
             KL_NEED,
         ],
-        source="thunlp/CPMobius ray_trainer.py, run_qwen2.5_math_1.5b.sh, as noted in the dossier",
+        source="thunlp/CPMobius ray_trainer.py, run_qwen2.5_math_1.5b.sh, by our notes on it",
         golden=[
             Golden(
                 rewards=[1, 1, 0, 0],

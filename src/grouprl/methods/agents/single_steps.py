@@ -77,7 +77,7 @@ entry(
         needs=[TWO, "a planner and an actor, in this order, who attempts each sub-goal at least twice", KL_NEED],
         confidence="partly",
         uncertain="λ1, λ2 and λ3, how often the two alternate, the KL term, the sub-goals that the actor learns from.",
-        source="the paper's opening and a review of it, as noted in the dossier",
+        source="the paper's opening and a review of it, by our notes on it",
         golden=[
             Golden(
                 rewards=[0, 1, 0, 0, 0, 0],
@@ -168,7 +168,7 @@ entry(
             ),
         ],
         needs=[TWO, "a reward with the components accuracy, key_steps and valid_steps", KL_NEED],
-        source="jingyi0000/R1-VL src/r1-vl/src/open_r1/grpo.py, as noted in the dossier",
+        source="jingyi0000/R1-VL src/r1-vl/src/open_r1/grpo.py, by our notes on it",
         golden=[
             Golden(
                 rewards=[0, 0],

@@ -74,7 +74,7 @@ entry(
             Reduction("grpo", ["always"], settings={"clip_high": 0.2}, why="an empty store: the loss is GRPO's"),
         ],
         needs=["at least two completions per prompt", COMES_AGAIN],
-        source="dvlab-research/ARPO verl/trainer/replay_buffer.py, ray_trainer.py, as noted in the dossier",
+        source="dvlab-research/ARPO verl/trainer/replay_buffer.py, ray_trainer.py, by our notes on it",
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0],
@@ -180,7 +180,7 @@ entry(
         ],
         needs=["at least two completions per prompt", "log-probs under the policy that sampled each completion"],
         confidence="verified",
-        source="TencentYoutuResearch/SPEAR ray_trainer_hybrid.py, dp_actor.py, core_algos.py, as noted in the dossier",
+        source="TencentYoutuResearch/SPEAR ray_trainer_hybrid.py, dp_actor.py, core_algos.py, by our notes on it",
         golden=[
             Golden(
                 rewards=[1, 0, 1],

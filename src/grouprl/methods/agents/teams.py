@@ -84,8 +84,7 @@ entry(
         needs=["at least two completions per prompt", AGENTS],
         confidence="partly",
         uncertain="The number of aligned calls D and the weights of the paper's reward.",
-        source="AQ-MedAI/MrlX main_agent_reward.py, sub_agent_reward.py and the paper's abstract, as noted in the "
-        "dossier",
+        source="AQ-MedAI/MrlX main_agent_reward.py, sub_agent_reward.py and the paper's abstract, by our notes on them",
         golden=[
             Golden(
                 rewards=[1, 0, 0, 0],
@@ -156,7 +155,7 @@ entry(
         needs=["at least two completions per prompt", "turns with rewards of their own", KL_NEED],
         confidence="partly",
         uncertain="The action rewards, λ, and whether action rewards are discounted.",
-        source="the paper's method section and a review of it, as noted in the dossier",
+        source="the paper's method section and a review of it, by our notes on it",
         golden=[
             Golden(
                 rewards=[0.9, -0.2],

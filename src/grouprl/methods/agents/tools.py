@@ -145,7 +145,7 @@ entry(
         summary="GRPO that explores in the thought before a call, where tokens are uncertain, and not in the call.",
         formula=(
             "L = -1/B Σ_i 1/|y_i| Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + β·KL,  A_t = A_i + min(α H_t, |A_i|/κ) "
-            "in the thought, A_i behind it"
+            "in the thought, A_i after it"
         ),
         defaults={
             "alpha": "0.4, of the entropy shaping it follows; the paper's value was not seen",
@@ -174,7 +174,7 @@ entry(
                 advantage=[[0.90710578, 0.70710578], [-0.50710578, -0.35355289, -0.70710578]],
                 loss=-0.14225882,
                 grad=[[-0.22677645, -0.17677645], [0.08451763, 0.05892548, 0.11785096]],
-                why=".4·.5 = .2; .4·2 is capped at .7071/2; behind the thought nothing is added",
+                why=".4·.5 = .2; .4·2 is capped at .7071/2; after the thought nothing is added",
             )
         ],
     ),

@@ -61,7 +61,7 @@ entry(
             ),
         ],
         needs=["turns with rewards of their own (tool results between them)", KL_NEED],
-        source="the authors' repository, as noted in the dossier: trainer, rubrics, example",
+        source="the authors' repository, by our notes on it: trainer, rubrics, example",
         golden=[
             Golden(
                 rewards=[2, 1],
@@ -155,7 +155,7 @@ entry(
             ),
         ],
         needs=["turns with rewards and keys of their states", "at least two completions per prompt", KL_NEED],
-        source="the authors' code (core_gigpo.py) as noted in the dossier",
+        source="the authors' code (core_gigpo.py), by our notes on it",
         golden=[
             Golden(
                 rewards=[10, 0],

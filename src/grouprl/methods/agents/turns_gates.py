@@ -67,7 +67,7 @@ entry(
             Reduction("grpo", ["no_turn_rewards"], why="there is nothing to hold back"),
         ],
         needs=[TURNS, "rewards of turns beside an outcome", TWO],
-        source="a note on the paper and an independent implementation that agree, as noted in the dossier",
+        source="a note on the paper and an independent implementation that agree, by our notes on it",
         golden=[
             Golden(
                 rewards=[2, 3, 1],
@@ -147,7 +147,7 @@ entry(
             TWO,
             "prompts that are sampled more than once, for the fewest calls to be remembered (data.prompts)",
         ],
-        source="a re-implementation and a review of the paper that agree, as noted in the dossier",
+        source="a re-implementation and a review of the paper that agree, by our notes on it",
         golden=[
             Golden(
                 rewards=[1, 1, 0],

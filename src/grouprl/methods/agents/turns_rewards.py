@@ -61,7 +61,7 @@ entry(
             "beta": "the authors' script: 0.5",
             "steps": "our choice: 20 rollouts of the initial policy to learn progress from",
             "ridge": "our choice: 1e-3",
-            "progress_at": "the paper: the turn's last token; observation: behind the observation that follows, where "
+            "progress_at": "the paper: the turn's last token; observation: after the observation that follows, where "
             "a small frozen model knows what came of the turn",
             "gamma": "TRL: 1",
             "lam": "TRL: 0.95",
@@ -107,7 +107,7 @@ entry(
             "outcome falls, whatever beta is (0: 0.39 to 0.04) and with 80 rollouts to learn from (0.39 to 0.12). "
             "Behind the observation it explains 51 to 57 %, and the same run learns (0.39 to 0.71): set "
             "progress_at=observation for such policies.",
-            "Changed after 0.1: the state was read behind the observation that follows (progress_at=observation), "
+            "Changed after 0.1: the state was read after the observation that follows (progress_at=observation), "
             "which docs/credit.md still measured.",
         ],
     ),
@@ -242,7 +242,7 @@ entry(
         needs=[TURNS, "rewards of turns that are information gains", TWO],
         confidence="partly",
         uncertain="The form of the baseline.",
-        source="the authors' README and a script built on it, as noted in the dossier",
+        source="the authors' README and a script built on it, by our notes on it",
         golden=[
             Golden(
                 rewards=[1.4, 0.1],
@@ -299,7 +299,7 @@ entry(
         needs=[TURNS, A_CRITIC, "an environment that says how long actions take"],
         confidence="partly",
         uncertain="PPO's settings; the authors' code was not read.",
-        source="a note on the paper and its abstract, as noted in the dossier",
+        source="a note on the paper and its abstract, by our notes on it",
         golden=[
             Golden(
                 rewards=[1],

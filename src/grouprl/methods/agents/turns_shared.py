@@ -98,7 +98,7 @@ entry(
             ),
         ],
         needs=[TURNS, TWO, "a task with correct completions", KL_NEED],
-        source="the authors' code (info_gain.py, core_algos.py, generation.py) as noted in the dossier",
+        source="the authors' code (info_gain.py, core_algos.py, generation.py), by our notes on it",
         golden=[
             Golden(
                 rewards=[1, 0],
@@ -259,7 +259,7 @@ entry(
             ),
         ],
         needs=[TURNS, TWO, KL_NEED],
-        source="two independent implementations that agree, as noted in the dossier; no official code",
+        source="two independent implementations that agree, by our notes on it; no official code",
         golden=[
             Golden(
                 rewards=[1, 0],

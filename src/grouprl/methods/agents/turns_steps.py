@@ -77,7 +77,7 @@ entry(
             ),
         ],
         needs=[TURNS, TWO, KL_NEED],
-        source="the authors' code (core_uis1.py, dapo_ray_trainer.py, train_example.sh) as noted in the dossier",
+        source="the authors' code (core_uis1.py, dapo_ray_trainer.py, train_example.sh), by our notes on it",
         golden=[
             Golden(
                 rewards=[3.1, 4],
@@ -160,7 +160,7 @@ entry(
             "An item is a turn (turn_bt), its hit the turn's reward: an environment takes one item per turn. The "
             "authors cut one completion at its line ends.",
             "Everything from the last item on belongs to it: the bonus for exactly N items and the penalty on tokens "
-            "behind them are left out.",
+            "after them are left out.",
         ],
         reduces=[
             Reduction(

@@ -49,7 +49,7 @@ def corrected_as_in_verl(
     """Add verl's weights and rejection.
 
     Raises:
-        InputError: a rejection lacks one of its two settings, an option is unknown, or a threshold is no number.
+        InputError: a rejection lacks one of its two settings, an option is unknown, or a threshold is not a number.
     """
     if (rollout_rs is None) != (rollout_rs_threshold is None):
         raise InputError(

@@ -73,14 +73,14 @@ entry(
             "alpha": "1/Lmax, which is the paper's 1/4096 at its Lmax = 4096",
             "length": "the longest allowed completion; 4096 in the paper",
             "below": "the paper: no bonus for staying below the budget; the release takes the smaller formula (min)",
-            "floor": "none, as published: a correct completion far behind a small budget gets less than a wrong one",
+            "floor": "none, as published: a correct completion far beyond a small budget gets less than a wrong one",
             "intra_weight": "the paper: once; the release adds the term twice (2)",
             "clip_low": "the paper: 0.2",
             "clip_high": "the paper: 0.28",
             "eps": "the release: 1e-6",
         },
         differs=[
-            "The budget is a paragraph of the prompt (Task.with_budget), in the paper behind the opening think tag.",
+            "The budget is a paragraph of the prompt (Task.with_budget), in the paper after the opening think tag.",
             "Rewards are not rounded to two decimals as in the release.",
             "A malformed completion gets -1 in the release; here a wrong completion keeps a negative reward of "
             "the task.",
@@ -165,7 +165,7 @@ entry(
             Paper("Optimizing Anytime Reasoning via Budget Relative Policy Optimization", "2505.13438", 2025),
         ],
         summary=(
-            "A thought is cut at several budgets; each stretch of it earns what the completions behind it are worth."
+            "A thought is cut at several budgets; each stretch of it earns what the completions after it are worth."
         ),
         formula=(
             "L = -1/Σ|y_i| Σ_i Σ_t min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t),  A_s = Ret_s - (s·V1_s + (S-s)·V2_s)/S,  "
@@ -178,7 +178,7 @@ entry(
             "summary_tokens": "the release: 118, which is 128 less what is put in",
             "end": "the task's: </think> as of the paper's models, unless a task says another sign",
             "ellipsis": "the task's: three dots as in the release, unless a task says another",
-            "header": "none; the release puts the words that introduce a final answer behind the thought",
+            "header": "none; the release puts the words that introduce a final answer after the thought",
             "prior": "the paper's uniform prior over budgets; linear and base are its others",
             "baseline": "the paper: both; the release also has v1only, v2only and none",
             "clip_low": CLIP,

@@ -279,7 +279,7 @@ def t_spmo() -> Method:
     """Compose T-SPMO.
 
     Mean over the distinct (prefix, token) pairs of the rollout's trees of -A(v|u)·π(v|u); A compares the rewards after
-    a token with those after other tokens behind the same prefix.
+    a token with those after other tokens that follow the same prefix.
     """
     return Method(
         advantage=PrefixTree(),
@@ -296,7 +296,7 @@ entry(
     Card(
         title="Token-Specific Prefix Matching Optimization",
         papers=[MEMORY_PAPER],
-        summary="The group's completions as a tree: only branching tokens learn, each by the outcomes behind it, once.",
+        summary="The group's completions as a tree: only branching tokens learn, each by the outcomes after it, once.",
         formula=(
             "L = -1/#nodes Σ_{(u,v)} A(v|u) π(v|u),  A(v|u) = mean R of completions through u and v - mean R of "
             "completions "

@@ -116,7 +116,7 @@ define(
     "weight",
     "groups",
     "weight of the KL to the reference in this step, where a controller moves it (adaptive_kl, adaptive_kl_in_reward)",
-    "it settles where kl_controlled is near the target. Growing on and on: the policy runs away; lower optim.lr",
+    "it settles where kl_controlled is near the target. Growing without end: the policy runs away; lower optim.lr",
 )
 define(
     "kl_controlled",

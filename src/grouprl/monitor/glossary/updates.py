@@ -289,7 +289,7 @@ define(
     "reward",
     "critic",
     "mean of the lesser Q of the actions that the policy learns from (ArCHer)",
-    "near the mean reward to come from there on. Far above it: the critic overrates",
+    "near the mean reward to come from there on. Far above it: the critic overestimates",
 )
 define(
     "critic_v",
@@ -318,7 +318,7 @@ define(
     "reviews",
     "completions",
     "reviews that cannot be read: neither a verdict nor an existing turn",
-    "falls to few. Many: the policy was never shown the form (warm-up), or the budget `tokens` cuts reviews off",
+    "falls to a few. Many: the policy was never shown the form (warm-up), or the budget `tokens` cuts reviews off",
 )
 define(
     "reviews_content",
@@ -327,7 +327,9 @@ define(
     "share of the reviews that find nothing wrong",
     "grows with the share of right episodes. 1 from the start: nothing is ever retried",
 )
-define("retries", "episodes", "completions", "episodes begun again because of a review", "some, while much fails")
+define(
+    "retries", "episodes", "completions", "episodes begun again because of a review", "some, while many episodes fail"
+)
 define(
     "retries_good",
     "episodes",

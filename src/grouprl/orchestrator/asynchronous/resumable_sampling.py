@@ -21,7 +21,7 @@ from grouprl.rollout.sampler import LocalSampler, LocalSession
 
 class Follower:
     """A policy that loads the newest weights from shared memory; `report` is called after each exchange, with the
-    log-probs of the rows `canary` if there are such.
+    log-probs of the rows `canary` if there are any.
     """
 
     def __init__(

@@ -249,7 +249,7 @@ def kept_alive(
         lost, before = (1 if now != before else lost + 1), now
         if lost > restarts:
             raise RunError(
-                f"{end.why}, the {lost}. time without a further checkpoint (cluster.restarts is {restarts}). {REMEDY}"
+                f"{end.why}: {lost} losses without a further checkpoint (cluster.restarts is {restarts}). {REMEDY}"
             )
         if signals:
             return 128 + signals.popleft()

@@ -3,7 +3,7 @@ refused.
 
 A template may not support tools, results of tools or a system message, or may want user and assistant to alternate. It
 is probed once (`template_probe`), and what it does not show is put where it does (`message_fallbacks`): tools are
-described in the prompt, as for a model without a template, results stand in a user's message, and so on.
+described in the prompt, as for a model without a template, results are part of a user's message, and so on.
 """
 
 from __future__ import annotations
@@ -193,20 +193,22 @@ class ChatTemplate:
             how = "they are described in the prompt, with calls as " + self.form.write("NAME", {"ARGUMENT": "VALUE"})
             found.append(f"the chat template does not announce tools: {how}")
         if "results" in uses and facts.results == "no":
-            how = "they stand in a user's message, as <tool_response>…</tool_response>"
+            how = "they are part of a user's message, as <tool_response>…</tool_response>"
             found.append(f"the chat template does not show results of tools: {how}")
         beside = "tools" in uses and facts.tools != "no" and not facts.system_beside_tools
         if "system" in uses and (beside or not facts.system):
             found.append(
-                f"the chat template does not show a system message{' beside tools' * facts.system}: it stands in front "
+                f"the chat template does not show a system message{' beside tools' * facts.system}: it comes before "
                 "of the first user's message"
             )
         if "users" in uses and not facts.users:
             found.append("the chat template wants user and assistant to alternate: neighbouring messages become one")
         if "roles" in uses and not facts.roles:
-            found.append("the chat template knows no other roles: such messages stand in a user's, the role in front")
+            found.append(
+                "the chat template knows no other roles: such messages become part of a user's, after their role"
+            )
         if "late_system" in uses and not facts.late_system:
-            found.append("the chat template shows no later system message: it stands in a user's")
+            found.append("the chat template shows no later system message: it becomes part of a user's")
         if self.dated:
             found.append("the chat template writes the date into prompts: on another day a run has other prompts")
         return found

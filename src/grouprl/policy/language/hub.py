@@ -20,7 +20,7 @@ MARKS = ("config.json", RUN_MARK)
 SECONDS = 4.0
 """Seconds within which the Hub has to answer whether it has a model, including the lookup of its address."""
 MOST = 2000
-"""Most folder entries that are searched for a name similar to the given one."""
+"""Largest number of folder entries that are searched for a name similar to the given one."""
 
 
 def check_on_hub(spec: str) -> None:

@@ -119,7 +119,7 @@ class RewardModel(TransformerModel):
         self.tokenizer.save_pretrained(folder)
 
     def copied(self, *, trainable: bool = True) -> RewardModel:
-        """Return a copy of the model as it is now; only the tokenizer is shared. `trainable` as of `CausalPolicy`."""
+        """Return a copy of the model as it is now; only the tokenizer is shared. `trainable` as in `CausalPolicy`."""
         model = copy.deepcopy(self.model)
         if not trainable:
             model.requires_grad_(False)

@@ -124,7 +124,7 @@ class TransformerModel(TextModel):
 
     @property
     def pass_tokens(self) -> int:
-        """Most tokens of a pass: the budget, or on a CPU as many as its cache holds."""
+        """Largest number of tokens of a pass: the budget, or on a CPU as many as its cache holds."""
         return min(self.token_budget, self._cached_tokens)
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:

@@ -33,12 +33,12 @@ FUNCTIONS = frozenset((*AGGREGATES, *SCALARS, *WINDOWS))
 STEPS = 100_000
 """Instructions of SQLite's virtual machine after which a query is stopped."""
 ROWS = 30_000
-"""Most rows of a result; a larger one is refused, never cut. `STEPS` usually stops a query earlier."""
+"""Largest number of rows of a result; a larger one is refused, never cut. `STEPS` usually stops a query earlier."""
 LENGTH, PATTERN = 10_000, 200
-"""Most characters of a value, and of a pattern of "like"."""
+"""Largest number of characters of a value, and of a pattern of "like"."""
 LONGEST = 2000
 LONGEST_VALUE = 1_000_000
-"""Most bytes of a text or row that a query may build, to bound its memory (before Python 3.11: SQLite's 10⁹)."""
+"""Largest size in bytes of a text or row that a query may build (before Python 3.11: SQLite's 10⁹)."""
 HEAP = 64 << 20
 """Bytes that SQLite may allocate in this process: nested columns (x||x of x||x of …) already expand during parsing."""
 TOKEN = re.compile(r"[a-z_][a-z_0-9]*|\d+(?:\.\d+)?|'[^']*'|<=|>=|<>|!=|[^\sa-z_0-9]")

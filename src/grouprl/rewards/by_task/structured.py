@@ -17,7 +17,7 @@ CALLS = re.compile(
 Call = JsonMapping
 BRACKETS = re.compile(r"[\[\]{}]")
 DEEPEST = 100
-"""Most levels of nesting of a JSON object; a deeper one cannot be read."""
+"""Largest number of levels of nesting of a JSON object; a deeper one cannot be read."""
 
 
 @known_examples(

@@ -48,11 +48,11 @@ class TrajectoryJudge(VerdictReward):
     Args:
         client: the endpoint.
         rubric: the criteria of a good trajectory, as text.
-        tokens: most tokens of the judge's reply.
+        tokens: largest number of tokens of the judge's reply.
         temperature: the judge's sampling temperature; 0 for the likeliest reply.
         schema: whether to ask the endpoint to enforce the JSON schema of the reply.
         at_once: number of groups judged at the same time.
-        longest: most characters shown of a trajectory; a longer one loses its middle.
+        longest: largest number of characters shown of a trajectory; a longer one loses its middle.
         seed: seed of the order in which trajectories are shown.
         store: keeps the verdict of each request; with None, equal groups are judged again.
 

@@ -15,7 +15,7 @@ from grouprl.core.http_client import HttpClient, HttpError, HttpLate, HttpReply,
 from grouprl.core.json_types import JsonMapping
 
 LARGEST_REPLY = 4 * 2**20
-"""Most bytes of a reply; a larger one is not read to its end."""
+"""Largest number of bytes of a reply; a larger one is not read to its end."""
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 """HTTP statuses after which the same request may succeed."""
 LONGEST_PAUSE = 30.0
@@ -43,7 +43,7 @@ class JudgeClient:
     """Time limit of one request, in seconds."""
     tries: int
     who: str = "the judge"
-    """Who answers, in messages."""
+    """The name of the model that answers, for messages."""
     limit: str = "reward.judge.tokens"
     """The setting that limits a reply."""
 

@@ -184,7 +184,7 @@ def _same_leaf(gold: str, said: str, evaluated: bool, equal: Equal) -> bool:
 
 
 def _same_quantity(gold: Quantity, said: Quantity, evaluated: bool, equal: Equal) -> bool:
-    """Return whether two quantities are equal; a unit may be missing, words that are no unit may not be added."""
+    """Return whether two quantities are equal; a unit may be missing, but other words may not be added."""
     if said.unit and said.unit != gold.unit and (gold.unit or not said.known):
         return False
     theirs, ours = unwrapped(gold.value), unwrapped(said.value)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 LONGEST = 1000
-"""Most characters of an answer; a longer text is not an answer."""
+"""Largest number of characters of an answer; a longer text is not an answer."""
 DEEPEST = 40
 MOST_DIGITS = 600
 

@@ -1,6 +1,6 @@
-r"""Quantities: a value, the words behind it, and what they make of it.
+r"""Quantities: a value, the words after it, and what they make of it.
 
-The rule for words behind a value: names of units and of counted things (`UNITS`, `COUNTED`) are a unit, which golds may
+The rule for words after a value: names of units and of counted things (`UNITS`, `COUNTED`) are a unit, which golds may
 omit; multipliers ("million", "dozen", "percent") multiply; any other words make an answer something other than the
 value, unless the gold has the same ones. "5 million" is 5000000 and not 5; "5 is wrong" is no 5.
 """
@@ -142,7 +142,7 @@ def quantity(text: str) -> Quantity:
 
 
 def _split(text: str) -> tuple[str, list[str]]:
-    """Return the value and the words behind it, in LaTeX's text or plain behind a number."""
+    """Return the value and the words behind it, in LaTeX's text or plain after a number."""
     rest, words = text, list[str]()
     while (found := TEXT_BEHIND.search(rest)) and VALUE_ENDS.search(rest[: found.start()]):
         power = (found[2] or "").strip("^{}")
@@ -156,7 +156,7 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def _words(text: str) -> list[str]:
-    """Return words in small letters; powers stand behind their unit, and a stroke is a word."""
+    """Return words in lower case; powers come after their unit, and a stroke is a word."""
     plain = re.sub(r"\bper cent\b", "percent", text.casefold().strip(" .,"))
     plain = BEFORE.sub(lambda found: f"{found[2]} {POWERS[found[1]]}", plain)
     for sign, instead in (("/", " per "), ("-", " "), ("^", " ^"), ("\u00b2", " ^2"), ("\u00b3", " ^3")):

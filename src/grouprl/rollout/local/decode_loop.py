@@ -69,7 +69,7 @@ def decode(
     Args:
         policy: the policy to sample from.
         requests: B requests whose settings are equal except for temperature, budget, seed, sampled and name.
-        rows_at_once: most completions sampled at the same time; bounds the memory of the cache.
+        rows_at_once: largest number of completions sampled at the same time; bounds the memory of the cache.
         cache: keys and values of earlier turns: cached beginnings of prompts are not read again, and the tokens sampled
             now are cached for the next turn.
         pause: function that can end the call after a step; unfinished completions are returned truncated.

@@ -11,7 +11,7 @@ import torch
 from grouprl.rollout.local.turn_cache import RowStore
 
 READ_TOKENS = 8192
-"""Most tokens of prompts read in one pass."""
+"""Largest number of tokens of prompts read in one pass."""
 ALIKE = 1.25
 """Ratio of longest to shortest up to which prompts are read together."""
 FEW_TOKENS = 512

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from grouprl.protocols import Policy
 
 THREADS = 1024
-"""Most requests in progress at the same time, over all servers."""
+"""Largest number of requests in progress at the same time, over all servers."""
 
 
 class ServerEngine:

@@ -130,7 +130,9 @@ class Wire:
         try:
             return json.loads(content) if content else None
         except (ValueError, RecursionError):
-            raise Garbled(f"{self.address}{path} answers with what is no JSON: {shortened(content)}") from None
+            raise Garbled(
+                f"{self.address}{path} answers with something that is not JSON: {shortened(content)}"
+            ) from None
 
 
 def check_address(address: str) -> None:

@@ -160,7 +160,7 @@ class Fleet:
     def _replace(self, server: Server, error: ServerError) -> None:
         address = server.wire.address
         if server.own is None:
-            self._say(f"the server {address} is gone, and waited for: {error}")
+            self._say(f"the server {address} is gone; the run waits for it: {error}")
         else:
             why = str(error) if server.own.alive else server.own.how_it_ended()
             if server.restarts >= self.restarts:

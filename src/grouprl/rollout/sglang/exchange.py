@@ -32,14 +32,14 @@ class Abilities:
     seeds: bool
     """Whether the server uses the seeds of requests."""
     most: int
-    """Most tokens kept by top-k and top-p for which the server returns log-probs."""
+    """Largest number of tokens kept by top-k and top-p for which the server returns log-probs."""
     loader: bool
     """Whether the server takes weights from memory."""
     ranks: int
     """Number of processes that each hold a part of the weights."""
     version: str
     room: object
-    """Most positions of prompt and completion together."""
+    """Largest number of positions of prompt and completion together."""
 
 
 def abilities(wire: Wire) -> Abilities:

@@ -67,7 +67,7 @@ def _behind_cuts(meta: Mapping[str, object], count: int) -> tuple[float, ...]:
     """Return the log-probs under the distribution that remains after top-k and top-p."""
     found = meta.get("output_token_sampling_logprobs")
     if not isinstance(found, list) or len(found) != count:
-        raise Garbled(f"log-probs behind top_k and top_p of {count} tokens were requested: {shortened(found)}")
+        raise Garbled(f"log-probs after top_k and top_p of {count} tokens were requested: {shortened(found)}")
     return tuple(read_number(each) for each in found)
 
 

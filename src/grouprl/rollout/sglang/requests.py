@@ -30,7 +30,7 @@ def kept_tokens(request: Request[tuple[int, ...]], vocabulary: int, most: int) -
         InputError: the request keeps more, or has a min-p.
     """
     if request.min_p:
-        raise InputError(f"min_p = {request.min_p:g}", "SGLang returns no log-probs behind it", "Leave it out")
+        raise InputError(f"min_p = {request.min_p:g}", "SGLang returns no log-probs after it", "Leave it out")
     kept = min(request.top_k or vocabulary, vocabulary)
     if request.greedy or (request.top_p == 1 and kept == vocabulary):
         return 0

@@ -1,9 +1,9 @@
 """Stored completions as tokens: where prompt and completion meet, which tokens the policy wrote, and what is cut.
 
 The prompt is encoded by itself, as it is when the policy samples: text by the tokenizer, messages by the chat template
-with its generation prompt. Completions come behind these tokens, so that all rows of a group share them exactly. A
-completion of text is encoded by itself. One of messages is what the template renders behind the prompt; if the template
-does not render the prompt the same way then, a single message stands as it is, and more than one are refused.
+with its generation prompt. Completions come after these tokens, so that all rows of a group share them exactly. A
+completion of text is encoded by itself. One of messages is what the template renders after the prompt; if the template
+does not render the prompt the same way then, a single message is taken as it is, and several are refused.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def fitted(group: Sequence[StoredTokens], most: int, limit: RowLimit, name: str)
 
 
 def pieces_of(policy: TokenPolicy | TextModel, example: Example, rows: Sequence[StoredRow]) -> list[list[Piece]]:
-    """Return the text of each completion of a group in pieces, as they come behind the prompt.
+    """Return the text of each completion of a group in pieces, as they come after the prompt.
 
     Raises:
-        InputError: a completion of several messages that the chat template does not render behind the prompt.
+        InputError: a completion of several messages that the chat template does not render after the prompt.
     """
     prompt = example.prompt
     if isinstance(prompt, str):
@@ -111,7 +111,7 @@ def pieces_of(policy: TokenPolicy | TextModel, example: Example, rows: Sequence[
         return [pieces for pieces in rendered if pieces]
     if any(row.messages for row in rows):
         raise InputError(
-            f"the chat template does not render the completions of {example.id} behind their prompt",
+            f"the chat template does not render the completions of {example.id} after their prompt",
             "it writes earlier messages in another way once later ones follow, or leaves out some of their text",
             "Keep one message of the assistant per completion, or set another chat template",
         )
@@ -119,7 +119,7 @@ def pieces_of(policy: TokenPolicy | TextModel, example: Example, rows: Sequence[
 
 
 def _rendered(policy: TokenPolicy | TextModel, prompt: Prompt, row: StoredRow) -> list[Piece] | None:
-    """Return what the chat template renders behind a prompt for a completion; None if it renders the prompt anew."""
+    """Return what the chat template renders after a prompt for a completion; None if it renders the prompt anew."""
     assert not isinstance(prompt, str)
     said = row.messages or (Message(role="assistant", content=row.completion),)
     done, pieces, count = "", list[Piece](), 0
@@ -156,7 +156,7 @@ def _encoded(
 def _encoded_plain(
     policy: TokenPolicy | TextModel, groups: Sequence[tuple[Example, Sequence[StoredRow]]]
 ) -> Iterator[tuple[tuple[int, ...], tuple[bool, ...]]]:
-    """Yield the tokens of the completions behind prompts of text, encoded all at once, with an end token each."""
+    """Yield the tokens of the completions after prompts of text, encoded all at once, with an end token each."""
     rows = [row for example, group in groups if _is_plain(example, group) for row in group]
     written = iter(policy.encode_all([row.completion for row in rows if row.ids is None]))
     for row in rows:
@@ -170,7 +170,7 @@ def _encoded_plain(
 def _ended(
     policy: TokenPolicy | TextModel, ids: Sequence[int], own: Sequence[bool]
 ) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    """Return tokens with an end token behind them, unless there is one or there are none."""
+    """Return tokens with an end token after them, unless there is one or there are none."""
     end = [] if not ids or ids[-1] in policy.eos_ids else list(policy.eos_ids[:1])
     return (*ids, *end), (*own, *repeat(True, len(end)))
 

@@ -22,7 +22,7 @@ Rows = Callable[[Example], Sequence[StoredRow]]
 SURVEYED = 2000
 """Largest number of groups of each split whose rows are encoded for a plan."""
 SHOWN = 40
-"""Characters of the prompt and of a completion that stand at a boundary."""
+"""Characters of the prompt and of a completion that are shown at a boundary."""
 
 
 @dataclass(frozen=True)

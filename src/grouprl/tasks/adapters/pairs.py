@@ -105,7 +105,7 @@ class Pairs(RowTask):
         names = ", ".join(self._format.columns)
         ties = {
             "drop": f"{self._tied} groups without a better completion are left out (ties: drop)",
-            "half": f"{self._tied} ties stand in the data once each way, and every other pair twice (ties: half)",
+            "half": f"{self._tied} ties count once each way, and every other pair twice (ties: half)",
             "keep": f"{self._tied} groups are ties, with equal rewards (ties: keep)",
         }
         read = f"the columns {names} make it {self._format.name}: {self._format.says}"
@@ -120,7 +120,7 @@ class Pairs(RowTask):
         train, held_out = _read(self.path, self.train_split, self.eval_split)
         if self.eval_path is not None:
             if held_out is not None:
-                raise InputError("'eval' and 'eval_split' both name the held-out prompts", "one of them can")
+                raise InputError("'eval' and 'eval_split' both name the held-out prompts", "only one of them may")
             held_out, _ = _read(self.eval_path, self.train_split, None)
         if not len(train.rows):
             raise InputError(f"{train.name} holds no prompts", "a task has at least one prompt")

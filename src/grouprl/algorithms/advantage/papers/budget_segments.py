@@ -120,7 +120,7 @@ class BudgetSegments(Advantage):
             "none": "nothing",
         }[self.baseline]
         return (
-            f"each segment of a thought earns the scores of the completions behind it ({self.prior} prior over "
+            f"each segment of a thought earns the scores of the completions after it ({self.prior} prior over "
             "budgets), "
             f"compared with {against}; the completions themselves are compared at the same cut"
         )

@@ -18,7 +18,7 @@ class WinRate(Advantage):
     equation = "A = P - ½,  P = R"
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return R - ½. Raises InputError on a reward that is no chance."""
+        """Return R - ½. Raises InputError on a reward that is not between 0 and 1."""
         rate_b = batch.total_reward_b
         wrong_b = ~((rate_b >= 0) & (rate_b <= 1))
         if bool(wrong_b.any()):

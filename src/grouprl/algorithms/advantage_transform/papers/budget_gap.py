@@ -28,7 +28,7 @@ class BudgetGap(AdvantageTransform):
     weight: NonNegative = 1.0
     beta: Annotated[float, Field(gt=0)] = 4.0
     length: Longest = None
-    says = "add {weight:g} times how far the completions of a budget stay behind that budget's ideal score"
+    says = "add {weight:g} times how far the completions of a budget fall short of that budget's ideal score"
     equation = "A ← A + {weight:g}·(mean_{{g,b}} R - {beta:g}·cos(π·b/(2 Lmax)))"
 
     def __call__(self, adv_bt: Tensor, batch: Batch) -> Tensor:

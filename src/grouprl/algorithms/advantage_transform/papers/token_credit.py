@@ -200,7 +200,7 @@ def key_weights(
     saturation: float,
     length_share: float,
 ) -> Tensor:
-    """Return [N] what is added to the advantage of each masked token of one group; settings as of `KeyTokens`."""
+    """Return [N] what is added to the advantage of each masked token of one group; settings as in `KeyTokens`."""
     kinds, kind_n = torch.unique(token_rt[mask_rt], return_inverse=True)
     row_n = torch.arange(len(mask_rt), device=mask_rt.device)[:, None].expand_as(mask_rt)[mask_rt]
     count_rv = torch.zeros(len(mask_rt), len(kinds), dtype=torch.float64, device=mask_rt.device)

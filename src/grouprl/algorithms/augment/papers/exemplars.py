@@ -43,7 +43,7 @@ class SolvedExemplars(OnDeadGroup):
     longest: Annotated[int, Field(ge=1)] = 512
     start: Share = 0.0
     says = (
-        "a group without a correct completion is sampled again behind {count} similar prompts with correct "
+        "a group without a correct completion is sampled again after {count} similar prompts with correct "
         "completions from earlier in the run"
     )
 

@@ -102,7 +102,7 @@ class TemperedExtras(Augmentation):
 
     @override
     def words(self) -> str:
-        where = "in the place of ordinary ones" if self.place == "replace" else "besides the ordinary ones"
+        where = "in place of ordinary ones" if self.place == "replace" else "besides the ordinary ones"
         return (
             f"good completions sampled at {self.hot:g} times the temperature while the entropy is at most "
             f"{self.target:g} "

@@ -195,7 +195,7 @@ class RowHint(OnDeadGroup):
         how = {
             "hinted": "trained under the prompt with the hint",
             "original": "trained under the prompt without the hint",
-            "both": "trained with the hint and without it, in the place of two",
+            "both": "trained with the hint and without it, in place of two",
         }[self.train_on]
         return (
             f"in a group without a correct completion one that the least hint makes right takes the first place, {how}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Ids = Sequence[Sequence[int]]
 """N rows of token ids, each with at least one."""
 LIMIT = 512
-"""Most tokens that an encoder with its own vocabulary reads; the last ones of a row are kept."""
+"""Largest number of tokens that an encoder with its own vocabulary reads; the last ones of a row are kept."""
 
 
 class GRUEncoder(nn.Module):

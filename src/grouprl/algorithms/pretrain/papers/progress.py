@@ -114,7 +114,7 @@ class ProgressModel(Pretraining):
     def words(self) -> str:
         return (
             f"before the first step, explain the outcomes of {self.steps} rollouts of the initial policy by its states "
-            f"{'at the end of' if self.at == 'turn' else 'behind the observation that follows'} each turn; "
+            f"{'at the end of' if self.at == 'turn' else 'after the observation that follows'} each turn; "
             f"later each turn has its share"
         )
 

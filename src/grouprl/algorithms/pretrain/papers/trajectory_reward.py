@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class TrajectoryReward(SecondModel):
     """A copy of the initial policy with a scalar head, fitted to pairs of trajectories; then frozen (ARMAP).
 
-    The loss of a pair is -log σ(r(x, h⁺) - r(x, h⁻)) (Bradley and Terry); r is read behind the last token, observations
+    The loss of a pair is -log σ(r(x, h⁺) - r(x, h⁻)) (Bradley and Terry); r is read after the last token, observations
     included. It gives `stats.trajectory_reward`, the same on all tokens, which `learned_reward` makes the reward.
 
     Differs: a model writes the paper's pairs, an intent that a random walk fulfils and a walk that misses it; here a
@@ -69,7 +69,7 @@ class TrajectoryReward(SecondModel):
 
 
 def _rewards(model: CausalPolicy, tokens: Tokens) -> tuple[Tensor, Tensor]:
-    """Return ([B] the value behind the last token of rows with one more token, [B,T] bool: where it stands)."""
+    """Return ([B] the value after the last token of rows with one more token, [B,T] bool: where it stands)."""
     value_bt = model.evaluate(tokens, (VALUE,))[VALUE].cpu()
     last_b = tokens.present_bt().sum(1) - 1
     end_bt = torch.arange(value_bt.shape[1])[None, :] == last_b[:, None]

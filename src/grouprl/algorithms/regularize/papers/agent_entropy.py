@@ -21,7 +21,7 @@ class AgentEntropy(EntropyBonus):
 
     coef: Annotated[float, Field(ge=0)] = 0.01
     agent: Whole = 1
-    says = "an entropy bonus of {coef:g} nats' worth per token of agent {agent}"
+    says = "an entropy bonus of weight {coef:g} per token of agent {agent}"
     equation = "- {coef:g} · H_t · 1[agent {agent}]"
     reads = ("agent_b",)
 

@@ -111,7 +111,7 @@ class BudgetCosine(RewardTransform):
         return (
             f"correct completions earn what their budget is worth (up to {self.beta:g} for a small one) as long "
             "as they keep "
-            f"to it, less and less behind it{floor}; wrong ones nothing"
+            f"to it, less and less beyond it{floor}; wrong ones nothing"
         )
 
     @override

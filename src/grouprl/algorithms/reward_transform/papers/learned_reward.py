@@ -1,4 +1,4 @@
-"""The reward of a model in the place of the task's (ARMAP)."""
+"""The reward of a model in place of the task's (ARMAP)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class TriangularLength(RewardTransform):
     """RMT: add a triangle over the length of the completion, with its peak at a budget that falls over the run.
 
     R + coef·max(0, 1 - ||y| - b|/width); b goes evenly from `first` tokens to `last` between the first and the last
-    step. The idea is Reinforcement Mid-Training's; its shape is the dossiers', its numbers are ours. Differs: the whole
+    step. The idea is Reinforcement Mid-Training's; its shape and its numbers are ours. Differs: the whole
     completion counts, since what is predicted after the thought has nearly always the same length.
     """
 

@@ -23,7 +23,7 @@ Threshold = Annotated[float, Field(ge=0)]
 Direction = Callable[[Tensor, Tensor], Tensor]
 """(token ids [N,K], gradients [N,K,H] of the objective) -> steps [N,K,H] per learning rate."""
 HELD = 2**22
-"""Most entries of candidate steps held in memory at a time."""
+"""Largest number of entries of candidate steps held in memory at a time."""
 
 
 @part("update")

@@ -146,7 +146,9 @@ class Group:
             work = self._work = self._held[0].broadcast([flat], options)
             while not work.is_completed():
                 if given_up() or time.monotonic() > until:
-                    raise BrokenOff(f"a part is not through after {self._seconds:g} seconds, or was given up")
+                    raise BrokenOff(
+                        f"a part of the weights was not sent within {self._seconds:g} seconds, or sending was given up"
+                    )
                 time.sleep(LOOK)
             work.wait()
         except RuntimeError as error:
