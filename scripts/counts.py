@@ -44,8 +44,8 @@ def counted() -> str:
         f"- **{taught} of {len(examples)} recorded examples** of these pages learned; {len(EXAMPLES) - len(examples)} "
         f"are [run, but not shown to learn](docs/examples.md). {len(recipes)} of {len(recipe_names())} "
         f"[recipes](docs/recipes.md) are recorded, {sure} of them with a sure gain in every seed.\n"
-        f"- **{gained} of {len(real)} recorded runs of a pretrained model** of 135 million parameters gained significantly, "
-        "held-out completions sampled ([which](docs/real.md)).\n"
+        f"- **{gained} of {len(real)} recorded runs of a pretrained model** of 135 million parameters gained "
+        "significantly, held-out completions sampled ([which](docs/real.md)).\n"
     )
 
 

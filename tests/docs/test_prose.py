@@ -47,48 +47,43 @@ LEAST_WORDS = 4
 """Words of a text in code that is taken for a message."""
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    """Yield where each docstring stands, and its text."""
+def texts() -> Iterator[tuple[str, str, str]]:
+    """Yield where each text of the package stands, its kind (docstring, field or code), and the text."""
     for path in sorted(ROOT.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         name = path.relative_to(ROOT).as_posix()
-        if text := ast.get_docstring(tree):
-            yield name, text
-        for node in ast.walk(tree):
-            if isinstance(node, DEFINITIONS) and (text := ast.get_docstring(node)):
-                yield f"{name}:{node.name}", text
+        holders = [node for node in nodes if isinstance(node, (*DEFINITIONS, ast.Module))]
+        kinds = {id(each): "field" for node in nodes for each in documented(getattr(node, "body", None))}
+        for node in holders:
+            if text := ast.get_docstring(node):
+                yield f"{name}:{getattr(node, 'name', '')}", "docstring", text
+                kinds[id(node.body[0].value)] = "docstring"  # type: ignore[attr-defined]
+        for node in nodes:
+            kind = kinds.get(id(node), "code")
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and kind != "docstring":
+                yield f"{name}:{node.lineno}", kind, " ".join(node.value.split())
 
 
-def documented(body: list[ast.stmt]) -> Iterator[ast.Constant]:
+def documented(body: object) -> Iterator[ast.Constant]:
     """Yield the texts that stand alone among statements: docstrings and descriptions of fields."""
-    for statement in body:
+    for statement in body if isinstance(body, list) else ():
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             yield statement.value
-
-
-def fields_and_messages() -> Iterator[tuple[str, str, bool]]:
-    """Yield where each description of a field and each longer text in code stands, the text, and which it is."""
-    for path in sorted(ROOT.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        name, bodies = path.relative_to(ROOT).as_posix(), [n.body for n in ast.walk(tree) if hasattr(n, "body")]
-        alone = {id(each): each for body in bodies if isinstance(body, list) for each in documented(body)}
-        first = {id(each) for n in ast.walk(tree) if isinstance(n, (*DEFINITIONS, ast.Module)) for each in n.body[:1]}
-        docstring = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr) and id(n) in first}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstring:
-                yield f"{name}:{node.lineno}", " ".join(node.value.split()), id(node) in alone
 
 
 @cache
 def complaints() -> tuple[str, ...]:
     """Return what is wrong with the texts of the package, in words."""
-    told = [f"{where}: {wrong}" for where, text in docstrings() for wrong in wrongs(text)]
-    for where, text, field in fields_and_messages():
-        if field and FIELD_CLAUSE.match(text):
+    told = []
+    for where, kind, text in texts():
+        if kind == "docstring":
+            told += [f"{where}: {wrong}" for wrong in wrongs(text)]
+            continue
+        if kind == "field" and FIELD_CLAUSE.match(text):
             told.append(f"{where}: a noun clause as a description: {text[:60]!r}")
-        if field and MOST.match(text):
+        if kind == "field" and MOST.match(text):
             told.append(f"{where}: 'most' for the largest number: {text[:60]!r}")
-        if len(text.split()) >= LEAST_WORDS and not where.startswith(TALK):
+        if text.count(" ") >= LEAST_WORDS - 1 and not where.startswith(TALK):
             told += [f"{where}: {wrong}" for wrong in odd(text)]
     return tuple(told)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import grouprl
@@ -28,10 +29,10 @@ OWNERS = {
 def asks(tree: ast.AST) -> Iterator[str]:
     """Questions after a kind: `task.spaces`, `StoredRows`, a cast or an `isinstance` to a kind of policy."""
     for node in ast.walk(tree):
-        said = ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
-        if f".{said}".endswith(".task.spaces"):
-            yield said
-        elif said.split(".")[-1] == "StoredRows":
+        last = getattr(node, "attr", getattr(node, "id", ""))
+        if last == "spaces" and f".{ast.unparse(node)}".endswith(".task.spaces"):
+            yield ast.unparse(node)
+        elif last == "StoredRows" and isinstance(node, ast.Name | ast.Attribute):
             yield "StoredRows"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("cast", "typing.cast", "isinstance"):
             place = 0 if "cast" in ast.unparse(node.func) else 1
@@ -43,7 +44,8 @@ def owned(module: str) -> bool:
     return any(module == owner or module.startswith(f"{owner}.") for owner in OWNERS)
 
 
-def asking() -> dict[str, list[str]]:
+@cache
+def asking() -> Mapping[str, list[str]]:
     """What each module asks, all modules of the package."""
     paths = {p: ".".join(("grouprl", *p.relative_to(ROOT).with_suffix("").parts)) for p in ROOT.rglob("*.py")}
     found = {name: list(asks(ast.parse(path.read_text(encoding="utf-8")))) for path, name in paths.items()}

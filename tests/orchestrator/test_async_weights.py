@@ -13,7 +13,8 @@ import torch
 from grouprl.core.errors import RunError
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower
 from grouprl.orchestrator.asynchronous.sampler_canary import Canary, CanaryReport, forced_logp
-from grouprl.orchestrator.asynchronous.weights import SharedWeights, checksum, lay_out
+from grouprl.orchestrator.asynchronous.weights import SharedWeights, lay_out
+from grouprl.orchestrator.weight_checksum import checksum
 from grouprl.policy import load_policy
 from grouprl.rollout.canary_tokens import canary_tokens
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport, forced_logp
-from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights, checksum
+from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
+from grouprl.orchestrator.weight_checksum import checksum
 from grouprl.protocols import NO_VERSION, Request, RunEngine, RunSampler, Samples, SamplingSession
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import LocalSampler, LocalSession

@@ -11,7 +11,6 @@ import mmap
 import os
 import tempfile
 import time
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import RunError
+from grouprl.orchestrator.weight_checksum import bytes_of, checksum
 
 WORD = 8
 HEADER = 8 * WORD
@@ -52,14 +52,6 @@ def lay_out(state: Mapping[str, Tensor]) -> tuple[Place, ...]:
         places.append(Place(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), start, size))
         start += -(-size // WORD) * WORD
     return tuple(places)
-
-
-def checksum(state: Mapping[str, Tensor]) -> int:
-    """Return the CRC-32 of the bytes of all tensors, in order."""
-    total = 0
-    for tensor in state.values():
-        total = zlib.crc32(_bytes(tensor), total)
-    return total
 
 
 class SharedWeights:
@@ -98,7 +90,7 @@ class SharedWeights:
         self._words[begin] = version  # begin before, end behind the content: a reader that sees both saw all of it
         for place in self.places:
             start = self._start(slot) + place.start
-            self._map[start : start + place.size] = _bytes(state[place.name])
+            self._map[start : start + place.size] = bytes_of(state[place.name])
         self._words[total] = checksum(state)
         self._words[end] = version
         self._words[0] = version
@@ -159,10 +151,6 @@ def _anonymous(size: int) -> int:
             fd = os.dup(file.fileno())
     os.ftruncate(fd, size)
     return fd
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def _tensor(held: np.ndarray, place: Place) -> Tensor:

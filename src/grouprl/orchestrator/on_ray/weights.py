@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from grouprl.core.errors import RunError
-from grouprl.orchestrator.asynchronous.weights import checksum
 from grouprl.orchestrator.on_ray.worker_host import Shared, WorkerHost
+from grouprl.orchestrator.weight_checksum import checksum
 from grouprl.protocols import Policy
 
 Packed = Mapping[str, tuple[str, tuple[int, ...], NDArray[np.uint8]]]
