@@ -61,7 +61,7 @@ def test_a_preference_matrix_and_a_tree_go_with_their_rows():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"x": edges((0, 2))}, r"edges\['x'\] joins the rows \[0, 2\].*rows 0 to 1"),
+        ({"x": edges((0, 2))}, r"edges\['x'\] joins the rows \[0, 2\].*rows of the batch are numbered 0 to 1"),
         ({"x": edges((0, 1), values=[torch.nan])}, "not finite"),
         ({"x": torch.zeros(1, 2)}, r"edges\['x'\] is of type Tensor"),
         (edges((0, 1)), "edges is of type Edges"),

@@ -1,4 +1,4 @@
-"""Which trackers a configuration names, and how they are opened."""
+"""The trackers that a configuration names, and their opening."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tracker still lacks of metrics.jsonl, sent in order."""
+"""The lines of metrics.jsonl that a tracker still lacks, sent in order."""
 
 from __future__ import annotations
 
