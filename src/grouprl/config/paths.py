@@ -56,6 +56,7 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     found = _below(found, "model", "reference", lambda value: _reference(value, base))
     found = _below(found, "reward", "function", lambda value: _code(value, base))
     found = _below(found, "reward", "model", lambda value: _reward_models(value, base))
+    found = _below(found, "eval", "metrics", lambda value: _code(value, base))
     for key in ("engine", "tool_calls"):
         found = _below(found, "sampling", key, lambda value: _code(value, base))
     for key in ("vllm", "sglang"):

@@ -382,6 +382,9 @@ class Eval(Section):
     """Sampled completions per prompt."""
     k: Annotated[tuple[WrittenCount, ...], Field(min_length=1)] = (1,)
     """pass@k for these k; each at most `samples`."""
+    metrics: tuple[str, ...] = ()
+    """Yardsticks besides the reward, which train nothing: functions of a reward's form, by a built-in name or as
+    `file.py:function`; recorded as `eval/metric/NAME` with interval and gain."""
 
 
 class Judge(Section):

@@ -14,6 +14,7 @@ from grouprl.envs.environment_pool import Stage
 from grouprl.evaluation.gain import PromptValues, gains
 from grouprl.evaluation.pass_at_k import INTERVAL, Estimate
 from grouprl.evaluation.sample_and_score import Completions, Meter, Progress, Sample, complete
+from grouprl.evaluation.yardsticks import load_yardsticks, measure
 from grouprl.protocols import RunSampler, Trainable
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
@@ -113,6 +114,7 @@ def evaluate(
     stage: Stage | None = None,
     progress: Progress | None = None,
     sampler: RunSampler | None = None,
+    metrics: Sequence[str] = (),
 ) -> Evaluation:
     """Sample completions of held-out prompts of `task`, or act in its environments, and score them.
 
@@ -135,6 +137,7 @@ def evaluate(
         stage: runs the environments; None: in this process.
         progress: called as completions are sampled.
         sampler: samples every completion; None: a sampler in this process.
+        metrics: names of yardsticks besides the reward (`eval.metrics`).
 
     Raises:
         InputError: the task has no held-out prompts, there is nothing to sample, or k exceeds `samples`.
@@ -148,6 +151,7 @@ def evaluate(
         history=history,
         correct_at=correct_at,
         adds_reward=reward is not None,
+        yardsticks=tuple(metrics),
     )
     open_source = evaluation_kind(task)
     source = open_source(task, policy, reward or task.reward, settings.held_out(), sampler=sampler, stage=stage)
@@ -181,6 +185,7 @@ def evaluate_rows(
     _check_request(prompts, samples, k, greedy)
     requested = _requested(task, prompts)
     count, few = len(requested), len(requested) < prompts
+    yardsticks = load_yardsticks(source.settings.yardsticks)
     meter = Meter(progress, count * (samples + greedy))
     greedy_completions = complete(source, requested, 1, batch_rows, meter, greedy=True) if greedy else None
     sampled = complete(source, requested, samples, batch_rows, meter) if samples else None
@@ -188,7 +193,7 @@ def evaluate_rows(
     if source.measure == RANKING and greedy_completions is not None:
         values = {RANKING: greedy_completions.reward()}
     else:
-        values = _by_prompt(sampled, greedy_completions, k)
+        values = _by_prompt(sampled, greedy_completions, k) | _measured(yardsticks, requested, found[0])
     named = {name: each.estimate() for name, each in values.items()}
     return Evaluation(
         prompts=count,
@@ -218,6 +223,15 @@ def _by_prompt(sampled: Completions | None, greedy: Completions | None, k: Seque
     first = sampled or greedy
     assert first is not None
     return named | {"reward": first.reward(), **{f"reward/{name}": x for name, x in first.components().items()}}
+
+
+def _measured(
+    yardsticks: Mapping[str, Reward], requested: Sequence[Example], completions: Completions
+) -> dict[str, PromptValues]:
+    """Return the values of each prompt by each yardstick, over the completions that could be scored."""
+    examples = [example for example in requested for _ in range(completions.each)]
+    found = measure(yardsticks, examples, completions.texts)
+    return {f"metric/{name}": completions.means(value_b) for name, value_b in found.items()}
 
 
 def _requested(task: Task, prompts: int) -> list[Example]:

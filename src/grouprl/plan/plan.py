@@ -21,6 +21,7 @@ from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_one_line
 from grouprl.evaluation.sample_and_score import example_text
+from grouprl.evaluation.yardsticks import load_yardsticks
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.chat_prompts import resolve_new
@@ -166,6 +167,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
     run = run if isinstance(run, ResolvedRun) else resolve_new(run)
+    load_yardsticks(run.config.eval.metrics)
     _ = run.reward, run.engine  # missing things are reported before models are read
     check_optimizer(run.config.optim)
     for tracker in run.config.run.trackers:

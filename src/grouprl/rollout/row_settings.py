@@ -56,6 +56,8 @@ class RowSettings:
     correct_at: float = 1.0
     adds_reward: bool = False
     """Whether the reward function scores episodes in addition to their environments."""
+    yardsticks: tuple[str, ...] = ()
+    """The functions by which an evaluation measures completions besides their reward."""
     reproducible: bool = True
     """Whether episodes are bitwise reproducible, however fast their environments are."""
 
@@ -73,6 +75,7 @@ class RowSettings:
             sampling.history,
             config.reward.correct_at,
             adds_reward=bool(config.reward.replaced),
+            yardsticks=config.eval.metrics,
             reproducible=config.run.async_steps == 0,
         )
 

@@ -97,6 +97,8 @@ class Subject:
     """Factory of the sampler."""
     graded: bool = False
     """Whether the run's records show that the reward is graded."""
+    metrics: tuple[str, ...] = ()
+    """Yardsticks of the run besides its reward."""
 
 
 def subject_of(
@@ -156,7 +158,9 @@ def _run(run: Path, task: str | JsonObject | None, checkpoint: int | None, engin
     policy = acting_for(trained.model, requested.agents)
     made_by = configured_engine(config.sampling, engine)
     graded = task is None and is_graded(run)
-    return Subject(policy, requested, title, defaults, reward, config.sampling, acting, made_by, graded)
+    return Subject(
+        policy, requested, title, defaults, reward, config.sampling, acting, made_by, graded, config.eval.metrics
+    )
 
 
 def task_spec(text: str | None) -> str | JsonObject | None:
@@ -215,5 +219,6 @@ def _made(subject: Subject, scoring: Reward, numbers: JsonObject) -> tuple[Evalu
             history=subject.sampling.history,
             stage=stage,
             sampler=sampler,
+            metrics=subject.metrics,
         )
     return found, [*notes, *[why_here] * bool(why_here)]

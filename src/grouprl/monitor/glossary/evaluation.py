@@ -45,6 +45,13 @@ define(
     "shows which component the gain comes from",
 )
 define(
+    "eval/metric/*",
+    "as the function says",
+    "evaluation",
+    "mean over held-out prompts of a yardstick of eval.metrics, which nothing is trained on",
+    "rises with the reward. A reward that rises alone is being pleased rather than earned",
+)
+define(
     "eval/graded",
     "0 or 1",
     "evaluation",

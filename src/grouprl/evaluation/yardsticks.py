@@ -1,0 +1,52 @@
+"""Yardsticks of an evaluation besides the reward (`eval.metrics`): functions of a reward's form that pay nothing.
+
+A policy that has learned to please its reward looks good by it; a yardstick that the reward does not know says whether
+it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grouprl.core.errors import InputError, RunError
+from grouprl.records.examples import Example
+from grouprl.rewards import Reward
+from grouprl.rewards.contract import reward_name
+from grouprl.rewards.loading import load_reward
+from grouprl.rewards.scoring import score
+
+Texts = Sequence[str]
+Measured = Mapping[str, NDArray[np.float64]]
+"""[B] values by the name of the yardstick."""
+
+
+def load_yardsticks(specs: Sequence[str]) -> dict[str, Reward]:
+    """Return the functions that `eval.metrics` names, by their own names.
+
+    Raises:
+        InputError: one cannot be found or called, or two have the same name.
+    """
+    found = [(reward_name(function), function) for function in map(load_reward, specs)]
+    twice = [name for n, (name, _) in enumerate(found) if name in {other for other, _ in found[:n]}]
+    if twice:
+        raise InputError(f"eval.metrics names '{twice[0]}' twice", "each is recorded as eval/metric/NAME", "Rename one")
+    return dict(found)
+
+
+def measure(yardsticks: Mapping[str, Reward], examples: Sequence[Example], texts: Texts) -> Measured:
+    """Return [B] the value of each completion by each yardstick; NaN where one does not apply to it (None).
+
+    Raises:
+        RunError: a yardstick raised, or returned something that is no number.
+    """
+    return {name: _values(name, function, examples, texts) for name, function in yardsticks.items()}
+
+
+def _values(name: str, function: Reward, examples: Sequence[Example], texts: Texts) -> NDArray[np.float64]:
+    scores = score(function, texts, [each.columns for each in examples], ids=[each.id for each in examples])
+    if scores.failed_b.any():
+        raise RunError(f"eval.metrics: '{name}' failed. {scores.problems[0]}")
+    return scores.reward_b
