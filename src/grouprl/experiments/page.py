@@ -42,8 +42,8 @@ def _charts(result: ComparisonResult) -> str:
     drawn = []
     for source in result.amounts:
         curves = [each for each in result.curves if each.source == source]
-        drawn += _drawn(f"{source}: {result.measure}", CURVE_WORDS, curves, result.unit)
-    drawn += _drawn("Performance profile", PROFILE_WORDS, result.profiles, "level")
+        drawn += _drawn(f"{source}: {result.measure} by {result.unit}", CURVE_WORDS, curves, result.unit)
+    drawn += _drawn("Performance profile: share of runs above a level", PROFILE_WORDS, result.profiles, "level")
     return "".join(drawn)
 
 

@@ -13,6 +13,8 @@ POINTS = 500
 NARROW, WIDE = (360, 180), (1120, 300)
 """Width and height of a chart in SVG units, for small and wide charts."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
+SHORT = 5
+"""Characters of a name of the x axis that stand beside its ticks."""
 
 
 @dataclass(frozen=True)
@@ -150,11 +152,12 @@ class _Frame:
             _, py = self.at(self.x0, y)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{self.width - RIGHT}" y1="{py}" y2="{py}"></line>')
             parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{py + 3.5}">{number(y)}</text>')
+        label = across if len(across) <= SHORT else ""  # a longer name has no room beside the ticks: the title says it
         places = whole_ticks if self.x1 - self.x0 > 1 or across == "step" else ticks
         for x in places(self.x0, self.x1, self.width // 60):
             px, _ = self.at(x, self.y0)
             parts.append(f'<text class="tick x" x="{px}" y="{self.height - 8}">{number(x)}</text>')
-        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{self.height - 8}">{escape(across)}</text>')
+        parts.append(f'<text class="tick y" x="{LEFT - 6}" y="{self.height - 8}">{escape(label)}</text>')
         return "".join(parts)
 
 
