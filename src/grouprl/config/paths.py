@@ -29,7 +29,7 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt"
 GGUF = ".gguf"
 """Suffix of models that are files; an id on the Hub never has it."""
 OWN_REFERENCES = ("auto", "initial", "none")
-"""What a run may have as its reference besides a folder."""
+"""The values of `model.reference` that are not folders."""
 LONGEST_NAME = 120
 """Largest number of characters in a folder's name; file systems allow 255 bytes, and a suffix is added."""
 

@@ -83,7 +83,7 @@ entry(
 
 
 def discovered_drift(alpha: Positive = 2.0, beta: Positive = 0.6) -> Method:
-    """Compose discovered policy optimisation: a drift that holds the ratio in the place of PPO's clip."""
+    """Compose discovered policy optimisation: a drift that holds the ratio in place of PPO's clip."""
     return Method(
         advantage=Relative(key="batch", center="mean", scale="sample_std"),
         objective=DiscoveredDrift(alpha=alpha, beta=beta),
@@ -97,7 +97,7 @@ entry(
     Card(
         title="Discovered Policy Optimisation: a drift instead of a clip",
         papers=[Paper("Discovered Policy Optimisation", "2210.05639", 2022)],
-        summary="The surrogate of PPO with a penalty, found by meta-learning, in the place of the clip.",
+        summary="The surrogate of PPO with a penalty, found by meta-learning, in place of the clip.",
         formula=(
             "L = -mean over tokens of [ρA - f],  f = max(0, x - c·tanh(x/c)),  x = (ρ-1)A and c = 2 where A ≥ 0, "
             "x = log(ρ)A and c = 0.6 where A < 0;  A the reward, standardised over the batch"

@@ -1,4 +1,4 @@
-"""A drift penalty in the place of a clip, as found by meta-learning: Discovered Policy Optimisation."""
+"""A drift penalty in place of a clip, as found by meta-learning: Discovered Policy Optimisation."""
 
 from __future__ import annotations
 

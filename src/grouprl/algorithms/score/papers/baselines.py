@@ -23,7 +23,7 @@ RUNNING = "past.score_mean"
 class AboveMismatched(Shifted):
     """s(y) - max(0, mean of s over mismatched completions), without gradient: an estimate of the KL (KTO, eq. 7).
 
-    From arXiv:2402.01306. A mismatched completion stands behind the prompt of another; the mean is over all of the
+    From arXiv:2402.01306. A mismatched completion stands after the prompt of another; the mean is over all of the
     optimiser step. Without any the baseline is 0.
     """
 

@@ -29,7 +29,7 @@ class Mismatched(Augmentation):
 
     order: Literal["random", "rotation"] = "random"
     needs_text = True
-    says = "the completion of another prompt stands behind each prompt, too, {order} over the rollout"
+    says = "the completion of another prompt stands after each prompt, too, {order} over the rollout"
     fills = (MISMATCHED,)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
