@@ -10,6 +10,7 @@ from grouprl.policy.threads import choose_threads, set_threads
 from grouprl.policy.vectors.array_distributions import MultiCategorical
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
 from grouprl.policy.vectors.array_policy import ArrayPolicy
+from grouprl.policy.vectors.bounded_policies import Mixture, Squashed
 from grouprl.policy.vectors.mlp import Mlp
 from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
 from grouprl.records.tokens import Tokens
@@ -22,10 +23,12 @@ __all__ = [
     "CausalPolicy",
     "FrozenPolicy",
     "Message",
+    "Mixture",
     "Mlp",
     "ModulePolicy",
     "MultiCategorical",
     "Seen",
+    "Squashed",
     "Tokens",
     "TrainableModule",
     "build_tiny",

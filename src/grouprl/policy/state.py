@@ -99,21 +99,25 @@ class NamedParameters:
         """
         return [self.parameters()]
 
+    def named_state(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield everything that training changes with its name; by default the trainable parameters."""
+        yield from self.named_parameters()
+
     def trainable_state(self) -> dict[str, Tensor]:
-        """Return copies of all trainable parameters on the CPU, by name."""
-        return {name: parameter.detach().cpu().clone() for name, parameter in self.named_parameters()}
+        """Return copies of everything that training changes on the CPU, by name."""
+        return {name: value.detach().cpu().clone() for name, value in self.named_state()}
 
     @torch.no_grad()
     def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
-        """Copy what `trainable_state` returned into the parameters.
+        """Copy what `trainable_state` returned into the model.
 
         Raises:
             InputError: names or shapes differ from the policy's own.
         """
-        own = dict(self.named_parameters())
+        own = dict(self.named_state())
         check_state(own, state)
-        for name, parameter in own.items():
-            parameter.copy_(state[name])
+        for name, value in own.items():
+            value.copy_(state[name])
 
 
 def as_policy(model: Trainable) -> Policy:

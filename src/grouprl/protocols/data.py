@@ -57,7 +57,7 @@ class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
     """A source of scored rows: completions, episodes over text or vectors, or stored rows.
 
     A run resolves once which source its task needs; training, asynchronous sampling and evaluation call it alike, and
-    never ask which one it is. Rows follow from requests, seeds and the weights alone.
+    never ask which one it is. Rows follow from requests, seeds, the weights, and what `state` returns.
     """
 
     acts: ClassVar[bool]
@@ -86,6 +86,12 @@ class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
 
     def held_out(self) -> Self:
         """Return a source for evaluations: the same policy and environments with the settings of an evaluation."""
+
+    def state(self) -> State:
+        """Return what the source carries from step to step: plain values, empty if rows follow from requests alone."""
+
+    def restore(self, state: State, /) -> None:
+        """Continue from what `state` returned."""
 
     def close(self) -> None:
         """Stop the processes that run environments."""

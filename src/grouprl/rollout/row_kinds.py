@@ -16,6 +16,7 @@ from grouprl.rollout.offline_rows import OfflineRows
 from grouprl.rollout.row_settings import RowSettings
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.text_episodes import TextEpisodes
+from grouprl.rollout.vectors.lane_rows import LaneRows
 from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
 from grouprl.tasks.task import Task
 
@@ -36,7 +37,9 @@ def row_kind(task: Task) -> RowKind:
         return OfflineRows
     if environments(task) is None:
         return CompletionRows
-    return TextEpisodes if task.spaces is None else VectorEpisodes
+    if task.spaces is None:
+        return TextEpisodes
+    return VectorEpisodes if task.actions_per_step is None else LaneRows
 
 
 def evaluation_kind(task: Task) -> RowKind:

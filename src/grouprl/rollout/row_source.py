@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -20,6 +20,7 @@ import numpy as np
 from typing_extensions import Self
 
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import State
 from grouprl.core.spans import spanned
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.envs.environment_pool import Stage
@@ -187,6 +188,13 @@ class ScoringSource(ABC):
             yield
         finally:
             self.policy, self.sampler = before
+
+    def state(self) -> State:
+        """Return what the source carries from step to step, as plain data for a checkpoint; by default nothing."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned."""
 
     def close(self) -> None:
         """Stop the processes that run environments."""

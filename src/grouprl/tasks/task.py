@@ -100,6 +100,12 @@ class Task(ABC):
         """The spaces of observations and actions, for policies over arrays; None: text."""
         return None
 
+    @property
+    def actions_per_step(self) -> int | None:
+        """Actions that each environment takes in a step of training, before it goes on in the next; None: episodes are
+        played to their end."""
+        return None
+
     def environment(self) -> Any:
         """Return a fresh `grouprl.envs.Environment` for one episode; None for single-turn tasks.
 

@@ -270,6 +270,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         fresh = session.optimizer.state_dict()
         session.optimizer.load_state_dict({"param_groups": fresh["param_groups"], **checkpoint.optimizer})
     session.source.restore(state["source"])
+    session.row_source.restore(state.get("rows", {}))
     session.context.restore(checkpoint.data)
     if session.references:
         session.references.restore(checkpoint.data["references"], session.policy)

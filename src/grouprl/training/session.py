@@ -162,6 +162,7 @@ class Session:
             "step": self.step,
             "elapsed": self.elapsed,
             "source": self.source.state(),
+            "rows": self.row_source.state(),
             "has_reference": self.references.frozen is not None,
             "reference_renewed": self.renewed,
             "errors": self.errors.state_dict(),

@@ -31,6 +31,10 @@ class JudgingMethod(Protocol):
     def critic(self) -> object | None:
         """Part that judges values; None without a critic."""
 
+    @property
+    def couples(self) -> str:
+        """Rows that the loss must see together: 'sequence', 'group' or 'batch'."""
+
     def compute_loss_weights(self, batch: Batch, /) -> Batch:
         """Return the rows of one optimiser step with their weights in it."""
 
@@ -55,6 +59,14 @@ class UpdateSteps(Protocol):
         """The run's side of a data part (`grouprl.algorithms.data_part.RunContext`): for sampling between two steps,
         and for memory.
         """
+
+    @property
+    def epochs(self) -> int:
+        """How often the rollout is passed over (`batch.epochs`)."""
+
+    @property
+    def seed(self) -> int:
+        """A number of this step of the run, from which orders follow."""
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the weighted batch of each optimiser step, epoch by epoch."""

@@ -174,6 +174,20 @@ class ArrayInputs:
             seed_b=None if self.seed_b is None else self.seed_b + self.length_b,
         )
 
+    def positions(self) -> ArrayInputs:
+        """Return every position as a row of its own, row after row; final observations are left out."""
+        present_bt = self.present_bt()
+        row_n, step_n = present_bt.nonzero(as_tuple=True)
+        return ArrayInputs(
+            each(self.observation_bt, lambda x: x[present_bt][:, None]),
+            self.action_bt[present_bt][:, None],
+            torch.ones_like(row_n),
+            {name: x[row_n] for name, x in self.context_b.items()},
+            None if self.legal_bta is None else self.legal_bta[present_bt][:, None],
+            None,
+            None if self.seed_b is None else self.seed_b[row_n] + step_n,
+        )
+
     def seen(self, device: torch.device, dtype: torch.dtype) -> Seen:
         """Return all positions, row after row, on a device, with floating-point numbers as `dtype`."""
         present_bt = self.present_bt()

@@ -76,6 +76,12 @@ class ArrayPolicy(ModulePolicy):
         value_n: Tensor = self.critic(seen.observation)[:, 0]
         return value_n
 
+    def observe(self, inputs: ArrayInputs) -> None:
+        """Learn statistics of observations from the rows of a step of training; by default none are kept."""
+
+    def renew(self) -> None:
+        """Put the statistics of observations in use, before the next step's rows are sampled."""
+
     def advance(self, seen: Seen, action_n: Tensor) -> Seen:
         """Return the positions after one action each, for policies with their own dynamics."""
         raise NotImplementedError

@@ -119,6 +119,11 @@ class TrainableModule(NamedParameters, ABC):
         """Yield every trainable parameter with its name."""
         yield from ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
 
+    def named_state(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield every trainable parameter, and every buffer of the module (statistics of observations) with its name."""
+        yield from self.named_parameters()
+        yield from self.module.named_buffers()
+
     def copied(self, *, trainable: bool = True) -> Self:
         """Return a copy of the model as it is now, which shares no weights with it."""
         other = copy.copy(self)

@@ -180,17 +180,17 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
         if not play.actions:
             play.states, play.actions = [nothing], [np.asarray(zeros(spaces.action))]
     inputs = ArrayInputs.of(
-        [_stacked([state.values for state in play.states]) for play in plays],
+        [stacked([state.values for state in play.states]) for play in plays],
         [np.stack(play.actions) for play in plays],
         context_b=[play.shown[0].context if play.shown else zeros(spaces.context) for play in plays],
-        legal_bta=[_masks(play.states) for play in plays],
+        legal_bta=[masks_of(play.states) for play in plays],
         final_b=[(play.shown[-1] if play.shown else nothing).values for play in plays],
         seed_b=[play.episode.start.action_seed for play in plays],
     )
     return replace(episodes, rollout=replace(episodes.rollout, inputs=inputs))
 
 
-def _stacked(values: Sequence[object]) -> object:
+def stacked(values: Sequence[object]) -> object:
     """Return the T observations that actions responded to as [T,…], by name if they are named arrays."""
     if isinstance(values[0], Mapping):
         named = cast("Sequence[Mapping[str, np.ndarray]]", values)
@@ -198,7 +198,7 @@ def _stacked(values: Sequence[object]) -> object:
     return np.stack(cast("Sequence[np.ndarray]", values))
 
 
-def _masks(states: Sequence[ArrayObservation]) -> np.ndarray | None:
+def masks_of(states: Sequence[ArrayObservation]) -> np.ndarray | None:
     """Return the masks [T,A] of legal actions; None if all actions are legal."""
     masks = [np.asarray(state.legal) for state in states if state.legal is not None]
     if not masks:

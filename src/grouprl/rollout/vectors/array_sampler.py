@@ -136,11 +136,15 @@ class ArraySampler:
     def publish(self, version: int, policy: Policy) -> None:
         """Set the version; the weights of a policy other than the sampler's own are copied.
 
+        The policy's statistics of observations are put in use.
+
         Raises:
             InputError: a version lower than the last one.
         """
         if version < self.version:
             raise InputError(f"version {version} after {self.version}", "versions never go back")
+        if isinstance(policy, ArrayPolicy):
+            policy.renew()
         if policy is not self.policy:
             self.policy.load_trainable_state(policy.trainable_state())
         self.version = version

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import numbers
+from grouprl.policy.vectors.array_inputs import ArrayInputs
+from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import EntropyScaling, Spaces
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import Rows, ScoredSamples
 from grouprl.rollout.episodes import Episodes, Start
 from grouprl.rollout.played_rows import PlayedRows
 from grouprl.rollout.vectors.array_episodes import play_arrays
@@ -27,6 +31,33 @@ class VectorEpisodes(PlayedRows):
     def canary(cls, policy: object) -> None:
         """Return no rows: a policy over arrays acts and scores by one distribution."""
         return
+
+    def rows(
+        self,
+        requests: Sequence[RolloutRequest],
+        *,
+        greedy: bool = False,
+        scaling: EntropyScaling | None = None,
+        count_failures: bool = True,
+    ) -> ScoredSamples:
+        """Play the requested episodes and score their rows; the policy observes those to train on."""
+        samples = super().rows(requests, greedy=greedy, scaling=scaling, count_failures=False)
+        return self._admitted(samples) if count_failures else samples
+
+    def counted(self, samples: Rows) -> Rows:
+        """Apply the error policy to rows of another process; the policy observes those that are kept, and reads further
+        observations accordingly.
+        """
+        kept = self._admitted(samples)
+        if isinstance(self.policy, ArrayPolicy):
+            self.policy.renew()
+        return kept
+
+    def _admitted(self, samples: Rows) -> Rows:
+        kept = super().counted(samples)
+        if isinstance(self.policy, ArrayPolicy) and isinstance(kept.inputs, ArrayInputs) and kept.valid_b.any():
+            self.policy.observe(kept.inputs.rows(kept.valid_b.nonzero()[0]))
+        return kept
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
         if scaling is not None:

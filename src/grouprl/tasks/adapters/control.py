@@ -33,6 +33,12 @@ class Control(SeededTask):
     id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
     config: JsonObject = Field(default_factory=dict, description="further arguments of gymnasium.make")
     turns: int | None = Field(None, ge=1, description="most actions; none: the environment's own limit")
+    horizon: int | None = Field(
+        None,
+        ge=1,
+        description="actions that each environment takes per step of training; its episode then goes on in the next "
+        "step (n_steps elsewhere). None: every episode is played to its end",
+    )
     success: float | None = Field(None, description="total reward from which an episode is correct")
 
     _spaces: Spaces = PrivateAttr()
@@ -72,6 +78,11 @@ class Control(SeededTask):
     def max_turns(self) -> int:
         """The option, or the environment's own limit."""
         return self._limit
+
+    @property
+    def actions_per_step(self) -> int | None:
+        """The option `horizon`."""
+        return self.horizon
 
     @property
     def max_new_tokens(self) -> int:
