@@ -48,6 +48,13 @@ BRIEF: dict[str, Any] = {
     "eval": {"every": 0, "final_prompts": 4},
 }
 """Changes for runs that need not learn: some episodes still end before the limit."""
+LANES: dict[str, Any] = {
+    "task": {"name": "control:CartPole-v1", "turns": 40, "horizon": 16, "success": 40},
+    "model": {"name": "mlp", "settings": {"hidden": [16], "normalise": True}},
+    "method": {"name": "ppo_control", "scale_rewards": True, "size": 32},
+    "batch": {"prompts": 4, "group_size": 1, "epochs": 2},
+}
+"""Changes for runs whose environments go on from step to step."""
 DENOISING: dict[str, Any] = {
     "task": {"name": f"env:{HERE / 'denoising.py'}:Denoising", "turns": 4, "own_luck": True},
     "model": {"name": f"{HERE / 'denoising.py'}:Chain", "settings": {"sigma": 0.3}},
@@ -212,8 +219,9 @@ def _die_at(path: str, folder: str, step: int) -> None:
         (CARTPOLE, {**BRIEF, "method": "ppo"}),
         (CARTPOLE, {**BRIEF, "method": {"name": "grpo", "kl_coef": 0.1}, "optim": {"name": "sgd", "lr": 0.1}}),
         (DENOISING, {"eval": {"every": 0, "final_prompts": 4}}),
+        (CARTPOLE, {**BRIEF, **LANES}),
     ],
-    ids=["critic", "reference", "chain"],
+    ids=["critic", "reference", "chain", "lanes"],
 )
 def test_a_killed_run_ends_like_one_that_was_not(tmp_path: Path, settings: Any, changes: Any) -> None:
     """It is killed a step after a checkpoint, and a step before its end."""

@@ -149,7 +149,8 @@ class Trainable(Protocol[Inputs_contra]):
         ...
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """Return copies of all trainable parameters on the CPU, by name."""
+        """Return copies of all trainable parameters on the CPU by name, followed by whatever else training changes
+        (statistics of observations)."""
         ...
 
     def load_trainable_state(self, state: Mapping[str, Tensor], /) -> None:

@@ -174,6 +174,12 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
     turns: int = Field(16, ge=1, description="the largest number of turns of an episode")
     tokens: int = Field(16, ge=1, description="token budget of one turn, its end included")
     characters: str = Field("", description="the characters that texts and actions are made of, if known")
+    horizon: int | None = Field(
+        None,
+        ge=1,
+        description="of environments of arrays: actions that each takes per step of training, before its episode goes "
+        "on in the next step. None: every episode is played to its end",
+    )
     own_luck: bool = Field(False, description="whether every completion of a prompt has its own seed")
 
     _make: Callable[..., Environment] = PrivateAttr()
@@ -204,6 +210,12 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         self._spaces = getattr(environment, "spaces", None)
         if not isinstance(self._spaces, Spaces | None):
             raise InputError(f"'{self.path}' has the spaces {self._spaces!r}", "they are grouprl.protocols.Spaces")
+        if self.horizon is not None and self._spaces is None:
+            raise InputError(
+                f"task.horizon = {self.horizon} for '{self.path}'",
+                "only environments of arrays go on from step to step",
+                "Leave it out, or give the class spaces (grouprl.protocols.Spaces)",
+            )
         with self._named("cannot be closed", "close() raises nothing"):
             close(environment)
 
@@ -248,6 +260,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
     def max_new_tokens(self) -> int:
         """The option `tokens`; for an environment of arrays, the largest number of actions per turn."""
         return self.tokens if self._spaces is None else self._spaces.chain
+
+    @property
+    def actions_per_step(self) -> int | None:
+        """The option `horizon`."""
+        return self.horizon
 
     def first_text(self, example: Example) -> str:
         """Return the first observation for a reader; for an environment of arrays, its seed."""

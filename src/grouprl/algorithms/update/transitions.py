@@ -33,8 +33,8 @@ class Transitions(Update):
     """Each pass over the rollout takes its actions in random order, `size` at a time (Schulman et al. 2017,
     arXiv:1707.06347, algorithm 1).
 
-    A row is then one action, so that optimiser steps have equal sizes however long episodes are; advantages, returns and
-    their statistics are those of the whole rollout. Passes are counted by `batch.epochs`; `batch.minibatches` does not
+    A row is then one action, so that optimiser steps have equal sizes however long episodes are; advantages, returns
+    and their statistics are those of the whole rollout. Passes are counted by `batch.epochs`; `batch.minibatches` does not
     apply. *Differs from Stable-Baselines3*: the last, smaller set of a pass is spread over the others.
     """
 

@@ -103,7 +103,7 @@ class ArrayInputs:
 
     def rows(self, index: Iterable[int]) -> ArrayInputs:
         """Return the rows with the numbers `index`, in that order and truncated to the longest of them."""
-        where = torch.as_tensor([int(i) for i in index], dtype=torch.int64)
+        where = index if isinstance(index, Tensor) else torch.as_tensor([int(i) for i in index], dtype=torch.int64)
         length_b = self.length_b[where]
         width = int(length_b.max()) if len(length_b) else 0
         return ArrayInputs(

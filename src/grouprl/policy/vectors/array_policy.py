@@ -120,13 +120,18 @@ class ArrayPolicy(ModulePolicy):
         for temperature in different:
             found = masked(self.distribution(seen, temperature), seen.legal_na)
             action_r = self.sample(found, seeds, greedy=greedy)
-            turns.append(SampledTurn(action_r, found.log_prob(action_r), found.entropy()))
-        which_r = torch.tensor([different.index(temperature) for temperature in temperatures], device=self.device)
-        rows_r = torch.arange(len(temperatures), device=self.device)
-        action_r, logp_r, entropy_r = (
-            torch.stack(list(column))[which_r, rows_r] for column in zip(*turns, strict=True)
+            logp_r, entropy_r = (x.to(self.score_dtype).cpu() for x in (found.log_prob(action_r), found.entropy()))
+            turns.append(SampledTurn(action_r, logp_r, entropy_r))
+        if len(turns) == 1:
+            return turns[0]
+        which_r = torch.tensor([different.index(temperature) for temperature in temperatures])
+        rows_r = torch.arange(len(temperatures))
+        return SampledTurn(
+            *(
+                torch.stack(list(column))[which_r.to(column[0].device), rows_r.to(column[0].device)]
+                for column in zip(*turns, strict=True)
+            )
         )
-        return SampledTurn(action_r, logp_r.to(self.score_dtype).cpu(), entropy_r.to(self.score_dtype).cpu())
 
     def sample(self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> Tensor:
         """Return one action per row of `distribution`, a function of its row and its seed alone.

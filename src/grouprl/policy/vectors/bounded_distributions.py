@@ -1,4 +1,4 @@
-"""Distributions of bounded actions, and of actions with several likely places: squashed normals, mixtures of normals."""
+"""Distributions of bounded actions, and of actions with several likely places: squashed and mixed normals."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class SquashedNormal(Distribution):
 
 
 class MixtureOfNormals(Distribution):
-    """p(a) = Σ_k w_k N(a; mean_k, std_k²), K components with independent dimensions (PMOE, row of the mixture policy).
+    """p(a) = Σ_k w_k N(a; mean_k, std_k²), K components with independent dimensions (PMOE, arXiv:2104.09122).
 
-    The entropy is the pairwise bound of Kolchinsky & Tracey (2017, arXiv:1706.02419, equation 10, with the KL divergence):
-    Σ w_k H_k - Σ_k w_k log Σ_j w_j exp(-KL(k‖j)). It is exact for one component, for equal components and for components
-    far apart, and lies above the entropy in between.
+    The entropy is the pairwise bound of Kolchinsky & Tracey (2017, arXiv:1706.02419) with the KL divergence:
+    Σ w_k H_k - Σ_k w_k log Σ_j w_j exp(-KL(k‖j)). It is exact for one component, for equal components and for
+    components far apart, and lies above the entropy in between.
 
     Args:
         logits_nk: logits [N,K] of the weights.

@@ -35,7 +35,9 @@ class Squashed(Mlp):
         assert isinstance(space, Box)
         if not all(math.isfinite(x) for bound in (space.low, space.high) for x in np.ravel(bound)):
             raise InputError(
-                f"the actions {space}", "squashed actions need finite bounds", "Take model: mlp, whose actions have none"
+                f"the actions {space}",
+                "squashed actions need finite bounds",
+                "Take model: mlp, whose actions have none",
             )
         return super().output_count(space)
 

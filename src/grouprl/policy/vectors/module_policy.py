@@ -104,6 +104,8 @@ class TrainableModule(NamedParameters, ABC):
         """Divide `rows` in their order into passes of at most `positions` positions; a longer row is a pass of its
         own.
         """
+        if 0 < len(rows) * inputs.width <= self.positions:
+            return [list(rows)]
         length_b = inputs.present_bt().sum(1).tolist()
         found: list[list[int]] = []
         width = 0

@@ -129,7 +129,11 @@ class LaneRows(VectorEpisodes):
         verdicts = [_verdict(segment, self.settings.correct_at) for segment in found]
         graded = not any("correct" in segment.components for segment in found if segment.finished)
         scores = score(
-            _stated, [""] * len(found), [{"verdict": v} for v in verdicts], ids=names, correct_at=self.settings.correct_at
+            _stated,
+            [""] * len(found),
+            [{"verdict": v} for v in verdicts],
+            ids=names,
+            correct_at=self.settings.correct_at,
         )
         total_b = np.array([segment.total for segment in found])
         scores = replace(scores, components={**scores.components, "return": total_b}, graded=graded)

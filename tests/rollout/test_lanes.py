@@ -1,0 +1,163 @@
+"""Environments that go on from step to step: segments, their ends, and what is carried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import RunError
+from grouprl.orchestrator.make_policy import build_policy
+from grouprl.orchestrator.resolve import resolve
+from grouprl.plan.plan import plan
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import ScoredSamples, to_batch
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.vectors.lane_rows import LaneRows
+
+gymnasium = pytest.importorskip("gymnasium")
+
+CONFIG: dict[str, Any] = {
+    "task": {"name": "control:CartPole-v1", "horizon": 24, "turns": 30},
+    "model": {"name": "mlp", "settings": {"hidden": [8], "normalise": True}},
+    "method": "ppo_control",
+    "batch": {"prompts": 3, "group_size": 1},
+    "environment": {"workers": 0},
+}
+
+
+def counting(horizon: int, **settings: Any) -> LaneRows:
+    path = Path(__file__).parents[1] / "support" / "counting.py"
+    task = {"name": f"env:{path}:Counting", "turns": 30, "horizon": horizon, "config": settings}
+    return source({**CONFIG, "task": task})
+
+
+def source(config: dict[str, Any] | None = None) -> LaneRows:
+    run = resolve(parse_config(config or CONFIG))
+    policy: Any = build_policy(run)
+    found = open_rows(
+        run.config, run.task, policy, run.reward, 1, ErrorPolicy("drop_row", max_fraction=1.0), kind=run.row_kind
+    )
+    assert isinstance(found, LaneRows)
+    return found
+
+
+def requests(first: int, lanes: int) -> list[RolloutRequest]:
+    task = resolve(parse_config(CONFIG)).task
+    return [RolloutRequest(first + i, first + i, task.example("train", first + i), 1) for i in range(lanes)]
+
+
+def observations(samples: ScoredSamples) -> list[list[list[float]]]:
+    inputs: Any = samples.inputs
+    return [row[:n].tolist() for row, n in zip(inputs.observation_bt, inputs.length_b.tolist(), strict=True)]
+
+
+def test_every_lane_takes_as_many_actions_and_no_row_spans_a_reset() -> None:
+    lanes = source()
+    rows = lanes.rows(requests(0, 3))
+    per_lane = {g: int(rows.length_b[rows.group_b == g].sum()) for g in range(3)}
+    assert per_lane == {0: 24, 1: 24, 2: 24}
+    assert len(rows) > 3  # a random policy falls within 24 actions now and then, or at 30
+    for row, seen in enumerate(observations(rows)):
+        # From one observation to the next a cart moves by its velocity times 0.02: a reset would jump.
+        moves = np.diff(np.array(seen)[:, 0]) - 0.02 * np.array(seen)[:-1, 1]
+        assert np.abs(moves).max(initial=0) < 1e-6, row
+
+
+def test_episodes_go_on_where_the_step_before_left_them() -> None:
+    lanes = source()
+    first, second = lanes.rows(requests(0, 2)), lanes.rows(requests(2, 2))
+    inputs: Any = first.inputs
+    for lane in range(2):
+        last = int(np.flatnonzero(first.group_b == lane)[-1])
+        begun = int(np.flatnonzero(second.group_b == lane + 2)[0])
+        going = observations(second)[begun][0] == inputs.final_b[last].tolist()
+        assert going == bool(np.isnan(first.scores.components["return"][last]))
+    finished = np.isfinite(np.concatenate([x.scores.components["return"] for x in (first, second)]))
+    assert finished.any()
+
+
+def test_returns_are_those_of_whole_episodes_and_rewards_those_of_segments() -> None:
+    lanes = counting(7)
+    one, two = lanes.rows(requests(0, 1)), lanes.rows(requests(1, 1))
+    assert one.length_b.tolist() == [5, 2]
+    assert two.length_b.tolist() == [3, 4]
+    assert observations(two)[0] == [[2.0], [3.0], [4.0]]
+    # 1+2+3+4+5 and the bonus of 10 where the episode ends; 1+2; then 3+4+5 and the bonus of an episode of 15.
+    assert one.scores.reward_b.tolist() == [25.0, 3.0]
+    assert two.scores.reward_b.tolist() == [22.0, 10.0]
+    assert one.scores.components["return"][0] == 15.0
+    assert two.scores.components["return"][0] == 15.0
+    assert np.isnan(one.scores.components["return"][1])
+    assert one.rollout.truncated_b.tolist() == [False, True]
+    assert one.scores.correct_b.tolist() == [True, False]
+
+
+def test_a_lane_whose_environment_fails_rests_and_begins_anew() -> None:
+    lanes = counting(7, fails=3)
+    rows = lanes.rows(requests(0, 2))
+    assert rows.length_b.tolist() == [3, 3]
+    assert rows.scores.failed_b.tolist() == [True, True]
+    assert "broken" in rows.scores.problems[0].what
+    again = lanes.rows(requests(2, 2))
+    assert observations(again) == [[[0.0], [1.0], [2.0]]] * 2
+
+
+def test_a_restored_source_goes_on_as_if_nothing_had_happened() -> None:
+    lanes, other = source(), source()
+    lanes.rows(requests(0, 3))
+    other.restore(lanes.state())
+    other.policy.load_trainable_state(lanes.policy.trainable_state())
+    one, two = lanes.rows(requests(3, 3)), other.rows(requests(3, 3))
+    assert observations(one) == observations(two)
+    assert torch.equal(one.rollout.logp_bt, two.rollout.logp_bt)
+    assert lanes.state() == other.state()
+
+
+def test_an_environment_that_is_not_reproducible_is_told_on_resuming() -> None:
+    lanes = counting(3, luck=True)
+    lanes.rows(requests(0, 1))
+    with pytest.raises(RunError, match="not reproducible"):
+        counting(3, luck=True).restore(lanes.state())
+
+
+def test_lanes_hold_what_a_vector_environment_holds_without_its_fake_transitions() -> None:
+    """Gymnasium's vector resets in the step after an end: that step is no transition, and no row of ours has it."""
+    lanes = source({**CONFIG, "task": {"name": "control:CartPole-v1", "horizon": 60}})
+    rows = lanes.rows(requests(0, 1))
+    inputs: Any = rows.inputs
+    actions = [x for row, n in zip(inputs.action_bt, inputs.length_b, strict=True) for x in row[:n].tolist()]
+    ends = np.cumsum(inputs.length_b.tolist())[:-1].tolist()
+    assert ends, "an episode ends within the step"
+    vector = gymnasium.make_vec("CartPole-v1", num_envs=1, vectorization_mode="sync")
+    assert vector.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.NEXT_STEP
+    vector.reset(seed=0)
+    reset_steps, over = 0, False
+    for number in range(len(actions) + len(ends)):
+        _, reward, ended, cut, _ = vector.step(np.array([number % 2]))
+        reset_steps += over
+        assert (reward[0] == 0) == over  # the fake transition pays nothing
+        over = bool(ended[0] or cut[0])
+    assert reset_steps > 0
+    paid = np.concatenate([r[:n] for r, n in zip(rows.extras["turn_reward_bs"], rows.length_b, strict=True)])
+    assert (paid == 1).all()
+    assert len(paid) == 60
+
+
+def test_a_batch_of_segments_bootstraps_those_that_go_on() -> None:
+    rows = source().rows(requests(0, 3))
+    batch = to_batch(rows, max_length=30)
+    assert batch.truncated_b is not None
+    for row, record in enumerate(rows.records or ()):
+        assert record is not None
+        assert bool(batch.truncated_b[row]) == (record.ended != "terminated")
+
+
+def test_runs_ahead_of_training_are_refused() -> None:
+    told = plan(parse_config({**CONFIG, "run": {"async_steps": 1}}))
+    assert any("horizon with run.async_steps" in str(each) for each in told.refusals)

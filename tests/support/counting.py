@@ -1,0 +1,38 @@
+"""An environment of arrays that shows how many actions were taken, for tests of what is carried from step to step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from grouprl.envs import Step
+from grouprl.protocols import Box, Discrete, Spaces
+
+
+class Counting:
+    """Ends after `length` actions and fails at action number `fails`; with `luck` no two episodes look alike."""
+
+    spaces = Spaces(observation=Box((1,)), action=Discrete(2))
+    made: ClassVar[int] = 0
+
+    def __init__(self, length: int = 5, fails: int = -1, luck: bool = False) -> None:
+        Counting.made += 1
+        self.length, self.fails, self.shift = length, fails, Counting.made if luck else 0
+        self.time = 0
+
+    def reset(self, example: Any, seed: int) -> np.ndarray:
+        return np.array([0.0], np.float32)
+
+    def step(self, action: int) -> Step:
+        self.time += 1
+        if self.time == self.fails:
+            raise ValueError("broken")
+        shown: Any = np.array([self.time + self.shift], np.float32)
+        return Step(shown, float(self.time), self.time >= self.length)
+
+    def score(self) -> dict[str, float]:
+        return {"correct": 1.0, "bonus": 10.0}
+
+    def close(self) -> None:
+        pass
