@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from typing_extensions import Self
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, RunError
 from grouprl.core.json_types import State
 from grouprl.core.spans import spanned
 from grouprl.core.stopwatch import Stopwatch
@@ -194,7 +194,13 @@ class ScoringSource(ABC):
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from what `state` returned.
+
+        Raises:
+            RunError: the state is that of another kind of source.
+        """
+        if state:
+            raise RunError(f"the checkpoint holds {', '.join(state)}, which {type(self).__name__} does not carry")
 
     def close(self) -> None:
         """Stop the processes that run environments."""

@@ -34,7 +34,7 @@ class Transitions(Update):
     arXiv:1707.06347, algorithm 1).
 
     A row is then one action, so that optimiser steps have equal sizes however long episodes are; advantages, returns
-    and their statistics are those of the whole rollout. Passes are counted by `batch.epochs`; `batch.minibatches` does not
+    and their statistics are those of the whole rollout. `batch.epochs` counts the passes; `batch.minibatches` does not
     apply. *Differs from Stable-Baselines3*: the last, smaller set of a pass is spread over the others.
     """
 

@@ -122,7 +122,7 @@ class TrainableModule(NamedParameters, ABC):
         yield from ((name, p) for name, p in self.module.named_parameters() if p.requires_grad)
 
     def named_state(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield every trainable parameter, and every buffer of the module (statistics of observations) with its name."""
+        """Yield every trainable parameter and every buffer of the module (statistics of observations), named."""
         yield from self.named_parameters()
         yield from self.module.named_buffers()
 
