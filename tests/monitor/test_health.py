@@ -195,6 +195,14 @@ def test_entropy_collapse_is_relative_and_absolute():
     assert solved.severity == "note"
 
 
+def test_the_entropy_of_a_density_collapses_by_nats():
+    """Shares of a number that may be negative mean nothing."""
+    finding = found(history(entropy=lambda step: 1.4 - 0.15 * step))["entropy_collapse"]
+    assert "may be negative" in finding.text
+    assert "%" not in finding.text
+    assert "entropy_collapse" not in found(history(entropy=lambda step: -3.0 - 0.01 * step))
+
+
 def test_entropy_explosion():
     assert found(history(since=20, entropy=2.0))["entropy_explosion"].severity == "warning"
 

@@ -208,6 +208,9 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
         cut += f" × {b.phases} phases"
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
     yield "an update", f"{b.completions} / {b.minibatches} = {b.rows_per_update} completions"
+    if (each := plan.actions_per_step) is not None:
+        yield "actions", f"{b.completions} environments × {each} = {b.completions * each:,} per rollout; episodes go on"
+        return
     if plan.actions:
         yield "actions", f"an episode ≤ {b.max_new_tokens}; ≤ {b.completions * b.max_new_tokens:,} per rollout"
         return

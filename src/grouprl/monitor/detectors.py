@@ -31,6 +31,8 @@ KL_OLD_LARGE = 0.2
 """Ten times the KL at which PPO implementations stop an update early (0.015 to 0.03)."""
 ENTROPY_LEFT, ENTROPY_LOW = 0.1, 0.05
 """Share of the initial entropy, and a level in nats per token at which 19 of 20 tokens are practically certain."""
+DENSITY_LOST = 4.0
+"""Fall of the entropy of a density, in nats per action, at which its deviation is 50 times smaller in one dimension."""
 ENTROPY_GROWN, ENTROPY_HIGH = 2.5, 1.0
 """Growth and level (nats per token) at which text typically turns into noise."""
 TRUNCATED_WARNING, TRUNCATED_ALARM = 0.10, 0.30
@@ -138,7 +140,9 @@ def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
     now, start = past.mean("entropy"), past.start("entropy")
     if now is None or start is None:
         return None
-    words = f"Entropy is {now:.3f} nats per token, {percent(now / start)} of its start." if start > 0 else ""
+    if min(now, start) <= 0:
+        return _density_entropy(past, now, start)
+    words = f"Entropy is {now:.3f} nats per token, {percent(now / start)} of its start."
     if now < ENTROPY_LOW and now < ENTROPY_LEFT * start:
         if (past.mean("pass@1") or 0.0) >= SOLVED:
             return codes.ENTROPY_COLLAPSE(words, "Expected once the task is solved.", severity="note")
@@ -148,6 +152,17 @@ def entropy_level(past: History, facts: HealthFacts) -> Finding | None:
         remedy = "Look at the samples; lower the learning rate or add a KL term."
         return codes.ENTROPY_EXPLOSION(f"The completions become more random: {words}", remedy)
     return None
+
+
+def _density_entropy(past: History, now: float, start: float) -> Finding | None:
+    """Report the entropy of a density, which may be negative, once it has fallen far: shares of it mean nothing."""
+    if start - now < DENSITY_LOST:
+        return None
+    words = f"Entropy fell from {start:.2f} to {now:.2f} nats per token (that of a density may be negative)."
+    if (past.mean("pass@1") or 0.0) >= SOLVED:
+        return codes.ENTROPY_COLLAPSE(words, "Expected once the task is solved.", severity="note")
+    remedy = "Explore more: an entropy term, a higher log_std at the start, a lower learning rate."
+    return codes.ENTROPY_COLLAPSE(f"Exploration is over: {words[0].lower()}{words[1:]}", remedy)
 
 
 def truncation(past: History, facts: HealthFacts) -> Finding | None:

@@ -95,6 +95,8 @@ class Plan:
     """Everything that speaks against the run or needs attention, each with a code (`docs/codes.md`)."""
     actions: bool = False
     """Whether the policy takes actions instead of writing tokens."""
+    actions_per_step: int | None = None
+    """Actions of each environment in a step of training, if its episode goes on in the next."""
     graded: bool = False
     """Whether a trial showed that the reward is graded: it gave a score other than 0 and 1."""
 
@@ -224,6 +226,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
             *told(codes.OWN_PART, doubts, "note"),
         ),
         actions=not run.row_kind.text,
+        actions_per_step=task.actions_per_step,
         graded=trial.graded,
     )
 

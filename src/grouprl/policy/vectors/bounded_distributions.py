@@ -53,10 +53,9 @@ class SquashedNormal(Distribution):
 
     def entropy(self) -> Tensor:
         """Return the entropy [N] in nats, which may be negative."""
-        node_k, weight_k = np.polynomial.hermite_e.hermegauss(NODES)
-        node_k, weight_k = (torch.as_tensor(x).to(self.base.mean) for x in (node_k, weight_k / weight_k.sum()))
+        node_k, weight_k = (torch.as_tensor(x).to(self.base.mean) for x in np.polynomial.hermite_e.hermegauss(NODES))
         at_kna = self.base.mean + self.base.stddev * node_k[:, None, None]
-        slope_na = (weight_k[:, None, None] * self._log_slope(at_kna)).sum(0)
+        slope_na = ((weight_k / weight_k.sum())[:, None, None] * self._log_slope(at_kna)).sum(0)
         return (self.base.entropy() + slope_na).sum(-1)
 
     def _log_slope(self, before: Tensor) -> Tensor:

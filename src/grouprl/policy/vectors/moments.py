@@ -63,5 +63,5 @@ class Moments(nn.Module):
         """Stay in float64 when the policy takes another type; only the device follows."""
         for name, value in list(self._buffers.items()):
             if value is not None:
-                self._buffers[name] = value.to(fn(value).device)  # type: ignore[operator]
+                self._buffers[name] = value.to(fn(value).device)
         return self

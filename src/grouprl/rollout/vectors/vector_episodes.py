@@ -79,8 +79,11 @@ class VectorEpisodes(PlayedRows):
 
 
 def numbers_of_episode(task: Task) -> int:
-    """Return how many numbers the observations of an episode of maximal length hold; 0 if they are not arrays."""
+    """Return how many numbers the observations of one requested episode hold at most, or those of one environment in a
+    step of training; 0 if they are not arrays.
+    """
     spaces = task.spaces
-    return (
-        0 if spaces is None else task.max_turns * spaces.chain * numbers(spaces.observation) + numbers(spaces.context)
-    )
+    if spaces is None:
+        return 0
+    actions = task.actions_per_step or task.max_turns * spaces.chain
+    return actions * numbers(spaces.observation) + numbers(spaces.context)
