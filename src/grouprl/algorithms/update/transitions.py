@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count
+from grouprl.protocols import PolicyInputs
 
 BY_TURN = ("turn_reward_bs", "state_bs", "valid_bs", "parent_b", "edges")
 """Fields that have no meaning for a single action."""
@@ -24,7 +25,7 @@ BY_TURN = ("turn_reward_bs", "state_bs", "valid_bs", "parent_b", "edges")
 class SeparableInputs(Protocol):
     """Inputs whose positions can be scored one by one (`grouprl.policy.ArrayInputs`)."""
 
-    def positions(self) -> Any:
+    def positions(self) -> PolicyInputs:
         """Return every position as a row of its own, row after row."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -59,7 +60,7 @@ class Moments(nn.Module):
     def _own(self, name: str) -> Tensor:
         return cast("Tensor", getattr(self, name))
 
-    def _apply(self, fn: object, recurse: bool = True) -> Moments:  # type: ignore[override]
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Moments:
         """Stay in float64 when the policy takes another type; only the device follows."""
         for name, value in list(self._buffers.items()):
             if value is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -45,9 +45,13 @@ class LaneRows(VectorEpisodes):
     Environments of lanes run in this process, without a clock.
     """
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.lanes: list[Lane] = []
+    _carried: list[Lane] | None = None
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The environments in play, in the order of the completions that a step requests."""
+        self._carried = [] if self._carried is None else self._carried
+        return self._carried
 
     @classmethod
     def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
@@ -72,7 +76,7 @@ class LaneRows(VectorEpisodes):
             return super().rows(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
         horizon, rows = self.task.actions_per_step, rows_of(requests)
         assert horizon is not None
-        self.lanes += [self._lane() for _ in range(len(rows) - len(self.lanes))]
+        self.lanes.extend([self._lane() for _ in range(len(rows) - len(self.lanes))])
         places = [self._place(lane, *row) for lane, row in zip(self.lanes, rows, strict=False)]
         with self.watch("rollout"), span("environments"), self.sampler.session() as session:
             collect(places, session, horizon, self.task.max_turns)
@@ -82,9 +86,9 @@ class LaneRows(VectorEpisodes):
         """Return how the episode of each lane began, and its actions."""
         return {"lanes": [lane.state() for lane in self.lanes]}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Rebuild the episodes of `state`. Raises RunError if an environment is not reproducible."""
-        self.lanes = []
+        self.lanes.clear()
         for one in state.get("lanes", []):
             self.lanes.append(self._lane())
             self.lanes[-1].restore(one)
