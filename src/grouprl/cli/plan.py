@@ -209,7 +209,10 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
     yield "an update", f"{b.completions} / {b.minibatches} = {b.rows_per_update} completions"
     if (each := plan.actions_per_step) is not None:
-        yield "actions", f"{b.completions} environments × {each} = {b.completions * each:,} per rollout; episodes go on"
+        yield (
+            "actions",
+            f"{b.completions} environments × {each} = {b.completions * each:,} per rollout; episodes continue",
+        )
         return
     if plan.actions:
         yield "actions", f"an episode ≤ {b.max_new_tokens}; ≤ {b.completions * b.max_new_tokens:,} per rollout"

@@ -96,7 +96,7 @@ class Plan:
     actions: bool = False
     """Whether the policy takes actions instead of writing tokens."""
     actions_per_step: int | None = None
-    """Actions of each environment in a step of training, if its episode goes on in the next."""
+    """Actions of each environment in a step of training, if its episode continues in the next."""
     graded: bool = False
     """Whether a trial showed that the reward is graded: it gave a score other than 0 and 1."""
 

@@ -213,7 +213,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         if self.horizon is not None and self._spaces is None:
             raise InputError(
                 f"task.horizon = {self.horizon} for '{self.path}'",
-                "only environments of arrays go on from step to step",
+                "only environments of arrays continue from step to step",
                 "Leave it out, or give the class spaces (grouprl.protocols.Spaces)",
             )
         with self._named("cannot be closed", "close() raises nothing"):

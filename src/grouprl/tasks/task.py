@@ -102,7 +102,7 @@ class Task(ABC):
 
     @property
     def actions_per_step(self) -> int | None:
-        """Actions that each environment takes in a step of training, before it goes on in the next; None: episodes are
+        """Actions that each environment takes in a step of training, before it continues in the next; None: episodes are
         played to their end."""
         return None
 

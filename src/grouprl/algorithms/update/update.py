@@ -62,7 +62,7 @@ class UpdateSteps(Protocol):
 
     @property
     def epochs(self) -> int:
-        """How often the rollout is passed over (`batch.epochs`)."""
+        """Number of passes over the rollout (`batch.epochs`)."""
 
     @property
     def seed(self) -> int:

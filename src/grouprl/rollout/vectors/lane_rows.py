@@ -1,4 +1,4 @@
-"""Rows that are segments of environments which go on from step to step (`grouprl.rollout.vectors.lanes`)."""
+"""Rows that are segments of environments which continue from step to step (`grouprl.rollout.vectors.lanes`)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LaneRows(VectorEpisodes):
         """Say that lanes need steps in order, environments that see every action, and one completion per prompt."""
         found = []
         if config.run.async_steps:
-            found.append("task.horizon with run.async_steps: environments go on from step to step, in order")
+            found.append("task.horizon with run.async_steps: environments continue from step to step, in order")
         if task.spaces is not None and task.spaces.chain > 1:
             found.append("task.horizon with chains of actions: a step would end within a chain")
         return found
@@ -111,7 +111,7 @@ class LaneRows(VectorEpisodes):
         size, seeds = self.task.size("train"), self.settings.seeds
         if request.prompt is not None or request.prefix or request.prefix_turns:
             raise InputError(
-                "a request with another prompt or with a beginning", "a lane goes on where it is", "Remove the part"
+                "a request with another prompt or with a beginning", "a lane continues where it is", "Remove the part"
             )
 
         def beginning(begun: int) -> Beginning:

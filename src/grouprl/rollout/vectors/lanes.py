@@ -1,7 +1,7 @@
-"""Environments that go on from one training step to the next, and the segments that are collected from them.
+"""Environments that continue from one training step to the next, and the segments that are collected from them.
 
 A lane is an environment in play. Each step of training takes the same number of actions in each lane; an episode that
-ends is followed by the next in the same lane, and one that does not end goes on in the next step. What a lane yields
+ends is followed by the next in the same lane, and one that does not end continues in the next step. What a lane yields
 between two resets, or between a reset and the end of the step, is a segment: one row. No segment spans a reset, so no
 row holds a transition from the end of one episode to the beginning of another, as gymnasium's vector environments
 insert one (`AutoresetMode.NEXT_STEP`).
@@ -63,7 +63,7 @@ class Segment:
     total: float = float("nan")
     """Sum of the rewards of the whole episode, if it is finished."""
     components: Mapping[str, float] = field(default_factory=dict)
-    """What the environment scored the finished episode with."""
+    """Components of the finished episode's reward, by the environment."""
     failure: Failure | None = None
 
 

@@ -36,7 +36,7 @@ class Control(SeededTask):
     horizon: int | None = Field(
         None,
         ge=1,
-        description="actions that each environment takes per step of training; its episode then goes on in the next "
+        description="actions that each environment takes per step of training; its episode then continues in the next "
         "step (n_steps elsewhere). None: every episode is played to its end",
     )
     success: float | None = Field(None, description="total reward from which an episode is correct")
