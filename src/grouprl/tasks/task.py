@@ -102,8 +102,9 @@ class Task(ABC):
 
     @property
     def actions_per_step(self) -> int | None:
-        """Actions that each environment takes in a step of training, before it continues in the next; None: episodes are
-        played to their end."""
+        """Number of actions that each environment takes in a step of training before it continues in the next; None:
+        episodes are played to their end.
+        """
         return None
 
     def environment(self) -> Any:
