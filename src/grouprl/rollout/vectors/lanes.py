@@ -95,7 +95,11 @@ class Lane:
             InputError: the reward is no number, or the observation is not in its space.
         """
         assert self._environment is not None
-        told = int(action) if isinstance(self._spaces.action, Discrete) else bounded(self._spaces.action, action)
+        told = (
+            int(action)
+            if isinstance(self._spaces.action, Discrete)
+            else bounded(self._spaces.action, np.asarray(action))
+        )
         step = cast("Step", awaited(self._environment.step(told)))  # type: ignore[arg-type]
         if not isinstance(step.reward, int | float | np.number) or not abs(step.reward) <= LARGEST:
             raise InputError(f"step() returned the reward {step.reward!r}", RULE)

@@ -1,0 +1,38 @@
+"""The five minutes from Stable-Baselines3 to here: the page's configuration runs, and means what its table says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
+from grouprl.training.loop import train
+
+pytest.importorskip("gymnasium")
+
+PAGE = (Path(__file__).parents[2] / "docs" / "control.md").read_text(encoding="utf-8")
+SETTINGS = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])  # type: ignore[index]
+
+
+def test_the_configuration_of_the_page_runs_and_its_returns_are_of_episodes(tmp_path: Path) -> None:
+    short = {**SETTINGS, "steps": 2, "eval": {"every": 0, "final_prompts": 2}}
+    train(parse_config(short), folder=tmp_path / "run", console=Console(quiet=True))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if row["phase"] == "train"]
+    assert [row["tokens"] for row in steps] == [8 * 32] * 2
+    assert steps[0]["reward/return"] > 8  # a point for every action of the episodes that ended
+    assert steps[0]["logp_gap_max"] < 1e-5
+
+
+def test_the_table_counts_as_the_plan_does() -> None:
+    found = plan(parse_config(SETTINGS))
+    assert found.refusals == ()
+    assert found.actions_per_step == SETTINGS["task"]["horizon"]
+    total = found.batch.steps * found.batch.completions * found.actions_per_step
+    assert f"{total:,}" in PAGE
