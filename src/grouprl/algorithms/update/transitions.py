@@ -87,7 +87,7 @@ def actions_apart(batch: Batch) -> Batch:
     positions = batch.inputs.positions()
     inputs = positions if len(kept_n) == len(positions) else positions.rows(kept_n.tolist())
     group_b = torch.arange(len(row_n))
-    return dataclasses.replace(batch, **{**changes, "inputs": inputs, "group_b": group_b})  # type: ignore[arg-type]
+    return dataclasses.replace(batch, **{**changes, "inputs": inputs, "group_b": group_b})
 
 
 def _taken(value: Tensor, by_step: bool, row_n: Tensor, step_n: Tensor) -> Tensor:

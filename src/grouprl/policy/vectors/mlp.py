@@ -112,8 +112,7 @@ class Mlp(ArrayPolicy):
     @property
     def log_std(self) -> Tensor:
         """The learned logarithms of the deviations of vector actions, which do not depend on the observation."""
-        (log_std_a,) = self._module["spread"]  # type: ignore[misc]
-        return cast("Tensor", log_std_a)
+        return cast("nn.ParameterList", self._module["spread"])[0]
 
     @property
     def _module(self) -> nn.ModuleDict:
