@@ -11,7 +11,7 @@ import torch
 from torch.distributions import Independent, Normal
 
 from grouprl.core.errors import InputError
-from grouprl.policy import ArrayInputs, Build, Mixture, Mlp, Squashed
+from grouprl.policy import ArrayInputs, Build, Mlp, NormalMixture, Squashed
 from grouprl.policy.vectors.bounded_distributions import MixtureOfNormals, SquashedNormal
 from grouprl.policy.vectors.moments import Moments
 from grouprl.protocols import Box, Discrete, Spaces
@@ -95,7 +95,7 @@ def test_the_entropy_of_a_mixture_is_a_bound_that_is_exact_at_its_ends(gap: floa
     assert true - 1e-6 <= float(one.entropy()) <= true + slack
 
 
-@pytest.mark.parametrize("kind", [Squashed, Mixture])
+@pytest.mark.parametrize("kind", [Squashed, NormalMixture])
 def test_the_policies_keep_the_rules(kind: type[Mlp]) -> None:
     check_policy(kind(Build(SPACES, seed=1), hidden=(8,), normalise=True), rows())
 
@@ -112,7 +112,7 @@ def test_squashed_actions_are_never_outside_and_are_scored_as_they_were_sampled(
 
 
 def test_experts_begin_apart() -> None:
-    policy = Mixture(Build(SPACES, seed=1), hidden=(8,), experts=3)
+    policy = NormalMixture(Build(SPACES, seed=1), hidden=(8,), experts=3)
     found = policy.distribution(rows().seen(policy.device, policy.dtype), 1.0)
     assert isinstance(found, MixtureOfNormals)
     first = found.parts.base_dist.mean[0, :, 0].tolist()
@@ -123,7 +123,7 @@ def test_a_mixture_keeps_two_peaks_where_a_normal_keeps_one() -> None:
     """A bandit that pays for -1 and for 1, by gradients of the expected reward."""
     spaces, luck = Spaces(observation=Box((3,)), action=Box((1,))), torch.Generator().manual_seed(0)
     spread = {}
-    for kind, settings in ((Mlp, {}), (Mixture, {"experts": 2})):
+    for kind, settings in ((Mlp, {}), (NormalMixture, {"experts": 2})):
         policy = kind(Build(spaces, seed=1), hidden=(8,), log_std=-0.5, **settings)
         optimizer = torch.optim.Adam(policy.parameters(), 0.02)
         for _ in range(150):
@@ -137,12 +137,12 @@ def test_a_mixture_keeps_two_peaks_where_a_normal_keeps_one() -> None:
             optimizer.step()
         density = policy.logp(ArrayInputs.of([np.zeros((2, 3), np.float32)], [np.array([[-1.0], [1.0]], np.float32)]))
         spread[kind.__name__] = float(density.exp().min())
-    assert spread["Mixture"] > 2 * spread["Mlp"]
+    assert spread["NormalMixture"] > 2 * spread["Mlp"]
 
 
 @pytest.mark.parametrize(
     ("kind", "space", "said"),
-    [(Squashed, Box((2,)), "finite bounds"), (Mixture, Discrete(3), "acts with vectors")],
+    [(Squashed, Box((2,)), "finite bounds"), (NormalMixture, Discrete(3), "acts with vectors")],
 )
 def test_spaces_that_do_not_fit_are_refused(kind: type[Mlp], space: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):

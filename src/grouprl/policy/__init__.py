@@ -10,7 +10,7 @@ from grouprl.policy.threads import choose_threads, set_threads
 from grouprl.policy.vectors.array_distributions import MultiCategorical
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
 from grouprl.policy.vectors.array_policy import ArrayPolicy
-from grouprl.policy.vectors.bounded_policies import Mixture, Squashed
+from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
 from grouprl.policy.vectors.mlp import Mlp
 from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
 from grouprl.records.tokens import Tokens
@@ -23,10 +23,10 @@ __all__ = [
     "CausalPolicy",
     "FrozenPolicy",
     "Message",
-    "Mixture",
     "Mlp",
     "ModulePolicy",
     "MultiCategorical",
+    "NormalMixture",
     "Seen",
     "Squashed",
     "Tokens",

@@ -29,9 +29,11 @@ class Squashed(Mlp):
     temperature multiplies the deviation before squashing. Settings are those of `mlp`.
     """
 
+    kind = "squashed"
+
     def output_count(self, space: ActionSpace) -> int:
         """Return one mean per dimension. Raises InputError if a bound is missing."""
-        _need_vectors("squashed", space)
+        _need_vectors(self.kind, space)
         assert isinstance(space, Box)
         if not all(math.isfinite(x) for bound in (space.low, space.high) for x in np.ravel(bound)):
             raise InputError(
@@ -54,7 +56,7 @@ class Squashed(Mlp):
 
 
 @register_policy("mixture")
-class Mixture(Mlp):
+class NormalMixture(Mlp):
     """Perceptron whose vector actions come from a mixture of normals (PMOE, arXiv:2104.09122).
 
     Weights and means depend on the observation, deviations do not. The log-prob is that of the mixture, so that experts
@@ -68,6 +70,8 @@ class Mixture(Mlp):
         experts: number of components K.
         settings: the settings of `mlp`.
     """
+
+    kind = "mixture"
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class Mixture(Mlp):
 
     def output_count(self, space: ActionSpace) -> int:
         """Return a weight and a mean for each component."""
-        _need_vectors("mixture", space)
+        _need_vectors(self.kind, space)
         return self.experts * (1 + super().output_count(space))
 
     def spread_count(self, space: ActionSpace) -> int:

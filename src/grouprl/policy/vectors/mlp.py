@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,9 @@ class Mlp(ArrayPolicy):
             step, clipped to ±10. The statistics are part of the weights, and evaluations do not change them.
     """
 
+    kind: ClassVar[str] = "mlp"
+    """The name by which messages call the policy."""
+
     def __init__(
         self,
         build: Build,
@@ -51,7 +54,7 @@ class Mlp(ArrayPolicy):
         log_std: float = 0.0,
         normalise: bool = False,
     ) -> None:
-        spaces = build.need_spaces(type(self).__name__.lower())
+        spaces = build.need_spaces(self.kind)
         if activation not in ACTIVATIONS:
             raise InputError(f"model.settings.activation = {activation}", f"it must be one of {', '.join(ACTIVATIONS)}")
         if not all(isinstance(size, int) and size > 0 for size in hidden):
