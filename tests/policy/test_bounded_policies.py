@@ -13,7 +13,7 @@ from torch.distributions import Independent, Normal
 from grouprl.core.errors import InputError
 from grouprl.policy import ArrayInputs, Build, Mlp, NormalMixture, Squashed
 from grouprl.policy.vectors.bounded_distributions import MixtureOfNormals, SquashedNormal
-from grouprl.policy.vectors.moments import Moments
+from grouprl.policy.vectors.moments import ObservationMoments
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.testing import check_policy
 
@@ -152,7 +152,7 @@ def test_spaces_that_do_not_fit_are_refused(kind: type[Mlp], space: Any, said: s
 def test_moments_add_up_whatever_the_pieces() -> None:
     luck = torch.Generator().manual_seed(3)
     x = torch.randn(40, 2, generator=luck, dtype=torch.float64) * double([3.0, 0.1]) + double([100.0, -1.0])
-    whole, parts = Moments(2), Moments(2)
+    whole, parts = ObservationMoments(2), ObservationMoments(2)
     whole.observe(x)
     for piece in x.split([1, 25, 14]):
         parts.observe(piece)

@@ -16,7 +16,7 @@ from grouprl.policy.vectors.array_distributions import MultiCategorical
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.policy.vectors.features import feature_count, features
-from grouprl.policy.vectors.moments import Moments
+from grouprl.policy.vectors.moments import ObservationMoments
 from grouprl.protocols import ActionSpace, Box, Discrete, MultiDiscrete
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
@@ -67,7 +67,7 @@ class Mlp(ArrayPolicy):
             spread = torch.full((self.spread_count(spaces.action),), float(log_std))
             module["spread"] = nn.ParameterList([nn.Parameter(spread)])
         if normalise:
-            module["moments"] = Moments(feature_count(spaces.observation))
+            module["moments"] = ObservationMoments(feature_count(spaces.observation))
         critic = self.new_critic() if build.values else None
         super().__init__(build, module, critic=critic)
 
@@ -122,8 +122,8 @@ class Mlp(ArrayPolicy):
         return cast("nn.ModuleDict", self.module)
 
     @property
-    def _moments(self) -> Moments:
-        return cast("Moments", self._module["moments"])
+    def _moments(self) -> ObservationMoments:
+        return cast("ObservationMoments", self._module["moments"])
 
     def value(self, seen: Seen) -> Tensor:
         """Return the critic's value of each position, [N]."""

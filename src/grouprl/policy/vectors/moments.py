@@ -13,7 +13,7 @@ LIMIT = 10.0
 EPSILON = 1e-8
 
 
-class Moments(nn.Module):
+class ObservationMoments(nn.Module):
     """Mean and variance of F numbers over all observations so far, and those in use.
 
     `observe` adds observations to what has been seen; `renew` puts that in use. Between two calls of `renew` the policy
@@ -60,7 +60,7 @@ class Moments(nn.Module):
     def _own(self, name: str) -> Tensor:
         return cast("Tensor", getattr(self, name))
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Moments:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ObservationMoments:
         """Stay in float64 when the policy takes another type; only the device follows."""
         for name, value in list(self._buffers.items()):
             if value is not None:

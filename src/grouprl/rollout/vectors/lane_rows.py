@@ -27,7 +27,7 @@ from grouprl.rollout.episode_rows import SAMPLES
 from grouprl.rollout.row_settings import Rows, rows_of, sample_id
 from grouprl.rollout.scored_rows import scored_samples
 from grouprl.rollout.vectors.array_episodes import masks_of, stacked
-from grouprl.rollout.vectors.lanes import Action, Beginning, Lane, Place, Segment, collect
+from grouprl.rollout.vectors.lanes import Action, Beginning, Lane, LaneStep, Segment, collect
 from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
 from grouprl.tasks.task import Task
 
@@ -107,7 +107,7 @@ class LaneRows(VectorEpisodes):
         assert self.task.spaces is not None
         return self.task.spaces
 
-    def _place(self, lane: Lane, request: RolloutRequest, number: int) -> Place:
+    def _place(self, lane: Lane, request: RolloutRequest, number: int) -> LaneStep:
         size, seeds = self.task.size("train"), self.settings.seeds
         if request.prompt is not None or request.prefix or request.prefix_turns:
             raise InputError(
@@ -122,9 +122,9 @@ class LaneRows(VectorEpisodes):
             )
 
         temperature = request.temperature or self.settings.temperature
-        return Place(lane, beginning, seeds.of_actions(request.ordinal, number), temperature)
+        return LaneStep(lane, beginning, seeds.of_actions(request.ordinal, number), temperature)
 
-    def _scored(self, rows: Rows, places: Sequence[Place]) -> ScoredSamples:
+    def _scored(self, rows: Rows, places: Sequence[LaneStep]) -> ScoredSamples:
         """Arrange the segments as scored rows; the n-th segment of a request is its n-th sample."""
         segments = [(r, s) for r, place in enumerate(places) for s in place.segments]
         which = [(rows[r][0], n) for r, n in _numbered([r for r, _ in segments], rows)]

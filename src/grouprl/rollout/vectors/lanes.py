@@ -154,7 +154,7 @@ class Lane:
 
 
 @dataclass
-class Place:
+class LaneStep:
     """A lane within one step: how its episodes are numbered and its actions seeded."""
 
     lane: Lane
@@ -168,7 +168,7 @@ class Place:
 
 
 def collect(
-    places: Sequence[Place], session: SamplingSession[ArrayObservation, Action], horizon: int, max_turns: int
+    places: Sequence[LaneStep], session: SamplingSession[ArrayObservation, Action], horizon: int, max_turns: int
 ) -> None:
     """Take `horizon` actions in every lane, all lanes together; segments are added to each place.
 
@@ -191,12 +191,12 @@ def collect(
             place.segments.pop()
 
 
-def _request(place: Place, step: int) -> Request[ArrayObservation]:
+def _request(place: LaneStep, step: int) -> Request[ArrayObservation]:
     shown = replace(place.lane.shown, context=place.lane.context)
     return Request(shown, 1, (place.action_seed + step) % 2**64, place.temperature)
 
 
-def _open(place: Place, seed: int) -> None:
+def _open(place: LaneStep, seed: int) -> None:
     """Begin a segment, and an episode if none is under way."""
     segment = Segment((seed or place.action_seed) % 2**64, {})
     place.segments.append(segment)
@@ -210,7 +210,7 @@ def _open(place: Place, seed: int) -> None:
     segment.context = place.lane.context
 
 
-def _advance(place: Place, action: Action, logp: float, entropy: float, *, max_turns: int, seed: int) -> None:
+def _advance(place: LaneStep, action: Action, logp: float, entropy: float, *, max_turns: int, seed: int) -> None:
     """Take one action; where the episode ends, score it and begin the next one."""
     lane, segment = place.lane, place.segments[-1]
     segment.states.append(lane.shown)
@@ -232,7 +232,7 @@ def _advance(place: Place, action: Action, logp: float, entropy: float, *, max_t
         _fail(place, segment, error)
 
 
-def _fail(place: Place, segment: Segment, error: BaseException) -> None:
+def _fail(place: LaneStep, segment: Segment, error: BaseException) -> None:
     lane = place.lane
     where = f"prompt {lane.beginning.index}, seed {lane.beginning.seed}, " if lane.beginning else ""
     what = f"the environment failed ({where}turn {len(lane.done)}): {raised(error)}"
