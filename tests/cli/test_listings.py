@@ -53,6 +53,16 @@ def test_a_plan_names_what_comes_from_the_recipe_and_what_was_changed() -> None:
     assert "set by you" not in found
 
 
+def test_a_plan_names_changes_below_a_setting_and_parts_that_were_chosen() -> None:
+    changes = ("task.name=reverse", "task.shortest=3", "data.prompts=64", "method.curriculum.part=easy_to_hard")
+    found = at_80_columns("plan", "addition", *(word for change in changes for word in ("--set", change)))
+    (curriculum,) = [line for line in found if line.startswith("curriculum ") and "set by" in line]
+    assert "set by --set" in curriculum
+    found = at_80_columns("plan", "addition", "--set", "task.digits=2")
+    (place,) = [number for number, line in enumerate(found) if line.startswith("task ") and "set by" in line]
+    assert "set by the recipe addition, changed by --set" in " ".join(" ".join(found[place : place + 2]).split())
+
+
 def test_a_plan_of_a_tiny_model_loads_no_code_of_models() -> None:
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom grouprl.cli.app import app\n"

@@ -110,11 +110,12 @@ def _with_sources(plan: Plan, source: str, changes: Sequence[str]) -> Plan:
 
     def said(setting: Setting, prefix: str) -> Setting:
         key = prefix + setting.key
-        own = any(key == each or key.startswith(f"{each}.") for each in changed)
+        own = any(each in (key, f"{key}.part", f"{key}.name") or key.startswith(f"{each}.") for each in changed)
+        within = ", changed by --set" if any(each.startswith(f"{key}.") for each in changed) else ""
         origin = setting.origin
         if origin == "set" or origin.startswith(("set,", BY_YOU)):
             rest = origin.removeprefix(BY_YOU).removeprefix("set")
-            return replace(setting, origin=("set by --set" if own else where) + rest)
+            return replace(setting, origin=("set by --set" if own else where + within) + rest)
         return setting
 
     return replace(
