@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from grouprl.algorithms.method import Loss, Method
     from grouprl.algorithms.objective.objective import Objective
     from grouprl.algorithms.pair_weight.pair_weight import PairWeight
+    from grouprl.algorithms.pairing.pairing import Pairing
     from grouprl.algorithms.part import Part, RunFacts, part
     from grouprl.algorithms.prune.prune import Prune
     from grouprl.algorithms.refill.refill import Refill
@@ -81,6 +82,7 @@ __all__ = [
     "Objective",
     "PairLoss",
     "PairWeight",
+    "Pairing",
     "Part",
     "Pretraining",
     "Prune",

@@ -183,6 +183,9 @@ def meeting(reduction: Reduction, seed: int) -> Case:
         if f"{name}_alone" in when:
             alone = {"rewards": {name: case.batch.reward_b}, "agent_b": torch.zeros_like(case.batch.group_b)}
             case = dataclasses.replace(case, batch=case.batch.replace(**alone))
+    if "no_opponents" in when:
+        keys = {**case.batch.keys, "opponent": torch.zeros_like(case.batch.group_b)}
+        case = dataclasses.replace(case, batch=case.batch.replace(keys=keys))
     if "one_agent" in when:
         case = dataclasses.replace(case, batch=case.batch.replace(agent_b=torch.zeros_like(case.batch.group_b)))
     if "distinct_states" in when:
@@ -362,7 +365,7 @@ def only_needed(case: Case, method: Method, without: str = "") -> Case:
     optional = {f.name for f in dataclasses.fields(Batch) if f.default is None}
     keep = set(method.needs()) - {without}
     changes = dict.fromkeys(optional - keep)
-    for whole in ("rewards", "keys", "marks", "stats", "past", "refs"):
+    for whole in ("rewards", "keys", "marks", "stats", "past", "refs", "edges"):
         entries = getattr(case.batch, whole).items()
         changes[whole] = {key: value for key, value in entries if f"{whole}.{key}" in keep}
     return dataclasses.replace(case, batch=case.batch.replace(**changes))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from grouprl.algorithms.method import Method
 from grouprl.core.batch import SOURCES, Batch
+from grouprl.core.edges import Edges
 
 COMPONENTS = ("accuracy", "key_steps", "valid_steps", "format", "execution", "judge")
 """Names that some methods know parts of the reward by."""
@@ -160,8 +161,11 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "mismatched": (torch.arange(b) % 5 == 3).long(),
             "own": below(2, b),
             "cut": below(2, b),
+            "opponent": torch.arange(b) % 2,
+            "measure": _second(batch),
             **dict.fromkeys(("episode", "review"), pair_b),
         },
+        edges={"preferred": _preferences(batch)},
         marks={
             **given.marks,
             "said": ~batch.mask_bt & batch.mask_bt.flip(1).cummax(1).values.flip(1),
@@ -187,6 +191,19 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "v": torch.cos(5 * batch.reward_b),
         },
     )
+
+
+def _second(batch: Batch) -> Tensor:
+    """1 for the second row of each group."""
+    return torch.tensor([int((batch.group_b[:i] == g).sum() == 1) for i, g in enumerate(batch.group_b)])
+
+
+def _preferences(batch: Batch) -> Edges:
+    """Three of four pairs of each group compared, by no order that a reward could explain."""
+    i_bb, j_bb = torch.meshgrid(*2 * [torch.arange(len(batch.group_b))], indexing="ij")
+    related_bb = (batch.group_b[:, None] == batch.group_b) & (i_bb < j_bb) & ((i_bb + j_bb) % 4 != 1)
+    chance_bb = torch.sin(3.0 * i_bb + 5.0 * j_bb).to(batch.dtype) / 2 + 0.5
+    return Edges.where(related_bb, chance_bb)
 
 
 def named_outputs(method: Method, cross_bt: Tensor, logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:

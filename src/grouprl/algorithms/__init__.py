@@ -31,6 +31,7 @@ BASES = {
     "link": "Link",
     "margin": "Margin",
     "pair_weight": "PairWeight",
+    "pairing": "Pairing",
 }
 """The name of the base class of each kind of part."""
 

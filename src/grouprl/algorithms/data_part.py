@@ -76,6 +76,14 @@ class RunContext(Protocol):
             InputError: its policy is not a language model.
         """
 
+    def opponent(self, initial: float) -> object:
+        """Return a policy for `acting`: its logits are `initial` parts of the frozen reference's, the others the
+        policy's.
+
+        Raises:
+            InputError: the run keeps no reference that could sample.
+        """
+
     @property
     def step(self) -> int:
         """Number of this step, from 0."""
@@ -136,6 +144,13 @@ class RunContext(Protocol):
 
     def acting(self, policy: object) -> AbstractContextManager[None]:
         """Let another policy sample inside a block."""
+
+    def compare(self, samples: ScoredSamples, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
+        """Return the chance that the first row of each pair is preferred, by the run's judge; None: it abstains.
+
+        Raises:
+            InputError: neither reward nor task compares completions.
+        """
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Return rows as a Batch, with the history of their prompts."""

@@ -85,6 +85,13 @@ def pairs_of(batch: Batch, reader: str) -> Edges:
     return pairs
 
 
+def ordered_pairs(value_b: Tensor, batch: Batch) -> Tensor:
+    """Return [E,2] every two rows of a group that count and whose values ([B]) differ, the larger one first."""
+    known_b = counted(batch) > 0
+    pair_bb = (batch.group_b[:, None] == batch.group_b[None]) & known_b[:, None] & known_b[None]
+    return (pair_bb & (value_b[:, None] > value_b[None])).nonzero()
+
+
 def out_of(index_e2: Tensor, batch: Batch) -> Tensor:
     """Return [B] bool: rows that are in none of the pairs `index_e2`."""
     out_b = torch.ones_like(batch.group_b, dtype=torch.bool)

@@ -64,6 +64,7 @@ NESTED: dict[str, str] = {
     "link": "([E] differences of scores, [E] margins) -> [E] losses of pairs",
     "margin": "(Batch, [E,2] pairs) -> [E]: by how much a pair must differ",
     "pair_weight": "(logp_bt, Batch, [E,2] pairs) -> [E]: detached factors of the losses of pairs",
+    "pairing": "(Batch, [E,2] pairs) -> [E] bool: which pairs are compared",
 }
 """Kinds of parts that other parts hold as settings."""
 

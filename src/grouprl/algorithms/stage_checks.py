@@ -228,6 +228,16 @@ def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
     return index_e2
 
 
+def chosen_pairs(part: Part, batch: Batch, index_e2: Tensor) -> Tensor:
+    """Return which of the pairs `index_e2` a part of kind `pairing` keeps, checked to be [E] bool."""
+    kept_e = call(part, part, batch, index_e2)  # type: ignore[arg-type]
+    if not (isinstance(kept_e, Tensor) and kept_e.dtype == torch.bool and kept_e.shape == index_e2.shape[:1]):
+        what = f"{called(part)} returned {shortened(kept_e)}{written(part)}"
+        rule = f"it must return a bool tensor [E] = [{len(index_e2)}], one true or false per pair"
+        raise BrokenContract(what, rule, "Return a comparison of two values of each pair")
+    return kept_e
+
+
 def pair_values(part: Part, act: Callable[..., Tensor], index_e2: Tensor, *args: object, each: int = 0) -> Tensor:
     """Return `act(*args)` of a part that a pairwise objective holds, checked to be floats [E], one per pair, or [E,n]
     with `each` n.

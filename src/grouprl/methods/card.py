@@ -67,6 +67,7 @@ Condition = Literal[
     "format_alone",
     "accuracy_alone",
     "one_agent",
+    "no_opponents",
 ]
 
 

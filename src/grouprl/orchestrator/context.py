@@ -7,6 +7,7 @@ import statistics
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +22,13 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
 from grouprl.orchestrator.text_context import SessionTexts
+from grouprl.policy.language.blended_policy import BlendedPolicy
 from grouprl.protocols import SampleSource
 from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
+from grouprl.records.text_samples import as_text
+from grouprl.rewards.judging.comparing import ComparingReward, Question
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.quarantine import OFFERS
 from grouprl.rollout.row_source import ScoringSource
@@ -42,7 +46,7 @@ class SessionContext:
     """The prompts, completions and memory of one run.
 
     `clock` returns the number of the current step; `renew_reference` makes the current policy the reference of KL
-    terms.
+    terms; `initial_policy` returns this reference as a policy to sample from.
     """
 
     def __init__(
@@ -54,10 +58,11 @@ class SessionContext:
         row_source: ScoringSource,
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
+        initial_policy: Callable[[], Any],
     ) -> None:
         self.config, self.method, self.task = config, method, task
         self.source, self.row_source, self._clock = source, row_source, clock
-        self.renew_reference = renew_reference
+        self.renew_reference, self._initial_policy = renew_reference, initial_policy
         self.say: Callable[[str], None] = lambda sentence: None
         """Shows a sentence to the user."""
         self.prompt_history = PromptHistory()
@@ -192,10 +197,38 @@ class SessionContext:
         with self.row_source.acting(policy):
             yield
 
+    def opponent(self, initial: float) -> object:
+        """Return a policy for `acting`, mixed of the frozen reference and the policy."""
+        if initial == 0:
+            return self.text.policy
+        frozen = self._initial_policy()
+        return frozen if initial == 1 else BlendedPolicy(self.text.policy, frozen, initial)
+
     @property
     def text(self) -> SessionTexts:
         """The run's access to texts and tokens; InputError if its policy is not a language model."""
         return SessionTexts(self.row_source, self._counts)
+
+    def compare(self, samples: ScoredSamples, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
+        """Return the chance that the first row of each pair is preferred by the reward; None: it abstains.
+
+        Raises:
+            InputError: the reward compares nothing.
+        """
+        judge = self.row_source.reward
+        if not isinstance(judge, ComparingReward):
+            raise InputError(
+                "the run's reward scores single completions",
+                "a method with by: judge needs one that compares two",
+                "Set reward.judge.compare, choose a task that compares (duels), or set by: reward",
+            )
+        rows = as_text(samples)
+        found = judge.compare(
+            [Question(rows.prompts[i], rows.texts[i], rows.texts[j], rows.examples[i].columns) for i, j in pairs]
+        )
+        for name, value in judge.notes().items():
+            self.note(name, value)
+        return found
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Lay rows out as a Batch, with the history of their prompts and the run's clock."""

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from grouprl.algorithms.data_part import Pretraining
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
+from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.core.stopwatch import TrainingClock
 from grouprl.monitor.health import Health
@@ -152,6 +153,22 @@ class Session:
             save_file(self.policy.trainable_state(), temporary)
         self.references.freeze(frozen(self.policy))
 
+    def initial_policy(self) -> object:
+        """Return the frozen reference as a policy to sample from.
+
+        Raises:
+            InputError: there is none, or it has no weights of its own in this process.
+        """
+        whole = getattr(self.references.frozen, "whole", None)
+        if whole is None:
+            raise InputError(
+                "completions of the initial policy are asked for",
+                "the run keeps a reference model of its own in this process only if model.reference is initial, and "
+                "the policy is one language model on one rank",
+                "Set model.reference: initial",
+            )
+        return whole()
+
     def save(self) -> None:
         """Write a checkpoint of all state, then delete the oldest ones beyond those to keep."""
         assert self.optimizer is not None
@@ -249,6 +266,7 @@ def assemble(
         row_source,
         clock=lambda: session.step,
         renew_reference=lambda: session.renew_reference(),
+        initial_policy=lambda: session.initial_policy(),
     )
     session = Session(
         resolved=resolved,

@@ -8,14 +8,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.link.link import Link, Logistic
-from grouprl.algorithms.losses import PairLoss, counted, out_of, pairs_of
+from grouprl.algorithms.losses import PairLoss, ordered_pairs, out_of, pairs_of
 from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.regression import completion_value, same_group
+from grouprl.algorithms.objective.regression import completion_value
 from grouprl.algorithms.pair_weight.pair_weight import Even, PairWeight
+from grouprl.algorithms.pairing.pairing import AllPairs, Pairing
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
-from grouprl.algorithms.stage_checks import pair_values
+from grouprl.algorithms.stage_checks import chosen_pairs, pair_values
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
@@ -39,10 +40,7 @@ class Pairwise(Objective):
 
     def pairs(self, batch: Batch) -> Tensor:
         """Return [E,2] the better and the worse completion of every two of a prompt, by their advantages."""
-        value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
-        known_b = counted(batch) > 0
-        pair_bb = same_group(batch) & known_b[:, None] & known_b[None]
-        return (pair_bb & (value_b[:, None] > value_b[None])).nonzero()
+        return ordered_pairs(completion_value(batch.need("advantage_bt", self.name), batch.active_bt), batch)
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that are in no pair."""
@@ -58,9 +56,9 @@ class Pairwise(Objective):
 class Pair(Pairwise):
     """A loss of each pair of a prompt's completions with different advantages: link(s(better), s(worse), margin).
 
-    Score, link, margin and weight are parts of their own. At the defaults it is DPO (arXiv:2305.18290); link `squared`
-    makes it IPO, `hinge` SLiC, score `log_prob` with a constant margin SimPO. `sequence_mean` averages pairs within a
-    group, and groups by their size.
+    Score, link, margin, weight and the choice of pairs are parts of their own. At the defaults it is DPO
+    (arXiv:2305.18290); link `squared` makes it IPO, `hinge` SLiC, score `log_prob` with a constant margin SimPO.
+    `sequence_mean` averages pairs within a group, and groups by their size.
 
     Raises:
         InputError: a margin beside a link that judges each score by itself, where it would have no effect.
@@ -70,6 +68,7 @@ class Pair(Pairwise):
     link: Link = Logistic()
     margin: Margin = Constant()
     pair_weight: PairWeight = Even()
+    pairing: Pairing = AllPairs()
     says = "of every two completions of a prompt let the one with the larger advantage score higher"
 
     def __post_init__(self) -> None:
@@ -79,6 +78,17 @@ class Pair(Pairwise):
                 "this link judges each score by itself, so that no margin acts",
                 "Leave the margin out, or use a link of the difference: grouprl parts --kind link",
             )
+
+    @override
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse groups of one completion, unless their partners are sampled in addition."""
+        return [] if self.pairing.adds else super().refuse(run)
+
+    @override
+    def pairs(self, batch: Batch) -> Tensor:
+        """Return [E,2] the pairs that are compared, the better completion first."""
+        index_e2 = super().pairs(batch)
+        return index_e2[chosen_pairs(self.pairing, batch, index_e2)]
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
         """Return weight · link(s(better), s(worse), margin) of each pair."""
@@ -95,13 +105,14 @@ class Pair(Pairwise):
 
     @override
     def formula(self) -> str:
-        parts = (self.score.formula(), self.margin.formula() if self.link.margins else "", self.pair_weight.formula())
+        margin = self.margin.formula() if self.link.margins else ""
+        parts = (self.score.formula(), margin, self.pair_weight.formula(), self.pairing.formula())
         return f"{self.link.formula()},  Δs = s(w) - s(l),  {',  '.join(x for x in parts if x)}"
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
         held = [pairs_code(self.score), *(part.code() for part in (self.margin, self.pair_weight, self.link))]
-        if not all(held):
+        if not all(held) or self.pairing != AllPairs():
             return ""
         score, *others = held
         lines = [PAIRS, score, "better_e, worse_e = score_2e", "gap_e = better_e - worse_e", *others]
@@ -119,6 +130,10 @@ class PairSum(Pairwise):
     first_weight: NonNegative = 1.0
     second_weight: NonNegative = 1.0
     says = "{first_weight:g} times one loss of pairs plus {second_weight:g} times another"
+
+    def pairs(self, batch: Batch) -> Tensor:
+        """Return [E,2] the pairs that the first loss compares, and the second as well."""
+        return self.first.pairs(batch)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> PairLoss:
         """Return the weighted sum of both losses of each pair; metrics are those of the first."""

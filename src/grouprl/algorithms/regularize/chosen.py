@@ -29,11 +29,11 @@ class ChosenNLL(Regularizer):
     """λ times the negative log-likelihood of the chosen completions (CPO, arXiv:2401.08417; RPO, arXiv:2404.19733).
 
     Chosen is what no pair of the method's objective calls the worse. `mean` is over all their tokens in the optimiser
-    step, or over each one's tokens and then over completions.
+    step, or over each one's tokens and then over completions; "sum" adds each one's tokens up.
     """
 
     coef: NonNegative = 1.0
-    mean: Literal["token", "sequence"] = "token"
+    mean: Literal["token", "sequence", "sum"] = "token"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π(y_t)."""
@@ -44,7 +44,8 @@ class ChosenNLL(Regularizer):
         chosen_bt = (batch.active_bt & chosen(batch, self.name)[:, None]).to(batch.dtype)
         if self.mean == "sequence":
             chosen_bt = chosen_bt / chosen_bt.sum(1, keepdim=True).clamp(min=1)
-        weight_bt = chosen_bt / chosen_bt.sum().clamp(min=1)
+        total = chosen_bt.any(1).sum() if self.mean == "sum" else chosen_bt.sum()
+        weight_bt = chosen_bt / total.clamp(min=1)
         return batch.replace(stats={**batch.stats, f"{WEIGHTS}.{self.mean}": weight_bt})
 
     def weights(self, batch: Batch) -> Tensor:
@@ -58,12 +59,14 @@ class ChosenNLL(Regularizer):
 
     @override
     def words(self) -> str:
-        how = "all their tokens" if self.mean == "token" else "each one's tokens, then over completions"
+        each = "each one's sum over tokens" if self.mean == "sum" else "each one's tokens, then over completions"
+        how = "all their tokens" if self.mean == "token" else each
         return f"{self.coef:g} times the negative log-likelihood of chosen completions, a mean over {how}"
 
     @override
     def formula(self) -> str:
-        mean = "mean over all tokens t of chosen y" if self.mean == "token" else "mean over chosen y of mean_t"
+        each = "Σ_t" if self.mean == "sum" else "mean_t"
+        mean = "mean over all tokens t of chosen y" if self.mean == "token" else f"mean over chosen y of {each}"
         return f"- {self.coef:g} · {mean} log π(y_t)"
 
     def idle(self, run: object) -> list[str]:
@@ -75,9 +78,8 @@ class ChosenNLL(Regularizer):
         mean = (
             "\nchosen_bt = chosen_bt / chosen_bt.sum(1, keepdim=True).clamp(min=1)" if self.mean == "sequence" else ""
         )
-        return (
-            f"{CHOSEN}{mean}\nloss = loss - {self.coef!r} * (chosen_bt * logp_bt).sum() / chosen_bt.sum().clamp(min=1)"
-        )
+        count = "chosen_bt.any(1).sum()" if self.mean == "sum" else "chosen_bt.sum()"
+        return f"{CHOSEN}{mean}\nloss = loss - {self.coef!r} * (chosen_bt * logp_bt).sum() / {count}.clamp(min=1)"
 
 
 def chosen(batch: Batch, reader: str) -> Tensor:

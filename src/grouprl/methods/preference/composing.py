@@ -12,6 +12,7 @@ from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.pair import Pair, Pairwise
 from grouprl.algorithms.pair_weight.pair_weight import Even, PairWeight
+from grouprl.algorithms.pairing.pairing import AllPairs, Pairing
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.algorithms.score.score import LogRatio, Score
 from grouprl.methods.card import Golden, Paper
@@ -43,18 +44,25 @@ def of_pairs(
     margin: Margin | None = None,
     weight: PairWeight | None = None,
     regularize: tuple[Regularizer, ...] = (),
+    pairing: Pairing | None = None,
 ) -> Method:
     """Compose a loss of pairs from its parts; what is not given is DPO's."""
     objective = Pair(
-        score=score or LogRatio(), link=link or Logistic(), margin=margin or Constant(), pair_weight=weight or Even()
+        score=score or LogRatio(),
+        link=link or Logistic(),
+        margin=margin or Constant(),
+        pair_weight=weight or Even(),
+        pairing=pairing or AllPairs(),
     )
-    return with_objective(objective, regularize)
+    return with_objective(objective, regularize, objective.pairing)
 
 
-def with_objective(objective: Pairwise, regularize: tuple[Regularizer, ...] = ()) -> Method:
+def with_objective(
+    objective: Pairwise, regularize: tuple[Regularizer, ...] = (), pairing: Pairing | None = None
+) -> Method:
     """Compose a loss of pairs: their order is that of rewards, their mean is over pairs."""
     return Method(
-        filter=(PairedGroups(),),
+        filter=(PairedGroups(pairing=pairing or AllPairs()),),
         advantage=RawReward(),
         objective=objective,
         aggregate=SequenceMean(),

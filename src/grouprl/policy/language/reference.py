@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 from torch import Tensor
 
+from grouprl.core.errors import InputError
 from grouprl.policy.language.introspection import IntrospectablePolicy
 from grouprl.policy.lora import is_adapted
 from grouprl.records.tokens import Tokens
@@ -21,6 +22,20 @@ class FrozenPolicy:
     def __init__(self, policy: IntrospectablePolicy) -> None:
         self._adapted = is_adapted(policy.model)
         self._policy = policy if self._adapted else policy.copied(trainable=False)
+
+    def whole(self) -> IntrospectablePolicy:
+        """Return the policy with its own weights, for sampling.
+
+        Raises:
+            InputError: it shares its weights with the policy in training.
+        """
+        if self._adapted:
+            raise InputError(
+                "completions of the initial policy are asked for, and the policy has adapters",
+                "the initial policy is the model without them, which cannot be sampled from while they are trained",
+                "Train all weights (model.lora: none), or leave out the part that samples from the initial policy",
+            )
+        return self._policy
 
     def logp(self, tokens: Tokens) -> Tensor:
         """Return the log-prob of every response token, [B,T], without a graph."""

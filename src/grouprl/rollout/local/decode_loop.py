@@ -14,9 +14,11 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.spans import spanned
+from grouprl.policy.language.blended_policy import BlendedPolicy
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Request
+from grouprl.rollout.local.blended_decoder import BlendedDecoder
 from grouprl.rollout.local.decoder_protocol import Giving
 from grouprl.rollout.local.grammars import Constraints
 from grouprl.rollout.local.lean_decoder import LeanDecoder
@@ -106,8 +108,10 @@ def alike(request: Request[Tokens]) -> tuple[object, ...]:
 
 
 @spanned("prefill")
-def make_decoder(policy: CausalPolicy) -> TransformersDecoder | LeanDecoder:
+def make_decoder(policy: CausalPolicy | BlendedPolicy) -> TransformersDecoder | LeanDecoder | BlendedDecoder:
     """Return a decoder of the policy with its weights as they are now."""
+    if isinstance(policy, BlendedPolicy):
+        return BlendedDecoder(make_decoder(policy.first), make_decoder(policy.second), policy.share)
     return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
 
 

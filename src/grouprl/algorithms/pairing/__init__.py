@@ -1,0 +1,1 @@
+"""Parts of kind `pairing`: they say which of a prompt's pairs are compared."""

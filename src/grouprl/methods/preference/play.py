@@ -1,0 +1,585 @@
+"""Learning from preferences that no reward may explain: policies that play against each other."""
+
+from __future__ import annotations
+
+from grouprl.algorithms.advantage.papers.against_one import AgainstOne
+from grouprl.algorithms.advantage.preferred import Preferred
+from grouprl.algorithms.aggregate.aggregate import SequenceMean, SequenceSum, TokenMean
+from grouprl.algorithms.augment.opponents import Comparisons, Measure, Opponents
+from grouprl.algorithms.data_part import Augmentation
+from grouprl.algorithms.filter.compared import Compared, OpponentsApart
+from grouprl.algorithms.filter.papers.lopsided import LopsidedGroups
+from grouprl.algorithms.link.link import Logistic, Squared
+from grouprl.algorithms.link.soft import Soft
+from grouprl.algorithms.margin.margin import RewardGap
+from grouprl.algorithms.method import Method
+from grouprl.algorithms.objective.fitted_score import FittedScore
+from grouprl.algorithms.objective.objective import Clipped, PolicyGradient
+from grouprl.algorithms.objective.regression import GroupRegression
+from grouprl.algorithms.pairing.pairing import Extremes, Gap
+from grouprl.algorithms.preferences import By
+from grouprl.algorithms.regularize.iterates import KLIterates
+from grouprl.algorithms.regularize.papers.kl_mix import KLMix
+from grouprl.algorithms.regularize.regularize import KLLoss
+from grouprl.algorithms.score.papers.following import FollowingRatio
+from grouprl.algorithms.score.papers.mixed_ratio import MixedRatio
+from grouprl.algorithms.update.outer_loops import Extragradient
+from grouprl.core.numbers import Count, NonNegative, Positive, PositiveShare, Share
+from grouprl.methods.card import Card, Golden, Paper, Reduction
+from grouprl.methods.preference.composing import REFERENCE, TIES, of_pairs, one_pair
+from grouprl.methods.preference.online import DPO_PAIR, ITERATES, ONLINE, OPPONENT_ROWS, ROUNDS, SEVERAL
+from grouprl.methods.registry import entry
+
+BY = "reward: P(y ≻ y') = σ(R - R'), as in TRL; judge: what the run's judge says of the two (reward.judge.compare)"
+WON = "A = mean_j P(y ≻ y_j) - ½ over the completions of the prompt, itself included"
+SELF = (
+    "The opponents of a completion are the others of its group, so that a completion is at once player and opponent; "
+    "itself included the expected gradient is that of independent opponents."
+)
+BOTH = {"ref_bt": [[-1.0, -1.0], [-1.0]], "refs.iterates": [[-1.0, -1.0], [-1.0]]}
+WINS = [0.11552929, -0.11552929]
+"""(σ(1) - ½)/2: of two completions with rewards 1 and 0, each compared with the other and with itself."""
+
+
+def judged(by: By, against: str = "all") -> tuple[Augmentation, ...]:
+    """Return the part that asks a judge for preferences, where they are not those of rewards."""
+    return (Comparisons(against=against),) if by == "judge" else ()  # type: ignore[arg-type]
+
+
+def nash_md(beta: NonNegative = 0.1, mixture: Share = 0.5, by: By = "reward") -> Method:
+    """Compose Nash-MD: a policy gradient on the preference to an opponent between policy and reference."""
+    return Method(
+        augment=(Opponents(initial=mixture), *judged(by, "opponents")),
+        filter=(Compared(by=by), OpponentsApart()),
+        advantage=Preferred(by=by, against="opponents"),
+        objective=PolicyGradient(),
+        aggregate=SequenceSum(),
+        regularize=(KLLoss(coef=beta, estimator="k2"),),
+    )
+
+
+entry(
+    "nash_md",
+    nash_md,
+    Card(
+        title="Nash-MD: Nash learning from human feedback",
+        papers=[Paper("Nash Learning from Human Feedback", "2312.00886", 2023)],
+        summary="Be preferred to an opponent that is a geometric mixture of the policy and the reference.",
+        formula=(
+            "L = mean over y ~ π of Σ_t [-(P(y ≻ y') - ½)·log π(y_t) + β·d_t²/2],  d = log π/π_ref,  "
+            "y' ~ π^(1-c)·π_ref^c token by token"
+        ),
+        defaults={"beta": "TRL's NashMDConfig: 0.1", "mixture": "TRL's NashMDConfig: 0.5", "by": BY},
+        differs=["The opponent's logits are mixed, which is the mixture of next tokens, not of whole completions."],
+        needs=[REFERENCE, "a reward, a judge or a reward model"],
+        source="TRL 1.13.0, experimental/nash_md; the paper, section 7",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                log_ratio=[[0.3, 0.1], [-0.2]],
+                fields=OPPONENT_ROWS,
+                advantage=[0.23105858, 0.0],
+                loss=0.37469373,
+                grad=[[-0.20105858, -0.22105858], [0.0]],
+                why="A = σ(1) - ½; 0.231059·1.6 + 0.1·(0.09 + 0.01)/2; slopes -A + 0.1·d",
+            )
+        ],
+        notes=["mixture 1 plays against the reference, 0 against the policy itself."],
+        recommended={**ONLINE, "group": 1},
+    ),
+)
+
+
+def nash_mp(
+    beta: NonNegative = 0.1, step: Positive = 1.0, every: Count = 1, share: PositiveShare = 0.05, by: By = "reward"
+) -> Method:
+    """Compose Nash-MP: self-play within a trust region around a target network that follows slowly."""
+    return Method(
+        augment=judged(by),
+        filter=(Compared(by=by),),
+        advantage=Preferred(by=by, itself=True),
+        objective=PolicyGradient(),
+        aggregate=SequenceSum(),
+        regularize=(
+            KLLoss(coef=beta, estimator="k2"),
+            KLIterates(coef=beta / step, every=every, share=share, estimator="k2"),
+        ),
+    )
+
+
+entry(
+    "nash_mp",
+    nash_mp,
+    Card(
+        title="Nash-MP: Nash learning by mirror prox (Nash Prox)",
+        papers=[Paper("Accelerating Nash Learning from Human Feedback via Mirror Prox", "2505.19731", 2025)],
+        summary="Self-play in proximal steps: KL to the reference, and KL to a network that follows the policy.",
+        formula=(
+            f"L = mean over y ~ π of Σ_t [-A·log π(y_t) + β·d_t²/2 + (β/η)·d'_t²/2],  {WON},  d = log π/π_ref,  "
+            "d' = log π/π_k"
+        ),
+        defaults={
+            "beta": "the order of the paper's: 0.1",
+            "step": "η, problem-dependent in the paper",
+            "every": "the target follows in every step",
+            "share": "customary for target networks; the paper's constants were not seen",
+            "by": BY,
+        },
+        differs=[
+            SELF,
+            "The form for networks: the policy is one step ahead of its target and plays against itself; the two exact "
+            "half-steps are in `grouprl.evaluation.matrix_game`.",
+            "KLIterates has its own aggregation of tokens: that of the policy loss.",
+        ],
+        needs=[REFERENCE, SEVERAL],
+        confidence="partly",
+        uncertain="The update of the target network and its constants.",
+        source="a review of the paper that gives both half-steps; EGPO's repository for the judge",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                log_ratio=[[0.3, 0.1], [-0.2]],
+                fields=BOTH,
+                advantage=WINS,
+                loss=0.03010586,
+                grad=[[-0.02776464, -0.04776464], [0.03776464]],
+                why="(A·(1.6 - 1.2) + 0.2·(0.09 + 0.01 + 0.04)/2)/2, A = ±0.115529; slopes (∓A + 0.2·d)/2",
+            )
+        ],
+        recommended=ONLINE,
+    ),
+)
+
+
+def egpo(beta: Positive = 0.1, by: By = "reward") -> Method:
+    """Compose EGPO: online IPO in steps that look ahead first."""
+    return Method(
+        augment=judged(by),
+        filter=(Compared(by=by),),
+        advantage=Preferred(by=by, itself=True),
+        objective=GroupRegression(beta=beta, coef=2 / beta**2, anchor="ref"),
+        aggregate=SequenceMean(),
+        update=Extragradient(),
+    )
+
+
+entry(
+    "egpo",
+    egpo,
+    Card(
+        title="EGPO: extragradient preference optimisation",
+        papers=[
+            Paper(
+                "Extragradient Preference Optimization (EGPO): Beyond Last-Iterate Convergence for Nash Learning from "
+                "Human Feedback",
+                "2503.08942",
+                2025,
+            )
+        ],
+        summary="Online IPO against opponents of the policy that has looked one step ahead.",
+        formula=f"L = mean over pairs of (d_i - d_j - (A_i - A_j)/β)²,  d = Σ_t log π/π_ref,  {WON}",
+        defaults={"beta": "zhourunlong/EGPO lms: 0.1", "by": BY},
+        differs=[
+            SELF,
+            "Completions of a second step come from the policy that looked ahead, as their opponents do; the authors "
+            "sample them from the policy at a higher temperature.",
+            "Log-probs are summed, as in the paper; the authors' trainer averages them by default.",
+        ],
+        needs=[REFERENCE, SEVERAL, "an even number of steps"],
+        source="zhourunlong/EGPO: simulations/loss_funcs.py, lms/trainers/extragradient_trainer.py",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                log_ratio=[[0.3, 0.1], [-0.2]],
+                fields={"ref_bt": [[-1.0, -1.0], [-1.0]]},
+                advantage=WINS,
+                loss=2.92610352,
+                grad=[[-3.42117157, -3.42117157], [3.42117157]],
+                why="Δd = 0.6, ΔA/β = 2.310586: (0.6 - 2.310586)², slope 2·(0.6 - 2.310586)",
+                tolerance=1e-5,
+            )
+        ],
+        recommended={**ONLINE, "updates per rollout": 1},
+    ),
+)
+
+
+def inpo(eta: Positive = 0.005, share: Share = 1 / 3, every: Count = 100) -> Method:
+    """Compose INPO: the squared loss of pairs against a mixture, in log-probs, of reference and last round's policy."""
+    score = MixedRatio(share=share, every=every)
+    return of_pairs(score=score, link=Squared(beta=eta), pairing=Extremes())
+
+
+def three_iterates(loss: float, why: str) -> Golden:
+    """Return the three pairs of the dialect's golden example, with log-probs of an iterate besides."""
+    lengths = (6, 5, 15, 12, 5, 6)
+    policy, anchor = (-12.0, -15.0, -30.0, -24.0, -7.5, -9.0), (-13.0, -13.5, -29.0, -26.0, -8.0, -8.0)
+    iterate = (-12.5, -14.2, -29.5, -25.0, -7.8, -8.4)
+    return Golden(
+        rewards=[1, 0] * 3,
+        lengths=lengths,
+        groups=[0, 0, 1, 1, 2, 2],
+        log_ratio=[[x / n + 1] * n for n, x in zip(lengths, policy, strict=True)],
+        fields={
+            "ref_bt": [[x / n] * n for n, x in zip(lengths, anchor, strict=True)],
+            "refs.iterates": [[x / n] * n for n, x in zip(lengths, iterate, strict=True)],
+        },
+        loss=loss,
+        why=why,
+    )
+
+
+entry(
+    "inpo",
+    inpo,
+    Card(
+        title="INPO: iterative Nash policy optimisation",
+        papers=[
+            Paper(
+                "Iterative Nash Policy Optimization: Aligning LLMs with General Preferences via No-Regret Learning",
+                "2407.00617",
+                2024,
+            )
+        ],
+        summary="IPO's squared loss whose reference is a mixture, so that each round is a step of mirror descent.",
+        formula=(
+            "L = mean over prompts of (h - 1/(2η))²,  h = Δ[log π - ρ·log π_ref - (1-ρ)·log π_t],  ρ = τ/η, Δ over the "
+            "best and the worst of the group"
+        ),
+        defaults={
+            "eta": "the paper's App. B: 0.005",
+            "share": "the paper: τ = η/3",
+            "every": "customary; the paper has 3 rounds",
+        },
+        differs=[ROUNDS, TIES, "Best and worst are those of the rewards; the paper holds tournaments of eight."],
+        reduces=[
+            Reduction(
+                "ipo",
+                ["two_completions"],
+                settings={"share": 1.0, "eta": 0.1},
+                why="the reference alone: online IPO",
+            )
+        ],
+        needs=[REFERENCE, SEVERAL],
+        source="the paper, Algorithm 1 and App. A.5; smiles724/MNPO: mnpo_scripts/mnpo_trainer.py",
+        golden=[
+            one_pair(
+                9880.36,
+                [-198.8, -198.8],
+                198.8,
+                "h = 0.6: (0.6 - 100)², slope 2·(0.6 - 100)",
+                fields=BOTH,
+            ),
+            three_iterates(9949.3666667, "h = 1.7, -2, 1.1: 9662.89, 10404, 9781.21"),
+        ],
+        recommended=ONLINE,
+    ),
+)
+
+
+def dno(beta: Positive = 0.1, scale: Positive = 1.0, every: Count = 100) -> Method:
+    """Compose DNO: cross-entropy of all pairs to how surely one is preferred, against the last round's policy."""
+    score = FollowingRatio(every=every, share=1.0)
+    return of_pairs(score=score, link=Soft(beta=beta), margin=RewardGap(scale=scale))
+
+
+DNO_PAPER = Paper(
+    "Direct Nash Optimization: Teaching Language Models to Self-Improve with General Preferences",
+    "2404.03715",
+    2024,
+)
+
+entry(
+    "dno",
+    dno,
+    Card(
+        title="DNO: direct Nash optimisation",
+        papers=[DNO_PAPER],
+        summary="Preferences between own completions as probabilities; the reference is the last round's policy.",
+        formula=(
+            "L = mean over pairs of -σ(m)·log σ(β·Δ) - σ(-m)·log σ(-β·Δ),  m = R_w - R_l, "
+            "Δ = [log π/π_t](y_w) - [log π/π_t](y_l)"
+        ),
+        defaults={
+            "beta": "the paper's η, between 0.05 and 0.1",
+            "scale": "1: the reward is r_t, the chance to be preferred to the policy's own completions",
+            "every": "customary; one round of the paper is a data set",
+        },
+        differs=[
+            ROUNDS,
+            TIES,
+            "The reward stands for r_t(y) = P(y ≻ π_t), which a judge that compares pays.",
+        ],
+        reduces=[
+            Reduction(
+                "iterative_dpo",
+                settings={"scale": 1e9},
+                other={"choose": "all"},
+                why="sure preferences are labels",
+            )
+        ],
+        needs=[SEVERAL],
+        source="the paper, Algorithm 1",
+        golden=[
+            one_pair(
+                0.67973359,
+                [-0.02160631, -0.02160631],
+                0.02160631,
+                "σ(1)·0.663597 + σ(-1)·0.723597; slope 0.1·(σ(0.06) - σ(1))",
+                fields=ITERATES,
+            )
+        ],
+        recommended=ONLINE,
+    ),
+)
+
+
+def dno_prct(
+    beta: Positive = 0.1, least: NonNegative = 1 / 3, chosen_from: float | None = 5 / 6, every: Count = 100
+) -> Method:
+    """Compose DNO-Prct: DPO on all pairs of a group that lie far apart and whose better one is good."""
+    score = FollowingRatio(every=every, share=1.0)
+    return of_pairs(score=score, link=Logistic(beta=beta), pairing=Gap(least=least, chosen_from=chosen_from))
+
+
+entry(
+    "dno_prct",
+    dno_prct,
+    Card(
+        title="DNO-Prct: DNO as practised",
+        papers=[DNO_PAPER],
+        summary="Iterative DPO on all pairs with a good winner and a large gap.",
+        formula=(
+            "L = mean over pairs with R_w ≥ g, R_w - R_l ≥ m of -log σ(β·Δ),  Δ = [log π/π_t](y_w) - [log π/π_t](y_l)"
+        ),
+        defaults={
+            "beta": "the paper: 0.05 to 0.1",
+            "least": "the paper: 2 of 6 points of its rubric, as rewards up to 1",
+            "chosen_from": "the paper: 5 of 6 points",
+            "every": "customary; one round of the paper is a data set",
+        },
+        differs=[
+            ROUNDS,
+            TIES,
+            "A teacher's completion joins each group by add: {augment: [{part: demonstration_row, replace: false}]}; "
+            "pairs of earlier rounds do not return, and repetitive completions are not negatives by themselves.",
+        ],
+        reduces=[
+            Reduction(
+                "iterative_dpo",
+                settings={"least": 0.0, "chosen_from": None},
+                other={"choose": "all"},
+                why="every pair counts",
+            )
+        ],
+        needs=[SEVERAL],
+        source="the paper, Algorithm 2 and section 5.1",
+        golden=[one_pair(*DPO_PAIR, "DPO's numbers: 1 is good enough, and far enough from 0", fields=ITERATES)],
+        recommended=ONLINE,
+    ),
+)
+
+
+def online_sppo(beta: Positive = 0.001, every: Count = 100, by: By = "reward") -> Method:
+    """Compose online SPPO: the log-ratio to the last round's policy is fitted to the chance to win in the group."""
+    return Method(
+        augment=judged(by),
+        filter=(Compared(by=by),),
+        advantage=Preferred(by=by, itself=True),
+        objective=FittedScore(score=FollowingRatio(every=every, share=1.0), beta=beta),
+        aggregate=SequenceMean(),
+    )
+
+
+SPPO_PAPER = Paper("Self-Play Preference Optimization for Language Model Alignment", "2405.00675", 2024)
+
+entry(
+    "online_sppo",
+    online_sppo,
+    Card(
+        title="SPPO, online",
+        papers=[SPPO_PAPER],
+        summary="Self-play: each completion's log-ratio to the last round is to be its wins above one half, over β.",
+        formula=f"L = mean over completions of (s - A/β)²,  s = Σ_t log π/π_t,  {WON}",
+        defaults={"beta": "uclaml/SPPO: 1e-3", "every": "customary; the authors have 3 rounds", "by": BY},
+        differs=[
+            ROUNDS,
+            "All completions are fitted; the authors keep best and worst of five, and halve the loss.",
+        ],
+        needs=[SEVERAL],
+        source="uclaml/SPPO: sppo/trainer.py, scripts/compute_prob.py; the paper, eq. 9",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                log_ratio=[[0.3, 0.1], [-0.2]],
+                fields=ITERATES,
+                settings={"beta": 0.1},
+                advantage=WINS,
+                loss=0.74152611,
+                grad=[[-0.75529290, -0.75529290], [0.95529290]],
+                why="targets ±1.155293, scores 0.4 and -0.2: (0.755293² + 0.955293²)/2",
+                tolerance=2e-6,
+            )
+        ],
+        recommended={**ONLINE, "group": 5},
+    ),
+)
+
+
+def rspo(
+    base: Method,
+    coef: NonNegative = 1.0,
+    reverse: NonNegative = 0.05,
+    forward: NonNegative = 0.05,
+    chi_square: NonNegative = 0.0,
+) -> Method:
+    """Compose RSPO: online SPPO with a mixture of divergences to the reference."""
+    mixed = KLMix(coef=coef, reverse=reverse, forward=forward, chi_square=chi_square)
+    return base.with_parts(regularize=(mixed,))
+
+
+entry(
+    "rspo",
+    rspo,
+    Card(
+        title="RSPO: regularised self-play",
+        papers=[Paper("Game-Theoretic Regularized Self-Play Alignment of Large Language Models", "2503.00030", 2025)],
+        summary="SPPO that stays near the reference by any mixture of reverse KL, forward KL and χ².",
+        formula=(
+            "L = mean over completions of (s - A/β)² + λ·[λ_r·KL(π || π_ref) + λ_f·KL(π_ref || π) + λ_χ·χ²(π || π_ref)]"
+        ),
+        defaults={
+            "coef": "the whole mixture once",
+            "reverse": "not verified: both KLs alike, as its best mixture has both",
+            "forward": "not verified: both KLs alike",
+            "chi_square": "off; its direction is not stated in the paper",
+        },
+        differs=[ROUNDS, "Divergences are estimated token by token on the policy's own completions."],
+        reduces=[Reduction("online_sppo", settings={"coef": 0.0}, why="nothing is added")],
+        needs=[REFERENCE, SEVERAL],
+        confidence="partly",
+        uncertain="The paper's estimators, its coefficients and the direction of χ².",
+        source="reviews of the paper and notes on it",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                log_ratio=[[0.3, 0.1], [-0.2]],
+                fields=BOTH,
+                settings={"beta": 0.1},
+                advantage=WINS,
+                loss=0.74495257,
+                grad=[[-0.74131336, -0.75041384], [0.94475783]],
+                why="SPPO's 0.741526 and half of 0.05·(0.085818 + 0.009837 + 0.041403)",
+                tolerance=2e-6,
+            )
+        ],
+        recommended=ONLINE,
+    ),
+    base="online_sppo",
+)
+
+
+def gpo(base: Method, by: By = "reward") -> Method:
+    """Compose GPO: online SPPO with the score of a preference model in the place of the chance to win."""
+    return base.with_parts(advantage=Preferred(by=by, unit="log_odds", itself=True))
+
+
+entry(
+    "gpo",
+    gpo,
+    Card(
+        title="GPO: general preference optimisation",
+        papers=[
+            Paper(
+                "General Preference Modeling with Preference Representations for Aligning Language Models",
+                "2410.02197",
+                2024,
+            )
+        ],
+        summary="SPPO on preference scores, which tell a sure win from a narrow one and may go in circles.",
+        formula="L = mean over completions of (s - A/β)²,  s = Σ_t log π/π_t,  A = mean_j log P(y ≻ y_j)/P(y_j ≻ y)",
+        defaults={"by": BY},
+        differs=[
+            ROUNDS,
+            "The score is the log-odds of the preference; the authors' table may hold twice that.",
+            "All completions are fitted; the authors keep the best and the worst of five.",
+        ],
+        needs=[SEVERAL],
+        confidence="partly",
+        uncertain="The scale of the authors' scores, and whether they subtract SPPO's ½.",
+        source="general-preference/general-preference-model: LLM-Alignment/scripts, models/loss.py",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                log_ratio=[[0.3, 0.1], [-0.2]],
+                fields=ITERATES,
+                settings={"beta": 0.1},
+                advantage=[0.5, -0.5],
+                loss=22.1,
+                grad=[[-4.6, -4.6], [4.8]],
+                why="A = ±1/2, targets ±5: (4.6² + 4.8²)/2",
+            )
+        ],
+        recommended={**ONLINE, "group": 5},
+    ),
+    base="online_sppo",
+)
+
+
+def writing_zero(clip: Positive = 0.2, most: Share = 0.6, by: By = "reward") -> Method:
+    """Compose BRPO: ±1 against a random completion of the group, clipped as in PPO."""
+    return Method(
+        augment=(Measure(), *judged(by, "measure")),
+        filter=(LopsidedGroups(by=by, most=most),),
+        advantage=AgainstOne(by=by),
+        objective=Clipped(clip_low=min(clip, 1.0), clip_high=clip),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
+    "writing_zero",
+    writing_zero,
+    Card(
+        title="BRPO: bootstrapped relative policy optimisation (Writing-Zero)",
+        papers=[
+            Paper(
+                "Writing-Zero: Bridge the Gap Between Non-verifiable Problems and Verifiable Rewards",
+                "2506.00103",
+                2025,
+            )
+        ],
+        summary="Each completion against one of its own group, chosen at random: 1 for a win, -1 for anything else.",
+        formula="L = mean over tokens of -min(ρ·A, clip(ρ)·A),  A_i = +1 if y_i ≻ y_m, -1 if not, A_m = 0",
+        defaults={"clip": "PPO's 0.2", "most": "the paper: 0.6", "by": BY},
+        differs=[
+            "A pair that the judge abstains on is left out; the authors' code counts it as lost.",
+            "How often and in which orders the judge votes is a setting of the judge (reward.judge).",
+        ],
+        needs=[SEVERAL],
+        confidence="partly",
+        uncertain="The constants of the generative reward model's own rewards.",
+        source="a community trainer and two structured notes on the paper",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[2, 1],
+                log_ratio=[[0.3, 0.1], [-0.2]],
+                fields={"keys.measure": [0, 1]},
+                advantage=[1.0, 0.0],
+                loss=-0.76839030,
+                grad=[[0.0, -0.36839030], [0.0]],
+                why="(-1.2 - e^0.1)/3: the first token is clipped, the measure has no advantage",
+                tolerance=1e-6,
+            )
+        ],
+        notes=["E[A] over the measure is 2·(share of wins) - 1 if a comparison with itself counts half a win."],
+        recommended={**ONLINE, "group": 16},
+    ),
+)

@@ -1,0 +1,77 @@
+"""Rewards that compare completions two at a time: a row's reward is how often it is preferred in its group."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, ClassVar
+
+from grouprl.rewards.contract import Columns
+from grouprl.rewards.judging.judge import PLACE
+from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
+
+if TYPE_CHECKING:
+    from grouprl.records.examples import Prompt
+
+ALONE = 0.5
+"""Reward of a completion that stands alone in its group."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Two completions of a prompt, to be compared."""
+
+    prompt: Prompt
+    first: str
+    second: str
+    columns: Columns
+
+
+class ComparingReward(VerdictReward):
+    """Base: a judge of pairs. Equal texts are never asked about: each is preferred half of the time."""
+
+    sees_groups: ClassVar[bool] = True
+
+    @abstractmethod
+    def judged(self, questions: Sequence[Question]) -> list[float | None]:
+        """Return the chance, 0 to 1, that the first completion is preferred; None where the judge abstains."""
+
+    def notes(self) -> Mapping[str, float]:
+        """Return metrics of the questions asked since the last call, and forget them."""
+        return {}
+
+    def compare(self, questions: Sequence[Question]) -> list[float | None]:
+        """Return the chance that the first completion of each question is preferred; None: the judge abstains."""
+        asked = [question for question in questions if question.first != question.second]
+        answers = iter(self.judged(asked) if asked else ())
+        return [next(answers) if question.first != question.second else 0.5 for question in questions]
+
+    def verdicts(
+        self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
+    ) -> list[Verdict]:
+        """Return each row's mean chance to be preferred to the others of its group.
+
+        A row that is alone has 1/2. A row about which the judge abstained every time has failed.
+        """
+        groups: dict[object, list[int]] = defaultdict(list)
+        for row, each in enumerate(columns):
+            groups[each[PLACE].group if PLACE in each else ids[row]].append(row)
+        pairs = [pair for rows in groups.values() for pair in combinations(rows, 2)]
+        prompts = [each[PLACE].prompt if PLACE in each else "" for each in columns]
+        found = self.compare([Question(prompts[i], completions[i], completions[j], columns[i]) for i, j in pairs])
+        chances: dict[int, list[float]] = defaultdict(list)
+        for (i, j), chance in zip(pairs, found, strict=True):
+            if chance is not None:
+                chances[i].append(chance)
+                chances[j].append(1 - chance)
+        lone = {rows[0] for rows in groups.values() if len(rows) == 1}
+        return [_verdict([ALONE] if row in lone else chances[row]) for row in range(len(completions))]
+
+
+def _verdict(chances: Sequence[float]) -> Verdict:
+    if not chances:
+        return Verdict("error", what="the judge abstained on every comparison")
+    return Verdict("ok", sum(chances) / len(chances), {}, False, graded=True)
