@@ -388,7 +388,8 @@ class Eval(Section):
 
 
 class Judge(Section):
-    """A model behind an OpenAI-compatible endpoint that ranks the trajectories of each group, from 0 to 1."""
+    """A model behind an OpenAI-compatible endpoint that ranks the trajectories of each group, from 0 to 1, or compares
+    every two (`compare`)."""
 
     url: str
     """Address of the endpoint with its version, such as http://127.0.0.1:8000/v1 of `grouprl serve`."""
@@ -415,6 +416,15 @@ class Judge(Section):
     """Characters of a trajectory; a longer one is shown without its middle."""
     seed: Seed = 0
     """Of the order in which trajectories are shown, and of the judge's sampling."""
+    compare: bool = False
+    """Whether two completions are compared at a time, and a completion's reward is how often it is preferred in its
+    group; methods with `by: judge` read the comparisons themselves."""
+    samples: WrittenCount = 1
+    """Replies per pair and order, with `compare`; the judge's seed counts up."""
+    both_orders: bool = True
+    """Whether each pair is shown in both orders, with `compare`: a judge may prefer what it reads first."""
+    per_minute: WrittenCount | None = None
+    """Requests in a minute at most, with `compare`; null: no limit."""
     cache: bool = True
     """Whether verdicts are kept in the run's folder, so that equal groups score alike and a resumed run pays what it
     paid before; false: the judge is asked again."""

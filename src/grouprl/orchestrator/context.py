@@ -144,6 +144,9 @@ class SessionContext:
 
     def read_notes(self) -> dict[str, float]:
         """Return the notes of this step and forget them."""
+        judge = self.row_source.reward
+        for name, value in judge.notes().items() if isinstance(judge, ComparingReward) else ():
+            self.note(name, value)
         taken, self._notes = self._notes, {}
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
 
@@ -223,12 +226,9 @@ class SessionContext:
                 "Set reward.judge.compare, choose a task that compares (duels), or set by: reward",
             )
         rows = as_text(samples)
-        found = judge.compare(
+        return judge.compare(
             [Question(rows.prompts[i], rows.texts[i], rows.texts[j], rows.examples[i].columns) for i, j in pairs]
         )
-        for name, value in judge.notes().items():
-            self.note(name, value)
-        return found
 
     def batch(self, samples: ScoredSamples) -> Batch:
         """Lay rows out as a Batch, with the history of their prompts and the run's clock."""

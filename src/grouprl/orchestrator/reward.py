@@ -11,7 +11,7 @@ from typing import get_args
 from grouprl.config.sections import Judge, Reward
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.orchestrator.model_reward import ModelReward, load_model_reward
+from grouprl.orchestrator.model_reward import load_model_reward
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.contract import Reward as RewardFunction
@@ -20,6 +20,8 @@ from grouprl.rewards.judging.judge import TrajectoryJudge
 from grouprl.rewards.judging.judge_client import JudgeClient
 from grouprl.rewards.judging.judge_text import RUBRIC
 from grouprl.rewards.judging.measured import MeasuredReward
+from grouprl.rewards.judging.pair_judge import PairJudge
+from grouprl.rewards.judging.pair_text import PAIR_RUBRIC
 from grouprl.rewards.judging.verdict_store import VerdictStore
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward, plain_rewards
@@ -50,10 +52,10 @@ def open_reward(
     reward = chosen_reward(settings, task) if reward is None else reward
     if isinstance(reward, MeasuredReward):
         return _open_measured(reward, settings, task, verdicts)
-    if isinstance(reward, TrajectoryJudge):  # it waits for others, in threads, and sees whole groups
+    if isinstance(reward, TrajectoryJudge | PairJudge):  # it waits for others, in threads, and sees whole groups
         cached = settings.judge is not None and settings.judge.cache and verdicts is not None
         return replace(reward, store=VerdictStore(verdicts) if cached and verdicts else None), []
-    if isinstance(reward, ModelReward):
+    if getattr(reward, "sees_groups", False):  # it stays in this process, and no completion is right by itself
         return reward, []
     limits = {"timeout": settings.timeout, "memory_gb": settings.memory_gb}
     scorer, note = (placed, "") if placed is not None else in_workers(reward, settings.workers, **limits)
@@ -123,13 +125,26 @@ def _open_measured(
     return MeasuredReward(paid, gold), [*notes, *([note] if note else [])]
 
 
-def judge_of(settings: Judge) -> TrajectoryJudge:
+def judge_of(settings: Judge) -> TrajectoryJudge | PairJudge:
     """Return the judge that a run's settings name.
 
     Raises:
         InputError: the address is not a URL.
     """
     client = JudgeClient(settings.url, settings.model, settings.key_env, settings.timeout, settings.tries)
+    if settings.compare:
+        return PairJudge(
+            client,
+            settings.rubric or PAIR_RUBRIC,
+            settings.samples,
+            settings.both_orders,
+            settings.tokens,
+            settings.temperature,
+            settings.at_once,
+            settings.characters,
+            settings.seed,
+            settings.per_minute,
+        )
     return TrajectoryJudge(
         client,
         settings.rubric or RUBRIC,

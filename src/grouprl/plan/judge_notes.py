@@ -14,6 +14,15 @@ def judge_notes(config: Config, *, environment: bool) -> Iterator[str]:
     if judge is None:
         return
     who = f"{judge.model} at {judge.url}" if judge.model else f"the model at {judge.url}"
+    if judge.compare:
+        size, replies = config.batch.group_size, judge.samples * (1 + judge.both_orders)
+        pairs = size * (size - 1) // 2
+        yield (
+            f"the reward is a judge: {who} compares the {pairs} pairs of each group, {replies} "
+            f"repl{'ies' if replies > 1 else 'y'} each: up to {pairs * replies * config.batch.prompts:,} requests per "
+            "rollout; a completion's reward is how often it is preferred"
+        )
+        return
     paid = ", added to the environment's reward" if environment else ", instead of the task's reward"
     yield (
         f"the reward is a judge: {who} ranks the {config.batch.group_size} trajectories of each group in one request, "
@@ -39,6 +48,9 @@ def judge_idle(config: Config) -> Iterator[str]:
     if config.reward.model is not None:
         for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
             yield f"reward.{name} has no effect: a reward model is not a function, and scores in the trainer's process"
+    if config.reward.judge is not None and not config.reward.judge.compare:
+        for name in sorted(config.reward.judge.model_fields_set & {"samples", "both_orders", "per_minute"}):
+            yield f"reward.judge.{name} has no effect: it is about pairs. Set reward.judge.compare: true"
     if config.reward.judge is not None:
         for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
             yield f"reward.{name} has no effect: an LLM judge is not a function; see reward.judge.timeout and its tries"

@@ -38,6 +38,7 @@ from grouprl.tasks.builtin.agents.wordle import WordleTask
 from grouprl.tasks.builtin.single_turn.arithmetic import Addition, Chain, Multiplication
 from grouprl.tasks.builtin.single_turn.code import CodeTask
 from grouprl.tasks.builtin.single_turn.countdown import Countdown
+from grouprl.tasks.builtin.single_turn.duels import Duels
 from grouprl.tasks.builtin.single_turn.gui_critic import Critic
 from grouprl.tasks.builtin.single_turn.maze import Maze
 from grouprl.tasks.builtin.single_turn.picture_quality import Inspect
@@ -78,6 +79,7 @@ __all__ = [
     "Counting",
     "Critic",
     "DiagnoseTask",
+    "Duels",
     "EnvironmentTask",
     "Example",
     "FaithfulTask",

@@ -126,6 +126,11 @@ class Comparisons(Augmentation):
         pairs = [pair for rows in groups(samples, samples.valid_b) for pair in combinations(rows.tolist(), 2)]
         return [(i, j) for i, j in pairs if marked_b is None or marked_b[i] != marked_b[j]]
 
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse a run whose reward compares nothing."""
+        words = f"{self.name} asks a judge that compares, and the run's reward scores single completions"
+        return [] if run.compares else [f"{words}. Set reward.judge.compare, the task duels, or by: reward"]
+
     @override
     def needs(self) -> tuple[str, ...]:
         return {"all": (), "measure": (f"keys.{MEASURE}",), "opponents": (COLUMN,)}[self.against]

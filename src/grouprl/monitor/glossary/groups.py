@@ -283,6 +283,48 @@ define(
     "above 0. Always 0: no good completion was found at that temperature",
 )
 define(
+    "opponent_rows",
+    "completions",
+    "completions",
+    "completions of the opponent with which the policy's own are compared, or which HyPO samples beside the data",
+    "as many as the method asks for",
+)
+define(
+    "preferences_abstained",
+    "share",
+    "completions",
+    "pairs that the judge was asked about and had no verdict on; they have no edge",
+    "0. A judge that abstains often teaches little",
+)
+define(
+    "judge_agreement",
+    "share",
+    "completions",
+    "replies of the judge about a pair that say what most of them say, both orders together",
+    "1; one half is a judge that guesses",
+)
+define(
+    "judge_flips",
+    "share",
+    "completions",
+    "pairs whose verdict turns with the order in which they are shown",
+    "0. The chance of such a pair lies near one half",
+)
+define(
+    "judge_unsure",
+    "share",
+    "completions",
+    "replies of the judge that decide nothing, and requests without a usable reply",
+    "0",
+)
+define(
+    "judge_requests",
+    "requests",
+    "completions",
+    "requests sent to the judge in this step, repeated ones included; replies kept from before cost none",
+    "0 where all pairs were judged before",
+)
+define(
     "verification_rows",
     "rows",
     "completions",

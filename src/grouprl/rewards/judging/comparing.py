@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from grouprl.rewards.contract import Columns
 from grouprl.rewards.judging.judge import PLACE
+from grouprl.rewards.judging.measured import MeasuredReward
 from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class ComparingReward(VerdictReward):
                 chances[j].append(1 - chance)
         lone = {rows[0] for rows in groups.values() if len(rows) == 1}
         return [_verdict([ALONE] if row in lone else chances[row]) for row in range(len(completions))]
+
+
+def comparing(reward: object) -> ComparingReward | None:
+    """Return the judge of pairs that a reward is, or that it pays beside a measured one; None if it is none."""
+    paid = reward.paid if isinstance(reward, MeasuredReward) else reward
+    return paid if isinstance(paid, ComparingReward) else None
 
 
 def _verdict(chances: Sequence[float]) -> Verdict:

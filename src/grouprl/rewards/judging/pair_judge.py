@@ -1,0 +1,173 @@
+"""A judge of pairs behind an endpoint: several replies per pair, in both orders."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from threading import Lock
+from typing import TypeAlias
+
+from grouprl.rewards.judging.comparing import ComparingReward, Question
+from grouprl.rewards.judging.judge import side_by_side
+from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer, check_url
+from grouprl.rewards.judging.judge_text import as_messages
+from grouprl.rewards.judging.pair_text import PAIR_RUBRIC, read_better, shown_pair
+from grouprl.rewards.judging.verdict_store import VerdictStore
+
+Replies: TypeAlias = list[float | None]
+"""What was said of one pair in one order: 1 the first is better, 0 the second, ½ neither, None unsure or no answer."""
+
+
+class Pace:
+    """Lets requests through at most `per_minute` in a minute, evenly; None: at once."""
+
+    def __init__(self, per_minute: int | None) -> None:
+        self._gap = 0.0 if per_minute is None else 60.0 / per_minute
+        self._next, self._lock = 0.0, Lock()
+
+    def wait(self) -> None:
+        """Return when the next request may be sent."""
+        if not self._gap:
+            return
+        with self._lock:
+            now = time.monotonic()
+            mine = max(now, self._next)
+            self._next = mine + self._gap
+        time.sleep(mine - now)
+
+
+class Tally:
+    """Counts of the questions asked since they were last read; safe for threads."""
+
+    def __init__(self) -> None:
+        self._counts, self._lock = Counter[str](), Lock()
+
+    def add(self, **counts: float) -> None:
+        """Add to counts by name."""
+        with self._lock:
+            self._counts.update(counts)  # type: ignore[arg-type]
+
+    def read(self) -> dict[str, float]:
+        """Return the counts and forget them."""
+        with self._lock:
+            taken, self._counts = dict(self._counts), Counter()
+        return taken
+
+
+@dataclass(frozen=True)
+class PairJudge(ComparingReward):
+    """A judge that says which of two completions is better, by a model behind an OpenAI-compatible endpoint.
+
+    The chance that the first is preferred is the mean of the replies in each order, averaged over the orders, so that a
+    judge who always takes what it reads first says ½. "unsure" and requests without a usable reply are no replies; a
+    pair that has none in one of the orders has no verdict.
+
+    Args:
+        client: the endpoint.
+        rubric: what makes a completion better, as text.
+        samples: replies per order, each with a seed of its own.
+        both_orders: whether a pair is shown in both orders.
+        tokens: most tokens of a reply.
+        temperature: the judge's sampling temperature.
+        at_once: number of pairs judged at the same time.
+        longest: most characters shown of a completion; a longer one loses its middle.
+        seed: seed of the judge's sampling; reply number n has seed + n.
+        per_minute: most requests in a minute; None: no limit.
+        store: keeps the replies by prompt, model and seed; with None, equal pairs are judged again.
+
+    Raises:
+        InputError: if the client's URL is not a valid address.
+    """
+
+    client: JudgeClient
+    rubric: str = PAIR_RUBRIC
+    samples: int = 1
+    both_orders: bool = True
+    tokens: int = 2048
+    temperature: float = 0.0
+    at_once: int = 4
+    longest: int = 20_000
+    seed: int = 0
+    per_minute: int | None = None
+    store: VerdictStore | None = None
+    tally: Tally = field(default_factory=Tally, compare=False)
+    pace: Pace = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_url(self.client.url)
+        object.__setattr__(self, "pace", Pace(self.per_minute))
+
+    def judged(self, questions: Sequence[Question]) -> list[float | None]:
+        """Return the chance that the first completion of each question is preferred; None without a verdict."""
+        return side_by_side(self._judged, questions, self.at_once)
+
+    def notes(self) -> Mapping[str, float]:
+        """Return how the judge answered since the last call: agreement, flips, abstentions, requests."""
+        counts = self.tally.read()
+        asked, replies = counts.get("pairs", 0), counts.get("replies", 0)
+        if not asked:
+            return {}
+        shares = {
+            "judge_agreement": (counts.get("agreeing", 0), counts.get("decided", 0)),
+            "judge_flips": (counts.get("flipped", 0), counts.get("turned", 0)),
+            "judge_unsure": (counts.get("unsure", 0), replies),
+        }
+        found = {name: part / whole for name, (part, whole) in shares.items() if whole}
+        return {**found, "judge_requests": counts.get("requests", 0)}
+
+    def _judged(self, question: Question) -> float | None:
+        """Return the verdict on one pair, and count how it came about."""
+        orders = [self._replies(question, turned=False)]
+        if self.both_orders:
+            orders.append([None if x is None else 1 - x for x in self._replies(question, turned=True)])
+        means = [fmean(said) if (said := [x for x in replies if x is not None]) else None for replies in orders]
+        self._count(orders, means)
+        known = [mean for mean in means if mean is not None]
+        return fmean(known) if len(known) == len(means) else None
+
+    def _count(self, orders: Sequence[Replies], means: Sequence[float | None]) -> None:
+        flat = [x for replies in orders for x in replies]
+        said = Counter(x for x in flat if x is not None)
+        sides = {mean > 0.5 for mean in means if mean is not None and mean != 0.5}
+        whole = len(means) == 2 and None not in means
+        self.tally.add(
+            pairs=1,
+            replies=len(flat),
+            unsure=flat.count(None),
+            decided=said.total(),
+            agreeing=max(said.values(), default=0),
+            turned=int(whole),
+            flipped=int(whole and len(sides) == 2),
+        )
+
+    def _replies(self, question: Question, *, turned: bool) -> Replies:
+        texts = (question.second, question.first) if turned else (question.first, question.second)
+        told = shown_pair(as_messages(question.prompt), texts, self.rubric, self.seed, self.longest)
+        return [self._reply(told.messages, told.names, self.seed + number) for number in range(self.samples)]
+
+    def _reply(self, messages: Sequence[Mapping[str, str]], names: Sequence[str], seed: int) -> float | None:
+        """Return one reply, from the store if it was given before; requests that fail are not stored."""
+        settings = {"max_tokens": self.tokens, "temperature": self.temperature, "seed": seed}
+        request = [self.client.url, self.client.model, settings, *messages]
+        if self.store is not None:
+            for count in (1, 0):  # an abstention is kept as no score
+                if (kept := self.store.find(request, count)) is not None:
+                    return kept[0] if kept else None
+
+        def attempt(complaint: str) -> float | None:
+            again = {"role": "user", "content": f"{complaint[:300]}. Reply with the JSON alone."}
+            more = [again] if complaint.startswith("the judge's reply") else []
+            self.pace.wait()
+            self.tally.add(requests=1)
+            return read_better(self.client.complete([*messages, *more], settings), names)
+
+        try:
+            found = self.client.tried(attempt)
+        except NoAnswer:
+            return None
+        if self.store is not None:
+            self.store.keep(request, () if found is None else (found,))
+        return found
