@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grouprl import Edges, InputError
-from grouprl.evaluation.matrix_game import duality_gap, proximal_step, regularised_nash, win_rates, wilson
+from grouprl.evaluation.matrix_game import duality_gap, proximal_step, regularised_nash, wilson, win_rates
 
 CIRCLE = torch.tensor([[0.5, 0.95, 0.05], [0.05, 0.5, 0.95], [0.95, 0.05, 0.5]], dtype=torch.float64)
 REF = torch.tensor([0.5, 0.0, -0.5], dtype=torch.float64).softmax(0)

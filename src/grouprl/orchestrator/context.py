@@ -28,7 +28,7 @@ from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.records.text_samples import as_text
-from grouprl.rewards.judging.comparing import ComparingReward, Question
+from grouprl.rewards.judging.comparing import ComparedPair, ComparingReward
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.quarantine import OFFERS
 from grouprl.rollout.row_source import ScoringSource
@@ -227,7 +227,7 @@ class SessionContext:
             )
         rows = as_text(samples)
         return judge.compare(
-            [Question(rows.prompts[i], rows.texts[i], rows.texts[j], rows.examples[i].columns) for i, j in pairs]
+            [ComparedPair(rows.prompts[i], rows.texts[i], rows.texts[j], rows.examples[i].columns) for i, j in pairs]
         )
 
     def batch(self, samples: ScoredSamples) -> Batch:

@@ -27,6 +27,8 @@ from grouprl.orchestrator.on_ray.placement import RunPlacement, close_placement,
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.reference import FrozenPolicy
 from grouprl.policy.state import as_policy
 from grouprl.protocols import DistributedPolicy, Policy, RunEngine, Scorer, Trainable
 from grouprl.protocols.run_events import CheckpointWritten
@@ -159,15 +161,16 @@ class Session:
         Raises:
             InputError: there is none, or it has no weights of its own in this process.
         """
-        whole = getattr(self.references.frozen, "whole", None)
-        if whole is None:
+        frozen = self.references.frozen
+        if isinstance(frozen, CausalPolicy):
+            return frozen
+        if not isinstance(frozen, FrozenPolicy):
             raise InputError(
                 "completions of the initial policy are asked for",
-                "the run keeps a reference model of its own in this process only if model.reference is initial, and "
-                "the policy is one language model on one rank",
+                "a run can sample from it where it keeps a language model of its own as reference, on one rank",
                 "Set model.reference: initial",
             )
-        return whole()
+        return frozen.whole()
 
     def save(self) -> None:
         """Write a checkpoint of all state, then delete the oldest ones beyond those to keep."""

@@ -22,7 +22,7 @@ ALONE = 0.5
 
 
 @dataclass(frozen=True)
-class Question:
+class ComparedPair:
     """Two completions of a prompt, to be compared."""
 
     prompt: Prompt
@@ -37,14 +37,14 @@ class ComparingReward(VerdictReward):
     sees_groups: ClassVar[bool] = True
 
     @abstractmethod
-    def judged(self, questions: Sequence[Question]) -> list[float | None]:
+    def judged(self, questions: Sequence[ComparedPair]) -> list[float | None]:
         """Return the chance, 0 to 1, that the first completion is preferred; None where the judge abstains."""
 
     def notes(self) -> Mapping[str, float]:
         """Return metrics of the questions asked since the last call, and forget them."""
         return {}
 
-    def compare(self, questions: Sequence[Question]) -> list[float | None]:
+    def compare(self, questions: Sequence[ComparedPair]) -> list[float | None]:
         """Return the chance that the first completion of each question is preferred; None: the judge abstains."""
         asked = [question for question in questions if question.first != question.second]
         answers = iter(self.judged(asked) if asked else ())
@@ -62,7 +62,7 @@ class ComparingReward(VerdictReward):
             groups[each[PLACE].group if PLACE in each else ids[row]].append(row)
         pairs = [pair for rows in groups.values() for pair in combinations(rows, 2)]
         prompts = [each[PLACE].prompt if PLACE in each else "" for each in columns]
-        found = self.compare([Question(prompts[i], completions[i], completions[j], columns[i]) for i, j in pairs])
+        found = self.compare([ComparedPair(prompts[i], completions[i], completions[j], columns[i]) for i, j in pairs])
         chances: dict[int, list[float]] = defaultdict(list)
         for (i, j), chance in zip(pairs, found, strict=True):
             if chance is not None:

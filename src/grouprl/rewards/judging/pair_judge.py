@@ -10,7 +10,7 @@ from statistics import fmean
 from threading import Lock
 from typing import TypeAlias
 
-from grouprl.rewards.judging.comparing import ComparingReward, Question
+from grouprl.rewards.judging.comparing import ComparedPair, ComparingReward
 from grouprl.rewards.judging.judge import side_by_side
 from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer, check_url
 from grouprl.rewards.judging.judge_text import as_messages
@@ -100,7 +100,7 @@ class PairJudge(ComparingReward):
         check_url(self.client.url)
         object.__setattr__(self, "pace", Pace(self.per_minute))
 
-    def judged(self, questions: Sequence[Question]) -> list[float | None]:
+    def judged(self, questions: Sequence[ComparedPair]) -> list[float | None]:
         """Return the chance that the first completion of each question is preferred; None without a verdict."""
         return side_by_side(self._judged, questions, self.at_once)
 
@@ -118,7 +118,7 @@ class PairJudge(ComparingReward):
         found = {name: part / whole for name, (part, whole) in shares.items() if whole}
         return {**found, "judge_requests": counts.get("requests", 0)}
 
-    def _judged(self, question: Question) -> float | None:
+    def _judged(self, question: ComparedPair) -> float | None:
         """Return the verdict on one pair, and count how it came about."""
         orders = [self._replies(question, turned=False)]
         if self.both_orders:
@@ -143,7 +143,7 @@ class PairJudge(ComparingReward):
             flipped=int(whole and len(sides) == 2),
         )
 
-    def _replies(self, question: Question, *, turned: bool) -> Replies:
+    def _replies(self, question: ComparedPair, *, turned: bool) -> Replies:
         texts = (question.second, question.first) if turned else (question.first, question.second)
         told = shown_pair(as_messages(question.prompt), texts, self.rubric, self.seed, self.longest)
         return [self._reply(told.messages, told.names, self.seed + number) for number in range(self.samples)]

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample, Reward
-from grouprl.rewards.judging.comparing import ComparingReward, Question
+from grouprl.rewards.judging.comparing import ComparedPair, ComparingReward
 from grouprl.rewards.validation import TERMS, Terms, Verdict
 from grouprl.tasks.builtin.single_turn.preferences import LETTERS, WANTED
 from grouprl.tasks.generated import GeneratedTask
@@ -79,7 +79,7 @@ class DuelJudge(ComparingReward):
 
     wins: tuple[float, float, float]
 
-    def judged(self, questions: Sequence[Question]) -> list[float | None]:
+    def judged(self, questions: Sequence[ComparedPair]) -> list[float | None]:
         """Return the chance that the first letter is preferred."""
         return [self.chance(kind(q.first, q.columns), kind(q.second, q.columns)) for q in questions]
 

@@ -1,0 +1,154 @@
+"""A judge that compares pairs, behind a real endpoint: both orders, several replies, abstentions, what is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from grouprl.core.errors import InputError
+from grouprl.rewards import score
+from grouprl.rewards.judging import judge_client, pair_judge
+from grouprl.rewards.judging.comparing import ComparedPair
+from grouprl.rewards.judging.judge import GroupPlace, placed
+from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer
+from grouprl.rewards.judging.pair_judge import PairJudge
+from grouprl.rewards.judging.pair_text import read_better
+from grouprl.rewards.judging.verdict_store import VerdictStore
+from judge_server import judging
+
+PROMPT = "Count to three."
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(judge_client.time, "sleep", lambda _: None)
+
+
+def judge_at(url: str, **settings: Any) -> PairJudge:
+    return PairJudge(JudgeClient(url, model="m", key_env="", timeout=5.0, tries=2), **settings)
+
+
+def pair(first: str, second: str) -> ComparedPair:
+    return ComparedPair(PROMPT, first, second, {})
+
+
+def entries(request: dict[str, Any]) -> list[dict[str, str]]:
+    return json.loads(request["messages"][1]["content"])["completions"]
+
+
+def longer(request: dict[str, Any]) -> str:
+    one, two = entries(request)
+    same = len(one["text"]) == len(two["text"])
+    return json.dumps(
+        {"why": "length", "better": "neither" if same else max(one, two, key=lambda e: len(e["text"]))["id"]}
+    )
+
+
+def first_shown(request: dict[str, Any]) -> str:
+    return json.dumps({"better": entries(request)[0]["id"]})
+
+
+def test_each_pair_is_shown_in_both_orders_under_names_that_tell_nothing():
+    with judging(longer) as (url, got):
+        assert judge_at(url).compare([pair("1 2 3", "1"), pair("1", "1 2"), pair("a", "b")]) == [1.0, 0.0, 0.5]
+    texts = [tuple(e["text"] for e in entries(request)) for request in got]
+    assert sorted(texts) == sorted([("1 2 3", "1"), ("1", "1 2 3"), ("1", "1 2"), ("1 2", "1"), ("a", "b"), ("b", "a")])
+    assert all(json.loads(r["messages"][1]["content"])["prompt"] == [{"role": "user", "content": PROMPT}] for r in got)
+    assert len({e["id"] for request in got for e in entries(request)}) == 12
+
+
+def test_a_judge_that_takes_what_it_reads_first_decides_nothing_and_is_found_out():
+    with judging(first_shown) as (url, _):
+        judge = judge_at(url)
+        assert judge.compare([pair("x", "y")]) == [0.5]
+        assert judge.notes() == {"judge_agreement": 0.5, "judge_flips": 1.0, "judge_unsure": 0.0, "judge_requests": 2}
+        assert judge.notes() == {}
+        assert judge_at(url, both_orders=False).compare([pair("x", "y")]) == [1.0]
+
+
+def test_equal_texts_are_not_asked_about():
+    with judging(longer) as (url, got):
+        assert judge_at(url).compare([pair("x", "x")]) == [0.5]
+    assert got == []
+
+
+def test_an_abstention_is_no_verdict_and_not_a_loss():
+    def unsure_of_y(request: dict[str, Any]) -> str:
+        return '{"better": "unsure"}' if "y" in [e["text"] for e in entries(request)] else longer(request)
+
+    with judging(unsure_of_y) as (url, _):
+        judge = judge_at(url)
+        assert judge.compare([pair("x", "y"), pair("xx", "z")]) == [None, 1.0]
+        assert judge.notes()["judge_unsure"] == 0.5
+        places = [GroupPlace(0, n, PROMPT) for n in range(3)]
+        found = score(judge, ["xx", "z", "y"], placed(judge, [{}] * 3, places), ids=list("abc"))
+    assert found.reward_b[:2].tolist() == [1.0, 0.0]  # each by the one comparison that was decided
+    assert found.status_b.tolist() == ["ok", "ok", "error"]
+    assert "abstained" in found.problems[0].what
+
+
+def test_replies_are_drawn_with_seeds_of_their_own_and_averaged():
+    def by_seed(request: dict[str, Any]) -> str:
+        one, two = sorted(entries(request), key=lambda e: e["text"])
+        return json.dumps({"better": (one if request["seed"] % 3 else two)["id"]})
+
+    with judging(by_seed) as (url, got):
+        judge = judge_at(url, samples=3, seed=6)
+        assert judge.compare([pair("x", "y")]) == [pytest.approx(2 / 3)]
+        assert sorted(request["seed"] for request in got) == [6, 6, 7, 7, 8, 8]
+        assert judge.notes()["judge_agreement"] == pytest.approx(2 / 3)
+
+
+def test_answers_are_kept_by_prompt_model_and_seed(tmp_path):
+    def unsure_of_y(request: dict[str, Any]) -> str:
+        return '{"better": "unsure"}' if "y" in [e["text"] for e in entries(request)] else longer(request)
+
+    with judging(unsure_of_y) as (url, got):
+        asked = [pair("x", "y"), pair("xx", "z")]
+        first = judge_at(url, store=VerdictStore(tmp_path)).compare(asked)
+        count = len(got)
+        again = judge_at(url, store=VerdictStore(tmp_path))
+        assert again.compare(asked) == first == [None, 1.0]
+        assert again.notes()["judge_requests"] == 0
+        assert len(got) == count
+        judge_at(url, seed=1, store=VerdictStore(tmp_path)).compare(asked[1:])
+        assert len(got) == count + 2  # another seed is another question
+
+
+def test_nonsense_is_asked_about_again_and_then_no_verdict():
+    with judging(lambda request: "the first one!") as (url, got):
+        assert judge_at(url).compare([pair("x", "y")]) == [None]
+    assert len(got) == 4
+    assert "Reply with the JSON alone" in got[1]["messages"][2]["content"]
+    with judging(lambda request: (500, "down")) as (url, got):
+        assert judge_at(url, both_orders=False).compare([pair("x", "y")]) == [None]
+    assert len(got) == 2
+
+
+def test_requests_keep_the_pace(monkeypatch):
+    now, slept = [100.0], []
+    monkeypatch.setattr(pair_judge.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pair_judge.time, "sleep", slept.append)
+    pace = pair_judge.Pace(30)
+    for _ in range(3):
+        pace.wait()
+    assert slept == [0.0, 2.0, 4.0]
+    now[0] += 60
+    pace.wait()
+    assert slept[-1] == 0.0
+    pair_judge.Pace(None).wait()
+    assert len(slept) == 4
+
+
+@pytest.mark.parametrize("reply", ["", "[]", '{"better": "c"}', '{"better": 1}', '{"better": "a", "score": 1}', "null"])
+def test_replies_without_a_verdict_are_refused(reply):
+    with pytest.raises(NoAnswer):
+        read_better(reply, ("a", "b"))
+    assert read_better('```json\n{"why": "x", "better": "b"}\n```', ("a", "b")) == 0.0
+
+
+def test_an_address_is_checked():
+    with pytest.raises(InputError, match=r"reward\.judge\.url"):
+        judge_at("localhost:8000")
