@@ -1,10 +1,10 @@
-"""Policies that play rock, paper, scissors by the catalogue's own losses: docs/games.json, docs/games.png, docs/games.md.
+"""Policies that play rock, paper, scissors by the catalogue's own losses; what docs/games.md shows.
 
     python scripts/games.py            play, and write all three
     python scripts/games.py --report   write picture and table from docs/games.json
 
 A policy is three logits, a completion one action. Each step samples 64 actions, verdicts are coin flips with the game's
-chances. Every method runs at its own best rate, chosen on other seeds; steps are plain gradient steps.
+chances. Every method runs at its own best rate, chosen on another seed; steps are plain gradient steps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 from types import SimpleNamespace
@@ -29,13 +31,13 @@ TOP = Path(__file__).resolve().parents[1]
 GAME = torch.tensor([[0.5, 0.95, 0.05], [0.05, 0.5, 0.95], [0.95, 0.05, 0.5]], dtype=torch.float64)
 REF = torch.tensor([0.5, 0.0, -0.5], dtype=torch.float64).log_softmax(0)
 START = torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64)
-BETA, STEPS, ROWS, EVERY = 0.02, 300, 64, 10
+BETA, STEPS, ROWS, EVERY = 0.02, 240, 64, 10
 LAST = STEPS // 3
 """Steps at the end over which the gap is averaged."""
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-SWEEP, SEEDS = (100,), (1, 2, 3, 4, 5)
+SWEEP, SEED, COPIES = 100, 1, 5
 T_95 = 2.776
-"""Half-width of a 95 % interval of five values, in standard errors."""
+"""Half-width of a 95 % interval of five policies, in standard errors."""
 
 
 class Play:
@@ -64,47 +66,54 @@ PLAYS = {
 }
 
 
-class Player:
-    """Three logits in training by a method, with the names that an update asks for."""
+class Players:
+    """Policies of three logits in training by one method, each at its own rate and with its own actions."""
 
-    def __init__(self, play: Play, rate: float, seed: int) -> None:
-        self.play, self.rate, self.generator = play, rate, torch.Generator().manual_seed(seed)
-        self.logit_k = torch.nn.Parameter(START.clone())
-        self.optimizer = torch.optim.SGD([self.logit_k], lr=rate)
-        self.policy, self.memory, self.iterate_k = self, dict[str, Any](), START.log_softmax(0)
+    def __init__(self, play: Play, rates: Sequence[float], seed: int) -> None:
+        self.play, self.lanes, self.generator = play, len(rates), torch.Generator().manual_seed(seed)
+        self.rate_l = torch.tensor(rates, dtype=torch.float64)
+        self.logit_lk = torch.nn.Parameter(START.repeat(self.lanes, 1))
+        self.optimizer = torch.optim.SGD([self.logit_lk], lr=1.0)
+        self.policy, self.memory = self, dict[str, Any]()
+        self.iterate_lk = START.log_softmax(0).repeat(self.lanes, 1)
         self.context = SimpleNamespace(step=0, steps=STEPS, state_of=lambda part: self.memory)
         rules = [rule for rule in play.method.references().values() if isinstance(rule, Iterates)]
         self.follows = rules[0] if rules else None
-        self.stored = self.compared(REF, torch.arange(ROWS) // play.size) if play.offline else None
+        self.lane_b = torch.arange(self.lanes).repeat_interleave(ROWS)
+        self.stored = self.compared(REF.repeat(self.lanes, 1)) if play.offline else None
 
     def trainable_state(self) -> dict[str, Tensor]:
-        return {"logit_k": self.logit_k.detach()}
+        return {"logit_lk": self.logit_lk.detach()}
 
     def load_trainable_state(self, state: dict[str, Tensor]) -> None:
-        self.logit_k.data.copy_(state["logit_k"])
+        self.logit_lk.data.copy_(state["logit_lk"])
 
     def steps(self, prepared: Batch) -> list[Batch]:
         return [self.play.method.compute_loss_weights(prepared)]
 
     def take(self, step: Batch) -> dict[str, float]:
+        """Take a gradient step; the loss is a mean over all policies, so that each one's gradient is scaled back."""
         self.optimizer.zero_grad()
-        logp_bt = self.logit_k.log_softmax(0)[step.need("token_bt", "play")[:, 0]][:, None]
-        value = self.play.method.loss(logp_bt, step).value
-        if value.requires_grad:
-            value.backward()
-            self.optimizer.step()
-        return {"loss": float(value.detach())}
+        logp_bt = self.of_actions(self.logit_lk.log_softmax(1), step.need("token_bt", "play")[:, 0])
+        self.play.method.loss(logp_bt, step).value.backward()
+        self.logit_lk.grad = self.logit_lk.grad * self.lanes * self.rate_l[:, None]
+        self.optimizer.step()
+        return {}
+
+    def of_actions(self, logp_lk: Tensor, action_b: Tensor) -> Tensor:
+        """Return [B,1] the log-prob of each action under its own policy."""
+        return logp_lk[self.lane_b, action_b][:, None]
 
     def turn(self, number: int) -> None:
         """Make one step."""
         self.context.step = number
-        now_k = self.logit_k.detach().log_softmax(0)
-        batch = self.stored if self.stored is not None else self.compared(now_k, torch.arange(ROWS) // self.play.size)
+        now_lk = self.logit_lk.detach().log_softmax(1)
+        batch = self.stored if self.stored is not None else self.compared(now_lk)
         action_b = batch.need("token_bt", "play")[:, 0]
-        refs = {"iterates": self.iterate_k[action_b][:, None]}
-        batch = batch.replace(ref_bt=REF[action_b][:, None], refs=refs, old_bt=now_k[action_b][:, None])
+        refs = {"iterates": self.of_actions(self.iterate_lk, action_b)}
+        batch = batch.replace(ref_bt=REF[action_b][:, None], refs=refs)
         if self.follows is not None and number % self.follows.every == 0:
-            self.iterate_k = torch.lerp(self.iterate_k, now_k, self.follows.share).log_softmax(0)
+            self.iterate_lk = torch.lerp(self.iterate_lk, now_lk, self.follows.share).log_softmax(1)
         prepared = self.play.method.compute_advantages(batch)
         update = self.play.method.update
         for step in self.steps(prepared) if update is None else ():
@@ -112,25 +121,26 @@ class Player:
         for _ in () if update is None else update(self, prepared):
             pass
 
-    def compared(self, now_k: Tensor, group_b: Tensor) -> Batch:
+    def compared(self, now_lk: Tensor) -> Batch:
         """Sample actions, and compare every two of a group once."""
-        action_b = torch.multinomial(now_k.exp(), ROWS, True, generator=self.generator)
+        action_b = torch.multinomial(now_lk.exp(), ROWS, True, generator=self.generator).flatten()
+        group_b = torch.arange(len(action_b)) // self.play.size
         opponents = [part for part in self.play.method.augment if part.name == "opponents"]
         keys = {}
         if opponents:
-            rival_k = ((1 - opponents[0].initial) * now_k + opponents[0].initial * REF).softmax(0)
-            rival_b = torch.multinomial(rival_k, ROWS, True, generator=self.generator)
-            keys["opponent"] = torch.arange(ROWS) % 2
+            rival_lk = ((1 - opponents[0].initial) * now_lk + opponents[0].initial * REF).softmax(1)
+            rival_b = torch.multinomial(rival_lk, ROWS, True, generator=self.generator).flatten()
+            keys["opponent"] = torch.arange(len(action_b)) % 2
             action_b = torch.where(keys["opponent"] == 1, rival_b, action_b)
-        first_bb = torch.arange(ROWS)[:, None] < torch.arange(ROWS)
-        index_e2 = ((group_b[:, None] == group_b) & first_bb).nonzero()
+        own = torch.tensor(list(combinations(range(self.play.size), 2)))
+        index_e2 = (own + torch.arange(0, len(action_b), self.play.size)[:, None, None]).view(-1, 2)
         chance_e = GAME[action_b[index_e2[:, 0]], action_b[index_e2[:, 1]]]
         won_e = (torch.rand(len(chance_e), generator=self.generator, dtype=torch.float64) < chance_e).double()
-        reward_b = torch.zeros(ROWS, dtype=torch.float64)
+        reward_b = torch.zeros(len(action_b), dtype=torch.float64)
         if self.play.size == 2:
             reward_b[index_e2[:, 0]], reward_b[index_e2[:, 1]] = won_e, 1 - won_e
         return Batch(
-            mask_bt=torch.ones(ROWS, 1, dtype=torch.bool),
+            mask_bt=torch.ones(len(action_b), 1, dtype=torch.bool),
             group_b=group_b,
             reward_b=reward_b,
             token_bt=action_b[:, None],
@@ -141,29 +151,29 @@ class Player:
         )
 
 
-def gaps(play: Play, rate: float, seed: int) -> list[float]:
-    """Play; return the duality gap of the policy before each step and at the end; infinite once it is no policy."""
-    player, found = Player(play, rate, seed), []
+def gaps(play: Play, rates: Sequence[float], seed: int) -> Tensor:
+    """Play; return [L,S+1] the duality gaps of the policies before each step and at the end, 1 once they are none."""
+    players, found = Players(play, rates, seed), []
     for number in range(STEPS + 1):
-        policy_k = player.logit_k.detach().softmax(0)
-        if not bool(policy_k.isfinite().all()):
-            return [*found, *[1.0] * (STEPS + 1 - len(found))]
-        found.append(duality_gap(GAME, policy_k))
+        policy_lk = players.logit_lk.detach().softmax(1)
+        gap_l = 2 * ((policy_lk @ GAME.T).amax(1) - 0.5)
+        found.append(torch.where(gap_l.isfinite(), gap_l, 1.0))
         if number < STEPS:
-            player.turn(number)
-    return found
+            players.turn(number)
+    return torch.stack(found, 1)
 
 
 def record(name: str) -> dict[str, Any]:
-    """Return a method's best rate on the sweep's seeds, and its gaps at it on others."""
+    """Return a method's best rate on the sweep's seed, and its gaps at it on another seed's policies."""
     play = PLAYS[name]
-    swept = {rate: fmean(fmean(gaps(play, rate, seed)[-LAST:]) for seed in SWEEP) for rate in RATES}
-    rate = min(swept, key=lambda each: swept[each])
-    curves = [gaps(play, rate, seed) for seed in SEEDS]
-    last = [fmean(curve[-LAST:]) for curve in curves]
-    mean_curve = [round(fmean(values), 4) for values in zip(*curves, strict=True)]
+    swept = gaps(play, RATES, SWEEP)[:, -LAST:].mean(1).tolist()
+    rate = RATES[min(range(len(RATES)), key=lambda i: swept[i])]
+    gap_ls = gaps(play, [rate] * COPIES, SEED)
+    last = gap_ls[:, -LAST:].mean(1).tolist()
     print(f"{name}: rate {rate:g}, gap {fmean(last):.3f}", flush=True)
-    return {"words": play.words, "rate": rate, "sweep": swept, "last": last, "curve": mean_curve[::5]}
+    sweep = {f"{each:g}": round(gap, 4) for each, gap in zip(RATES, swept, strict=True)}
+    curve = [round(x, 4) for x in gap_ls.mean(0)[::5].tolist()]
+    return {"words": play.words, "rate": rate, "sweep": sweep, "last": last, "curve": curve}
 
 
 def nash_gap() -> float:
@@ -193,7 +203,7 @@ def picture(found: dict[str, Any], path: Path) -> None:
     for number, (name, own) in enumerate(found["methods"].items()):
         axes.plot(range(0, STEPS + 1, 5), own["curve"], label=name, color=f"C{number}", lw=1.4)
     axes.axhline(found["nash"], color="black", lw=0.8, ls=":", label="regularised Nash policy")
-    axes.set(xlabel="step", ylabel="duality gap, mean of five seeds", xlim=(0, STEPS), ylim=(0, 1))
+    axes.set(xlabel="step", ylabel="duality gap, mean of five policies", xlim=(0, STEPS), ylim=(0, 1))
     axes.legend(fontsize=7, ncol=2, loc="upper right")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -213,15 +223,11 @@ def main() -> None:
     path = TOP / "docs/games.json"
     if "--report" not in sys.argv:
         torch.set_num_threads(1)
-        facts = {
-            "beta": BETA,
-            "steps": STEPS,
-            "actions": ROWS,
-            "seeds": SEEDS,
-            "sweep_seeds": SWEEP,
-            "nash": nash_gap(),
-        }
-        path.write_text(json.dumps({**facts, "methods": {name: record(name) for name in PLAYS}}, indent=1) + "\n")
+        facts = {"beta": BETA, "steps": STEPS, "actions": ROWS, "seed": SEED, "sweep_seed": SWEEP}
+        path.write_text(
+            json.dumps({**facts, "nash": nash_gap(), "methods": {name: record(name) for name in PLAYS}}, indent=1)
+            + "\n"
+        )
     write(json.loads(path.read_text(encoding="utf-8")))
 
 

@@ -136,7 +136,7 @@ def test_one_against_the_others_and_groups_that_are_lopsided():
 
 @pytest.mark.parametrize("reference", [0.0, 0.4])
 def test_inpos_loss_is_flat_at_its_closed_form(reference):
-    """π_{t+1} ∝ π_t^(1-ρ)·ref^ρ·exp(P(y ≻ π_t)/η): the gradient over all pairs, weighed by how likely they are, is 0."""
+    """π_{t+1} ∝ π_t^(1-ρ)·ref^ρ·exp(P(y ≻ π_t)/η): the gradient over all pairs, by how likely they are, is 0."""
     eta, prefer_kk = 0.7, torch.tensor([[0.5, 0.9, 0.2], [0.1, 0.5, 0.7], [0.8, 0.3, 0.5]], dtype=torch.float64)
     now_k, ref_k = f64([0.5, 0.3, 0.2]), f64([0.2, 0.2, 0.6])
     target_k = ((1 - reference) * now_k.log() + reference * ref_k.log() + prefer_kk @ now_k / eta).softmax(0)

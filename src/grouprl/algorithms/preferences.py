@@ -1,4 +1,4 @@
-"""Which of two completions is preferred, and how surely: by a judge that compared them, or by their rewards."""
+"""Preferences between completions as probabilities: of a judge that compared them, or of their rewards."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class WinRates:
-    """How often answers of one kind were preferred to those of another, with 95 % intervals (Wilson's)."""
+    """Shares of comparisons that answers of one kind won against those of another, with Wilson's 95 % intervals."""
 
     rate_kk: Tensor
     """[K,K] mean preference of the row's kind; ½ where none were compared."""

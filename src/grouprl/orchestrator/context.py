@@ -7,7 +7,7 @@ import statistics
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from grouprl.rollout.quarantine import OFFERS
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
 
+if TYPE_CHECKING:
+    from grouprl.policy.language.causal_lm import CausalPolicy
+
 _TOGETHER: dict[Together, Callable[[Sequence[float]], float]] = {
     "sum": math.fsum,
     "mean": statistics.fmean,
@@ -58,7 +61,7 @@ class SessionContext:
         row_source: ScoringSource,
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
-        initial_policy: Callable[[], Any],
+        initial_policy: Callable[[], CausalPolicy],
     ) -> None:
         self.config, self.method, self.task = config, method, task
         self.source, self.row_source, self._clock = source, row_source, clock

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from safetensors.torch import save_file
@@ -27,8 +27,6 @@ from grouprl.orchestrator.on_ray.placement import RunPlacement, close_placement,
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
-from grouprl.policy.language.causal_lm import CausalPolicy
-from grouprl.policy.language.reference import FrozenPolicy
 from grouprl.policy.state import as_policy
 from grouprl.protocols import DistributedPolicy, Policy, RunEngine, Scorer, Trainable
 from grouprl.protocols.run_events import CheckpointWritten
@@ -47,6 +45,9 @@ from grouprl.training.announcer import Announcer
 from grouprl.training.first_reference import guiding_weights, with_weights
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
+
+if TYPE_CHECKING:
+    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 @dataclass
@@ -155,22 +156,20 @@ class Session:
             save_file(self.policy.trainable_state(), temporary)
         self.references.freeze(frozen(self.policy))
 
-    def initial_policy(self) -> object:
+    def initial_policy(self) -> CausalPolicy:
         """Return the frozen reference as a policy to sample from.
 
         Raises:
             InputError: there is none, or it has no weights of its own in this process.
         """
-        frozen = self.references.frozen
-        if isinstance(frozen, CausalPolicy):
-            return frozen
-        if not isinstance(frozen, FrozenPolicy):
+        whole: Callable[[], CausalPolicy] | None = getattr(self.references.frozen, "whole", None)
+        if whole is None:
             raise InputError(
                 "completions of the initial policy are asked for",
                 "a run can sample from it where it keeps a language model of its own as reference, on one rank",
                 "Set model.reference: initial",
             )
-        return frozen.whole()
+        return whole()
 
     def save(self) -> None:
         """Write a checkpoint of all state, then delete the oldest ones beyond those to keep."""

@@ -1,4 +1,4 @@
-"""Which of a prompt's pairs are compared: all of them, the best with the worst, those that lie far apart."""
+"""Choices among a prompt's pairs: all of them, the best with the worst, those whose rewards are far apart."""
 
 from __future__ import annotations
 

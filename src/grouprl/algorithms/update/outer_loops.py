@@ -51,7 +51,7 @@ class Extragradient(Update):
 
 @part("update")
 class RoundMomentum(Update):
-    """After each round of `every` steps the weights go on by `momentum` of the way they went (arXiv:2410.06293).
+    """After each round of `every` steps the weights move by `momentum` of the round's way again (arXiv:2410.06293).
 
     θ_{t+1} = θ̂_{t+1} + α(θ̂_{t+1} - θ̂_t), θ̂ the weights at the end of a round: Nesterov's extrapolation, which for
     log-linear policies is π ∝ π̂_{t+1}·(π̂_{t+1}/π̂_t)^α. The run's last round ends without it.
@@ -61,7 +61,7 @@ class RoundMomentum(Update):
 
     every: Count = 100
     momentum: ShareBelowOne = 0.3
-    says = "after each {every} steps the weights go on by {momentum:g} times the way they went in these"
+    says = "after each {every} steps the weights move by {momentum:g} times the way of these steps again"
     equation = "θ ← θ̂ + {momentum:g}·(θ̂ - θ̂_before)"
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:

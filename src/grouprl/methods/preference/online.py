@@ -131,7 +131,7 @@ entry(
 
 
 def accelerated_dpo(base: Method, every: Count = 100, momentum: ShareBelowOne = 0.3) -> Method:
-    """Compose accelerated preference optimisation: iterative DPO, whose weights go on after each round."""
+    """Compose accelerated preference optimisation: iterative DPO, whose weights are extrapolated after each round."""
     return base.with_parts(update=RoundMomentum(every=every, momentum=momentum))
 
 

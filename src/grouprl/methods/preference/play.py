@@ -340,7 +340,7 @@ entry(
 def dno_prct(
     beta: Positive = 0.1, least: NonNegative = 1 / 3, chosen_from: float | None = 5 / 6, every: Count = 100
 ) -> Method:
-    """Compose DNO-Prct: DPO on all pairs of a group that lie far apart and whose better one is good."""
+    """Compose DNO-Prct: DPO on all pairs of a group that are far apart and whose better one is good."""
     score = FollowingRatio(every=every, share=1.0)
     return of_pairs(score=score, link=Logistic(beta=beta), pairing=Gap(least=least, chosen_from=chosen_from))
 

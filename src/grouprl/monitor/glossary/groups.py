@@ -308,7 +308,7 @@ define(
     "share",
     "completions",
     "pairs whose verdict turns with the order in which they are shown",
-    "0. The chance of such a pair lies near one half",
+    "0. The chance of such a pair is about one half",
 )
 define(
     "judge_unsure",
@@ -322,7 +322,7 @@ define(
     "requests",
     "completions",
     "requests sent to the judge in this step, repeated ones included; replies kept from before cost none",
-    "0 where all pairs were judged before",
+    "0: all pairs were judged before",
 )
 define(
     "verification_rows",

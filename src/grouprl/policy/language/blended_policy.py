@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
@@ -17,5 +17,5 @@ class BlendedPolicy:
     def __init__(self, first: CausalPolicy, second: CausalPolicy, share: float) -> None:
         self.first, self.second, self.share = first, second, share
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.first, name)

@@ -230,6 +230,10 @@ class CausalPolicy(TransformerModel, LogProbs):
             precision=self.precision,
         )
 
+    def whole(self) -> CausalPolicy:
+        """Return the policy itself, which has weights of its own to sample with."""
+        return self
+
     def reference(self) -> FrozenPolicy:
         """Return a frozen policy for KL terms: the base model if there are adapters, else a copy of the current
         model.
