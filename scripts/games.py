@@ -199,12 +199,12 @@ def picture(found: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 4.2))
+    figure, axes = pyplot.subplots(figsize=(9, 4.2))
     for number, (name, own) in enumerate(found["methods"].items()):
         axes.plot(range(0, STEPS + 1, 5), own["curve"], label=name, color=f"C{number}", lw=1.4)
     axes.axhline(found["nash"], color="black", lw=0.8, ls=":", label="regularised Nash policy")
     axes.set(xlabel="step", ylabel="duality gap, mean of five policies", xlim=(0, STEPS), ylim=(0, 1))
-    axes.legend(fontsize=7, ncol=2, loc="upper right")
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
