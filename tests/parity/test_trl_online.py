@@ -2,7 +2,7 @@
 
 XPO and Nash-MD need TRL 1.13.0, the last release with them: an environment of its own, such as
 
-    pip install torch==2.13.0 trl==1.13.0 pytest && pip install -e . && python -m pytest tests/parity/test_trl_online.py
+    pip install torch==2.13.0 trl==1.13.0 requests pytest && pip install -e . && python -m pytest tests/parity/test_trl_online.py
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from batches import random_case
 
 trl = pytest.importorskip("trl", reason="TRL is not installed: `make parity` runs this in an environment of its own")
 
-from trl.experimental.online_dpo import OnlineDPOTrainer  # noqa: E402
+NEEDS = "TRL's online trainers import what is not installed: pip install requests"
+OnlineDPOTrainer = pytest.importorskip(
+    "trl.experimental.online_dpo", reason=NEEDS, exc_type=ImportError
+).OnlineDPOTrainer
 
 PROMPTS, END = 6, 1
 WITHOUT = f"TRL {trl.__version__} has no such trainer any more: install trl==1.13.0, the last that has it"

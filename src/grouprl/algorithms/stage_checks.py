@@ -230,7 +230,7 @@ def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
 
 def chosen_pairs(part: Part, batch: Batch, index_e2: Tensor) -> Tensor:
     """Return which of the pairs `index_e2` a part of kind `pairing` keeps, checked to be [E] bool."""
-    kept_e = call(part, part, batch, index_e2)  # type: ignore[arg-type]
+    kept_e: object = call(part, part, batch, index_e2)  # type: ignore[arg-type]
     if not (isinstance(kept_e, Tensor) and kept_e.dtype == torch.bool and kept_e.shape == index_e2.shape[:1]):
         what = f"{called(part)} returned {shortened(kept_e)}{written(part)}"
         rule = f"it must return a bool tensor [E] = [{len(index_e2)}], one true or false per pair"

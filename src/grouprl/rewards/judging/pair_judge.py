@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -43,17 +43,18 @@ class Tally:
     """Counts of the questions asked since they were last read; safe for threads."""
 
     def __init__(self) -> None:
-        self._counts, self._lock = Counter[str](), Lock()
+        self._counts, self._lock = defaultdict[str, float](float), Lock()
 
     def add(self, **counts: float) -> None:
         """Add to counts by name."""
         with self._lock:
-            self._counts.update(counts)  # type: ignore[arg-type]
+            for name, value in counts.items():
+                self._counts[name] += value
 
     def read(self) -> dict[str, float]:
         """Return the counts and forget them."""
         with self._lock:
-            taken, self._counts = dict(self._counts), Counter()
+            taken, self._counts = dict(self._counts), defaultdict(float)
         return taken
 
 

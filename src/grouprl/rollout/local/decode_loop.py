@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Request
 from grouprl.rollout.local.blended_decoder import BlendedDecoder
-from grouprl.rollout.local.decoder_protocol import Giving
+from grouprl.rollout.local.decoder_protocol import Decoder, Giving
 from grouprl.rollout.local.grammars import Constraints
 from grouprl.rollout.local.lean_decoder import LeanDecoder
 from grouprl.rollout.local.shared_prefix_rows import Branches
@@ -149,7 +150,7 @@ class _Writer:
     @torch.inference_mode()
     def write(
         self,
-        decoder: Giving,
+        decoder: Decoder,
         prompts: Sequence[tuple[int, ...]],
         uniform: np.ndarray,
         offset: int,
@@ -184,7 +185,7 @@ class _Writer:
 
     def _leave(
         self,
-        decoder: Giving,
+        decoder: Decoder,
         gone_r: torch.Tensor,
         row_r: torch.Tensor,
         prompts: Sequence[tuple[int, ...]],
@@ -194,7 +195,9 @@ class _Writer:
         if self.leaving is not None:
             index_n = gone_r.nonzero()[:, 0]
             rows = row_r[index_n].tolist()
-            self.leaving.append(leave(decoder, index_n, rows, [len(prompts[row - offset]) for row in rows]))
+            self.leaving.append(
+                leave(cast("Giving", decoder), index_n, rows, [len(prompts[row - offset]) for row in rows])
+            )
 
     @spanned("sampling")
     def _choose(self, logits_rv: torch.Tensor, uniform_r: torch.Tensor, row_r: torch.Tensor, t: int) -> torch.Tensor:
