@@ -2,7 +2,8 @@
 
 XPO and Nash-MD need TRL 1.13.0, the last release with them: an environment of its own, such as
 
-    pip install torch==2.13.0 trl==1.13.0 requests pytest && pip install -e . && python -m pytest tests/parity/test_trl_online.py
+    pip install torch==2.13.0 trl==1.13.0 requests pytest && pip install -e .
+    python -m pytest tests/parity/test_trl_online.py
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.records.text_samples import as_text
-from grouprl.rewards.judging.comparing import ComparedPair, ComparingReward
+from grouprl.rewards.judging.comparing import ComparedPair, comparing
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.quarantine import OFFERS
 from grouprl.rollout.row_source import ScoringSource
@@ -147,8 +147,8 @@ class SessionContext:
 
     def read_notes(self) -> dict[str, float]:
         """Return the notes of this step and forget them."""
-        judge = self.row_source.reward
-        for name, value in judge.notes().items() if isinstance(judge, ComparingReward) else ():
+        judge = comparing(self.row_source.reward)
+        for name, value in () if judge is None else judge.notes().items():
             self.note(name, value)
         taken, self._notes = self._notes, {}
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
@@ -221,8 +221,8 @@ class SessionContext:
         Raises:
             InputError: the reward compares nothing.
         """
-        judge = self.row_source.reward
-        if not isinstance(judge, ComparingReward):
+        judge = comparing(self.row_source.reward)
+        if judge is None:
             raise InputError(
                 "the run's reward scores single completions",
                 "a method with by: judge needs one that compares two",

@@ -54,7 +54,7 @@ from grouprl.plan.setting_sources import Setting, config_settings, method_settin
 from grouprl.plan.try_reward import RewardTrial, try_reward
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer
-from grouprl.rewards.judging.comparing import ComparingReward
+from grouprl.rewards.judging.comparing import comparing
 from grouprl.tasks import Example, Task
 from grouprl.trackers.choice import chosen_tracker
 
@@ -304,7 +304,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         environment=run.row_kind.acts,
         turns=task.max_turns,
         agents=len(task.agents),
-        compares=isinstance(run.reward, ComparingReward),
+        compares=comparing(run.reward) is not None,
     )
 
 

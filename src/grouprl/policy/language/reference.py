@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
@@ -11,9 +10,6 @@ from grouprl.core.errors import InputError
 from grouprl.policy.language.introspection import IntrospectablePolicy
 from grouprl.policy.lora import is_adapted
 from grouprl.records.tokens import Tokens
-
-if TYPE_CHECKING:
-    from grouprl.policy.language.causal_lm import CausalPolicy
 
 
 class FrozenPolicy:
@@ -27,7 +23,7 @@ class FrozenPolicy:
         self._adapted = is_adapted(policy.model)
         self._policy = policy if self._adapted else policy.copied(trainable=False)
 
-    def whole(self) -> CausalPolicy:
+    def whole(self) -> IntrospectablePolicy:
         """Return the policy with its own weights, for sampling.
 
         Raises:
@@ -39,7 +35,7 @@ class FrozenPolicy:
                 "the initial policy is the model without them, which cannot be sampled from while they are trained",
                 "Train all weights (model.lora: none), or leave out the part that samples from the initial policy",
             )
-        return cast("CausalPolicy", self._policy)
+        return self._policy
 
     def logp(self, tokens: Tokens) -> Tensor:
         """Return the log-prob of every response token, [B,T], without a graph."""
