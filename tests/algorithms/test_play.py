@@ -59,10 +59,10 @@ def test_a_group_without_a_pair_far_enough_apart_leaves_the_denominator():
     mask_bt = torch.ones(4, 1, dtype=torch.bool)
     ref_bt = torch.full((4, 1), -1.0, dtype=torch.float64)
     batch = grouprl.Batch(
-        mask_bt=mask_bt, group_b=torch.tensor([0, 0, 1, 1]), reward_b=f64([1, 0, 1, 0.9]), ref_bt=ref_bt
+        mask_bt=mask_bt, group_b=torch.tensor([0, 0, 1, 1]), reward_b=f64([1, 0, 1, 0.9]), refs={"iterates": ref_bt}
     )
     logp_bt = f64([[-0.6], [-1.2], [-0.5], [-3.0]])
-    method = grouprl.method("rs_dpo")
+    method = grouprl.method("dno_prct", least=0.4, chosen_from=None)
     value = method.loss(logp_bt, method.prepare(batch)).value
     assert float(value) == pytest.approx(-float(torch.nn.functional.logsigmoid(f64(0.1 * 0.6))))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,7 +9,7 @@ from pydantic import Field
 from grouprl.algorithms.augment.opponents import Opponents
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.pairing.pairing import Across, AllPairs, Extremes, Gap, Own, Pairing
+from grouprl.algorithms.pairing.pairing import Across, AllPairs, Extremes, Own, Pairing
 from grouprl.algorithms.regularize.chosen import ChosenNLL
 from grouprl.algorithms.regularize.opponents import SampledKL, Unlikely
 from grouprl.algorithms.score.papers.following import FollowingRatio
@@ -160,60 +159,6 @@ entry(
         recommended=ONLINE,
     ),
     base="iterative_dpo",
-)
-
-
-def rs_dpo(beta: Positive = 0.1, tau: Positive = 1.0, eta: Annotated[float, Field(ge=0.5, lt=1)] = 0.6) -> Method:
-    """Compose RS-DPO: DPO on all pairs of a prompt whose rewards differ enough: σ((R_w - R_l)/τ) ≥ η."""
-    return of_pairs(link=Logistic(beta=beta), pairing=Gap(least=tau * math.log(eta / (1 - eta))))
-
-
-entry(
-    "rs_dpo",
-    rs_dpo,
-    Card(
-        title="RS-DPO: rejection sampling and DPO",
-        papers=[
-            Paper(
-                "RS-DPO: A Hybrid Rejection Sampling and Direct Preference Optimization Method for Alignment of Large "
-                "Language Models",
-                "2402.10038",
-                2024,
-            )
-        ],
-        summary="Of many sampled completions every pair whose rewards are far enough apart.",
-        formula=f"L = mean over pairs with σ((R_w - R_l)/τ) ≥ η of -log σ(β·Δ),  {DELTA}",
-        defaults={
-            "beta": BETA,
-            "tau": "1: rewards as they are; the paper's number was not seen",
-            "eta": "between ½, which takes every pair, and 1; the paper's number was not seen",
-        },
-        differs=[
-            TIES,
-            "Completions are sampled anew in each step; the paper samples them once, from the initial policy.",
-            "Groups weigh by how many of their completions are in a pair, and pairs of a group count alike.",
-        ],
-        reduces=[Reduction("dpo", settings={"eta": 0.5}, why="every pair of different rewards is far enough apart")],
-        needs=[REFERENCE, SEVERAL],
-        confidence="partly",
-        uncertain="The paper's τ and η.",
-        source="the paper, Algorithm 1",
-        golden=[
-            one_pair(*DPO_PAIR, "σ(1) = 0.731 is above 0.6"),
-            Golden(
-                rewards=[1.0, 0.9, 0.0],
-                lengths=[1, 1, 1],
-                log_ratio=[[0.4], [0.1], [-0.2]],
-                fields={"ref_bt": [[-1.0], [-1.0], [-1.0]]},
-                advantage=[1.0, 0.9, 0.0],
-                loss=0.67092757,
-                grad=[[-0.02425022], [-0.02462513], [0.04887535]],
-                why="two pairs, of gaps 1 and 0.9: Δ = 0.6 and 0.3, losses 0.66359711 and 0.67825969; gap 0.1 is none",
-                tolerance=2e-6,
-            ),
-        ],
-        recommended={**ONLINE, "group": 16},
-    ),
 )
 
 

@@ -17,7 +17,7 @@ from grouprl.tasks.builtin.single_turn.preferences import LETTERS, WANTED
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
-Chance = Annotated[float, Field(ge=0.5, le=1)]
+HalfToOne = Annotated[float, Field(ge=0.5, le=1)]
 
 
 @register_task("duels")
@@ -32,7 +32,7 @@ class Duels(GeneratedTask):
 
     levels = ({},)
 
-    wins: tuple[Chance, Chance, Chance] = Field(
+    wins: tuple[HalfToOne, HalfToOne, HalfToOne] = Field(
         (0.95, 0.95, 0.95),
         description="chances that the first letter beats the second, the second the third, and the third the first",
     )
