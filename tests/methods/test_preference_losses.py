@@ -303,3 +303,19 @@ def test_smoothed_labels_exchange_the_margin_too():
     link = Smoothed(of=Logistic(beta=1.0), flips=0.25)
     got = link.of_scores(f64([0.5]), f64([0.0]), f64([1.0]))
     near(got, [0.75 * math.log(1 + math.exp(0.5)) + 0.25 * math.log(1 + math.exp(-0.5))])
+
+
+def test_metrics_by_the_names_of_trl():
+    """s(w) = 1, -1, 0.5 and s(l) = -1.5, 2, -1 at β = 0.1; log π by hand."""
+    batch, logp_bt = three_pairs()
+    method = grouprl.method("cdpo")
+    found = method.loss(logp_bt, method.prepare(batch)).metrics
+    for name, value in {
+        "rewards/chosen": 0.5 / 30,
+        "rewards/rejected": -0.5 / 30,
+        "rewards/margins": 1 / 30,
+        "rewards/accuracies": 2 / 3,
+        "logps/chosen": -49.5 / 3,
+        "logps/rejected": -48.0 / 3,
+    }.items():
+        near(found[name], value)

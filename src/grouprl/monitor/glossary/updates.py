@@ -126,6 +126,54 @@ define(
     "0 in the first step after a rollout, then small. Large: steps are too large",
 )
 define(
+    "rewards/chosen",
+    "β·nats",
+    "policy",
+    "mean over the pairs of β times the better completion's score (TRL's name)",
+    "0 at first, then above rewards/rejected. Falling with it is common: see logps/chosen",
+    level="pair",
+)
+define(
+    "rewards/rejected",
+    "β·nats",
+    "policy",
+    "mean over the pairs of β times the worse completion's score (TRL's name)",
+    "0 at first, then below rewards/chosen",
+    level="pair",
+)
+define(
+    "rewards/margins",
+    "β·nats",
+    "policy",
+    "mean over the pairs of rewards/chosen less rewards/rejected: β times pair_margin (TRL's name)",
+    "rises above 0",
+    level="pair",
+)
+define(
+    "rewards/accuracies",
+    "share",
+    "policy",
+    "share of the pairs whose better completion has the larger reward: pair_accuracy (TRL's name)",
+    "rises above 0.5",
+    level="pair",
+)
+define(
+    "logps/chosen",
+    "nats",
+    "policy",
+    "mean over the pairs of the better completion's log-prob, summed over its tokens (TRL's name)",
+    "steady, or falls slowly. A fast fall with rising margins is likelihood displacement",
+    level="pair",
+)
+define(
+    "logps/rejected",
+    "nats",
+    "policy",
+    "mean over the pairs of the worse completion's log-prob, summed over its tokens (TRL's name)",
+    "falls",
+    level="pair",
+)
+define(
     "label_accuracy",
     "share",
     "policy",
