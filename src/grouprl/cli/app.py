@@ -133,7 +133,19 @@ def print_error(kind: str, message: str, **parts: str) -> None:
 
 ORDER = (
     *("init", "train", "launch", "plan", "compare", "runs", "eval", "report", "show", "track", "laws", "lessons"),
-    *("export", "serve", "recipes", "tasks", "check-env", "check-reward", "rewardbench", "sandbox", "methods", "parts"),
+    *(
+        "export",
+        "serve",
+        "recipes",
+        "schema",
+        "tasks",
+        "check-env",
+        "check-reward",
+        "rewardbench",
+        "sandbox",
+        "methods",
+        "parts",
+    ),
     *("papers", "metrics"),
 )
 
@@ -219,6 +231,7 @@ def _mount() -> None:
     app.command("lessons", rich_help_panel=panel)(serve.lessons_command)
     app.command("export", rich_help_panel=panel)(export.export_command)
     app.command("serve", rich_help_panel=panel)(serve.serve_command)
+    app.command("schema", rich_help_panel=catalogue)(train.schema_command)
     app.command("recipes", rich_help_panel=catalogue)(train.recipes_command)
     app.command("tasks", rich_help_panel=catalogue)(tasks.tasks_command)
     app.command("check-env", rich_help_panel=catalogue)(check_env.check_env_command)

@@ -170,6 +170,19 @@ def _tell(summary: Summary, as_json: bool) -> None:
         raise typer.Exit(130)
 
 
+def schema_command() -> None:
+    """Print the JSON schema of a configuration, for editors and other programs.
+
+    [bold]Examples[/]
+    grouprl schema > grouprl.schema.json
+    Then, as the first line of a YAML file, for editors with a YAML server:
+    # yaml-language-server: $schema=grouprl.schema.json
+    """
+    from grouprl.config.json_schema import json_schema
+
+    put_data(json_schema(), indent=1)
+
+
 def recipes_command(
     as_json: AsJson = False,
 ) -> None:

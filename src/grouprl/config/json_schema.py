@@ -1,0 +1,35 @@
+"""The JSON schema of a configuration, by which editors complete keys, show what they mean, and underline mistakes."""
+
+from __future__ import annotations
+
+from grouprl.config.run import Config
+from grouprl.core.json_types import JsonObject
+
+TEXT: JsonObject = {"type": "string"}
+TEXTS: JsonObject = {"type": "array", "items": TEXT}
+SHORT_FORMS: dict[tuple[str, str], tuple[JsonObject, ...]] = {
+    ("", "model"): (TEXT,),
+    ("", "plugins"): (TEXT,),
+    ("Reward", "judge"): (TEXT,),
+    ("Reward", "model"): (TEXT, TEXTS),
+    ("Run", "trackers"): (TEXT, {"type": "object"}),
+    ("Placing", "ray"): ({"const": False},),
+    **{("Model", key): ({"type": "boolean"},) for key in ("packing", "shared_prefix", "checkpointing")},
+}
+"""By section and key: what a file may hold besides what the schema's type says; YAML reads on and off as booleans."""
+
+
+def json_schema() -> JsonObject:
+    """Return the schema, draft 2020-12, of what a YAML file may hold.
+
+    Names, types, defaults and meanings are in it; bounds of numbers, and what does not fit together, are not:
+    `grouprl plan` refuses those.
+    """
+    schema: JsonObject = Config.model_json_schema()
+    schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of grouprl"}
+    for (section, key), forms in SHORT_FORMS.items():
+        within = schema["$defs"][section] if section else schema
+        full = within["properties"][key]
+        words = {name: full.pop(name) for name in ("description", "default", "title") if name in full}
+        within["properties"][key] = {**words, "anyOf": [*full.pop("anyOf", [full] if full else []), *forms]}
+    return schema
