@@ -43,7 +43,9 @@ def test_short_forms_are_valid(given: dict) -> None:
     CHECK.validate(given)
 
 
-@pytest.mark.parametrize("given", [{"stepps": 3}, {"steps": "many"}, {"optim": {"rate": 1}}, {"eval": 3}])
+@pytest.mark.parametrize(
+    "given", [{"stepps": 3}, {"steps": "many"}, {"optim": {"rate": 1}}, {"batch": {"prompts": 0}}, {"eval": 3}]
+)
 def test_mistakes_are_refused(given: dict) -> None:
     assert not CHECK.is_valid(given)
 

@@ -18,14 +18,16 @@ SHORT_FORMS: dict[tuple[str, str], tuple[JsonObject, ...]] = {
 }
 """By section and key: what a file may hold besides what the schema's type says; YAML reads on and off as booleans."""
 
+BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+"""The schema's own words for bounds, by those of pydantic, which keeps its own where a check comes first."""
+
 
 def json_schema() -> JsonObject:
     """Return the schema, draft 2020-12, of what a YAML file may hold.
 
-    Names, types, defaults and meanings are in it; bounds of numbers, and what does not fit together, are not:
-    `grouprl plan` refuses those.
+    Names, types, bounds, defaults and meanings are in it; what does not fit together is not: `grouprl plan` refuses it.
     """
-    schema: JsonObject = Config.model_json_schema()
+    schema: JsonObject = _in_its_words(Config.model_json_schema())
     schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of grouprl"}
     for (section, key), forms in SHORT_FORMS.items():
         within = schema["$defs"][section] if section else schema
@@ -33,3 +35,18 @@ def json_schema() -> JsonObject:
         words = {name: full.pop(name) for name in ("description", "default", "title") if name in full}
         within["properties"][key] = {**words, "anyOf": [*full.pop("anyOf", [full] if full else []), *forms]}
     return schema
+
+
+def _in_its_words(value: JsonObject) -> JsonObject:
+    """Return a part of a schema with bounds in the schema's words, at any depth."""
+    return {BOUNDS.get(key, key) if _is_number(each) else key: _inner(each) for key, each in value.items()}
+
+
+def _inner(value: object) -> object:
+    if isinstance(value, dict):
+        return _in_its_words(value)
+    return [_inner(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
