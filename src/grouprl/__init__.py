@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from grouprl.core.errors import GrouprlError, InputError, MissingExtra, RunError
     from grouprl.core.metric import Metric
     from grouprl.experiments.calling import compare
+    from grouprl.experiments.evaluating import evaluate
     from grouprl.experiments.loaded_run import load_run
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
     from grouprl.protocols.run_events import RunListener
-    from grouprl.training.evaluating import evaluate
     from grouprl.training.starting import train
 
 __version__ = "0.1.0"
@@ -125,7 +125,7 @@ _HOMES = {
     **dict.fromkeys(("Card", "entry", "method"), "grouprl.methods"),
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
     "compare": "grouprl.experiments.calling",
-    "evaluate": "grouprl.training.evaluating",
+    "evaluate": "grouprl.experiments.evaluating",
     "load_run": "grouprl.experiments.loaded_run",
     "RunListener": "grouprl.protocols.run_events",
     "train": "grouprl.training.starting",

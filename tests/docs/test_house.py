@@ -410,7 +410,7 @@ BY_NAME = {
     "cli.scoring.rewardbench",
     "cli.serve",
     "cli.tasks",
-    "training.evaluating",
+    "experiments.evaluating",
 }
 """Commands, and what they call, that take the name of a task, without a configuration around it."""
 

@@ -23,7 +23,7 @@ from grouprl.core.terminal import Terminal
 if TYPE_CHECKING:
     from grouprl.evaluation.evaluate import Evaluation
     from grouprl.evaluation.pass_at_k import Estimate
-    from grouprl.training.evaluating import Subject
+    from grouprl.experiments.evaluating import Subject
 
 EvalTask = Annotated[
     str | None,
@@ -83,7 +83,7 @@ def eval_command(
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars
-    from grouprl.training.evaluating import evaluated, subject_of, task_spec
+    from grouprl.experiments.evaluating import evaluated, subject_of, task_spec
 
     silence_loading_bars()
     subject = subject_of(source, task_spec(task), checkpoint, device, engine)
