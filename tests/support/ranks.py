@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.load import load_policy
 from grouprl.policy.passes import AUTO, PassSettings
@@ -40,10 +42,12 @@ class TinyBuilders:
         return replace(self, value_head=value_head)
 
     def part(self, station):
+        from grouprl.policy.sharded.outline import outline_of
         from grouprl.policy.sharded.rank_policy import RankPolicy
 
-        plain = self.one(engine="transformers")
-        return RankPolicy(plain.model, plain.tokenizer, mesh=station.mesh, mixed=self.mixed, offload=self.offload,
+        lora = None if self.lora is None else dict(self.lora)
+        outline = outline_of("tiny", getattr(torch, self.dtype), lora=lora, seed=1, alphabet=self.alphabet, **SIZES)
+        return RankPolicy(outline, device=station.device, mesh=station.mesh, mixed=self.mixed, offload=self.offload,
                           passes=self.passes, value_head=self.value_head,
                           token_budget=self.token_budget)  # fmt: skip
 

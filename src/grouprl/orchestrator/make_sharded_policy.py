@@ -16,7 +16,7 @@ from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.call_syntax import call_syntax
-from grouprl.policy.language.load import load_policy
+from grouprl.policy.language.load import load_policy, resolve_dtype
 from grouprl.policy.optimizers import BY_ELEMENT
 from grouprl.processes.current_ranks import current_ranks, launched
 
@@ -47,21 +47,23 @@ class RunBuilders:
 
     def part(self, station: Station) -> RankPolicy:
         """Return the rank's part of the policy."""
+        from grouprl.policy.sharded.outline import outline_of
         from grouprl.policy.sharded.rank_policy import RankPolicy
 
         self._prepare()
         assert station.mesh is not None
-        own = ("temperature", "value_head", "token_budget", "passes")
-        given = {name: value for name, value in self.options.items() if name not in own}
-        plain = load_policy(self.name, **given | self._place(station) | {"engine": "transformers"})
-        settings = {name: self.options[name] for name in own}
+        options = dict(self.options)
+        settings = {name: options.pop(name) for name in ("temperature", "value_head", "token_budget", "passes")}
+        place = self._place(station)
+        for name in ("device", "dtype", "precision", "engine"):
+            del options[name]
+        outline = outline_of(self.name, resolve_dtype(place["dtype"], station.device), **options)
         return RankPolicy(
-            plain.model,
-            plain.tokenizer,
+            outline,
+            device=station.device,
             mesh=station.mesh,
             mixed=self.mixed,
             offload=self.offload,
-            stored=self.name,
             **settings,
         )
 
@@ -73,6 +75,7 @@ class RunBuilders:
         """Return a whole copy of the policy that samples as on every rank; `own` holds the policy's own options."""
         found = load_policy(self.name, **{**self.options, **own})
         if self.mixed and why_not_lean(found.model) is None:
+            del found  # before there are two
             found = load_policy(self.name, **{**self.options, **own, "precision": "mixed"})
         return found
 
@@ -163,7 +166,7 @@ def model_of_whole_copy(model: Model, policy: object) -> Model:
     from grouprl.policy.sharded.sharded_policy import as_sharded
 
     dtype = "float32" if model.dtype == "auto" else model.dtype
-    alone = {"tensor_parallel": 1, "offload": False, "dtype": dtype, "precision": as_sharded(policy).whole.precision}
+    alone = {"tensor_parallel": 1, "offload": False, "dtype": dtype, "precision": as_sharded(policy).whole_precision}
     return model.model_copy(update=alone)
 
 

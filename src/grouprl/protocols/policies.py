@@ -226,6 +226,10 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
         """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
         ...
 
+    def each_weight(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the trainable weights with their names, in the order of `named_parameters`, a few at a time in memory."""
+        ...
+
     def save_parts(self, folder: Path, /) -> None:
         """Write weights and optimiser state from every process that holds some; raise OSError if that fails."""
         ...

@@ -84,7 +84,8 @@ class ChosenEngine:
         return getattr(self.make, "exact", False) is True
 
     def __call__(self, policy: object) -> RunEngine:
-        """Return the engine for `policy`; for a policy on several ranks, an engine on rank 0.
+        """Return the engine for `policy`; for a policy on several ranks, an engine on rank 0, with a full copy of the
+        weights there unless the engine says that it takes them in parts.
 
         Raises:
             InputError: making the engine fails, or the result lacks attributes of an engine.
@@ -92,7 +93,7 @@ class ChosenEngine:
         if current_ranks() is not None and self.make is not local_engine:
             from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
-            if isinstance(policy, ShardedPolicy):
+            if isinstance(policy, ShardedPolicy) and not getattr(self.make, "takes_parts", False):
                 return LeaderEngine(policy, self._made)
         return self._made(policy)
 

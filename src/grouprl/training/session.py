@@ -39,6 +39,7 @@ from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import PARTS, prune, save_checkpoint, whole_parameters
 from grouprl.storage.lock import FolderLock
+from grouprl.storage.model_files import write_tensors
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
 from grouprl.training.announcer import Announcer
@@ -133,7 +134,10 @@ class Session:
         if phase != "warmup" and first and self.resolved.needs_reference:
             guide = None if self.resolved.guide is None else guiding_weights(self.resolved, self.policy)
             with replacing(self.run.reference) as temporary:
-                save_file(self.policy.trainable_state() if guide is None else guide, temporary)
+                if guide is None:
+                    self._write_weights(temporary)
+                else:
+                    save_file(guide, temporary)
             self.references.freeze(self.first_reference() if guide is None else with_weights(self.policy, guide))
         if phase == "train" and self.references:
             self.references.begin(self.policy)
@@ -153,7 +157,7 @@ class Session:
             return
         self.renewed = self.step
         with replacing(self.run.reference_of(self.step)) as temporary:
-            save_file(self.policy.trainable_state(), temporary)
+            self._write_weights(temporary)
         self.references.freeze(frozen(self.policy))
 
     def initial_policy(self) -> CausalPolicy:
@@ -198,6 +202,14 @@ class Session:
         written = save_checkpoint(run, self.phase, self.step, self._parameters(), state, data, beside)
         prune(run, self.config.run.keep)
         self.announcer.tell(CheckpointWritten(written, self.phase, self.step))
+
+    def _write_weights(self, path: Path) -> None:
+        """Write the trainable weights to a safetensors file."""
+        if not isinstance(self.policy, DistributedPolicy):
+            save_file(self.policy.trainable_state(), path)
+            return
+        described = [(name, each.dtype, tuple(each.shape)) for name, each in self.policy.named_parameters()]
+        write_tensors(path, described, self.policy.each_weight())
 
     def _parameters(self) -> Callable[[Path], None]:
         """Return a function that writes the weights and the optimiser into the folder of a checkpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grouprl.orchestrator.asynchronous.sampler_canary import Canary, CanaryReport
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
-from grouprl.protocols import Policy
+from grouprl.protocols import DistributedPolicy, Policy
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import later
 
@@ -20,7 +20,7 @@ class SharedMemorySync:
 
     def __init__(self, policy: Policy, remembered: int, canary: Tokens | None) -> None:
         self.remembered = remembered
-        self._weights, self._canary = SharedWeights.create(policy.trainable_state()), Canary(policy, canary)
+        self._weights, self._canary = SharedWeights.create(dict(policy.named_parameters())), Canary(policy, canary)
 
     @property
     def version(self) -> int:
@@ -38,7 +38,11 @@ class SharedMemorySync:
 
     def publish(self, version: int, policy: Policy) -> None:
         """Publish the current weights as version `version`; see `grouprl.protocols.WeightSync`."""
-        checksum = self._weights.publish(later(self.version, version), policy.trainable_state())
+        number = later(self.version, version)
+        if isinstance(policy, DistributedPolicy):
+            checksum = self._weights.publish_each(number, policy.each_weight())
+        else:
+            checksum = self._weights.publish(number, policy.trainable_state())
         self._canary.expect(version, checksum, keep=self.remembered)
 
     def check(self, report: CanaryReport) -> float:

@@ -71,14 +71,9 @@ class RunPlacement:
             pool.start()
 
     def engine(self, policy: Policy) -> Engine[Prompt, int] | None:
-        """Return the engine that samples from `policy`; None if sampling does not run on the cluster.
-
-        With a policy on several ranks, all but the first drop their whole copies, because nothing samples from them.
-        """
+        """Return the engine that samples from `policy`; None if sampling does not run on the cluster."""
         if "sampler" not in self.pools:
             return None
-        if current_ranks() is not None:
-            as_sharded(policy).copy_on_leader_alone()
         return PlacedSampler(policy, self.pools["sampler"], rank_count())
 
     def reward(self, reward: Reward) -> PlacedReward | None:

@@ -209,6 +209,10 @@ class CausalPolicy(TransformerModel, LogProbs):
         if self.value_head is not None:
             save_value_head(self.value_head.state_dict(), Path(folder))
 
+    def save_adapters(self, folder: Path) -> None:
+        """Write the adapters alone, as peft does."""
+        self.model.save_pretrained(str(folder))
+
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> CausalPolicy:
         """Return a copy of the policy as it is now, adapters included; only the tokenizer is shared.
 

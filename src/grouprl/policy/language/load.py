@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -23,7 +24,7 @@ from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.storage.pickles import refusal
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +85,10 @@ def load_policy(
         model, tokenizer = build_tiny(alphabet, seed=seed, **tiny)
         model = model.to(kind)
     else:
-        if tiny:
-            raise InputError(
-                f"{sorted(tiny)} given for {spec}", "Sizes can be set only for the tiny model", "Remove them"
-            )
-        model, tokenizer = _load_pretrained(as_folder(spec), kind)
-    _check_special_tokens(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
+        path, _, tokenizer = described(spec, tiny)
+        model = load_whole(path, kind)
+        check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], path)
+    specials(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
     model = model.to(place)
     policy = CausalPolicy(
         model if lora is None else add_lora(model, lora, seed),
@@ -131,10 +130,19 @@ def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") 
     return DTYPES[dtype]
 
 
-def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
+def described(spec: str | Path, tiny: Mapping[str, object]) -> tuple[str, Any, PreTrainedTokenizerBase]:
+    """Return where a pretrained model lies, its configuration and its tokenizer, all checked without its weights.
+
+    Raises:
+        InputError: see `load_policy`.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    folder = Path(spec).expanduser()
+    if tiny:
+        rule = "Sizes can be set only for the tiny model"
+        raise InputError(f"{sorted(tiny)} given for {spec}", rule, "Remove them")
+    path = as_folder(spec)
+    folder = Path(path).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise InputError(
@@ -142,30 +150,44 @@ def _load_pretrained(spec: str, dtype: torch.dtype) -> tuple[object, object]:
                 "A model folder needs config.json, weights and a tokenizer",
                 "Give the folder that save_pretrained wrote",
             )
-        spec = str(folder)
+        path = str(folder)
     else:
-        check_on_hub(spec)
-    try:
-        config = AutoConfig.from_pretrained(spec)
-        check_config(config, spec)
+        check_on_hub(path)
+    with told_of_model(path):
+        config = AutoConfig.from_pretrained(path)
+        check_config(config, path)
         if folder.is_dir():
             check_files(folder)
             check_tokenizer_files(folder)
             with torch.device("meta"):
                 check_tensors(folder, AutoModelForCausalLM.from_config(config))
-        tokenizer = AutoTokenizer.from_pretrained(spec)
-        model, told = AutoModelForCausalLM.from_pretrained(spec, dtype=dtype, output_loading_info=True)
-        check_missing(sorted(told["missing_keys"]), spec)
-        check_state(model, spec)
-        check_finite(model, spec)
-        check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], spec)
+        return path, config, AutoTokenizer.from_pretrained(path)
+
+
+def load_whole(path: str, dtype: torch.dtype) -> PreTrainedModel:
+    """Load all weights of a model that `described` has checked. Raises InputError as `load_policy` does."""
+    from transformers import AutoModelForCausalLM
+
+    with told_of_model(path):
+        model, told = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True)
+        check_missing(sorted(told["missing_keys"]), path)
+        check_state(model, path)
+        check_finite(model, path)
+    found: PreTrainedModel = model
+    return found
+
+
+@contextmanager
+def told_of_model(spec: str) -> Iterator[None]:
+    """Turn errors of transformers about a model's files into an InputError."""
+    try:
+        yield
     except InputError:
         raise
     except FAILURES as error:
         raise InputError(
             f"The model {spec} could not be loaded: {said_of(error)}", "", "Check the name and the folder"
         ) from error
-    return model, tokenizer
 
 
 def said_of(error: Exception) -> str:
@@ -173,7 +195,12 @@ def said_of(error: Exception) -> str:
     return refusal(error) if isinstance(error, UnpicklingError) or "weights_only" in str(error) else str(error)
 
 
-def _check_special_tokens(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -> None:
+def specials(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -> None:
+    """Give a tokenizer a padding token that the model has, of which there are `rows`.
+
+    Raises:
+        InputError: it has no end token.
+    """
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The tokenizer of {spec} has no end-of-sequence token",

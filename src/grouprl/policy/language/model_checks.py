@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import InputError
 from grouprl.policy.engine import accepts
 from grouprl.policy.fast_forward.forward import base_model
+from grouprl.storage.model_files import stored_shapes
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -75,7 +76,7 @@ def check_tensors(folder: Path, model: Module) -> None:
     check_present(folder)
     if getattr(getattr(model, "config", None), "quantization_config", None) is not None:
         return  # quantised weights are stored in other shapes
-    stored = _stored_shapes(folder)
+    stored = stored_shapes(folder)
     wanted = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     for name, shape in stored.items():
         if name in wanted and wanted[name] != shape:
@@ -119,13 +120,3 @@ def check_missing(names: Sequence[str], spec: str) -> None:
         some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         rule = f"its weights lack {some}, which would be random numbers"
         raise InputError(f"The model {spec} does not fit its configuration", rule, FIT)
-
-
-def _stored_shapes(folder: Path) -> dict[str, list[int]]:
-    from safetensors import safe_open
-
-    found: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("model*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            found |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,14 +12,34 @@ from grouprl.core.errors import InputError
 from grouprl.policy.passes import free_bytes
 
 if TYPE_CHECKING:
-    from torch.nn import Module
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
 
 
 def build_tiny(
+    alphabet: str, *, seed: int = 0, **sizes: int | None
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Build a model of about 0.156 million parameters (at the defaults) and the tokenizer of `alphabet`.
+
+    The sizes are those of `tiny_config`, the weights those of `initial_weights`.
+
+    Raises:
+        InputError: see `tiny_config`.
+    """
+    from transformers import LlamaForCausalLM
+
+    config, tokenizer = tiny_config(alphabet, **sizes)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model = LlamaForCausalLM(config)
+        own = dict(model.named_parameters())
+        for name, weight in initial_weights({name: each.shape for name, each in own.items()}, config, seed):
+            own[name].copy_(weight)
+    return model.eval(), tokenizer
+
+
+def tiny_config(
     alphabet: str,
     *,
     hidden: int = 64,
@@ -27,19 +48,14 @@ def build_tiny(
     kv_heads: int | None = None,
     intermediate: int = 176,
     max_positions: int = 512,
-    seed: int = 0,
-) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Build a model of about 0.156 million parameters (at the defaults) and the tokenizer of `alphabet`.
-
-    Weights are sampled from `seed` alone: normal with standard deviation 1/sqrt(fan_in), the two projections that
-    write into the residual stream divided by sqrt(2 * layers) (GPT-2 report, section 2.3), embeddings (tied to the
-    output) with 0.02.
+) -> tuple[LlamaConfig, PreTrainedTokenizerFast]:
+    """Return the configuration of a tiny model and the tokenizer of `alphabet`.
 
     Raises:
         InputError: the alphabet is empty or repeats a character, `hidden` does not divide into `heads`, or the model is
             larger than the free memory.
     """
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig
 
     tiny_parameters(
         len(alphabet), hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads, intermediate=intermediate
@@ -59,10 +75,7 @@ def build_tiny(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    with torch.random.fork_rng(devices=[]):
-        model = LlamaForCausalLM(config)
-    _initialise(model, layers, torch.Generator().manual_seed(seed))
-    return model.eval(), tokenizer
+    return config, tokenizer
 
 
 def tiny_parameters(
@@ -135,12 +148,20 @@ def _check_room(parameters: float) -> None:
         )
 
 
-@torch.no_grad()
-def _initialise(model: Module, layers: int, generator: torch.Generator) -> None:
-    for name, parameter in model.named_parameters():
-        if parameter.dim() != 2:
+def initial_weights(
+    shapes: Mapping[str, torch.Size], config: LlamaConfig, seed: int
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the weights that a tiny model begins with, in float32, one after the other: they follow from `seed` alone.
+
+    Normal with standard deviation 1/sqrt(fan_in), the two projections that write into the residual stream divided by
+    sqrt(2 * layers) (GPT-2 report, section 2.3), embeddings (tied to the output) with 0.02; scales of norms are 1.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, shape in shapes.items():
+        if len(shape) != 2:
+            yield name, torch.ones(shape)
             continue
-        std = 0.02 if "embed" in name else 1 / math.sqrt(parameter.shape[1])
+        std = 0.02 if "embed" in name else 1 / math.sqrt(shape[1])
         if name.endswith(("o_proj.weight", "down_proj.weight")):
-            std /= math.sqrt(2 * layers)
-        parameter.normal_(std=std, generator=generator)
+            std /= math.sqrt(2 * config.num_hidden_layers)
+        yield name, torch.empty(shape).normal_(std=std, generator=generator)

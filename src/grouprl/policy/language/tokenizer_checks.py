@@ -93,16 +93,17 @@ def check_finite_files(folder: Path) -> None:
     for path in paths:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
-                _check_tensor(name, file.get_tensor(name), str(folder))
+                check_tensor(name, file.get_tensor(name), str(folder))
 
 
 def check_finite(model: Module, spec: str) -> None:
     """Check that all weights of a loaded model are finite; if not, raise InputError with the name of the tensor."""
     for name, weight in model.named_parameters():
-        _check_tensor(name, weight.detach(), spec)
+        check_tensor(name, weight.detach(), spec)
 
 
-def _check_tensor(name: str, weight: torch.Tensor, spec: str) -> None:
+def check_tensor(name: str, weight: torch.Tensor, spec: str) -> None:
+    """Check that all numbers of a weight are finite; if not, raise InputError with its name."""
     if not weight.is_floating_point() or weight.dtype.itemsize < 2 or bool(torch.isfinite(weight).all()):
         return
     wrong = ~torch.isfinite(weight)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -54,9 +54,13 @@ class TransformerModel(TextModel):
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
         checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
-        self._engine: ModelEngine = choose_engine(model, engine, passes, checkpoint_above, precision)
+        self._engine = self._choose_engine(lambda: choose_engine(model, engine, passes, checkpoint_above, precision))
         mixed = self.lean is not None and self.lean.precision == "mixed"
         self._cached_tokens = cached_tokens(text, self.device, mixed=mixed)
+
+    def _choose_engine(self, choose: Callable[[], ModelEngine]) -> ModelEngine:
+        """Return the engine; choosing it runs the model on a few tokens."""
+        return choose()
 
     @property
     def engine(self) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from grouprl.policy.sharded.rank_work import copies, local
+from grouprl.policy.sharded.pieces import copies, local
 from grouprl.policy.sharded.ranks import Station
 
 OPTIMIZER = "optimizer"
@@ -31,7 +31,9 @@ class PieceOptimizer:
         self.optimizer = make([piece for piece in self.pieces if piece.numel()])
         first = station.mesh is None or station.mesh.ndim == 1 or station.mesh.get_local_rank("tensor") == 0
         self._counted = {
-            piece for whole, piece in zip(self.wholes, self.pieces, strict=True) if first or copies(whole, station) == 1
+            piece
+            for whole, piece in zip(self.wholes, self.pieces, strict=True)
+            if first or copies(whole, station.count) == 1
         }
 
     def step(self, rates: list[float]) -> None:
@@ -59,12 +61,11 @@ class PieceOptimizer:
         return found
 
     def load(self, state: Mapping[StateKey, Tensor]) -> None:
-        """Load a state that `state` returned."""
+        """Take over a state like that of `state`: its tensors become the optimiser's own."""
         self.optimizer.state.clear()
         for (number, name), value in state.items():
             if self.pieces[number].numel():
-                own = (local(value) if isinstance(value, DTensor) else value).clone()
-                self.optimizer.state[self.pieces[number]][name] = own
+                self.optimizer.state[self.pieces[number]][name] = local(value) if isinstance(value, DTensor) else value
 
     def measured(self, measure: Callable[[object], Found]) -> Found:
         """Return the result of `measure` for this rank's pieces; pieces that several ranks hold are measured on only

@@ -8,67 +8,84 @@ takes an empty pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from grouprl.policy.engine import ChangedHead, Head
+from grouprl.policy.engine import ChangedHead, Head, ModelEngine
+from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.tokenizer_checks import check_tensor
 from grouprl.policy.passes import PassSettings, layers_of
 from grouprl.policy.precision import Precision
+from grouprl.policy.sharded.outline import Outline, plain_name
+from grouprl.policy.sharded.pieces import local, piece_of
 from grouprl.policy.sharded.tensor_parallel import cut_matrices, gathered
 from grouprl.records.tokens import Tokens
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+T = TypeVar("T")
 
 
 class RankPolicy(CausalPolicy):
     """A policy of which this process holds a part; each call of `evaluate` and `backward` is one pass of all ranks
     together.
 
+    The model is never whole on a rank: memory is taken for the rank's pieces alone, once they are divided, and each is
+    read from where the outline says.
+
     Args:
-        model: a transformers causal LM in float32 or float64, plain or with adapters, the same on every rank.
-        tokenizer: its tokenizer.
+        outline: a transformers causal LM in float32 or float64, plain or with adapters, the same on every rank.
+        device: the device of passes.
         mesh: the ranks, or a table of them in which the ranks of a row split matrices among themselves
             (`Station.mesh`).
         mixed: passes are computed in bfloat16; weights, sums of gradients and log-probs stay in float32.
         offload: weights, gradients and optimiser state are kept in main memory and copied to the GPU layer by layer.
         passes: packing and checkpointing as in `CausalPolicy`; prompts are not shared.
-        stored: the folder that may hold a value head of the model.
+        value_head: see `CausalPolicy`.
         settings: further arguments of `CausalPolicy`.
     """
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
+        outline: Outline,
         *,
+        device: torch.device,
         mesh: DeviceMesh,
         mixed: bool = False,
         offload: bool = False,
         passes: PassSettings,
-        stored: str = "",
+        value_head: bool = False,
         **settings: Any,
     ) -> None:
         alone = replace(passes, shared_prefix="off")  # sharing needs a gathering on all ranks
-        self._place = next(model.parameters()).device
-        super().__init__(model, tokenizer, engine="transformers", passes=alone, **settings)
-        self.load_value_head(Path(stored))
+        self.model, self._place = outline.model, device
         self.mesh, self.mixed, self.offload = mesh, mixed, offload
+        self.whole_precision: Precision = "mixed" if mixed and why_not_lean(self.model) is None else "float32"
+        self.value_head = self._build_value_head() if value_head else None
+        self.load_value_head(Path(outline.spec))
         if mesh.ndim == 2:
-            cut_matrices(model, mesh["tensor"])
+            cut_matrices(self.model, mesh["tensor"])
+        self._trunk = _Trunk(self.model, self.value_head)
+        self._shard()
+        self._fill(outline)
+        head = self.value_head  # the base class would build one of a whole model
+        super().__init__(self.model, outline.tokenizer, engine="transformers", passes=alone, **settings)
+        self.value_head = head
+        if mesh.ndim == 2:
             self._engine = ChangedHead(self._engine, gathered)
         if mixed:
             self._engine = ChangedHead(self._engine, _wide, dtype=torch.float32)
-        self._trunk = _Trunk(self)
-        self._shard()
+
+    def _choose_engine(self, choose: Callable[[], ModelEngine]) -> ModelEngine:
+        """Return the engine, chosen while the weights of the trunk are gathered: all ranks do so together."""
+        return self._trunk(choose)
 
     @property
     def device(self) -> torch.device:
@@ -79,6 +96,10 @@ class RankPolicy(CausalPolicy):
     def precision(self) -> Precision:
         """The precision of products."""
         return "mixed" if self.mixed else "float32"
+
+    def every_parameter(self) -> dict[str, nn.Parameter]:
+        """Return all parameters by name, trained or not; those of the value head begin with `value_head.`."""
+        return dict(self.model.named_parameters()) | dict(self.named_parameters())
 
     def cut(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Divide `rows` into passes that fit the token budget."""
@@ -104,26 +125,43 @@ class RankPolicy(CausalPolicy):
                 module.set_gradient_divide_factor(1.0)  # losses are sums over all ranks, not means
                 module.set_force_sum_reduction_for_comms(True)
 
-    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = self._trunk(tokens, names)
-        return found
+    @torch.no_grad()
+    def _fill(self, outline: Outline) -> None:
+        """Take memory for the pieces of this rank, and read them."""
+        home = torch.device("cpu") if self.offload else self._place
+        self._trunk._apply(lambda each: torch.empty_like(each, device=home) if each.is_meta else each)
+        own = {plain_name(name): each for name, each in self.model.named_parameters() if "lora_" not in name}
+        for name, whole in outline.weights():
+            parameter = own.pop(name, None)  # a file may hold tied weights twice
+            if parameter is not None:
+                piece = piece_of(whole, parameter)
+                check_tensor(name, piece, outline.spec)
+                local(parameter).copy_(piece)
+        assert not own, f"no weights for {sorted(own)}"
 
-    def run_whole(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
-        """Score a pass; called by the trunk while its own weights are gathered."""
-        return super()._run(tokens, names)
+    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
+        return self._trunk(partial(self._own_run, tokens, names))
+
+    def _own_run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
+        """Score a pass. FSDP hangs its hooks on what leaves the trunk, and would lose them on a view."""
+        return {name: x.clone() if x._is_view() else x for name, x in super()._run(tokens, names).items()}
 
 
 class _Trunk(nn.Module):
     """The weights that are gathered for a whole pass: embeddings, the last norm and the output layer."""
 
-    def __init__(self, policy: RankPolicy) -> None:
+    def __init__(self, model: nn.Module, value_head: nn.Module | None) -> None:
         super().__init__()
-        self.model, self.value_head = policy.model, policy.value_head
-        self._own = [policy]  # in a list, so that torch does not register the policy's model as a submodule
+        self.model, self.value_head = model, value_head
         self.eval()
 
-    def forward(self, tokens: Tokens, names: Sequence[str]) -> object:
-        return self._own[0].run_whole(tokens, names)
+    def forward(self, work: Callable[[], T]) -> T:
+        """Do what runs the model while these weights are gathered."""
+        return work()
+
+    if TYPE_CHECKING:
+
+        def __call__(self, work: Callable[[], T]) -> T: ...
 
 
 def _wide(head: Head) -> Head:

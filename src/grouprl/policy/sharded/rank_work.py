@@ -1,13 +1,12 @@
 """The work that rank 0 requests of ranks: functions of a rank's station and its share (see
 `grouprl.policy.sharded.ranks`).
 
-A rank keeps by name its part of the policy in training, its part of the reference, a full copy to sample from, the
-optimiser of its part, and the builders of policies.
+A rank keeps by name its part of the policy in training, its part of the reference, the optimiser of its part, the
+builders of policies, and, where it samples, a full copy.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.placement_types import _StridedShard
+from torch.distributed.tensor import DTensor
 
 from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.sharded.pieces import copies, local, piece_of
 from grouprl.policy.sharded.rank_policy import RankPolicy
 from grouprl.policy.sharded.ranks import Station
 from grouprl.policy.state import between
@@ -84,10 +83,22 @@ class Passes:
 
 
 def build(station: Station, builders: Builders) -> None:
-    """Build the rank's part of the policy and its full copy."""
+    """Build the rank's part of the policy."""
+    station.kept.pop(WHOLE, None)
     station.kept[BUILD] = builders
-    station.kept[POLICY], station.kept[WHOLE] = builders.part(station), builders.whole(station)
-    station.kept[WHOLE].model.requires_grad_(False)
+    station.kept[POLICY] = builders.part(station)
+
+
+def build_whole(station: Station, everywhere: bool) -> None:
+    """Build a full copy of the policy, on all ranks or on the first alone, where there is none."""
+    if WHOLE not in station.kept and (everywhere or station.rank == 0):
+        station.kept[WHOLE] = station.kept[BUILD].whole(station)
+        station.kept[WHOLE].model.requires_grad_(False)
+
+
+def set_temperature(station: Station, temperature: float) -> None:
+    """Set the temperature of the policy's log-probs."""
+    station.kept[POLICY].temperature = temperature
 
 
 def keep_copy(station: Station, name: str) -> None:
@@ -155,7 +166,9 @@ def clip(station: Station, limit: float) -> float:
     """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
     parameters = station.kept[POLICY].parameters()
     # The sum below runs over ranks, so a piece that several of them hold would otherwise count several times.
-    squares = [local(p.grad).double().square().sum() / copies(p, station) for p in parameters if p.grad is not None]
+    squares = [
+        local(p.grad).double().square().sum() / copies(p, station.count) for p in parameters if p.grad is not None
+    ]
     total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
     total = total.to(station.device)
     dist.all_reduce(total, group=station.everyone)
@@ -168,15 +181,22 @@ def clip(station: Station, limit: float) -> float:
     return norm
 
 
-def gather(station: Station, policy: str) -> dict[str, Tensor] | None:
-    """Return all trainable parameters of the policy or copy of that name, whole and on the CPU, by their names; None on
-    all ranks but the first.
-    """
-    found = {}
-    for name, parameter in station.kept[policy].named_parameters():
-        tensor = parameter.detach().full_tensor()  # every rank takes part, and only one holds more than one at a time
+@dataclass(frozen=True)
+class Gather:
+    """Parameters, by their names, of the policy or copy called `name`."""
+
+    name: str
+    parameters: tuple[str, ...]
+
+
+def gather(station: Station, share: Gather) -> dict[str, Tensor] | None:
+    """Return parameters whole and on the CPU, by their names; None on all ranks but the first."""
+    own, found = station.kept[share.name].every_parameter(), {}
+    for name in share.parameters:
+        tensor = own[name].detach().full_tensor()  # every rank takes part, and holds one at a time
         if station.rank == 0:
-            found[name] = tensor.cpu().clone()
+            shared = tensor.untyped_storage().data_ptr() == local(own[name]).untyped_storage().data_ptr()
+            found[name] = tensor.clone() if shared else tensor.cpu()
     return found if station.rank == 0 else None
 
 
@@ -188,12 +208,6 @@ def renew_whole(station: Station, share: None) -> None:
         tensor = parameter.detach().full_tensor()
         if name in copies:  # a value head is not copied: sampling does not use it
             copies[name].copy_(tensor)
-
-
-def drop_copy(station: Station, share: None) -> None:
-    """Drop the full copy of every rank but the first."""
-    if station.rank:
-        station.kept.pop(WHOLE, None)
 
 
 @torch.no_grad()
@@ -211,32 +225,6 @@ def distributed(whole: Tensor, like: DTensor, station: Station) -> Tensor:
     whole = whole.contiguous()
     dist.broadcast(whole, src=0, group=station.everyone)
     return piece_of(whole, like)
-
-
-def piece_of(whole: Tensor, like: DTensor) -> Tensor:
-    """Return this rank's piece of `whole`, divided as `like` is: first among the ranks of a row, then over columns."""
-    mesh, at = like.device_mesh, like.device_mesh.get_coordinate()
-    assert at is not None
-    for dim in reversed(range(mesh.ndim)):
-        placement = like.placements[dim]
-        if isinstance(placement, Shard | _StridedShard):
-            pieces = whole.chunk(mesh.size(dim), placement.dim)
-            whole = pieces[at[dim]] if at[dim] < len(pieces) else whole.narrow(placement.dim, 0, 0)
-    return whole
-
-
-def copies(tensor: Tensor, station: Station) -> int:
-    """Return how many ranks hold each piece of a distributed tensor."""
-    assert isinstance(tensor, DTensor)
-    mesh = tensor.device_mesh
-    cut = math.prod(mesh.size(dim) for dim, each in enumerate(tensor.placements) if not isinstance(each, Replicate))
-    return station.count // cut
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return this rank's piece of a distributed tensor, which shares its memory."""
-    assert isinstance(tensor, DTensor)
-    return tensor.to_local().detach()
 
 
 def _pass_of_nothing(policy: RankPolicy, names: Sequence[str]) -> None:

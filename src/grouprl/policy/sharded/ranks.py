@@ -107,9 +107,10 @@ class Ranks:
             self._calls += 1
             found: list[Any] = [None] * self.count
             try:
-                _given_out([(work, share) for share in shares], self.station.control)
+                _given_out([None, *((work, share) for share in shares[1:])], self.station.control)  # not to itself
                 outcome = _done(self.station, work, shares[0])
-                dist.gather_object(outcome, found, dst=0, group=self.station.answers)
+                dist.gather_object(None, found, dst=0, group=self.station.answers)
+                found[0] = outcome
             except BaseException as error:
                 self._broken = True
                 if _of_network(error):

@@ -95,9 +95,9 @@ def _load(station: Station, share: tuple[dict[StateKey, tuple[int, ...]], dict[S
         value = torch.empty(shape, dtype=whole.dtype) if state is None else state[number, name]
         if shape == tuple(whole.shape):
             piece = distributed(value.to(station.device, whole.dtype), whole, station)
-            found[number, name] = piece.to(whole.device)
+            found[number, name] = piece.to(whole.device, copy=True)  # not a view, which would keep the whole
         else:
-            found[number, name] = _same_everywhere(value, station)
+            found[number, name] = _same_everywhere(value, station).clone()
     own.load(found)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from grouprl.core.outputs import LOG_PROB
 from grouprl.core.spans import span, spanned
 from grouprl.policy.autograd import Ctx
-from grouprl.policy.language.causal_lm import CausalPolicy, save_value_head
+from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.statistics import is_reading, refuse_readings
 from grouprl.policy.language.text import TextModel
 from grouprl.policy.lora import is_adapted
@@ -25,6 +26,7 @@ from grouprl.policy.sharded.rank_policy import RankPolicy
 from grouprl.policy.sharded.rank_work import Builders, Passes, Pull, Scoring
 from grouprl.policy.sharded.ranks import Ranks
 from grouprl.policy.sharded.row_split import split_over_ranks
+from grouprl.policy.sharded.sharded_weights import Entry, checkpoint_tensors, entries, save_adapters, save_sharded
 from grouprl.policy.state import LogProbs, check_cotangents, check_outputs, check_state, live_rows
 from grouprl.records.tokens import Tokens
 
@@ -35,55 +37,59 @@ Cut = list[list[list[int] | None]]
 """The passes of each rank, the same number for all; None stands for an empty pass."""
 
 
+Copies = Literal["none", "leader", "everywhere"]
+"""Which ranks have a full copy."""
+PIECE = 2**26
+"""Bytes of parameters that are gathered at a time; more if a single one is larger."""
+
+
 class ShardedPolicy(TextModel, LogProbs):
-    """A transformers causal LM, sharded over ranks by FSDP2; each rank also keeps a full copy to sample from.
+    """A transformers causal LM, sharded over ranks by FSDP2: no process holds it whole, unless it is asked for `whole`.
 
     Rows are distributed over ranks by tokens, rows of one prompt together. Except for the order of sums, results do not
     depend on the number of ranks.
 
     Args:
         ranks: all ranks, led by this process.
-        builders: builder of each rank's part and full copy; it is sent to every rank.
+        builders: builder of each rank's part, and of full copies; it is sent to every rank.
     """
 
     def __init__(self, ranks: Ranks, builders: Builders) -> None:
         self.ranks = ranks
         ranks.each(work.build, builders)
         self._part: RankPolicy = ranks.station.kept[work.POLICY]
-        self._copy: CausalPolicy = ranks.station.kept[work.WHOLE]
-        self.tokenizer = self._copy.tokenizer
+        self.tokenizer = self._part.tokenizer
+        self._copies: Copies = "none"
         self._stale = False
+        """Whether the full copies have older weights."""
         self._drops = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self._part.model.modules()) and is_adapted(
             self._part.model
         )
 
-    # ------------------------------------------------------------------------------- what rank 0's own copy provides
-
-    @property
-    def whole(self) -> CausalPolicy:
-        """A full copy of the current policy on rank 0, for inspection but not for training."""
-        self.refresh()
-        return self._copy
-
-    def refresh(self) -> None:
-        """Bring the full copy of every rank up to date, if weights have changed."""
-        if self._stale:
-            self.ranks.each(work.renew_whole)
-            self._stale = False
-
-    def copy_on_leader_alone(self) -> None:
-        """Drop the full copies of all ranks but this one, for runs that do not sample from them."""
-        self.ranks.each(work.drop_copy)
+    # --------------------------------------------------------------------------- what is known without any exchange
 
     @property
     def model(self) -> PreTrainedModel:
-        """The model of the full copy."""
-        return self.whole.model
+        """Rank 0's part of the model, for its configuration and its names; it computes only with the other ranks."""
+        return self._part.model
 
     @property
     def temperature(self) -> float:
         """The temperature of log-probs, which are those of softmax(logits / temperature)."""
         return self._part.temperature
+
+    @temperature.setter
+    def temperature(self, temperature: float) -> None:
+        self.ranks.each(work.set_temperature, temperature)
+
+    def full_precision(self) -> AbstractContextManager[None]:
+        """Change nothing: the products of a part are in one type for good."""
+        return nullcontext()
+
+    @property
+    def whole_precision(self) -> Precision:
+        """The precision with which a full copy computes products."""
+        return self._part.whole_precision
 
     @property
     def engine(self) -> str:
@@ -118,22 +124,21 @@ class ShardedPolicy(TextModel, LogProbs):
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """Tokens that end a completion."""
-        return self._copy.eos_ids
+        return self._part.eos_ids
 
     @property
     def widths(self) -> tuple[int, int]:
         """The hidden width of the model and its number of layers."""
-        config = self.model.config.get_text_config()
-        return config.hidden_size, config.num_hidden_layers
+        return self._part.widths
 
     def language_models(self) -> dict[str, CausalPolicy]:
-        """Return the whole copy of the model, which is saved as it is."""
-        return {"": self.whole}
+        """Return rank 0's full copy of the model, if it has one."""
+        return {} if self._copies == "none" else {"": self.whole}
 
     @property
     def max_positions(self) -> int | None:
         """Longest sequence that the model was built for; None if unknown."""
-        return self._copy.max_positions
+        return self._part.max_positions
 
     @property
     def value_head(self) -> nn.Linear | None:
@@ -144,6 +149,28 @@ class ShardedPolicy(TextModel, LogProbs):
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs; see `CausalPolicy.outputs`."""
         return self._part.outputs
+
+    # ------------------------------------------------------- what a full copy provides: it is built when it is needed
+
+    @property
+    def whole(self) -> CausalPolicy:
+        """A full copy of the current policy on rank 0, for inspection but not for training."""
+        self._copy_on(everywhere=False)
+        found: CausalPolicy = self.ranks.station.kept[work.WHOLE]
+        return found
+
+    def copy_everywhere(self) -> None:
+        """Have every rank keep a full copy to sample from, with the current weights."""
+        self._copy_on(everywhere=True)
+
+    def _copy_on(self, *, everywhere: bool) -> None:
+        wanted: Copies = "everywhere" if everywhere else "leader"
+        if self._copies not in (wanted, "everywhere"):
+            self.ranks.each(work.build_whole, everywhere)
+            self._copies, self._stale = wanted, True  # of the files, not of the current weights
+        if self._stale:
+            self.ranks.each(work.renew_whole)
+            self._stale = False
 
     def influence(self, tokens: Tokens, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None) -> Tensor:
         """Return each token's influence on the correct completions of its group, [B,T], computed on rank 0."""
@@ -259,6 +286,21 @@ class ShardedPolicy(TextModel, LogProbs):
         """Return all trainable parameters, whole and on the CPU, by name."""
         return self.state_of(work.POLICY)
 
+    def each_weight(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the trainable parameters, whole and on the CPU, a few at a time in memory."""
+        return self.gathered(name for name, _ in self.named_parameters())
+
+    def gathered(self, names: Iterable[str], name: str = work.POLICY) -> Iterator[tuple[str, Tensor]]:
+        """Yield parameters of the policy, or of the copy called `name`, one after the other, whole and on the CPU: this
+        process holds a few of them at a time.
+        """
+        own = self._part.every_parameter()
+        for part in in_parts(list(names), {each: own[each].numel() * own[each].element_size() for each in own}):
+            found = self.ranks.each(work.gather, work.Gather(name, tuple(part)))[0]
+            assert found is not None
+            while part:
+                yield (each := part.pop(0)), found.pop(each)
+
     def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
         """Distribute what `trainable_state` returned. Raises InputError if names or shapes are not the policy's."""
         check_state(dict(self.named_parameters()), state)
@@ -267,9 +309,7 @@ class ShardedPolicy(TextModel, LogProbs):
 
     def state_of(self, name: str) -> dict[str, Tensor]:
         """Return all trainable parameters of the copy that the ranks keep as `name`, whole and on the CPU."""
-        state = self.ranks.each(work.gather, name)[0]
-        assert state is not None
-        return state
+        return dict(self.gathered((each for each, _ in self.named_parameters()), name))
 
     def load_state_of(self, name: str, state: Mapping[str, Tensor]) -> None:
         """Distribute `state` over the copy that the ranks keep as `name`."""
@@ -321,13 +361,34 @@ class ShardedPolicy(TextModel, LogProbs):
         """Return the gradient norm of each completion's log-prob, [B], computed on rank 0."""
         return self.copied().gradient_norms(tokens, block)
 
+    def checkpoint_entries(self, *, merged: bool = True) -> list[Entry]:
+        """Return the tensors of the model's checkpoint, without their numbers; see `sharded_weights.entries`."""
+        return entries(self.model, merged=merged)
+
+    def checkpoint_tensors(self, given: list[Entry]) -> Iterator[tuple[str, Tensor]]:
+        """Yield tensors of the model's checkpoint, whole and on the CPU, a few at a time in memory."""
+        return checkpoint_tensors(self, given)
+
+    def save_adapters(self, folder: Path) -> None:
+        """Write the adapters alone, as peft does."""
+        save_adapters(self, folder)
+
     def save(self, folder: str | Path, *, adapter_only: bool = False) -> None:
-        """Write an ordinary Hugging Face folder from rank 0; see `CausalPolicy.save`."""
-        self.whole.save(folder, adapter_only=adapter_only)
-        if self.value_head is not None:
-            state = self.trainable_state()
-            names = {f"value_head.{name}": name for name, _ in self.value_head.named_parameters()}
-            save_value_head({short: state[name] for name, short in names.items()}, Path(folder))
+        """Write an ordinary Hugging Face folder from rank 0, tensor by tensor; see `CausalPolicy.save`."""
+        save_sharded(self, Path(folder), adapter_only=adapter_only)
+
+
+def in_parts(names: list[str], sizes: Mapping[str, int]) -> list[list[str]]:
+    """Return `names` in parts of neighbours of at most `PIECE` bytes, or of one that is larger."""
+    parts: list[list[str]] = []
+    room = 0
+    for name in names:
+        room -= sizes[name]
+        if not parts or room < 0:
+            parts.append([])
+            room = PIECE - sizes[name]
+        parts[-1].append(name)
+    return parts
 
 
 def as_sharded(policy: object) -> ShardedPolicy:

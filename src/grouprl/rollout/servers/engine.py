@@ -45,6 +45,8 @@ class ServerEngine:
     """
 
     exact = False
+    takes_parts = True
+    """Whether it takes the weights of a policy on several ranks as they are gathered, without a full copy."""
 
     def __init__(self, served: ServedPolicy, dialect: Dialect) -> None:
         self.served, self._dialect, settings = served, dialect, served.settings

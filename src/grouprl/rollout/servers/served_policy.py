@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from grouprl.config.sections import Servers
 from grouprl.core.errors import InputError
@@ -17,7 +18,7 @@ from grouprl.rollout.servers.http_client import Stale
 from grouprl.rollout.servers.requests import PromptRequest
 from grouprl.rollout.servers.server_canary import ServerCanary
 from grouprl.rollout.servers.weight_version import version_of
-from grouprl.rollout.servers.weights import WeightMemory
+from grouprl.rollout.servers.weights import InParts, WeightMemory
 from grouprl.storage.run_folder import in_words
 
 
@@ -33,7 +34,7 @@ class ServedPolicy:
     """A policy whose weights are written for servers.
 
     Args:
-        policy: a `CausalPolicy`.
+        policy: a `CausalPolicy`, whole or in parts on several ranks.
         settings: settings of the servers.
         attachment: servers of another process's engine, which provides their weights; None: the run's own.
 
@@ -42,13 +43,14 @@ class ServedPolicy:
     """
 
     def __init__(self, policy: object, settings: Servers, attachment: Attachment | None) -> None:
-        if not isinstance(policy, CausalPolicy):
+        if not isinstance(policy, CausalPolicy | InParts):
             raise InputError(
                 f"the engine {settings.engine} with a policy that is {type(policy).__name__}",
                 "it samples only from a single language model",
                 "Use the engine local",
             )
-        self.policy, self.settings, self.attachment = policy, settings, attachment
+        self.policy = cast("CausalPolicy", policy)  # in parts it has the same methods
+        self.settings, self.attachment = settings, attachment
         self.run = attachment.run if attachment else uuid.uuid4().hex
         self.vocabulary = int(policy.model.config.get_text_config().vocab_size)
         self.version = NO_VERSION

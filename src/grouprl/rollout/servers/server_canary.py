@@ -31,7 +31,8 @@ class ServerCanary:
         tokens = canary_tokens(policy)
         self.rows = tuple((*a, *b) for a, b in zip(tokens.prompt_ids, tokens.response_ids, strict=True))
         self._tokens, self._cut = tokens, len(tokens.prompt_ids[0])
-        wide = policy.dtype in (torch.float32, torch.float64)
+        with policy.full_precision():  # ranks cannot leave mixed precision
+            wide = policy.dtype in (torch.float32, torch.float64) and policy.precision != "mixed"
         self.limit = limit if limit is not None else ROUNDING if wide else HALF_ROUNDING
         self._expected: deque[np.ndarray] = deque(maxlen=REMEMBERED)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy.lora import is_adapted, is_linear, linear_weight
+from grouprl.storage.model_files import Described
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,6 +26,33 @@ if TYPE_CHECKING:
 
 ALIGNED = 64
 """Alignment of tensors in bytes."""
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """A policy that no process holds whole: its checkpoint is described first, and then gathered tensor by tensor."""
+
+    def checkpoint_entries(self, *, merged: bool = True) -> list[Any]:
+        """Return what describes each tensor: `described` is its name, type and shape."""
+        ...
+
+    def checkpoint_tensors(self, given: list[Any]) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors, whole and on the CPU, a few at a time in memory."""
+        ...
+
+
+def stream(policy: CausalPolicy | InParts) -> tuple[list[Described], Iterator[tuple[str, Tensor]]]:
+    """Return name, type and shape of each tensor of a policy's checkpoint, and the tensors in the same order.
+
+    Raises:
+        InputError: adapters that cannot be merged layer by layer.
+    """
+    if isinstance(policy, InParts):
+        given = policy.checkpoint_entries()
+        return [each.described for each in given], policy.checkpoint_tensors(given)
+    with torch.no_grad():
+        tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]
+    return [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors], iter(tensors)
 
 
 def checkpoint_tensors(policy: CausalPolicy) -> Iterator[tuple[str, Tensor]]:
@@ -103,18 +132,19 @@ class WeightMemory:
         self.written: WrittenWeights | None = None
         """The version that it holds; None before the first one."""
 
-    def write(self, policy: CausalPolicy) -> WrittenWeights:
+    def write(self, policy: CausalPolicy | InParts) -> WrittenWeights:
         """Write the weights of a policy in place of the previous ones."""
-        with torch.no_grad():
-            tensors = [(name, tensor.detach()) for name, tensor in checkpoint_tensors(policy)]
-            places, end = [], 0
-            for name, tensor in tensors:
-                size = tensor.numel() * tensor.element_size()
-                places.append((name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end, size))
-                end += -(-size // ALIGNED) * ALIGNED
-            held = self._room(end)
-            for (_, tensor), (*_, start, size) in zip(tensors, places, strict=True):
-                held[start : start + size] = _bytes(tensor)
+        described, tensors = stream(policy)
+        places: list[Place] = []
+        end = 0
+        for name, dtype, shape in described:
+            size = math.prod(shape) * dtype.itemsize
+            places.append((name, str(dtype).removeprefix("torch."), list(shape), end, size))
+            end += -(-size // ALIGNED) * ALIGNED
+        held = self._room(end)
+        for (name, *_, start, size), (found, tensor) in zip(places, tensors, strict=True):
+            assert name == found
+            held[start : start + size] = _bytes(tensor)
         with memoryview(held) as view:
             checksum = zlib.crc32(view[: places[-1][3] + places[-1][4]])
         self.written = WrittenWeights(f"/proc/{os.getpid()}/fd/{self._fd}", places, checksum)

@@ -17,9 +17,7 @@ Prompt = tuple[int, ...]
 
 
 class LeaderEngine:
-    """An engine for a full policy, on rank 0, which gets rank 0's full copy of the weights.
-
-    The other ranks do not sample and keep no copies.
+    """An engine for a full policy, on rank 0, which gets rank 0's full copy of the weights; the others have none.
 
     Args:
         policy: the policy on all ranks.
@@ -28,7 +26,6 @@ class LeaderEngine:
 
     def __init__(self, policy: ShardedPolicy, make: Callable[[object], RunEngine]) -> None:
         self.policy = policy
-        policy.copy_on_leader_alone()
         self.engine = make(policy.whole)
 
     @property

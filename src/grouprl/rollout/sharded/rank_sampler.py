@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grouprl.protocols import Samples, SamplingSession
-from grouprl.rollout.sampler import LocalSampler, LocalSession
+from grouprl.rollout.sampler import LocalSampler, LocalSession, exact_in
 from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession, ShareSampler
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ class RankSampler(ShareSampler):
 
     def take_weights(self) -> None:
         """Update the full copies of the weights."""
-        self.sharded.refresh()
+        self.sharded.copy_everywhere()
 
     def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
         """Return the samples of each share."""
-        self.sharded.refresh()
+        self.sharded.copy_everywhere()
         number = None if session is None else session.number
         dealt: list[dict[int, Share]] = [{} for _ in range(self.sharded.ranks.count)]
         for share, requests in shares.items():
@@ -66,7 +66,7 @@ class RankSampler(ShareSampler):
 
 def exact_copies(policy: ShardedPolicy) -> bool:
     """Return whether a full copy of the policy samples with the log-probs of its training passes."""
-    return policy.precision != "mixed" and LocalSampler(policy.ranks.station.kept["whole"]).exact
+    return policy.precision != "mixed" and exact_in(policy.dtype)
 
 
 def _sample(station: Station, given: RankRequests) -> dict[int, Samples[int]]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import InputError
 from grouprl.policy.lora import is_adapted
 from grouprl.rollout.servers.http_client import Refused, Stale, Wire
-from grouprl.rollout.servers.weights import base_tensors
+from grouprl.rollout.servers.weights import InParts, base_tensors
+from grouprl.storage.model_files import write_model_files
 from grouprl.storage.run_folder import in_words, replacing
 
 if TYPE_CHECKING:
@@ -58,8 +59,12 @@ def write_base(policy: CausalPolicy, folder: Path) -> None:
     """
     from safetensors.torch import save_file
 
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in base_tensors(policy)}
     with in_words(folder):
+        if isinstance(policy, InParts):
+            given = policy.checkpoint_entries(merged=False)
+            write_model_files(folder, [each.described for each in given], policy.checkpoint_tensors(given))
+            return
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in base_tensors(policy)}
         save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
@@ -77,7 +82,7 @@ class AdapterFolders:
             RunError: the disk is full, or the folder cannot be written to.
         """
         with replacing(self.path(label)) as temporary:
-            policy.model.save_pretrained(str(temporary))
+            policy.save_adapters(temporary)
         if label not in self._labels:
             self._labels.append(label)
 

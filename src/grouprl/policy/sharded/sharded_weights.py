@@ -1,0 +1,111 @@
+"""The weights of a sharded policy as a checkpoint of the model: adapters merged, gathered tensor by tensor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from grouprl.policy.generation import generation_settings
+from grouprl.policy.language.causal_lm import save_value_head
+from grouprl.policy.lora import is_adapted
+from grouprl.policy.sharded.outline import plain_name
+from grouprl.storage.model_files import Described, write_model_files
+
+if TYPE_CHECKING:
+    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of a checkpoint, and the parameters that it is made of: the weight, and A and B of each adapter."""
+
+    name: str
+    like: Tensor
+    sources: tuple[str, ...] = ()
+    scales: tuple[float, ...] = ()
+    """How much the product B·A of each adapter counts."""
+    turned: bool = False
+    """Whether the layer keeps its weight transposed."""
+    value: Tensor | None = field(default=None, compare=False)
+    """The tensor itself, if it is a buffer, which every rank has."""
+
+    @property
+    def described(self) -> Described:
+        """Name, type and shape."""
+        return self.name, self.like.dtype, tuple(self.like.shape)
+
+    def made_of(self, parts: list[Tensor]) -> Tensor:
+        """Return the tensor, of its sources: in the order of sums in which a single process merges adapters."""
+        whole = parts[0]
+        for scale, a_ri, b_or in zip(self.scales, parts[1::2], parts[2::2], strict=True):
+            delta = scale * (b_or @ a_ri)
+            whole = whole + (delta.T if self.turned else delta)
+        return whole.to(self.like.dtype)
+
+
+def entries(model: nn.Module, *, merged: bool = True) -> list[Entry]:
+    """Return the tensors of a model's checkpoint; tied ones once. If not `merged`, those below the adapters."""
+    found: list[Entry] = []
+    seen: set[int] = set()
+    modules = dict(model.named_modules())
+    for owner, module in modules.items():
+        around = modules[owner.removesuffix(".base_layer")] if owner.endswith(".base_layer") and merged else None
+        for short, parameter in module._parameters.items():
+            name = f"{owner}.{short}".removeprefix(".")
+            if parameter is None or id(parameter) in seen or "lora_" in name:
+                continue
+            seen.add(id(parameter))
+            if around is not None and short == "weight":
+                found.append(_merged(name, parameter, owner.removesuffix(".base_layer"), around))
+            else:
+                found.append(Entry(plain_name(name), parameter, (name,)))
+        for short, buffer in module._buffers.items():
+            if buffer is not None and short not in module._non_persistent_buffers_set:
+                found.append(Entry(plain_name(f"{owner}.{short}".removeprefix(".")), buffer, value=buffer))
+    return found
+
+
+def _merged(name: str, weight: Tensor, owner: str, layer: Any) -> Entry:
+    """Return the entry of a weight with the adapters of the layer around it."""
+    active = [each for each in layer.active_adapters if each in layer.lora_A]
+    sources = [f"{owner}.lora_{side}.{each}.weight" for each in active for side in "AB"]
+    scales = tuple(layer.scaling[each] for each in active)
+    return Entry(plain_name(name), weight, (name, *sources), scales, bool(getattr(layer, "fan_in_fan_out", False)))
+
+
+def checkpoint_tensors(policy: ShardedPolicy, given: list[Entry]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a checkpoint, whole and on the CPU, one after the other."""
+    stream = policy.gathered(name for each in given for name in each.sources)
+    for each in given:
+        parts = [next(stream)[1] for _ in each.sources]
+        yield each.name, each.value.cpu() if each.value is not None else each.made_of(parts)
+
+
+def save_sharded(policy: ShardedPolicy, folder: Path, *, adapter_only: bool) -> None:
+    """Write an ordinary Hugging Face folder; see `CausalPolicy.save`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if adapter_only:
+        save_adapters(policy, folder)
+    else:
+        given, model = entries(policy.model), policy.model
+        write_model_files(folder, [each.described for each in given], checkpoint_tensors(policy, given))
+        base = model.get_base_model() if is_adapted(model) else model
+        config = copy.deepcopy(base.config)
+        config.architectures, config.dtype = [type(base).__name__], policy.dtype
+        config.save_pretrained(folder)
+        generation_settings(model, policy.eos_ids).save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    if policy.value_head is not None:
+        names = [name for name, _ in policy.named_parameters() if name.startswith("value_head.")]
+        save_value_head({n.removeprefix("value_head."): x for n, x in policy.gathered(names)}, folder)
+
+
+def save_adapters(policy: ShardedPolicy, folder: Path) -> None:
+    """Write the adapters alone, as peft does."""
+    names = [name for name, _ in policy.model.named_parameters() if "lora_" in name]
+    policy.model.save_pretrained(str(folder), state_dict=dict(policy.gathered(names)))
