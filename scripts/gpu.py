@@ -2,7 +2,8 @@
 
 Parity in float32 and bfloat16, attention kernels, a compiled update, sampling, a short run, the same with a server of
 vLLM on the GPU (`--vllm PROGRAM`), and a race with TRL (`--trl PYTHON`). Writes docs/gpu.md and docs/gpu.json. Exit
-code 0: all that was compared agrees; 1: something does not; 4: no GPU here, and nothing was run or written.
+code 0: everything was compared and agrees; 1: something does not; 5: nothing differs, but something could not be
+compared; 4: no GPU here, and nothing was run or written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,8 +23,8 @@ from gpu_checks import Finding, attention, compiled, learning, parity, sampling,
 from grouprl.storage.run_folder import write_json, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-NO_GPU = 4
-"""Exit code where torch sees no GPU."""
+NO_GPU, NOT_COMPARED = 4, 5
+"""Exit codes where torch sees no GPU, and where something could not be compared, which is not the same as passed."""
 CHECKS = (parity, attention, compiled, sampling, learning)
 SERVED = (servers, sent, sleeping)
 """Those that need a program vllm."""
@@ -48,7 +49,14 @@ def main(
     write_text(docs / "gpu.md", page(results))
     if trl:
         race(device, trl, docs)
-    raise typer.Exit(0 if all(finding.passed or finding.apart is None for finding in found) else 1)
+    raise typer.Exit(code_of(found))
+
+
+def code_of(found: Sequence[Finding]) -> int:
+    """Return the exit code: whatever differs counts first, then what was not compared."""
+    if any(finding.apart is not None and not finding.passed for finding in found):
+        return 1
+    return 0 if found and all(finding.passed for finding in found) else NOT_COMPARED
 
 
 def findings(device: str, vllm: str) -> Iterator[Finding]:

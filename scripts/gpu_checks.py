@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import GrouprlError
 from grouprl.policy import CausalPolicy, load_policy
-from grouprl.policy.passes import PassSettings
+from grouprl.policy.passes import PassSettings, layers_of
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import generate
@@ -82,6 +84,19 @@ def some_tokens() -> Tokens:
     return Tokens.of([prompt for prompt in prompts for _ in range(4)], [ids(3 + row % 5) for row in range(12)])
 
 
+def even_tokens() -> Tokens:
+    """Three prompts with four completions each, all of one length: such a batch needs no mask, and CUDA's flash kernel
+    takes no other.
+    """
+    found = some_tokens()
+    longest = max(found.lengths)
+    rest = [row + (3,) * (longest - length) for row, length in zip(found.response_ids, found.lengths, strict=True)]
+    return Tokens.of(found.prompt_ids, rest)
+
+
+BATCHES = {"without a mask": even_tokens(), "masked": some_tokens()}
+
+
 def policy_on(device: str, dtype: str, **how: Any) -> CausalPolicy:
     """A tiny model, the same on every device but for the rounding of its weights."""
     return load_policy("tiny", alphabet=ALPHABET, device=device, dtype=dtype, seed=1, **{**SIZES, **how})
@@ -99,9 +114,11 @@ def gradient_of(policy: CausalPolicy, tokens: Tokens) -> torch.Tensor:
     return torch.cat(found)
 
 
-def compare(check: str, what: str, policy: CausalPolicy, wanted: CausalPolicy, limit: float) -> Iterator[Finding]:
+def compare(
+    check: str, what: str, policy: CausalPolicy, wanted: CausalPolicy, limit: float, tokens: Tokens | None = None
+) -> Iterator[Finding]:
     """Compare log-probs, entropies and gradients of two policies with the same weights."""
-    tokens = some_tokens()
+    tokens = tokens or some_tokens()
     names = {"log_prob": "log-probs", "entropy": "entropies"}
     mine, theirs = policy.evaluate(tokens, tuple(names)), wanted.evaluate(tokens, tuple(names))
     for name, words in names.items():
@@ -133,8 +150,16 @@ def attention(device: str) -> Iterator[Finding]:
         for name, kernel in KERNELS.items():
             policy = policy_on(device, dtype, **how)
             policy.model.set_attn_implementation("sdpa")
-            with sdpa_kernel([kernel]):
-                yield from _tried("attention", f"sdpa by {name}, {dtype}", policy, wanted, limit)
+            for rows, tokens in BATCHES.items():
+                if name == "flash" and rows == "masked" and device.startswith("cuda"):
+                    continue  # it takes no mask
+                with sdpa_kernel([kernel]), masks_seen() as masked:
+                    found = list(_tried("attention", f"sdpa by {name}, {rows}, {dtype}", policy, wanted, limit, tokens))
+                if set(masked) == {rows == "masked"}:
+                    yield from found
+                else:
+                    why = f"attention was called {len(masked)} times, {sum(masked)} times with a mask"
+                    yield Finding("attention", f"sdpa by {name}, {rows}, {dtype}", None, limit, why)
     wanted, policy = policy_on("cpu", "float32", **how), policy_on(device, "bfloat16", **how)
     try:
         policy.model.set_attn_implementation("flash_attention_2")
@@ -144,20 +169,56 @@ def attention(device: str) -> Iterator[Finding]:
     yield from _tried("attention", "flash-attn, bfloat16", policy, wanted, LIMITS["bfloat16"])
 
 
-def _tried(check: str, what: str, policy: CausalPolicy, wanted: CausalPolicy, limit: float) -> Iterator[Finding]:
+@contextmanager
+def masks_seen() -> Iterator[list[bool]]:
+    """Yield a list that grows by one entry with each call of torch's attention: whether it was given a mask."""
+    plain, seen = torch.nn.functional.scaled_dot_product_attention, []
+
+    def noted(*arguments: Any, **named: Any) -> torch.Tensor:
+        seen.append((named.get("attn_mask") if len(arguments) < 4 else arguments[3]) is not None)
+        return plain(*arguments, **named)
+
+    torch.nn.functional.scaled_dot_product_attention = noted
+    try:
+        yield seen
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = plain
+
+
+def _tried(
+    check: str, what: str, policy: CausalPolicy, wanted: CausalPolicy, limit: float, tokens: Tokens | None = None
+) -> Iterator[Finding]:
     """Compare, or say why the device has no such kernel."""
     try:
-        yield from list(compare(check, what, policy, wanted, limit))
+        yield from list(compare(check, what, policy, wanted, limit, tokens))
     except (RuntimeError, ImportError) as error:
         yield Finding(check, what, None, limit, str(error).splitlines()[0])
 
 
-def compiled(device: str, backend: str = "inductor") -> Iterator[Finding]:
-    """A policy whose model is compiled by torch against the same on the CPU."""
+def compiled(device: str, backend: str | Callable[..., Any] = "inductor") -> Iterator[Finding]:
+    """A policy whose layers are compiled by torch against the same on the CPU; the compiled code counts its calls."""
     how = PATHS["transformers, padded"]
     policy, wanted = policy_on(device, "float32", **how), policy_on("cpu", "float32", **how)
-    policy.model.forward = torch.compile(policy.model.forward, backend=backend)
-    yield from _tried("compile", f"torch.compile, {backend}, float32", policy, wanted, LIMITS["float32"])
+    name, calls = backend if isinstance(backend, str) else "given", []
+    for layer in layers_of(policy.model):
+        layer.compile(backend=partial(_counted, backend, calls))
+    found = list(_tried("compile", f"torch.compile, {name}, float32", policy, wanted, LIMITS["float32"]))
+    if calls:
+        yield from found
+    else:
+        yield Finding("compile", f"torch.compile, {name}, float32", None, LIMITS["float32"], "it was never called")
+
+
+def _counted(backend: str | Callable[..., Any], calls: list[int], graph: Any, inputs: Any) -> Callable[..., Any]:
+    """Compile a graph by `backend`; each call of the result is noted in `calls`."""
+    make = torch._dynamo.lookup_backend(backend) if isinstance(backend, str) else backend
+    run = make(graph, inputs)
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return run(*arguments)
+
+    return counted
 
 
 def sampling(device: str) -> Iterator[Finding]:
@@ -170,36 +231,54 @@ def sampling(device: str) -> Iterator[Finding]:
         yield Finding("sampling", f"log-probs sampled, {dtype}", _apart(sampled.logp_bt, expected_bt), limit)
 
 
-def learning(device: str, engine: Mapping[str, Any] | None = None, what: str = "") -> Iterator[Finding]:
-    """A short run from scratch on the device: the log-probs of sampler and trainer, read off its metrics.
+REWARD = """def digits(completion, **_):
+    return sum(character in "0123" for character in completion) / 12
+"""
+"""A reward of which hardly two completions get the same, so that groups differ from the first step on."""
+STEPS = 4
 
-    `engine` are keys of `sampling`, for instance those of servers of vLLM.
+
+def learning(device: str, engine: Mapping[str, Any] | None = None, what: str = "") -> Iterator[Finding]:
+    """A short run on the device at a high learning rate: the log-probs of sampler and trainer, read off its metrics.
+
+    Each step moves log-probs by more than the limit, so that a sampler that is a step behind is noticed. `engine` are
+    keys of `sampling`, for instance those of servers of vLLM.
     """
+    name, limit = what or "a run", LIMITS["bfloat16"]
+    with tempfile.TemporaryDirectory() as folder:
+        reward = Path(folder) / "reward.py"
+        reward.write_text(REWARD)
+        try:
+            lines = _trained(device, f"{reward}:digits", engine or {}, Path(folder) / "run")
+        except GrouprlError as error:
+            yield Finding("run", name, None, limit, str(error))
+            return
+    gaps = [line["logp_gap_mean"] for line in lines if "logp_gap_mean" in line]
+    trained = sum(line["rows_trained"] > 0 for line in lines)
+    if len(gaps) < STEPS or trained < STEPS:
+        yield Finding("run", name, None, limit, f"{trained} of {STEPS} steps had a group that differs")
+        return
+    yield Finding("run", f"{name}: sampler and trainer", max(gaps), limit)
+
+
+def _trained(device: str, reward: str, engine: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """Train; return the metrics of each step."""
     config = {
         "task": "addition",
         "model": {"name": "tiny", "tiny": SIZES, "device": device},
         "method": "grpo",
+        "optim": {"lr": 0.03},
         "warmup": {"steps": 20, "batch": 16},
         "batch": {"prompts": 4, "group_size": 8},
-        "steps": 3,
+        "steps": STEPS,
         "eval": {"every": 0, "final_prompts": 4},
-        "sampling": {"max_new_tokens": 12, **(engine or {})},
-        "reward": {"workers": 0},
-        "run": {"checkpoint_every": 3},
+        "sampling": {"max_new_tokens": 12, **engine},
+        "reward": {"function": reward, "workers": 0},
+        "run": {"checkpoint_every": STEPS},
     }
-    name = what or "a run from scratch"
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            train(parse_config(config), folder=Path(folder) / "run", console=Console(quiet=True))
-        except GrouprlError as error:
-            yield Finding("run", name, None, LIMITS["bfloat16"], str(error))
-            return
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    gaps = [line["logp_gap_mean"] for line in lines if line["phase"] == "train" and "logp_gap_mean" in line]
-    worst = max(gaps) if gaps else None
-    yield Finding(
-        "run", f"{name}: sampler and trainer", worst, LIMITS["bfloat16"], "" if gaps else "nothing was trained on"
-    )
+    train(parse_config(config), folder=folder, console=Console(quiet=True))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["phase"] == "train"]
 
 
 def servers(device: str, command: str) -> Iterator[Finding]:

@@ -18,8 +18,7 @@ from grouprl.config.sections import Reward as RewardSettings
 from grouprl.envs.environment_pool import HereStage
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.on_ray import worker_host as host_module
-from grouprl.orchestrator.on_ray.placed_counts import placed_counts, ranks_sample
-from grouprl.orchestrator.on_ray.placement import RunPlacement
+from grouprl.orchestrator.on_ray.placed_counts import whole_copies
 from grouprl.orchestrator.on_ray.pool import PlacedJob, PoolLimits, WorkerPool
 from grouprl.orchestrator.on_ray.remote_environments import PlacedStage, stage_hello
 from grouprl.orchestrator.on_ray.reward import PlacedReward, reward_hello
@@ -27,7 +26,6 @@ from grouprl.orchestrator.on_ray.sampler import PlacedSampler, SamplerSettings
 from grouprl.orchestrator.on_ray.weights import pack_tensors, unpack_tensors
 from grouprl.orchestrator.on_ray.worker_host import WorkerRoom, hello_of
 from grouprl.orchestrator.resolve import resolve
-from grouprl.policy.sharded.rank_work import drop_copy
 from grouprl.policy.sharded.ranks import Station
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
@@ -212,7 +210,9 @@ class RanksHere:
 
 def ranked_sampler(policy, ranks, shares):
     """What samples on ranks that all have this policy."""
-    sharded = SimpleNamespace(ranks=RanksHere(policy, ranks), refresh=lambda: None, precision="float32")
+    sharded = SimpleNamespace(
+        ranks=RanksHere(policy, ranks), copy_everywhere=lambda: None, precision="float32", dtype=policy.dtype
+    )
     sampler = RankSampler(sharded, shares)
     sampler.policy = policy  # whose weights are published
     return sampler
@@ -234,19 +234,18 @@ def test_shares_are_the_same_on_ranks_and_on_a_cluster_that_ranks_use(run, polic
 
 
 @pytest.mark.parametrize(
-    ("changes", "copies"), [({}, 1), ({"run": {"async_steps": 1}}, 2), ({"cluster": {"samplers": 2}}, 2)]
+    ("changes", "copies"),
+    [
+        ({}, 1),
+        ({"run": {"async_steps": 1}}, 2),
+        ({"cluster": {"samplers": 2}}, 2),
+        ({"cluster": {}, "sampling": {"engine": "vllm", "vllm": {"addresses": ["http://127.0.0.1:1"]}}}, 0),
+    ],
 )
-def test_ranks_keep_whole_copies_only_where_they_sample(policy, monkeypatch, changes, copies):
+def test_ranks_keep_whole_copies_only_where_they_sample(changes, copies):
     cluster = {"ray": "auto", "samplers": 2}
     run = resolve(parse_config({"task": "addition", "model": "tiny", "seed": 3, "cluster": cluster} | changes))
-    assert ranks_sample(run) == (copies == 2)
-    ranks = RanksHere(policy, 2)
-    monkeypatch.setattr("grouprl.orchestrator.on_ray.placement.current_ranks", lambda: ranks)
-    monkeypatch.setattr("grouprl.orchestrator.on_ray.placement.as_sharded", lambda policy: policy)
-    sharded = SimpleNamespace(copy_on_leader_alone=lambda: ranks.each(drop_copy))
-    if placed_counts(run) and not run.config.run.async_steps:
-        RunPlacement(run, "cpu", lambda settings, counts, hello: HostHere(hello)).engine(sharded)
-    assert sum("whole" in station.kept for station in ranks.stations) == copies
+    assert whole_copies(run, 2) == copies
 
 
 @pytest.mark.parametrize("seed", range(4))

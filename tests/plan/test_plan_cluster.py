@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.cli.plan_on import shortlist
+from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
 from grouprl.plan.cluster.calibration import calibration
 from grouprl.plan.cluster.hardware import Accelerator, Cluster, accelerators, parse_cluster
@@ -29,6 +30,8 @@ from grouprl.plan.cluster.roofline import (
 )
 from grouprl.plan.cluster.simulation import Simulation, simulate
 from grouprl.plan.cluster.workload import Workload, grown
+from grouprl.plan.plan import plan
+from grouprl.policy.language.tiny import build_tiny
 
 IDEAL = Efficiency(1, 1, 1, 1, 1, 1, 0, 0)
 UNIT = Accelerator("unit", memory=1e12, bandwidth=1e9, flops=1e12, link=1e9, network=1e8, source="")
@@ -255,3 +258,15 @@ def test_the_command_plans_and_refuses(tmp_path: Path) -> None:
     assert calibration().words.split(".")[0] in " ".join(told.output.split())
     for arguments in (["--price", "2"], ["--on", "3xX"], ["--on", "L4", "--completion-tokens", "900"]):
         assert isinstance(run.invoke(app, ["plan", "addition", *arguments]).exception, SystemExit | InputError)
+
+
+def test_a_folder_without_weights_can_be_planned_for_elsewhere(tmp_path: Path) -> None:
+    model, tokenizer = build_tiny("0123456789+=", hidden=16, layers=1, heads=2, intermediate=16)
+    model.config.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    asked = ["plan", "addition", "--set", f"model.name={tmp_path}"]
+    said = CliRunner().invoke(app, [*asked, "--on", "8xH100", "--json"])
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.output)["workload"]["parameters"] == sum(each.numel() for each in model.parameters())
+    with pytest.raises(InputError, match="has no weights"):
+        plan(load_config("addition", [f"model.name={tmp_path}"]))

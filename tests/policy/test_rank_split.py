@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouprl.plan.memory import SAMPLER, Cost, memory_on_ranks
+from grouprl.plan.memory import SAMPLER, Cost, gathered, memory_on_ranks
+from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.sharded.row_split import split_over_ranks
 from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from updates import make_batch, make_policy
@@ -79,3 +81,11 @@ def test_ranks_divide_memory_but_for_the_copy_to_sample_from() -> None:
     assert [cost.bytes for cost in memory_on_ranks(costs, 4, 4, 1)] == [200, 100, 240], (
         "rank 0 gives others its weights"
     )
+
+
+def test_a_rank_gathers_the_two_largest_layers() -> None:
+    sizes = {"trainable": 0, "intermediate": 8, "kv_width": 4, "positions": None, "dtype": "float32", "bytes_each": 4}
+    made = partial(ModelFacts, **sizes, device="cpu", layers=3, hidden=4)
+    assert gathered(made(parameters=3 * 100 + 10 * 4, vocabulary=10)).bytes == 4 * (100 + 100)
+    assert gathered(made(parameters=3 * 100 + 50 * 4, vocabulary=50)).bytes == 4 * (200 + 100)
+    assert gathered(made(parameters=3 * 100 + 2 * 50 * 4, vocabulary=50, tied=False)).bytes == 4 * (200 + 100)

@@ -75,11 +75,44 @@ def test_a_wrong_weight_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found["lean, float32: gradient"]
 
 
-def test_attention_kernels_agree_or_are_named() -> None:
+def test_attention_kernels_agree_with_and_without_a_mask() -> None:
     found = list(gpu_checks.attention(CPU))
     assert all(finding.passed or finding.why for finding in found)
-    assert all(finding.passed for finding in found if "math" in finding.what)
+    for kernel in ("math", "flash"):
+        for rows in ("masked", "without a mask"):
+            here = [finding for finding in found if f"by {kernel}, {rows}, float32" in finding.what]
+            assert len(here) == 3, f"{kernel} was offered rows {rows}"
+            assert all(finding.passed for finding in here)
     assert any("flash-attn" in finding.what for finding in found)
+
+
+def wrong(plain, drop: bool):
+    """Attention that sees later tokens, or of which each number is off by a fiftieth."""
+
+    def attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, **more):
+        if drop:
+            return plain(q, k, v, None, dropout_p, False, **more)
+        return 1.02 * plain(q, k, v, attn_mask, dropout_p, is_causal, **more)
+
+    return attend
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_dropped_mask_and_a_wrong_kernel_are_noticed(monkeypatch: pytest.MonkeyPatch, drop: bool) -> None:
+    monkeypatch.setattr(gpu_checks, "KERNELS", {"math": gpu_checks.KERNELS["math"]})
+    plain = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrong(plain, drop))
+    found = [finding for finding in gpu_checks.attention(CPU) if "float32: log-probs" in finding.what]
+    assert len(found) == 2
+    assert not any(finding.passed or finding.apart is None for finding in found)
+
+
+def test_attention_that_is_never_called_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_checks, "KERNELS", {"math": gpu_checks.KERNELS["math"]})
+    monkeypatch.setattr(gpu_checks, "_tried", lambda *arguments: iter(()))
+    found = [finding for finding in gpu_checks.attention(CPU) if "sdpa" in finding.what]
+    assert {finding.why for finding in found} == {"attention was called 0 times, 0 times with a mask"}
+    assert all(finding.apart is None for finding in found)
 
 
 def test_a_compiled_model_gives_the_same_numbers() -> None:
@@ -89,10 +122,71 @@ def test_a_compiled_model_gives_the_same_numbers() -> None:
     assert all(finding.passed for finding in found)
 
 
-def test_sampling_and_a_short_run() -> None:
+def off_by_little(graph, inputs):
+    """A backend whose code gives other numbers."""
+    return lambda *arguments: tuple(
+        1.01 * x if torch.is_tensor(x) and x.is_floating_point() else x for x in graph.forward(*arguments)
+    )
+
+
+def test_wrong_compiled_code_is_noticed() -> None:
+    torch._dynamo.reset()
+    found = list(gpu_checks.compiled(CPU, backend=off_by_little))
+    assert [finding.passed for finding in found] == [False] * 3
+    assert all(finding.apart is not None for finding in found)
+
+
+def test_compiled_code_that_is_never_called_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_checks, "layers_of", lambda model: [])
+    (found,) = gpu_checks.compiled(CPU, backend="eager")
+    assert (found.apart, found.why) == (None, "it was never called")
+
+
+def test_log_probs_as_sampled_and_stale_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(finding.passed for finding in gpu_checks.sampling(CPU))
+    build = gpu_checks.policy_on
+    count = iter(range(100))
+
+    def every_other_is_stale(device: str, dtype: str, **how: object) -> object:
+        policy, factor = build(device, dtype, **how), 1.0 + 0.3 * (next(count) % 2)
+        with torch.no_grad():
+            for parameter in policy.parameters():
+                parameter.mul_(factor)
+        return policy
+
+    monkeypatch.setattr(gpu_checks, "policy_on", every_other_is_stale)
+    assert not any(finding.passed for finding in gpu_checks.sampling(CPU))
+
+
+STALE = """from grouprl.rollout.sampler import LocalSampler
+
+
+class Stale(LocalSampler):
+    def __init__(self, policy):
+        super().__init__(policy.copied())
+        self.own, self.before = policy, policy.trainable_state()
+
+    def publish(self, version, policy):
+        self.policy.load_trainable_state(self.before)
+        self.before = {name: x.clone() for name, x in policy.trainable_state().items()}
+        self.version = version
+"""
+
+
+def test_a_run_whose_groups_differ_and_one_with_stale_weights(tmp_path: Path) -> None:
     (found,) = gpu_checks.learning(CPU)
-    assert found.passed or found.why
+    assert found.passed, found
+    (tmp_path / "stale.py").write_text(STALE)
+    (found,) = gpu_checks.learning(CPU, {"engine": f"{tmp_path / 'stale.py'}:Stale"})
+    assert found.apart is not None
+    assert not found.passed, found
+
+
+def test_a_run_whose_groups_do_not_differ_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_checks, "REWARD", "def digits(completion, **_):\n    return 0.0\n")
+    (found,) = gpu_checks.learning(CPU)
+    assert found.apart is None
+    assert "had a group that differs" in found.why
 
 
 def test_a_run_that_cannot_be_is_named() -> None:
@@ -112,7 +206,7 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("apart", "code"), [(0.05, 0), (0.2, 1), (None, 0)])
+@pytest.mark.parametrize(("apart", "code"), [(0.05, 0), (0.2, 1), (None, gpu.NOT_COMPARED)])
 def test_what_was_found_is_written_and_is_the_exit_code(
     tmp_path: Path, apart: float | None, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,4 +216,5 @@ def test_what_was_found_is_written_and_is_the_exit_code(
         gpu.main("cpu", "", "", tmp_path)
     assert ended.value.exit_code == code
     assert json.loads((tmp_path / "gpu.json").read_text())["findings"][0]["apart"] == apart
-    assert {0: "agrees" if apart else "no such kernel", 1: "**differs**"}[code] in (tmp_path / "gpu.md").read_text()
+    said = {0: "agrees", 1: "**differs**", gpu.NOT_COMPARED: "no such kernel"}
+    assert said[code] in (tmp_path / "gpu.md").read_text()

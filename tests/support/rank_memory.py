@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from grouprl.config.sections import Optim
 from grouprl.policy import Tokens
-from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.allocator import keep_freed_memory, return_freed_memory
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.load import load_policy
 from grouprl.policy.language.tiny import char_tokenizer
@@ -32,6 +32,7 @@ from grouprl.policy.sharded.ranks import Station, follow, leading
 from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
 from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from grouprl.processes.current_ranks import own_rank
+from ranks import TinyBuilders
 
 MIB = 2**20
 SIZES = {
@@ -61,7 +62,7 @@ def write_model(folder: Path, size: str, dtype: torch.dtype = torch.float32) -> 
 
 def rows() -> Tokens:
     """Four rows of 32 tokens."""
-    ids = torch.randint(3, 16, (4, 32), generator=torch.Generator().manual_seed(0)).tolist()
+    ids = torch.randint(3, 13, (4, 32), generator=torch.Generator().manual_seed(0)).tolist()
     return Tokens.of([row[:8] for row in ids], [row[8:] for row in ids])
 
 
@@ -108,13 +109,13 @@ def _status(name: str) -> int:
 
 def warm() -> None:
     """Load what a first model loads: code, not weights."""
-    keep_freed_memory()
     policy = load_policy("tiny", device="cpu", engine="transformers")
     step(policy, build_optimizer(Optim(), policy.parameters(), lr=1e-3, weight_decay=0.0))
 
 
 def warm_here(station: Station, share: object) -> None:
-    """Warm up on a rank."""
+    """Warm up on a rank, as `RunBuilders` prepares one."""
+    return_freed_memory()
     warm()
 
 
@@ -134,6 +135,7 @@ def largest_layers(model: torch.nn.Module) -> int:
 
 def alone(builder: Stored) -> dict[str, object]:
     """Measure one process."""
+    keep_freed_memory()
     warm()
     before = begin(None)
     policy = builder.one()
@@ -153,13 +155,17 @@ def on_ranks(builder: Stored, more: set[str]) -> dict[str, object]:
     with leading() as ranks:
         ranks.begin(600.0, ranks.count if "tensor" in more else 1)
         ranks.each(rank_memory.warm_here)
+        step(tiny := ShardedPolicy(ranks, TinyBuilders()), ShardedOptimizer(tiny, partial(torch.optim.AdamW), "adamw"))
         before = ranks.each(rank_memory.begin)
 
         def grown() -> list[int]:
             return [now - then for now, then in zip(ranks.each(rank_memory.peak), before, strict=True)]
 
         policy = ShardedPolicy(ranks, builder)
-        found: dict[str, object] = {"build": grown()}
+        model = policy.model.get_base_model() if builder.lora else policy.model
+        found: dict[str, object] = {"build": grown(), "layers": largest_layers(model)}
+        found |= {"weights": 4 * sum(p.numel() for p in policy.model.parameters())}
+        found |= {"trained": 4 * sum(p.numel() for p in policy.parameters())}
         make = partial(build_optimizer, Optim(), lr=1e-3, weight_decay=0.0)
         optimizer = ShardedOptimizer(policy, make, "adamw")
         reference = policy.snapshot() if "reference" in more else None
@@ -179,6 +185,16 @@ def on_ranks(builder: Stored, more: set[str]) -> dict[str, object]:
                 found["load"] = grown()
                 found["alike"] = _alike(policy.trainable_state(), Path(folder) / "saved")
         return found
+
+
+def bounds(found: dict[str, object], ranks: int, a_pass: int) -> dict[str, float]:
+    """Return what a rank may take at most for each thing: its share of what is kept and 15 %, two layers, a pass.
+
+    Kept are weights in float32, and from the first step on a gradient and two moments of what is trained.
+    """
+    weights, beside = found["weights"], found["layers"] + a_pass
+    kept = {"build": weights, "step": weights + 3 * found["trained"]}
+    return {name: 1.15 * whole / ranks + beside for name, whole in kept.items()}
 
 
 def _alike(state: dict[str, Tensor], folder: Path) -> bool:

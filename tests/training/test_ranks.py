@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
+
+import rank_memory
 import rank_runs
+from grouprl.policy.sharded.sharded_policy import PIECE
 from ranks import run_on_ranks
 
 SCRIPTS = Path(__file__).parents[1] / "support"
@@ -35,6 +39,24 @@ def test_a_step_is_the_same_on_two_ranks_as_on_one() -> None:
             assert apart[what] < 1e-12, (name, what, apart)
         assert apart["whole"] < 1e-6, "the copies that are sampled from, through the lean engine"
         assert apart["update_ratio"] < 1e-8
+
+
+A_PASS = 24 * 2**20
+"""Activations of 128 tokens, and what the allocator keeps of blocks below a MiB."""
+
+
+def test_no_rank_holds_a_whole_model(tmp_path: Path) -> None:
+    model = rank_memory.write_model(tmp_path, "20M", torch.bfloat16)
+    said = run_on_ranks(SCRIPTS / "rank_memory.py", 2, str(model), "save")
+    found = json.loads(said.splitlines()[-1])
+    assert found["weights"] > 70 * 2**20
+    for what, most in rank_memory.bounds(found, 2, A_PASS).items():
+        assert max(found[what]) < most, (what, most, found)
+    kept = rank_memory.bounds(found, 2, A_PASS)["step"]
+    assert found["save"][0] < kept + 2 * PIECE, "rank 0 gathers a few tensors at a time"
+    assert found["save"][1] < kept
+    assert max(found["load"]) < kept
+    assert found["alike"], "transformers reads from the folder what the ranks hold"
 
 
 def test_references_follow_a_policy_on_two_ranks_as_on_one() -> None:

@@ -59,7 +59,7 @@ def _workload(source: str, changes: Sequence[str], completion_tokens: float | No
     from grouprl.plan.cluster.workload import workload
     from grouprl.plan.plan import plan
 
-    planned = plan(load_config(source, [*changes, "run.memory_check=false"]))
+    planned = plan(load_config(source, [*changes, "run.memory_check=false"]), elsewhere=True)
     planned.raise_if_refused()
     return workload(planned, completion_tokens)
 

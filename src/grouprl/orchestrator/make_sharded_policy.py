@@ -12,7 +12,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
 from grouprl.core.plugins import load_plugins
-from grouprl.policy.allocator import keep_freed_memory
+from grouprl.policy.allocator import return_freed_memory
 from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.call_syntax import call_syntax
@@ -89,7 +89,7 @@ class RunBuilders:
 
     def _prepare(self) -> None:
         torch.set_num_threads(self.threads)
-        keep_freed_memory()
+        return_freed_memory()
         load_plugins(self.plugins)
         for name, source in self.sources.items():
             import_from_beside(Path(source.path))

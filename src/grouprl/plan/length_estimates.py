@@ -13,7 +13,7 @@ from grouprl.config.run import Config
 from grouprl.core.finding import Finding
 from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sample_and_score import example_text
-from grouprl.orchestrator.on_ray.placed_counts import ranks_sample
+from grouprl.orchestrator.on_ray.placed_counts import whole_copies
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
@@ -24,6 +24,7 @@ from grouprl.plan.memory import (
     Cost,
     batch_arithmetic,
     follower_count,
+    gathered,
     memory,
     memory_of_kind,
     memory_on_ranks,
@@ -136,7 +137,8 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
     device = resolve_device(config.model.device)
     if (ranks := current_ranks()) is not None:
         here = ranks_here() if device.type == "cpu" else 1
-        costs = memory_on_ranks(costs, ranks.count, here, here if ranks_sample(run) else 1)
+        more_of_ranks = () if model is None else (gathered(model),)
+        costs = memory_on_ranks((*costs, *more_of_ranks), ranks.count, here, whole_copies(run, here))
     too_much = too_large(costs, free_bytes(device), str(device))
     refusals = tuple(told(codes.NO_POSITIONS, no_room))
     if config.run.memory_check:

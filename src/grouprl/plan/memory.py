@@ -195,12 +195,22 @@ def memory(
 
 PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy", "rollout cache")
 """Costs that ranks divide among themselves. They also divide weights, but sampling ranks keep a whole copy, too."""
+GATHERED = "layers gathered"
+"""Name of the cost of the two largest layers: what is used, and what comes next or is a gradient."""
+
+
+def gathered(model: ModelFacts) -> Cost:
+    """Return the cost of what a rank gathers in a pass: the two largest of its layers, the embedding included."""
+    embedding = model.vocabulary * model.hidden
+    block = (model.parameters - embedding * (1 if model.tied else 2)) // max(model.layers, 1)
+    first, second = sorted([embedding, *[block] * min(model.layers, 2)])[::-1][:2]
+    return Cost(GATHERED, (first + second) * model.bytes_each, f"({first:,} + {second:,}) × {model.bytes_each} bytes")
 
 
 def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -> tuple[Cost, ...]:
     """Convert the costs of one process to those of `here` ranks on this device, out of `ranks` in all.
 
-    `copies` is the number of whole copies of the weights on the device.
+    `copies` is the number of whole copies of the weights on the device: where servers sample there is none.
     """
     found = []
     for cost in costs:

@@ -17,7 +17,7 @@ from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.load import resolve_device, resolve_dtype
-from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors
+from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors, has_no_weights
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.lora import adapts, check_targets
@@ -47,8 +47,10 @@ class ModelFacts:
     """Whether the output layer is the embedding."""
 
 
-def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
+def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts | None, object]:
     """Return the sizes of the configured model and its tokenizer, without its weights.
+
+    A folder must hold weights that fit, unless it is enough that the model is `described`: then it may hold none.
 
     (None, None) for a Hub id that is not on this machine, and for a policy that is not a language model.
 
@@ -66,7 +68,7 @@ def read_model(run: ResolvedRun) -> tuple[ModelFacts | None, object]:
     for name in names:
         if name == "tiny":
             models.append(build_tiny(run.alphabet or PRINTABLE, **config.model.tiny.model_dump()))
-        elif (found := _read_pretrained(name)) is not None:
+        elif (found := _read_pretrained(name, described)) is not None:
             models.append(found)
         else:
             return None, None
@@ -119,7 +121,7 @@ def _tiny(run: ResolvedRun, count: int, dtype: torch.dtype) -> tuple[ModelFacts,
     return facts, tokenizer
 
 
-def _read_pretrained(name: str) -> tuple[object, object] | None:
+def _read_pretrained(name: str, described: bool) -> tuple[object, object] | None:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(as_folder(name)).expanduser()
@@ -144,7 +146,7 @@ def _read_pretrained(name: str) -> tuple[object, object] | None:
         if folder.is_dir():
             raise InputError(f"The model {name} cannot be read: {error}") from error
         return None
-    if folder.is_dir():
+    if folder.is_dir() and not (described and has_no_weights(folder)):
         check_files(folder)
         check_tensors(folder, model)
         check_finite_files(folder)

@@ -162,8 +162,10 @@ class Plan:
         return data | {"config": self.config.model_dump(mode="json"), "method": self.method.name, "peak": self.peak}
 
 
-def plan(run: Config | ResolvedRun) -> Plan:
+def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
     """Resolve a configuration, unless it is resolved already, and check it.
+
+    A run that is planned for `elsewhere` needs no weights on this machine.
 
     Raises:
         InputError: an unknown method, task, reward or model, or options that do not fit them. Contradictions between
@@ -175,7 +177,7 @@ def plan(run: Config | ResolvedRun) -> Plan:
     check_optimizer(run.config.optim)
     for tracker in run.config.run.trackers:
         chosen_tracker(tracker)
-    model, tokenizer = read_model(run)
+    model, tokenizer = read_model(run, described=elsewhere)
     requested_precision = run.config.model.precision
     if model is not None and not list(pass_refusals(run.config, model)):
         run = run.with_precision(precision_of(run.config, model).precision)

@@ -227,7 +227,7 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
         ...
 
     def each_weight(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the trainable weights with their names, in the order of `named_parameters`, a few at a time in memory."""
+        """Yield the trainable weights in the order of `named_parameters`; this process holds a few at a time."""
         ...
 
     def save_parts(self, folder: Path, /) -> None:

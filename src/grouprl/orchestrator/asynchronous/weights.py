@@ -88,7 +88,7 @@ class SharedWeights:
         return self.publish_each(version, ((place.name, state[place.name]) for place in self.places))
 
     def publish_each(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> int:
-        """Write tensors, which come one after the other in the order of `places`, as `version`; return their checksum."""
+        """Write tensors, which come in the order of `places`, as `version`; return their checksum."""
         slot = version % 2
         begin, end, total = (1 + 3 * slot + i for i in range(3))
         self._words[end] = NONE  # the same version again must not look whole while it is written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grouprl.orchestrator.on_ray.worker_host import Kind
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.rollout.engines import LOCAL
+from grouprl.rollout.engines import IN_FILES, LOCAL
 
 
 def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
@@ -27,6 +27,15 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
     if rows.acts and not getattr(run.task, "scores_groups", False):
         counts["environment"] = cluster.environments
     return {kind: count for kind, count in counts.items() if count}
+
+
+def whole_copies(run: ResolvedRun, here: int) -> int:
+    """Return how many of `here` ranks on this device hold a whole copy of the weights: all where they sample, none where
+    servers take the weights as they are gathered, else the first, for workers of a cluster or an engine of the user's.
+    """
+    if ranks_sample(run):
+        return here
+    return 0 if run.config.sampling.engine in IN_FILES else 1
 
 
 def ranks_sample(run: ResolvedRun) -> bool:

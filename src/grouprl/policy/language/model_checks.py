@@ -89,6 +89,12 @@ def check_tensors(folder: Path, model: Module) -> None:
 FIT = "Copy the config.json that belongs to these weights, or the other way round"
 
 
+def has_no_weights(folder: Path) -> bool:
+    """Return whether a folder holds no file of weights, and no index of such files."""
+    kinds = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
+    return not any(found for kind in kinds for found in folder.glob(kind))
+
+
 def check_present(folder: Path) -> None:
     """Check that a folder holds weights, and every file that their index names.
 
@@ -96,8 +102,7 @@ def check_present(folder: Path) -> None:
         InputError: something is missing; the message names it.
     """
     rule = "a model folder needs config.json, weights and a tokenizer"
-    kinds = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
-    if not any(found for kind in kinds for found in folder.glob(kind)):
+    if has_no_weights(folder):
         raise InputError(f"{folder} has no weights", rule, "Give the folder that save_pretrained wrote")
     index = folder / "model.safetensors.index.json"
     if index.is_file() and not (folder / "model.safetensors").is_file():

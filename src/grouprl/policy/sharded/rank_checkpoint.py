@@ -52,6 +52,7 @@ def _save(station: Station, folder: Path) -> tuple[int, str] | None:
 def _load(station: Station, folder: Path) -> None:
     own: PieceOptimizer = station.kept[OPTIMIZER]
     state: dict[str, Tensor] = {f"{WEIGHTS}{n}": p.detach() for n, p in station.kept[POLICY].named_parameters()}
+    own.load({})  # before there are two
     memory: dict[StateKey, Tensor] = {}
     for full, (shape, dtype) in names_and_shapes(folder).items():
         if not full.startswith(MEMORY):

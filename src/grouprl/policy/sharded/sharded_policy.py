@@ -39,7 +39,7 @@ Cut = list[list[list[int] | None]]
 
 Copies = Literal["none", "leader", "everywhere"]
 """Which ranks have a full copy."""
-PIECE = 2**26
+PIECE = 2**24
 """Bytes of parameters that are gathered at a time; more if a single one is larger."""
 
 
