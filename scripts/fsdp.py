@@ -1,8 +1,8 @@
 """Runs on several processes (FSDP2): equality with one process, checkpoints, kills, signals and other faults.
 
 Everything is run with gloo on the CPU of this machine; what was found is written to docs/fsdp.json, and
-docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [resumes] [kills] [signals] [faults] [pretrained]` runs
-some sections only, and leaves what is recorded of the others.
+docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [resumes] [kills] [signals] [faults] [memory]
+[pretrained]` runs some sections only, and leaves what is recorded of the others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+import rank_memory  # noqa: E402
 import rank_runs  # noqa: E402
 from ranks import run_on_ranks  # noqa: E402
 
@@ -197,13 +198,53 @@ def pretrained(folder: Path) -> Iterator[Found]:
         yield f"SmolLM2-135M on {name}", {"seconds": round(time.monotonic() - begun), "peak_mb": peak, **beside}
 
 
+MODELS = ("20M", "50M", "110M")
+
+
+def memory(folder: Path) -> Iterator[Found]:
+    """Peak memory of each rank as a random model is built and steps, beside what is allowed and what a plan says."""
+    script, names = (
+        ROOT / "tests" / "support" / "rank_memory.py",
+        ",".join(str(rank_memory.write_model(folder, size)) for size in MODELS),
+    )
+    one = json.loads(run_on_ranks(script, 1, names, "alone", timeout=3000).splitlines()[-1])
+    passes = {name: found["step"][0] - found["weights"] - 3 * found["trained"] for name, found in one.items()}
+    for ranks in (1, 2, 4):
+        said = run_on_ranks(script, ranks, names, *(["save"] if ranks > 1 else []), timeout=3000)
+        for name, found in json.loads(said.splitlines()[-1]).items():
+            most = rank_memory.bounds(found, ranks, max(passes[name], 0))
+            row = {what: max(found[what]) for what in ("build", "step")} | {f"{what}_most": most[what] for what in most}
+            yield f"{name}, {ranks}", row | {"planned": rank_memory.planned(name, ranks), "alone": one[name]["step"][0]}
+    write_table(json.loads(RECORD.read_text())["memory"])
+
+
+TABLE = ("<!-- memory of ranks, by scripts/fsdp.py memory -->", "<!-- end -->")
+
+
+def write_table(found: dict[str, Any]) -> None:
+    """Write the table of peaks into docs/fsdp.md, in MiB."""
+    lines = [
+        "| model | ranks | build | may be | two steps | may be | planned | plan's error | one process |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for key, row in sorted(found.items(), key=lambda each: (MODELS.index(each[0].split(", ")[0][6:]), each[0])):
+        model, ranks = key.split(", ")
+        mib = {name: f"{value / 2**20:.0f}" for name, value in row.items()}
+        apart = row["planned"] / row["step"] - 1
+        cells = [model[6:], ranks, mib["build"], mib["build_most"], mib["step"], mib["step_most"], mib["planned"]]
+        lines.append(f"| {' | '.join([*cells, f'{apart:+.0%}', mib['alone']])} |")
+    page = RECORD.with_suffix(".md")
+    before, rest = page.read_text().split(TABLE[0])
+    page.write_text(before + TABLE[0] + "\n\n" + "\n".join(lines) + "\n\n" + TABLE[1] + rest.split(TABLE[1])[1])
+
+
 def _words(said: str) -> str:
     """Return the lines of errors."""
     return " ".join(line for line in said.splitlines() if line.startswith(("error", "rank", "Stopping")))
 
 
 SECTIONS: dict[str, Callable[[Path], Iterator[Found]]] = {
-    each.__name__: each for each in (steps, runs, resumes, kills, signals, faults, pretrained)
+    each.__name__: each for each in (steps, runs, resumes, kills, signals, faults, memory, pretrained)
 }
 
 

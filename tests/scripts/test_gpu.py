@@ -132,8 +132,8 @@ def off_by_little(graph, inputs):
 def test_wrong_compiled_code_is_noticed() -> None:
     torch._dynamo.reset()
     found = list(gpu_checks.compiled(CPU, backend=off_by_little))
-    assert [finding.passed for finding in found] == [False] * 3
     assert all(finding.apart is not None for finding in found)
+    assert {finding.what.rpartition(": ")[2] for finding in found if not finding.passed} >= {"log-probs", "gradient"}
 
 
 def test_compiled_code_that_is_never_called_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

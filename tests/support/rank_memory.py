@@ -1,7 +1,8 @@
 """A script for several ranks: how much memory each takes to build a stored model, and for an optimiser step.
 
-`rank_memory.py MODEL [option…]` prints, as JSON, what each rank's memory grew by at its peak. Options: lora, tensor
-(matrices cut by all ranks), reference (a frozen copy), save (the model is written).
+`rank_memory.py MODEL[,MODEL…] [option…]` prints, as JSON, what each rank's memory grew by at its peak. Options: alone
+(one process without any of this), lora, tensor (matrices cut by all ranks), reference (a frozen copy), save (the model
+is written).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import gc
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,11 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from grouprl.config.run import parse_config
 from grouprl.config.sections import Optim
+from grouprl.plan.memory import batch_arithmetic, gathered, memory, memory_on_ranks
+from grouprl.plan.memory import peak as peak_of
+from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy import Tokens
 from grouprl.policy.allocator import keep_freed_memory, return_freed_memory
 from grouprl.policy.language.causal_lm import CausalPolicy
@@ -27,8 +33,10 @@ from grouprl.policy.language.tiny import char_tokenizer
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.sharded.outline import outline_of
+from grouprl.policy.sharded.piece_optimizer import OPTIMIZER
 from grouprl.policy.sharded.rank_policy import RankPolicy
-from grouprl.policy.sharded.ranks import Station, follow, leading
+from grouprl.policy.sharded.rank_work import POLICY, REFERENCE
+from grouprl.policy.sharded.ranks import Ranks, Station, follow, leading
 from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
 from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from grouprl.processes.current_ranks import own_rank
@@ -120,11 +128,12 @@ def warm_here(station: Station, share: object) -> None:
 
 
 def step(policy, optimizer) -> None:
-    """One optimiser step on four rows."""
+    """Two optimiser steps on four rows: in the second, a pass meets the moments."""
     tokens = rows()
-    optimizer.zero_grad()
-    policy.backward(tokens, {"log_prob": torch.full((4, 24), 0.01, dtype=policy.score_dtype)})
-    optimizer.step()
+    for _ in range(2):
+        optimizer.zero_grad()
+        policy.backward(tokens, {"log_prob": torch.full((4, 24), 0.01, dtype=policy.score_dtype)})
+        optimizer.step()
 
 
 def largest_layers(model: torch.nn.Module) -> int:
@@ -133,68 +142,88 @@ def largest_layers(model: torch.nn.Module) -> int:
     return 4 * sum(sorted([*sizes, model.get_input_embeddings().weight.numel()])[-2:])
 
 
+def sizes_of(policy) -> dict[str, int]:
+    """Bytes in float32: all weights, the trained ones, and the two largest layers."""
+    core = policy.model.get_base_model() if hasattr(policy.model, "get_base_model") else policy.model
+    weights, trained = (sum(p.numel() for p in each) for each in (policy.model.parameters(), policy.parameters()))
+    return {"weights": 4 * weights, "trained": 4 * trained, "layers": largest_layers(core)}
+
+
 def alone(builder: Stored) -> dict[str, object]:
     """Measure one process."""
-    keep_freed_memory()
-    warm()
     before = begin(None)
     policy = builder.one()
     built = peak(None, before) - before
     optimizer = build_optimizer(Optim(), policy.parameters(), lr=1e-3, weight_decay=0.0)
     begin(None)
     step(policy, optimizer)
-    stepped = peak(None, before) - before
-    core = policy.model.get_base_model() if builder.lora else policy.model
-    return {"weights": 4 * sum(p.numel() for p in policy.model.parameters()),
-            "trained": 4 * sum(p.numel() for p in policy.parameters()), "layers": largest_layers(core),
-            "build": [built], "step": [stepped]}  # fmt: skip
+    return {**sizes_of(policy), "build": [built], "step": [peak(None, before) - before]}
 
 
-def on_ranks(builder: Stored, more: set[str]) -> dict[str, object]:
+def forget(station: Station, share: object) -> None:
+    """Drop what the rank keeps of a model."""
+    for name in (POLICY, REFERENCE, OPTIMIZER):
+        station.kept.pop(name, None)
+
+
+def on_ranks(ranks: Ranks, builder: Stored, more: set[str]) -> dict[str, object]:
     """Measure all ranks; called on rank 0."""
-    with leading() as ranks:
-        ranks.begin(600.0, ranks.count if "tensor" in more else 1)
-        ranks.each(rank_memory.warm_here)
-        step(tiny := ShardedPolicy(ranks, TinyBuilders()), ShardedOptimizer(tiny, partial(torch.optim.AdamW), "adamw"))
-        before = ranks.each(rank_memory.begin)
+    before = ranks.each(rank_memory.begin)
 
-        def grown() -> list[int]:
-            return [now - then for now, then in zip(ranks.each(rank_memory.peak), before, strict=True)]
+    def grown() -> list[int]:
+        return [now - then for now, then in zip(ranks.each(rank_memory.peak), before, strict=True)]
 
-        policy = ShardedPolicy(ranks, builder)
-        model = policy.model.get_base_model() if builder.lora else policy.model
-        found: dict[str, object] = {"build": grown(), "layers": largest_layers(model)}
-        found |= {"weights": 4 * sum(p.numel() for p in policy.model.parameters())}
-        found |= {"trained": 4 * sum(p.numel() for p in policy.parameters())}
-        make = partial(build_optimizer, Optim(), lr=1e-3, weight_decay=0.0)
-        optimizer = ShardedOptimizer(policy, make, "adamw")
-        reference = policy.snapshot() if "reference" in more else None
-        ranks.each(rank_memory.begin)
-        step(policy, optimizer)
-        if reference is not None:
-            reference.logp(rows())
-        found["step"] = grown()
-        if "save" in more:
-            ranks.each(rank_memory.begin)
-            with tempfile.TemporaryDirectory() as folder:
-                policy.save(Path(folder) / "saved")
-                policy.save_parts(Path(folder) / "parts")
-                found["save"] = grown()
-                ranks.each(rank_memory.begin)
-                policy.load_parts(Path(folder) / "parts")
-                found["load"] = grown()
-                found["alike"] = _alike(policy.trainable_state(), Path(folder) / "saved")
-        return found
+    policy = ShardedPolicy(ranks, builder)
+    found: dict[str, object] = {**sizes_of(policy), "build": grown()}
+    optimizer = ShardedOptimizer(policy, partial(build_optimizer, Optim(), lr=1e-3, weight_decay=0.0), "adamw")
+    reference = policy.snapshot() if "reference" in more else None
+    ranks.each(rank_memory.begin)
+    step(policy, optimizer)
+    if reference is not None:
+        reference.logp(rows())
+    found["step"] = grown()
+    if "save" in more:
+        with tempfile.TemporaryDirectory() as folder:
+            found |= _stored(ranks, policy, Path(folder), grown)
+    return found
+
+
+def _stored(ranks: Ranks, policy: ShardedPolicy, folder: Path, grown: Callable[[], list[int]]) -> dict[str, object]:
+    """Measure how a model and a checkpoint are written, and how it is read."""
+    ranks.each(rank_memory.begin)
+    policy.save(folder / "saved")
+    policy.save_parts(folder / "parts")
+    found: dict[str, object] = {"save": grown()}
+    ranks.each(rank_memory.begin)
+    policy.load_parts(folder / "parts")
+    return found | {"load": grown(), "alike": _alike(policy.trainable_state(), folder / "saved")}
 
 
 def bounds(found: dict[str, object], ranks: int, a_pass: int) -> dict[str, float]:
-    """Return what a rank may take at most for each thing: its share of what is kept and 15 %, two layers, a pass.
+    """Return the bytes that a rank may take at most: its share of what is kept and 15 %, two layers, a pass.
 
-    Kept are weights in float32, and from the first step on a gradient and two moments of what is trained.
+    Kept are weights in float32, and from the first step on a gradient and two moments of what is trained. A layer counts
+    twice: it is copied out of the buffer of the exchange.
     """
-    weights, beside = found["weights"], found["layers"] + a_pass
+    weights, beside = found["weights"], 2 * found["layers"] + a_pass
     kept = {"build": weights, "step": weights + 3 * found["trained"]}
     return {name: 1.15 * whole / ranks + beside for name, whole in kept.items()}
+
+
+def planned(name: str, ranks: int) -> int:
+    """Return the bytes that a plan expects of a rank in these steps."""
+    sizes = SIZES[name.removeprefix("model-")]
+    hidden, layers, vocabulary = sizes["hidden_size"], sizes["num_hidden_layers"], 4096
+    block = 4 * hidden**2 + 3 * hidden * sizes["intermediate_size"] + 2 * hidden
+    count = vocabulary * hidden + layers * block + hidden
+    facts = ModelFacts(parameters=count, trainable=count, layers=layers, hidden=hidden, kv_width=hidden,
+                       intermediate=sizes["intermediate_size"], vocabulary=vocabulary, positions=256, dtype="float32",
+                       bytes_each=4, device="cpu")  # fmt: skip
+    config = parse_config({"task": "addition", "steps": 1, "batch": {"prompts": 1, "group_size": 4,
+                           "tokens_per_microbatch": BUDGET}})  # fmt: skip
+    costs = memory(facts, batch_arithmetic(config, 8, 24, 0, 1, facts), reference=False)
+    kept = [cost for cost in costs if cost.what != "rollout cache"]
+    return peak_of(memory_on_ranks((*kept, *([gathered(facts)] if ranks > 1 else [])), ranks, 1, 0))
 
 
 def _alike(state: dict[str, Tensor], folder: Path) -> bool:
@@ -202,12 +231,25 @@ def _alike(state: dict[str, Tensor], folder: Path) -> bool:
     return all(torch.equal(saved[name], x) for name, x in state.items() if "lora" not in name)
 
 
-def main(model: str, *more: str) -> None:
-    """Print what was measured."""
+def main(models: str, *more: str) -> None:
+    """Print what was measured of each model."""
     if own_rank():
         return follow()
-    builder = Stored(model, "lora" in more)
-    print(json.dumps(alone(builder) if "alone" in more else on_ranks(builder, set(more))))
+    builders = {Path(each).name: Stored(each, "lora" in more) for each in models.split(",")}
+    if "alone" in more:
+        keep_freed_memory()
+        warm()
+        print(json.dumps({name: alone(builder) for name, builder in builders.items()}))
+        return None
+    found = {}
+    with leading() as ranks:
+        ranks.begin(1500.0, ranks.count if "tensor" in more else 1)
+        ranks.each(rank_memory.warm_here)
+        step(tiny := ShardedPolicy(ranks, TinyBuilders()), ShardedOptimizer(tiny, partial(torch.optim.AdamW), "adamw"))
+        for name, builder in builders.items():
+            ranks.each(rank_memory.forget)
+            found[name] = on_ranks(ranks, builder, set(more))
+    print(json.dumps(found))
     return None
 
 

@@ -41,14 +41,14 @@ def test_a_step_is_the_same_on_two_ranks_as_on_one() -> None:
         assert apart["update_ratio"] < 1e-8
 
 
-A_PASS = 24 * 2**20
-"""Activations of 128 tokens, and what the allocator keeps of blocks below a MiB."""
+A_PASS = 36 * 2**20
+"""Activations of 64 tokens and their logits, and what the allocator keeps of blocks below a MiB."""
 
 
 def test_no_rank_holds_a_whole_model(tmp_path: Path) -> None:
     model = rank_memory.write_model(tmp_path, "20M", torch.bfloat16)
     said = run_on_ranks(SCRIPTS / "rank_memory.py", 2, str(model), "save")
-    found = json.loads(said.splitlines()[-1])
+    (found,) = json.loads(said.splitlines()[-1]).values()
     assert found["weights"] > 70 * 2**20
     for what, most in rank_memory.bounds(found, 2, A_PASS).items():
         assert max(found[what]) < most, (what, most, found)

@@ -30,8 +30,8 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
 
 
 def whole_copies(run: ResolvedRun, here: int) -> int:
-    """Return how many of `here` ranks on this device hold a whole copy of the weights: all where they sample, none where
-    servers take the weights as they are gathered, else the first, for workers of a cluster or an engine of the user's.
+    """Return how many of `here` ranks on this device hold a whole copy of the weights: all where they sample, none
+    where servers take them as they are gathered, else the first, for workers of a cluster or an engine of the user's.
     """
     if ranks_sample(run):
         return here
