@@ -202,8 +202,8 @@ def _stored(ranks: Ranks, policy: ShardedPolicy, folder: Path, grown: Callable[[
 def bounds(found: dict[str, object], ranks: int, a_pass: int) -> dict[str, float]:
     """Return the bytes that a rank may take at most: its share of what is kept and 15 %, two layers, a pass.
 
-    Kept are weights in float32, and from the first step on a gradient and two moments of what is trained. A layer counts
-    twice: it is copied out of the buffer of the exchange.
+    Kept are weights in float32, and from the first step on a gradient and two moments of what is trained. A layer
+    counts twice: it is copied out of the buffer of the exchange.
     """
     weights, beside = found["weights"], 2 * found["layers"] + a_pass
     kept = {"build": weights, "step": weights + 3 * found["trained"]}
