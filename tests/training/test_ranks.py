@@ -59,6 +59,15 @@ def test_no_rank_holds_a_whole_model(tmp_path: Path) -> None:
     assert found["alike"], "transformers reads from the folder what the ranks hold"
 
 
+def test_servers_get_the_weights_of_all_ranks_and_no_rank_has_a_copy() -> None:
+    found = json.loads(run_on_ranks(SCRIPTS / "rank_servers.py", 2).splitlines()[-1])
+    assert set(found) == {"plain", "adapters"}
+    for apart in found.values():
+        assert apart["wholes"] == 0
+        assert apart["logp"] < 1e-5
+        assert apart["canary"] < 1e-5
+
+
 def test_references_follow_a_policy_on_two_ranks_as_on_one() -> None:
     ways = ("follow", "follow+tensor", "follow+lora")
     found = json.loads(run_on_ranks(SCRIPTS / "rank_steps.py", 2, *ways).splitlines()[-1])["found"]
