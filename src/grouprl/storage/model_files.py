@@ -66,7 +66,8 @@ def write_model_files(
     Raises:
         OSError: a file could not be written.
     """
-    files, stream, place = _files(described, limit), iter(tensors), {}
+    files, stream = _files(described, limit), iter(tensors)
+    place: dict[str, str] = {}
     for number, own in enumerate(files, 1):
         name = "model.safetensors" if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
         write_tensors(folder / name, own, islice(stream, len(own)))

@@ -121,7 +121,7 @@ def _parameters_on_meta() -> Iterator[None]:
             module, name, None if parameter is None else nn.Parameter(parameter.to("meta"), parameter.requires_grad)
         )
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:

@@ -52,12 +52,12 @@ class ServedPolicy:
         self.policy = cast("CausalPolicy", policy)  # in parts it has the same methods
         self.settings, self.attachment = settings, attachment
         self.run = attachment.run if attachment else uuid.uuid4().hex
-        self.vocabulary = int(policy.model.config.get_text_config().vocab_size)
+        self.vocabulary = int(self.policy.model.config.get_text_config().vocab_size)
         self.version = NO_VERSION
         self.label: str | None = None
         """Label of the weights that servers were last given; None before the first."""
         self.say: Callable[[str], None] = lambda sentence: None
-        self.memory, self.canary = WeightMemory(), ServerCanary(policy, settings.canary)
+        self.memory, self.canary = WeightMemory(), ServerCanary(self.policy, settings.canary)
         self.folder = ServerFolder()
         self.closing = ExitStack()
         """Callbacks that close everything the engine uses, in reverse order."""
