@@ -10,13 +10,15 @@ import typer
 
 from grouprl.plan.cluster.hardware import Cluster, accelerators
 from grouprl.plan.cluster.placement import Placement, placements
+from grouprl.plan.cluster.public_records import MISSED, public_records
 from grouprl.plan.cluster.roofline import Efficiency
 from grouprl.plan.cluster.simulation import simulate
 from grouprl.plan.cluster.workload import Workload, grown
 from grouprl.storage.run_folder import replacing, write_text
 
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- scaling -->", "<!-- /scaling -->"
+TABLES = ("<!-- scaling -->", "<!-- /scaling -->")
+RECORDS = ("<!-- records -->", "<!-- /records -->")
 COUNTS = (8, 16, 32, 64, 128, 256, 512, 1024)
 KINDS = ("colocated", "asynchronous")
 WORK = Workload(
@@ -76,6 +78,25 @@ def table(found: list[Point]) -> str:
     return head + "| ---: | --- | --- | ---: | ---: | ---: | --- |\n" + rows
 
 
+def records() -> str:
+    """The published step times beside the arithmetic's, each predicted by the ratio of the others."""
+    lines = [
+        "| record | measured (s) | planned (s) | by the others | error | |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for each in public_records():
+        missed = f"missed by more than {MISSED:g}" if each.missed else ""
+        numbers = f"{each.measured:g} | {each.planned:.3g} | {each.predicted:.3g} | {each.error:+.0%}"
+        lines.append(f"| {each.name} | {numbers} | {missed} |")
+    return "\n".join(lines) + "\n"
+
+
+def between(page: Path, marks: tuple[str, str], text: str) -> None:
+    """Write a text between the marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(marks[0])
+    write_text(page, f"{before}{marks[0]}\n{text}{marks[1]}{rest.partition(marks[1])[2]}")
+
+
 def draw(fixed: list[Point], growing: list[Point], path: Path) -> None:
     """Draw tokens per second and accelerator, relative to 8, for a fixed batch and for one that grows."""
     from matplotlib.figure import Figure
@@ -102,8 +123,8 @@ def main(page: Path = ROOT / "docs" / "scaling.md") -> None:
     """Plan, simulate, and write the tables between the marks of the page and the picture beside it."""
     fixed, growing = list(points(weak=False)), list(points(weak=True))
     text = f"The batch stays:\n\n{table(fixed)}\nThe batch grows with the cluster:\n\n{table(growing)}"
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    write_text(page, f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
+    between(page, TABLES, text)
+    between(page, RECORDS, records())
     draw(fixed, growing, page.with_suffix(".png"))
 
 

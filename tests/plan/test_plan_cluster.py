@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from grouprl.core.errors import InputError
 from grouprl.plan.cluster.calibration import calibration
 from grouprl.plan.cluster.hardware import Accelerator, Cluster, accelerators, parse_cluster
 from grouprl.plan.cluster.placement import placements, splits, why_no_room
+from grouprl.plan.cluster.public_records import judged, likely, public_records
 from grouprl.plan.cluster.roofline import (
     Efficiency,
     decoded,
@@ -270,3 +272,28 @@ def test_a_folder_without_weights_can_be_planned_for_elsewhere(tmp_path: Path) -
     assert json.loads(said.output)["workload"]["parameters"] == sum(each.numel() for each in model.parameters())
     with pytest.raises(InputError, match="has no weights"):
         plan(load_config("addition", [f"model.name={tmp_path}"]))
+
+
+def test_a_record_is_predicted_by_the_others() -> None:
+    found = judged([("a", 20.0, 10.0), ("b", 80.0, 10.0), ("c", 10.0, 10.0)])
+    assert [each.predicted for each in found] == pytest.approx([10 * math.sqrt(8), 10 * math.sqrt(2), 40.0])
+    assert [each.missed for each in found] == [True, True, True]
+    assert found[0].error == pytest.approx(math.sqrt(8) / 2 - 1)
+
+
+def test_an_interval_by_hand() -> None:
+    ratios = [math.exp(0.5), math.exp(0.7), math.exp(0.9)]  # mean 0.7, standard deviation 0.2
+    found, half = likely(10.0, ratios), 2.920 * 0.2 * math.sqrt(4 / 3)
+    assert (found.low, found.middle, found.high) == pytest.approx(
+        (10 * math.exp(0.7 - half), 10 * math.exp(0.7), 10 * math.exp(0.7 + half))
+    )
+
+
+def test_published_records_lie_within_the_interval_of_the_others() -> None:
+    found = public_records()
+    assert len(found) == 4
+    for each in found:
+        others = [other.measured / other.planned for other in found if other is not each]
+        interval = likely(each.planned, others)
+        assert interval.low < each.measured < interval.high, each
+    assert sum(each.missed for each in found) <= 1

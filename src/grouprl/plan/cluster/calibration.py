@@ -24,7 +24,8 @@ class Calibration:
         return (
             f"Measured on a CPU ({self.machine}) with shares fitted on {self.cases[0]}, {' and '.join(self.cases[1:])} "
             f"took up to {self.rollout_error:.0%} more or less than predicted to sample and {self.update_error:.0%} to "
-            "train. On accelerators nothing has been measured yet: the shares there are assumptions."
+            "train. On accelerators we have measured nothing: the shares there are assumptions, and the likely time is "
+            "corrected by what another library has published of its own steps."
         )
 
 

@@ -1,0 +1,112 @@
+"""Step times that other libraries have published, beside what the arithmetic says of the same work.
+
+The ratio of measured to planned time is taken as log-normal: its geometric mean corrects a planned time, and its spread
+gives an interval. A record is judged by the others alone (leave-one-out).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from statistics import fmean, stdev
+from typing import Any
+
+from grouprl.plan.cluster.hardware import parse_cluster
+from grouprl.plan.cluster.placement import placements
+from grouprl.plan.cluster.roofline import Efficiency
+from grouprl.plan.cluster.workload import Workload
+
+GROUP = 32
+"""Completions per prompt in the records' recipes."""
+STUDENT = {1: 6.314, 2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
+"""95 % points of Student's t by degrees of freedom: two-sided intervals of 90 %."""
+MISSED = 1.3
+"""Factor from which a record counts as missed."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A record: its measured seconds a step, the arithmetic's, and those predicted with the other records' ratio."""
+
+    name: str
+    measured: float
+    planned: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """predicted / measured - 1."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def missed(self) -> bool:
+        """Whether the prediction is off by more than a factor of 1.3."""
+        return max(self.predicted / self.measured, self.measured / self.predicted) > MISSED
+
+
+@dataclass(frozen=True)
+class Likely:
+    """A corrected time in seconds, with an interval of 90 %."""
+
+    low: float
+    middle: float
+    high: float
+
+
+def work_of(record: dict[str, Any], model: dict[str, Any]) -> Workload:
+    """Return the work of a step of a record. Prompts are what its rate of tokens leaves beyond completions."""
+    accelerators = parse_cluster(record["on"]).count
+    row = record["tokens_per_second_each"] * accelerators * record["seconds"] / record["rows"]
+    prompt = row - record["completion_tokens"]
+    return Workload(
+        **model,
+        trainable=model["parameters"],
+        prompts=record["rows"] // GROUP,
+        group_size=GROUP,
+        prompt_tokens=prompt,
+        completion_tokens=record["completion_tokens"],
+        longest=round(record["longest_row"] - prompt),
+        updates=record["rows"] // record["rows_per_update"],
+        passes=1,
+        scorings=1,
+        steps=1,
+    )
+
+
+def judged(times: Sequence[tuple[str, float, float]]) -> tuple[Judged, ...]:
+    """Return (name, measured, planned) with the prediction of each by the ratios of the others."""
+    logs = [math.log(measured / planned) for _, measured, planned in times]
+    return tuple(
+        Judged(name, measured, planned, planned * math.exp(fmean(logs[:i] + logs[i + 1 :])))
+        for i, (name, measured, planned) in enumerate(times)
+    )
+
+
+def likely(seconds: float, ratios: Sequence[float]) -> Likely:
+    """Return a planned time corrected by measured ratios, with the interval in which a further one lies (90 %)."""
+    logs = [math.log(ratio) for ratio in ratios]
+    middle = fmean(logs)
+    half = STUDENT[len(logs) - 1] * stdev(logs) * math.sqrt(1 + 1 / len(logs))
+    low, mid, high = (seconds * math.exp(each) for each in (middle - half, middle, middle + half))
+    return Likely(low, mid, high)
+
+
+@cache
+def public_records() -> tuple[Judged, ...]:
+    """Return all records, judged."""
+    data = json.loads(files(__package__).joinpath("public_records.json").read_text(encoding="utf-8"))
+    times = []
+    for record in data["records"]:
+        work, cluster = work_of(record, data["models"][record["model"]]), parse_cluster(record["on"])
+        found = [each.seconds for each in placements(work, cluster, Efficiency()) if each.kind == record["kind"]]
+        times.append((f"{record['model']} on {record['on']}, {record['kind']}", record["seconds"], min(found)))
+    return judged(times)
+
+
+def ratios() -> list[float]:
+    """Return measured over planned seconds of each record."""
+    return [each.measured / each.planned for each in public_records()]
