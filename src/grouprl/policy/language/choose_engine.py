@@ -44,6 +44,11 @@ def choose_engine(
     return TransformersEngine(model, settings, checkpoint_above)
 
 
+def runs_lean(model: PreTrainedModel) -> bool:
+    """Return whether the lean engine runs a model exactly."""
+    return why_not_lean(model) is None
+
+
 def other_engine(name: str) -> str | None:
     """Return why the engine `name` only has the precision float32; None for the lean engine, which has others."""
     return None if name == "lean" else "the model runs with the engine transformers"

@@ -20,8 +20,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from grouprl.policy.engine import ChangedHead, Head, ModelEngine
-from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.choose_engine import runs_lean
 from grouprl.policy.language.tokenizer_checks import check_tensor
 from grouprl.policy.passes import PassSettings, layers_of
 from grouprl.policy.precision import Precision
@@ -67,7 +67,7 @@ class RankPolicy(CausalPolicy):
         alone = replace(passes, shared_prefix="off")  # sharing needs a gathering on all ranks
         self.model, self._place = outline.model, device
         self.mesh, self.mixed, self.offload = mesh, mixed, offload
-        self.whole_precision: Precision = "mixed" if mixed and why_not_lean(self.model) is None else "float32"
+        self.whole_precision: Precision = "mixed" if mixed and runs_lean(self.model) else "float32"
         self.value_head = self._build_value_head() if value_head else None
         self.load_value_head(Path(outline.spec))
         if mesh.ndim == 2:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from grouprl.policy.generation import generation_settings
@@ -17,7 +18,41 @@ from grouprl.policy.sharded.outline import plain_name
 from grouprl.storage.model_files import Described, write_model_files
 
 if TYPE_CHECKING:
-    from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class Gathers(Protocol):
+    """A policy in parts that gathers its parameters."""
+
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """This process's part of the model."""
+        ...
+
+    @property
+    def value_head(self) -> nn.Linear | None:
+        """This process's part of the value head."""
+        ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield this process's part of every trainable parameter."""
+        ...
+
+    def gathered(self, names: Iterable[str], name: str = ...) -> Iterator[tuple[str, Tensor]]:
+        """Yield parameters one after the other, whole and on the CPU."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +113,7 @@ def _merged(name: str, weight: Tensor, owner: str, layer: Any) -> Entry:
     return Entry(plain_name(name), weight, (name, *sources), scales, bool(getattr(layer, "fan_in_fan_out", False)))
 
 
-def checkpoint_tensors(policy: ShardedPolicy, given: list[Entry]) -> Iterator[tuple[str, Tensor]]:
+def checkpoint_tensors(policy: Gathers, given: list[Entry]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a checkpoint, whole and on the CPU, one after the other."""
     stream = policy.gathered(name for each in given for name in each.sources)
     for each in given:
@@ -86,7 +121,7 @@ def checkpoint_tensors(policy: ShardedPolicy, given: list[Entry]) -> Iterator[tu
         yield each.name, each.value.cpu() if each.value is not None else each.made_of(parts)
 
 
-def save_sharded(policy: ShardedPolicy, folder: Path, *, adapter_only: bool) -> None:
+def save_sharded(policy: Gathers, folder: Path, *, adapter_only: bool) -> None:
     """Write an ordinary Hugging Face folder; see `CausalPolicy.save`."""
     folder.mkdir(parents=True, exist_ok=True)
     if adapter_only:
@@ -105,7 +140,7 @@ def save_sharded(policy: ShardedPolicy, folder: Path, *, adapter_only: bool) -> 
         save_value_head({n.removeprefix("value_head."): x for n, x in policy.gathered(names)}, folder)
 
 
-def save_adapters(policy: ShardedPolicy, folder: Path) -> None:
+def save_adapters(policy: Gathers, folder: Path) -> None:
     """Write the adapters alone, as peft does."""
     names = [name for name, _ in policy.model.named_parameters() if "lora_" in name]
     policy.model.save_pretrained(str(folder), state_dict=dict(policy.gathered(names)))
