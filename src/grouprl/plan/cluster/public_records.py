@@ -29,7 +29,7 @@ MISSED = 1.3
 
 
 @dataclass(frozen=True)
-class Judged:
+class PublishedStep:
     """A record: its measured seconds a step, the arithmetic's, and those predicted with the other records' ratio."""
 
     name: str
@@ -77,11 +77,11 @@ def work_of(record: dict[str, Any], model: dict[str, Any]) -> Workload:
     )
 
 
-def judged(times: Sequence[tuple[str, float, float]]) -> tuple[Judged, ...]:
+def judged(times: Sequence[tuple[str, float, float]]) -> tuple[PublishedStep, ...]:
     """Return (name, measured, planned) with the prediction of each by the ratios of the others."""
     logs = [math.log(measured / planned) for _, measured, planned in times]
     return tuple(
-        Judged(name, measured, planned, planned * math.exp(fmean(logs[:i] + logs[i + 1 :])))
+        PublishedStep(name, measured, planned, planned * math.exp(fmean(logs[:i] + logs[i + 1 :])))
         for i, (name, measured, planned) in enumerate(times)
     )
 
@@ -96,7 +96,7 @@ def likely(seconds: float, ratios: Sequence[float]) -> Likely:
 
 
 @cache
-def public_records() -> tuple[Judged, ...]:
+def public_records() -> tuple[PublishedStep, ...]:
     """Return all records, judged."""
     data = json.loads(files(__package__).joinpath("public_records.json").read_text(encoding="utf-8"))
     times = []

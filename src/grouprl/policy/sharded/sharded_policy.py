@@ -26,7 +26,13 @@ from grouprl.policy.sharded.rank_policy import RankPolicy
 from grouprl.policy.sharded.rank_work import Builders, Passes, Pull, Scoring
 from grouprl.policy.sharded.ranks import Ranks
 from grouprl.policy.sharded.row_split import split_over_ranks
-from grouprl.policy.sharded.sharded_weights import Entry, checkpoint_tensors, entries, save_adapters, save_sharded
+from grouprl.policy.sharded.sharded_weights import (
+    StoredTensor,
+    checkpoint_tensors,
+    entries,
+    save_adapters,
+    save_sharded,
+)
 from grouprl.policy.state import LogProbs, check_cotangents, check_outputs, check_state, live_rows
 from grouprl.records.tokens import Tokens
 
@@ -361,11 +367,11 @@ class ShardedPolicy(TextModel, LogProbs):
         """Return the gradient norm of each completion's log-prob, [B], computed on rank 0."""
         return self.copied().gradient_norms(tokens, block)
 
-    def checkpoint_entries(self, *, merged: bool = True) -> list[Entry]:
+    def checkpoint_entries(self, *, merged: bool = True) -> list[StoredTensor]:
         """Return the tensors of the model's checkpoint, without their numbers; see `sharded_weights.entries`."""
         return entries(self.model, merged=merged)
 
-    def checkpoint_tensors(self, given: list[Entry]) -> Iterator[tuple[str, Tensor]]:
+    def checkpoint_tensors(self, given: list[StoredTensor]) -> Iterator[tuple[str, Tensor]]:
         """Yield tensors of the model's checkpoint, whole and on the CPU, a few at a time in memory."""
         return checkpoint_tensors(self, given)
 

@@ -56,7 +56,7 @@ class Gathers(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredTensor:
     """A tensor of a checkpoint, and the parameters that it is made of: the weight, and A and B of each adapter."""
 
     name: str
@@ -83,9 +83,9 @@ class Entry:
         return whole.to(self.like.dtype)
 
 
-def entries(model: nn.Module, *, merged: bool = True) -> list[Entry]:
+def entries(model: nn.Module, *, merged: bool = True) -> list[StoredTensor]:
     """Return the tensors of a model's checkpoint; tied ones once. If not `merged`, those below the adapters."""
-    found: list[Entry] = []
+    found: list[StoredTensor] = []
     seen: set[int] = set()
     modules = dict(model.named_modules())
     for owner, module in modules.items():
@@ -98,22 +98,24 @@ def entries(model: nn.Module, *, merged: bool = True) -> list[Entry]:
             if around is not None and short == "weight":
                 found.append(_merged(name, parameter, owner.removesuffix(".base_layer"), around))
             else:
-                found.append(Entry(plain_name(name), parameter, (name,)))
+                found.append(StoredTensor(plain_name(name), parameter, (name,)))
         for short, buffer in module._buffers.items():
             if buffer is not None and short not in module._non_persistent_buffers_set:
-                found.append(Entry(plain_name(f"{owner}.{short}".removeprefix(".")), buffer, value=buffer))
+                found.append(StoredTensor(plain_name(f"{owner}.{short}".removeprefix(".")), buffer, value=buffer))
     return found
 
 
-def _merged(name: str, weight: Tensor, owner: str, layer: Any) -> Entry:
+def _merged(name: str, weight: Tensor, owner: str, layer: Any) -> StoredTensor:
     """Return the entry of a weight with the adapters of the layer around it."""
     active = [each for each in layer.active_adapters if each in layer.lora_A]
     sources = [f"{owner}.lora_{side}.{each}.weight" for each in active for side in "AB"]
     scales = tuple(layer.scaling[each] for each in active)
-    return Entry(plain_name(name), weight, (name, *sources), scales, bool(getattr(layer, "fan_in_fan_out", False)))
+    return StoredTensor(
+        plain_name(name), weight, (name, *sources), scales, bool(getattr(layer, "fan_in_fan_out", False))
+    )
 
 
-def checkpoint_tensors(policy: Gathers, given: list[Entry]) -> Iterator[tuple[str, Tensor]]:
+def checkpoint_tensors(policy: Gathers, given: list[StoredTensor]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a checkpoint, whole and on the CPU, one after the other."""
     stream = policy.gathered(name for each in given for name in each.sources)
     for each in given:
