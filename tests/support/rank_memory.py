@@ -1,6 +1,6 @@
 """A script for several ranks: how much memory each takes to build a stored model, and for an optimiser step.
 
-`rank_memory.py MODEL[,MODEL…] [option…]` prints, as JSON, what each rank's memory grew by at its peak. Options: alone
+`rank_memory.py MODEL [option…]` prints, as JSON, what each rank's memory grew by at its peak. Options: alone
 (one process without any of this), lora, tensor (matrices cut by all ranks), reference (a frozen copy), save (the model
 is written).
 """
@@ -231,25 +231,22 @@ def _alike(state: dict[str, Tensor], folder: Path) -> bool:
     return all(torch.equal(saved[name], x) for name, x in state.items() if "lora" not in name)
 
 
-def main(models: str, *more: str) -> None:
-    """Print what was measured of each model."""
+def main(model: str, *more: str) -> None:
+    """Print what was measured of a model, by its name."""
     if own_rank():
         return follow()
-    builders = {Path(each).name: Stored(each, "lora" in more) for each in models.split(",")}
+    name, builder = Path(model).name, Stored(model, "lora" in more)
     if "alone" in more:
         keep_freed_memory()
         warm()
-        print(json.dumps({name: alone(builder) for name, builder in builders.items()}))
+        print(json.dumps({name: alone(builder)}))
         return None
-    found = {}
     with leading() as ranks:
         ranks.begin(1500.0, ranks.count if "tensor" in more else 1)
         ranks.each(rank_memory.warm_here)
         step(tiny := ShardedPolicy(ranks, TinyBuilders()), ShardedOptimizer(tiny, partial(torch.optim.AdamW), "adamw"))
-        for name, builder in builders.items():
-            ranks.each(rank_memory.forget)
-            found[name] = on_ranks(ranks, builder, set(more))
-    print(json.dumps(found))
+        ranks.each(rank_memory.forget)
+        print(json.dumps({name: on_ranks(ranks, builder, set(more))}))
     return None
 
 
