@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError
@@ -24,7 +24,7 @@ from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.storage.pickles import refusal
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") 
     return DTYPES[dtype]
 
 
-def described(spec: str | Path, tiny: Mapping[str, object]) -> tuple[str, Any, PreTrainedTokenizerBase]:
+def described(spec: str | Path, tiny: Mapping[str, object]) -> tuple[str, PretrainedConfig, PreTrainedTokenizerBase]:
     """Return where a pretrained model lies, its configuration and its tokenizer, all checked without its weights.
 
     Raises:

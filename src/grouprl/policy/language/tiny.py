@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,7 +18,7 @@ PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
 PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
 
 
-def build_tiny(alphabet: str, *, seed: int = 0, **sizes: Any) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def build_tiny(alphabet: str, *, seed: int = 0, **sizes: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Build a model of about 0.156 million parameters (at the defaults) and the tokenizer of `alphabet`.
 
     The sizes are those of `tiny_config`, the weights those of `initial_weights`.

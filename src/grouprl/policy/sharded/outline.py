@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from grouprl.policy.lora import add_lora
 from grouprl.storage.model_files import stored_shapes, stored_tensors
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 Weights: TypeAlias = Callable[[], Iterator[tuple[str, Tensor]]]
@@ -98,7 +98,7 @@ def _whole_first(path: str, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
     yield from load_whole(path, dtype).state_dict().items()
 
 
-def _without_weights(config: Any, dtype: torch.dtype) -> PreTrainedModel:
+def _without_weights(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     with _parameters_on_meta():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,14 @@ from grouprl.storage.model_files import Described, write_model_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class Adapted(Protocol):
+    """A layer of peft's with low-rank adapters."""
+
+    active_adapters: Sequence[str]
+    lora_A: Mapping[str, nn.Module]
+    scaling: Mapping[str, float]
 
 
 class Gathers(Protocol):
@@ -96,7 +104,7 @@ def entries(model: nn.Module, *, merged: bool = True) -> list[StoredTensor]:
                 continue
             seen.add(id(parameter))
             if around is not None and short == "weight":
-                found.append(_merged(name, parameter, owner.removesuffix(".base_layer"), around))
+                found.append(_merged(name, parameter, owner.removesuffix(".base_layer"), cast("Adapted", around)))
             else:
                 found.append(StoredTensor(plain_name(name), parameter, (name,)))
         for short, buffer in module._buffers.items():
@@ -105,7 +113,7 @@ def entries(model: nn.Module, *, merged: bool = True) -> list[StoredTensor]:
     return found
 
 
-def _merged(name: str, weight: Tensor, owner: str, layer: Any) -> StoredTensor:
+def _merged(name: str, weight: Tensor, owner: str, layer: Adapted) -> StoredTensor:
     """Return the entry of a weight with the adapters of the layer around it."""
     active = [each for each in layer.active_adapters if each in layer.lora_A]
     sources = [f"{owner}.lora_{side}.{each}.weight" for each in active for side in "AB"]

@@ -7,9 +7,9 @@ import mmap
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,15 +28,24 @@ ALIGNED = 64
 """Alignment of tensors in bytes."""
 
 
+class HasDescription(Protocol):
+    """What describes a tensor that is not here."""
+
+    @property
+    def described(self) -> Described:
+        """Name, type and shape."""
+        ...
+
+
 @runtime_checkable
 class InParts(Protocol):
     """A policy that no process holds whole: its checkpoint is described first, and then gathered tensor by tensor."""
 
-    def checkpoint_entries(self, *, merged: bool = True) -> list[Any]:
-        """Return what describes each tensor: `described` is its name, type and shape."""
+    def checkpoint_entries(self, *, merged: bool = True) -> Sequence[HasDescription]:
+        """Return what describes each tensor."""
         ...
 
-    def checkpoint_tensors(self, given: list[Any]) -> Iterator[tuple[str, Tensor]]:
+    def checkpoint_tensors(self, given: Sequence[HasDescription]) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors, whole and on the CPU, a few at a time in memory."""
         ...
 
