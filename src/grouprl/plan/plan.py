@@ -172,11 +172,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
             things that exist are `refusals` of the plan instead, so that all of them can be shown.
     """
     run = run if isinstance(run, ResolvedRun) else resolve_new(run)
-    load_yardsticks(run.config.eval.metrics)
-    _ = run.reward, run.engine  # missing things are reported before models are read
-    check_optimizer(run.config.optim)
-    for tracker in run.config.run.trackers:
-        chosen_tracker(tracker)
+    _check_names(run)
     model, tokenizer = read_model(run, described=elsewhere)
     requested_precision = run.config.model.precision
     if model is not None and not list(pass_refusals(run.config, model)):
@@ -232,6 +228,15 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
         actions_per_step=task.actions_per_step,
         graded=trial.graded,
     )
+
+
+def _check_names(run: ResolvedRun) -> None:
+    """Report things that the configuration names and that do not exist, before models are read."""
+    load_yardsticks(run.config.eval.metrics)
+    _ = run.reward, run.engine
+    check_optimizer(run.config.optim)
+    for tracker in run.config.run.trackers:
+        chosen_tracker(tracker)
 
 
 def _shown_as(run: ResolvedRun, example: Example | None) -> str:

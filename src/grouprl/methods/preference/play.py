@@ -485,7 +485,7 @@ entry(
 
 
 def gpo(base: Method, by: By = "reward") -> Method:
-    """Compose GPO: online SPPO with the score of a preference model in the place of the chance to win."""
+    """Compose GPO: online SPPO with the score of a preference model instead of the chance to win."""
     return base.with_parts(advantage=Preferred(by=by, unit="log_odds", itself=True))
 
 

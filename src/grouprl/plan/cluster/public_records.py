@@ -44,7 +44,7 @@ class PublishedStep:
 
     @property
     def missed(self) -> bool:
-        """Whether the prediction is off by more than a factor of 1.3."""
+        """Return whether the prediction is off by more than a factor of 1.3."""
         return max(self.predicted / self.measured, self.measured / self.predicted) > MISSED
 
 
@@ -87,7 +87,7 @@ def judged(times: Sequence[tuple[str, float, float]]) -> tuple[PublishedStep, ..
 
 
 def likely(seconds: float, ratios: Sequence[float]) -> Likely:
-    """Return a planned time corrected by measured ratios, with the interval in which a further one lies (90 %)."""
+    """Return a planned time corrected by measured ratios, with the 90 % interval of a further one."""
     logs = [math.log(ratio) for ratio in ratios]
     middle = fmean(logs)
     half = STUDENT[len(logs) - 1] * stdev(logs) * math.sqrt(1 + 1 / len(logs))

@@ -131,7 +131,7 @@ def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") 
 
 
 def described(spec: str | Path, tiny: Mapping[str, object]) -> tuple[str, PretrainedConfig, PreTrainedTokenizerBase]:
-    """Return where a pretrained model lies, its configuration and its tokenizer, all checked without its weights.
+    """Return the place of a pretrained model, its configuration and its tokenizer, all checked without its weights.
 
     Raises:
         InputError: see `load_policy`.

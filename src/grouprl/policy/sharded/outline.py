@@ -1,6 +1,6 @@
 """A model without its weights, and where they are read from: ranks are built of it, so that none holds a whole model.
 
-Parameters lie on torch's meta device, which keeps shapes alone. Each rank divides them, takes memory for its own
+Parameters are on torch's meta device, which keeps shapes alone. Each rank divides them, takes memory for its own
 pieces, and copies these out of the files of the model, tensor by tensor: a file is mapped into memory, so that of each
 tensor only the rank's own part is read.
 """

@@ -71,12 +71,12 @@ class PairJudge(ComparingReward):
         rubric: what makes a completion better, as text.
         samples: replies per order, each with a seed of its own.
         both_orders: whether a pair is shown in both orders.
-        tokens: most tokens of a reply.
+        tokens: the largest number of tokens of a reply.
         temperature: the judge's sampling temperature.
         at_once: number of pairs judged at the same time.
-        longest: most characters shown of a completion; a longer one loses its middle.
+        longest: the largest number of characters shown of a completion; a longer one loses its middle.
         seed: seed of the judge's sampling; reply number n has seed + n.
-        per_minute: most requests in a minute; None: no limit.
+        per_minute: the largest number of requests in a minute; None: no limit.
         store: keeps the replies by prompt, model and seed; with None, equal pairs are judged again.
 
     Raises:

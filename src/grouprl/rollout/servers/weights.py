@@ -29,7 +29,7 @@ ALIGNED = 64
 
 
 class HasDescription(Protocol):
-    """What describes a tensor that is not here."""
+    """The description of a tensor that is elsewhere."""
 
     @property
     def described(self) -> Described:

@@ -71,7 +71,5 @@ class Davidson(TieLink):
 
 def _total(half_e: Tensor, margin_e: Tensor) -> Tensor:
     """Return log(e^h + e^-h + 2m), [E]."""
-    ways = torch.stack(
-        [half_e, -half_e, (2 * margin_e).clamp(min=1e-300 if half_e.dtype == torch.float64 else 1e-37).log()]
-    )
-    return torch.logsumexp(ways, 0)
+    tie_e = (2 * margin_e).clamp(min=torch.finfo(margin_e.dtype).tiny).log()  # a margin of 0 knows no ties
+    return torch.logsumexp(torch.stack([half_e, -half_e, tie_e]), 0)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.objective import Objective, idle_ratio
-from grouprl.algorithms.objective.ratio import LOG_LIMIT, log_ratio
+from grouprl.algorithms.objective.ratio import held, log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Positive
@@ -32,7 +32,7 @@ class DiscoveredDrift(Objective):
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
         """Return f(ρ, A) - ρ·A."""
         adv_bt = batch.need("advantage_bt", self.name)
-        log_bt = log_ratio(logp_bt, batch, "token").clamp(-LOG_LIMIT, LOG_LIMIT)
+        log_bt = held(log_ratio(logp_bt, batch, "token"))
         gain_bt = torch.where(adv_bt >= 0, torch.expm1(log_bt) * adv_bt, log_bt * adv_bt)
         scale_bt = torch.where(adv_bt >= 0, torch.full_like(adv_bt, self.alpha), torch.full_like(adv_bt, self.beta))
         drift_bt = (gain_bt - scale_bt * torch.tanh(gain_bt / scale_bt)).clamp(min=0)

@@ -258,7 +258,8 @@ WHOLE_FOLDER = ("find", "rename")
 def touched(job: Job) -> set[str]:
     """Return the files that a job begins with or writes."""
     tested = {str(test["file"]) for test in job.tests if "file" in test}
-    return tested | {str(test["run"][-1]) for test in job.tests if isinstance(test.get("run"), list)} | set(job.files)
+    commands = (test["run"] for test in job.tests if "run" in test)
+    return tested | {str(command[-1]) for command in commands if isinstance(command, list)} | set(job.files)
 
 
 def joined(jobs: list[Job]) -> Job:
