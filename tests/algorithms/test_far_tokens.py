@@ -16,10 +16,13 @@ from grouprl.methods import CATALOGUE, Entry
 GAPS = (25.0, 100.0, 500.0)
 FADES = "the weight of a completion or token fades to 0 far from the old policy: that is the method"
 PEERS_K3 = "the library clamps k3 to ±10 with torch.clamp, which has no slope beyond"
+FLAT = "the loss of a completion is a sigmoid of its score, which is flat at both ends"
 ZERO = {
-    "apo_zero": "the loss of a completion is a sigmoid of its score, which is flat at both ends",
+    "apo_zero": FLAT,
     "d_ppo": "the tokens whose score is lowest are dropped, and the distance decides which these are",
     "gspo@verl": "verl clamps the log of the ratio at 10, without slope",
+    "kto": FLAT,
+    "kto@trl": FLAT,
     "nft": "the authors' code clamps log ρ at 10, and log(1 + o(1 - ρ)) is flat where ρ vanishes",
     "stable_reinforce": "the authors' code clamps log ρ at ±log 1000 before everything else",
     "vespo": FADES,
