@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,8 @@ from typer.testing import CliRunner
 from grouprl.cli.listing import catalogue, listed
 from grouprl.core.errors import InputError
 from grouprl.methods import CATALOGUE, Paper, find
-from grouprl.methods.describe import AMBIGUOUS, describe, other_claims, settings_of, type_words
+from grouprl.methods.card import Condition
+from grouprl.methods.describe import _WHEN, AMBIGUOUS, describe, other_claims, settings_of, type_words
 from grouprl.methods.diff import EXAMPLES, contrast, numbers
 from grouprl.methods.render import card, difference, value_words
 
@@ -200,3 +202,7 @@ def test_pages_hold_what_cards_hold():
         for text in (entry.card.formula, *entry.card.differs, *(f"`{s}`" for s in entry.settings)):
             assert text in page
         assert f"[`{name}`]" in made["README.md"]
+
+
+def test_every_condition_of_a_reduction_has_its_words():
+    assert set(_WHEN) == set(get_args(Condition))

@@ -250,6 +250,7 @@ _WHEN = {
     "format_alone": "one agent acts and is paid for its format alone",
     "accuracy_alone": "the reward is the accuracy",
     "one_agent": "one agent acts",
+    "no_opponents": "no opponent's completions are among the rows",
 }
 
 
