@@ -87,7 +87,9 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
         turn_reward_bs=batch.reward_b[:, None],
         state_bs=zero[:, None],
         rewards={
-            **dict.fromkeys(("continuations", "#density", "key_steps", "valid_steps", "execution", "judge"), zero_b),
+            **dict.fromkeys(
+                ("continuations", "#density", "key_steps", "valid_steps", "execution", "judge", "margin"), zero_b
+            ),
             **dict.fromkeys(("accuracy", "format"), batch.reward_b),
         },
         keys={
@@ -96,7 +98,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "own": zero + 1,
             "episode": torch.arange(len(zero)),
             "review": torch.arange(len(zero)),
-            **dict.fromkeys(("form", "variant", "budget", "cut"), zero),
+            **dict.fromkeys(("form", "variant", "budget", "cut", "opponent", "mismatched", "measure"), zero),
         },
         agent_b=zero,
         valid_bs=torch.ones_like(batch.mask_bt[:, :1]),
@@ -113,6 +115,8 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
         },
         past={
             **dict.fromkeys(("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v"), zero_b),
+            **dict.fromkeys(("score_mean", "reward_mean"), zero_b),
+            "reward_std": zero_b + 1,
             "q": batch.reward_b,
         },
     )
