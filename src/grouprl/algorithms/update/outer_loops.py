@@ -53,8 +53,8 @@ class Extragradient(Update):
 class RoundMomentum(Update):
     """After each round of `every` steps the weights move by `momentum` of the round's way again (arXiv:2410.06293).
 
-    θ_{t+1} = θ̂_{t+1} + α(θ̂_{t+1} - θ̂_t), θ̂ the weights at the end of a round: Nesterov's extrapolation, which for
-    log-linear policies is π ∝ π̂_{t+1}·(π̂_{t+1}/π̂_t)^α. The run's last round ends without it.
+    θ_{t+1} = ϑ_{t+1} + α(ϑ_{t+1} - ϑ_t), ϑ the weights at the end of a round: Nesterov's extrapolation, which for
+    log-linear policies is π ∝ π'_{t+1}·(π'_{t+1}/π'_t)^α, π' of weights ϑ. The run's last round ends without it.
     """
 
     reads_gradients = True  # weights are moved, which a policy in parts does in ways of its own
@@ -62,7 +62,7 @@ class RoundMomentum(Update):
     every: Count = 100
     momentum: ShareBelowOne = 0.3
     says = "after each {every} steps the weights move by {momentum:g} times the way of these steps again"
-    equation = "θ ← θ̂ + {momentum:g}·(θ̂ - θ̂_before)"
+    equation = "θ ← ϑ + {momentum:g}·(ϑ - ϑ_before)"
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; extrapolate at the end of a round."""
