@@ -143,7 +143,7 @@ entry(
             Paper("Accelerated Preference Optimization for Large Language Model Alignment", "2410.06293", 2024),
         ],
         summary="Iterative DPO with Nesterov's extrapolation of the weights between rounds.",
-        formula="L as in iterative_dpo; after each round θ ← ϑ_{t+1} + α(ϑ_{t+1} - ϑ_t) (not the last), ϑ: trained weights",
+        formula="L of iterative_dpo; after a round θ ← ϑ_{t+1} + α(ϑ_{t+1} - ϑ_t) (not the last), ϑ: trained weights",
         defaults={"momentum": "from memory of the paper: α = 0.3", "every": "as iterative_dpo"},
         differs=[
             ROUNDS,
