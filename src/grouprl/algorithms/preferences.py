@@ -38,6 +38,12 @@ def preferences(batch: Batch, by: By, reader: str) -> tuple[Tensor, Tensor]:
     return _judged(batch, reader) if by == "judge" else _scored(batch)
 
 
+SCORED = """there_b = counts_b & mask_bt.any(1)
+known_bb = same_bb & there_b[:, None] & there_b & ~torch.eye(len(reward_b), dtype=torch.bool)
+chance_bb = (reward_b[:, None] - reward_b).sigmoid()"""
+"""Assigns the preferences by rewards, and which rows were compared, in plain torch."""
+
+
 def _scored(batch: Batch) -> tuple[Tensor, Tensor]:
     reward_b, there_b = batch.total_reward_b, batch.stats_b & batch.mask_bt.any(1)
     known_bb = (batch.group_b[:, None] == batch.group_b) & there_b[:, None] & there_b
@@ -82,3 +88,11 @@ def verdicts(batch: Batch, by: By, reader: str) -> tuple[Tensor, Tensor]:
     wins_b = (known_bb & (chance_bb > 0.5)).any(1)
     sign_b = torch.where(wins_b, 1.0, -1.0).to(batch.dtype)
     return torch.where(compared_b, sign_b, 0), compared_b | (measure_b & known_bb.any(0))
+
+
+VERDICTS = f"""{SCORED}
+measure_b = keys['{MEASURE}'] == 1
+known_bb = known_bb & measure_b
+met_b = known_bb.any(1) & ~measure_b
+sign_b = met_b * ((known_bb & (chance_bb > 0.5)).any(1).to(reward_b.dtype) * 2 - 1)"""
+"""Assigns the verdicts by rewards, and which rows were compared with the measure, in plain torch."""

@@ -78,22 +78,24 @@ class Relative(Advantage):
 
     @override
     def code(self) -> str:
-        if self.key != "group" or self.scale_key not in (None, "batch"):
+        if self.key not in ("group", "batch") or self.scale_key not in (None, "batch"):
             return ""
-        lines = ["n_b = same_bb.sum(1)", "mean_b = (same_bb * reward_b).sum(1) / n_b.clamp(min=1)"]
+        of = "same_bb" if self.key == "group" else "all_bb"
+        lines = [] if self.key == "group" else ["all_bb = counts_b.expand_as(same_bb)"]
+        lines += [f"n_b = {of}.sum(1)", f"mean_b = ({of} * reward_b).sum(1) / n_b.clamp(min=1)"]
         lines.append(f"adv_b = {_CENTERED[self.center]}")
         if self.scale == "leave_one_out_std":
             lines.append(
-                "std_b = spread(reward_b, same_bb & ~torch.eye(len(reward_b), dtype=torch.bool))  # of the others"
+                f"std_b = spread(reward_b, {of} & ~torch.eye(len(reward_b), dtype=torch.bool))  # of the others"
             )
             lines.append(f"adv_b = adv_b / torch.where(std_b > 0, std_b + {self.eps!r}, 1)")
         elif self.scale != "none" and self.scale_key is None:
             less = "n_b - 1" if self.scale == "sample_std" else "n_b"
-            square = "(same_bb * (reward_b - mean_b[:, None]).square()).sum(1)"
+            square = f"({of} * (reward_b - mean_b[:, None]).square()).sum(1)"
             lines.append(f"std_b = ({square} / ({less}).clamp(min=1)).sqrt()")
             lines.append(f"adv_b = adv_b / (std_b + {self.eps!r})")
         if self.center != "none":
-            lines.append("adv_b = torch.where(differs(reward_b, same_bb), adv_b, 0)  # equal rewards tell nothing")
+            lines.append(f"adv_b = torch.where(differs(reward_b, {of}), adv_b, 0)  # equal rewards tell nothing")
         if self.center != "none" or self.scale != "none":
             lines.append(f"adv_b = torch.where(n_b > 1, adv_b, {'reward_b' if self.alone == 'raw' else '0'})")
         if self.scale_key is not None:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.preferences import OPPONENT, By, is_opponent, needs, preferences
+from grouprl.algorithms.preferences import OPPONENT, SCORED, By, is_opponent, needs, preferences
 from grouprl.core.batch import Batch
 
 Unit = Literal["chance", "log_odds"]
@@ -58,6 +58,18 @@ class Preferred(Advantage):
     def formula(self) -> str:
         chance = "P(y_i ≻ y_j)" if self.by == "judge" else "σ(R_i - R_j)"
         return f"A_i = mean_j {chance} - ½" if self.unit == "chance" else f"A_i = mean_j logit {chance}"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        if self.by == "judge":
+            return ""
+        of = f"\nknown_bb = known_bb & (keys['{OPPONENT}'] == 1)" if self.against == "opponents" else ""
+        worth = "chance_bb - 0.5" if self.unit == "chance" else f"torch.logit(chance_bb, eps={SURE!r})"
+        count = "(count_b + 1)" if self.itself else "count_b.clamp(min=1)"
+        return f"""{SCORED}{of}
+count_b = known_bb.sum(1)
+adv_b = torch.where(known_bb, {worth}, 0).sum(1) / {count}
+adv_bt = adv_b[:, None] * mask_bt"""
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse groups of one completion, which nothing is compared with."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing_extensions import override
 
 from grouprl.algorithms.filter.filter import Filter, drop
+from grouprl.algorithms.lines import APART
 from grouprl.algorithms.part import part
-from grouprl.algorithms.preferences import OPPONENT, By, is_opponent, needs, preferences
+from grouprl.algorithms.preferences import OPPONENT, SCORED, By, is_opponent, needs, preferences
 from grouprl.core.batch import Batch
 
 
@@ -28,6 +29,12 @@ class Compared(Filter):
     def needs(self) -> tuple[str, ...]:
         return needs(self.by)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        if self.by == "judge":
+            return ""
+        return f"{SCORED}\nout_b = ~known_bb.any(1)\nactive_bt = active_bt & ~out_b[:, None]\n{APART}"
+
 
 @part("filter")
 class OpponentsApart(Filter):
@@ -35,6 +42,7 @@ class OpponentsApart(Filter):
 
     reads = (f"keys.{OPPONENT}",)
     says = "do not learn from the opponent's completions, with which the policy's are compared"
+    plain = f"active_bt = active_bt & (keys['{OPPONENT}'] != 1)[:, None]"
 
     def __call__(self, batch: Batch) -> Batch:
         """Drop the opponent's rows from the loss."""

@@ -61,8 +61,16 @@ class PairedGroups(Filter):
     def code(self) -> str:
         """Return the part as lines of plain torch."""
         if self.pairing != AllPairs():
-            return ""
-        if self.ties:
+            if not (chosen := self.pairing.code()):
+                return ""
+            lines = [
+                "known_b = counts_b & active_bt.any(1)",
+                "better_bb = same_bb & known_b[:, None] & known_b & (reward_b[:, None] > reward_b)",
+                "index_2e = better_bb.nonzero().T",
+                chosen,
+                "paired_b = torch.isin(torch.arange(len(group_b)), index_2e)",
+            ]
+        elif self.ties:
             lines = ["paired_b = (same_bb & (counts_b & active_bt.any(1))).sum(1) > 1"]
         else:
             lines = ["paired_b = differs(reward_b, same_bb & (counts_b & active_bt.any(1)))"]

@@ -25,3 +25,9 @@ class Soft(Link):
         """Return -σ(m)·log σ(β·Δs) - σ(-m)·log σ(-β·Δs)."""
         gap_e = self.beta * gap_e
         return -margin_e.sigmoid() * logsigmoid(gap_e) - (-margin_e).sigmoid() * logsigmoid(-gap_e)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        of_z = "torch.nn.functional.logsigmoid"
+        return f"""z_e, margin_e = {self.beta!r} * gap_e, torch.zeros_like(gap_e) + margin_e
+loss_e = -margin_e.sigmoid() * {of_z}(z_e) - (-margin_e).sigmoid() * {of_z}(-z_e)"""

@@ -20,6 +20,7 @@ class StoredMargin(Margin):
     reads = ("rewards.margin",)
     says = "{scale:g} times the margin stored with the pair"
     equation = "m = {scale:g}·m(x)"
+    plain = "margin_e = {scale!r} * rewards['margin'][index_2e[0]]"
 
     def __call__(self, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return scale·m of the better row of each pair."""

@@ -90,5 +90,5 @@ liked_b = completion_value(adv_bt, active_bt) > {self.threshold!r}
 gap_e = torch.where(liked_b, score_b, -score_b)
 better_e, worse_e, margin_e = gap_e, torch.zeros_like(gap_e), torch.zeros_like(gap_e)
 {link}
-weight_b = torch.where(liked_b, {self.desirable!r}, {self.undesirable!r})
-loss_bt = (weight_b * loss_e)[:, None] * active_bt"""
+loss_b = torch.where(liked_b, {self.desirable!r} * loss_e, {self.undesirable!r} * loss_e)
+loss_bt = loss_b[:, None] * active_bt"""

@@ -114,13 +114,19 @@ class Pair(Pairwise):
     def code(self) -> str:
         """Return the part as lines of plain torch."""
         held = [pairs_code(self.score), *(part.code() for part in (self.margin, self.pair_weight, self.link))]
-        if not all(held) or self.pairing != AllPairs():
+        if not all(held) or not (pairs := self._pairs_code()):
             return ""
         score, *others = held
-        lines = [PAIRS, score, "better_e, worse_e = score_2e", "gap_e = better_e - worse_e", *others]
+        lines = [pairs, score, "better_e, worse_e = score_2e", "gap_e = better_e - worse_e", *others]
         lines += ["loss_e = loss_e.mean().expand_as(loss_e)  # of all ranks"] if self.score.ranked else []
         to_rows = "pairs_to_rows(weight_e * loss_e, index_2e, group_b, known_b)"
         return "\n".join([*lines, f"loss_bt = {to_rows}[:, None] * active_bt"])
+
+    def _pairs_code(self) -> str:
+        """Return the lines of plain torch up to `index_2e`, the pairs that are compared; '' if there are none."""
+        if self.pairing == AllPairs():
+            return PAIRS
+        return f"{PAIRS}\n{chosen}" if (chosen := self.pairing.code()) else ""
 
 
 def slope_of(link: Link) -> float:

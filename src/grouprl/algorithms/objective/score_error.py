@@ -57,6 +57,13 @@ class ScoreLikelihood(Objective):
         right_b = ((score_b > 0) == (label_b > 0.5)).to(score_b.dtype)
         return RowLoss(loss_b, {"label_accuracy": right_b})
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        of_z = "torch.nn.functional.logsigmoid"
+        return f"""score_b = row_outputs['{SCORE}']
+loss_b = -reward_b * {of_z}(score_b) - (1 - reward_b) * {of_z}(-score_b)
+loss_bt = loss_b[:, None] * active_bt"""
+
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that do not count, or have no token in the loss."""
         return counted(batch) == 0

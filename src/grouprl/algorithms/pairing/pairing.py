@@ -17,7 +17,10 @@ from grouprl.core.numbers import NonNegative
 
 
 class Pairing(Part):
-    """Base: a choice among the pairs of a prompt's completions with different advantages."""
+    """Base: a choice among the pairs of a prompt's completions with different advantages.
+
+    Lines of plain torch leave the compared ones of the pairs `index_2e`.
+    """
 
     kind: ClassVar[str] = "pairing"
     adds: ClassVar[bool] = False
@@ -64,6 +67,15 @@ class Extremes(Pairing):
         other = "its worst" if self.against == "worst" else "the next best"
         return f"the best completion of a prompt is compared with {other}"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        end = "-reward_b" if self.against == "worst" else "torch.where(best_b, -torch.inf, reward_b)"
+        return f"""in_pair_b = torch.isin(torch.arange(len(group_b)), index_2e)
+best_b = in_pair_b & (reward_b == torch.where(same_bb & in_pair_b, reward_b, -torch.inf).amax(1))
+end_b = {end}
+other_b = in_pair_b & (end_b == torch.where(same_bb & in_pair_b, end_b, -torch.inf).amax(1))
+index_2e = index_2e[:, best_b[index_2e[0]] & other_b[index_2e[1]]]"""
+
 
 @part("pairing")
 class Gap(Pairing):
@@ -91,6 +103,12 @@ class Gap(Pairing):
         good = "" if self.chosen_from is None else f", R_w ≥ {self.chosen_from:g}"
         return f"over pairs with R_w - R_l ≥ {self.least:g}{good}"
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        good = "" if self.chosen_from is None else f" & (reward_b[index_2e[0]] >= {self.chosen_from!r})"
+        far = f"reward_b[index_2e[0]] - reward_b[index_2e[1]] >= {self.least!r}"
+        return f"index_2e = index_2e[:, ({far}){good}]"
+
 
 @part("pairing")
 class Across(Pairing):
@@ -99,6 +117,7 @@ class Across(Pairing):
     adds: ClassVar[bool] = True
     reads = (f"keys.{OPPONENT}",)
     says = "a completion of the policy is compared with one of its opponent's"
+    plain = f"index_2e = index_2e[:, (keys['{OPPONENT}'][index_2e] == 1).sum(0) == 1]"
 
     def __call__(self, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return true for pairs of which one is an opponent's."""
@@ -112,6 +131,7 @@ class Own(Pairing):
 
     reads = (f"keys.{OPPONENT}",)
     says = "completions are compared without those of an opponent"
+    plain = f"index_2e = index_2e[:, (keys['{OPPONENT}'][index_2e] != 1).all(0)]"
 
     def __call__(self, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return true for pairs without an opponent's completion."""

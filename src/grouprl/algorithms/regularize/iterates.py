@@ -13,7 +13,7 @@ from typing_extensions import override
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.references import FROZEN, Iterates, Mixture, ReferenceRule
-from grouprl.algorithms.regularize.kl import FORMULA, GRADIENT, ValueEstimator, estimate
+from grouprl.algorithms.regularize.kl import CODE, FORMULA, GRADIENT, ValueEstimator, estimate
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.metric import Metric
@@ -54,6 +54,13 @@ class KLIterates(Regularizer):
         (read,) = self.needs()
         log_bt = torch.where(batch.active_bt, logp_bt - batch.need(read, self.name), 0)
         return TokenLoss(self.coef * estimate(log_bt, self.estimator), {"kl_iterates": log_bt})
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        (read,) = self.needs()
+        return f"""d_bt = torch.where(active_bt, logp_bt - refs['{read.removeprefix("refs.")}'], 0)
+kl_bt = {CODE[self.estimator]}
+{self.added("kl_bt")}"""
 
     @override
     def needs(self) -> tuple[str, ...]:

@@ -48,6 +48,10 @@ def on_tokens(loss_b: Tensor, batch: Batch) -> TokenLoss:
     return TokenLoss(loss_b[:, None] * batch.mask_bt)
 
 
+FAR = f"far_bt = mask_bt & (keys['{OPPONENT}'] == 1)[:, None]\n"
+"""Marks the tokens of an opponent's completions, in plain torch."""
+
+
 @part("regularize")
 class Unlikely(OnOpponents):
     """α times log π of an opponent's completions, summed over tokens: known answers lose likelihood, so that others
@@ -57,6 +61,7 @@ class Unlikely(OnOpponents):
     coef: NonNegative = 1e-5
     says = "{coef:g} times the log-prob of the opponent's completions: the policy is to write others"
     equation = "+ {coef:g} · mean over opponents' y of Σ_t log π(y_t)"
+    plain = FAR + "loss = loss + {coef!r} * torch.where(far_bt, logp_bt, 0).sum() / far_bt.any(1).sum().clamp(min=1)"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return α·log π(y)."""
@@ -75,6 +80,15 @@ class SampledKL(OnOpponents):
     coef: NonNegative = 0.01
     says = "{coef:g} times KL to the reference model, from completions that the policy samples beside the data"
     equation = "+ {coef:g} · KL(π || π_ref),  y ~ π,  leave-one-out"
+    plain = (
+        FAR + "far_b, logp_b = far_bt.any(1), torch.where(far_bt, logp_bt, 0).sum(1)\n"
+        "d_b = logp_b.detach() - torch.where(far_bt, ref_bt, 0).sum(1)\n"
+        "far_bb = (group_b[:, None] == group_b) & far_b\n"
+        "others_b = ((far_bb * d_b).sum(1) - d_b) / (far_bb.sum(1) - 1).clamp(min=1)\n"
+        "slope_b = (d_b - others_b) * logp_b\n"
+        "kl_b = far_b * (d_b + slope_b - slope_b.detach())\n"
+        "loss = loss + {coef!r} * kl_b.sum() / far_b.sum().clamp(min=1)"
+    )
 
     @override
     def needs(self) -> tuple[str, ...]:

@@ -53,6 +53,16 @@ class Regularizer(Part):
         weight_bt: Tensor = batch.need("weight_bt" if own is None else f"stats.weight.{own}", self.name)
         return weight_bt
 
+    def added(self, term_bt: str) -> str:
+        """Return the lines of plain torch that add `coef` times the expression `term_bt`, aggregated as the part
+        says.
+        """
+        own, line = getattr(self, "aggregate", None), f"loss = loss + {self.coef!r} * (weight_bt * {term_bt}).sum()"
+        if own is None:
+            return line
+        built = build_part("aggregate", own, {}).code()
+        return f"policy_weight_bt = weight_bt\n{built}\n{line}\nweight_bt = policy_weight_bt"
+
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows whose gradient is exactly zero whatever the log-probs are."""
         return torch.full_like(batch.group_b, self.coef == 0, dtype=torch.bool)
@@ -86,8 +96,6 @@ class KLLoss(Regularizer):
 
     @override
     def code(self) -> str:
-        if self.aggregate is not None:
-            return ""
         kind = "k3" if self.estimator == "weighted_k3" else self.estimator.removesuffix("+")
         lines = [
             f"d_bt = torch.where(active_bt, logp_bt - {self.anchor}_bt, 0)",
@@ -99,7 +107,7 @@ class KLLoss(Regularizer):
             lines.append("kl_bt = kl_bt.detach() + d_bt.square() / 2 - (d_bt.square() / 2).detach()")
         if self.estimator == "weighted_k3":
             lines += [*ratio_code(self.ratio, "old"), "kl_bt = ratio_bt * kl_bt"]
-        return "\n".join([*lines, f"loss = loss + {self.coef!r} * (weight_bt * kl_bt).sum()"])
+        return "\n".join([*lines, self.added("kl_bt")])
 
     @override
     def needs(self) -> tuple[str, ...]:

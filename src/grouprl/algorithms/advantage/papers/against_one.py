@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.preferences import MEASURE, By, needs, verdicts
+from grouprl.algorithms.preferences import MEASURE, VERDICTS, By, needs, verdicts
 from grouprl.core.batch import Batch
 
 
@@ -34,6 +34,10 @@ class AgainstOne(Advantage):
     def words(self) -> str:
         better = "that a judge prefers" if self.by == "judge" else "of larger reward"
         return f"1 for a completion {better} to a randomly chosen one of its group, else -1"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return "" if self.by == "judge" else f"{VERDICTS}\nadv_bt = sign_b[:, None] * mask_bt"
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse groups of one completion."""

@@ -26,6 +26,15 @@ SLOPES = {
     "chi2": "1 - 1/t²",
 }
 
+PLAIN = {
+    "forward_kl": "(-log_b).exp()",
+    "reverse_kl": "-log_b - 1",
+    "js": "-math.log(2) - torch.nn.functional.logsigmoid(log_b)",
+    "total_variation": "-log_b.sign() / 2",
+    "chi2": "(-2 * log_b).exp() - 1",
+}
+"""-f'(t) in plain torch."""
+
 
 @part("advantage")
 class TargetDivergence(Advantage):
@@ -58,6 +67,16 @@ class TargetDivergence(Advantage):
     def formula(self) -> str:
         """Return the formula."""
         return f"A = -f'(t) - mean_g,  f'(t) = {SLOPES[self.divergence]},  t = π/p,  p = π_ref·e^(R/{self.beta:g})/Z"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"""known_bb = same_bb & active_bt.any(1)
+log_b = torch.where(mask_bt, old_bt - ref_bt, 0).sum(1) - reward_b / {self.beta!r}
+total_b = torch.where(known_bb, -log_b, -torch.inf).logsumexp(1)
+log_b = (log_b + total_b - known_bb.sum(1, dtype=log_b.dtype).clamp(min=1).log()).clamp({-LOG_LIMIT!r}, {LOG_LIMIT!r})
+pseudo_b = {PLAIN[self.divergence]}
+adv_b = torch.where(counts_b & active_bt.any(1), pseudo_b - mean(pseudo_b, known_bb), 0)
+adv_bt = adv_b[:, None] * mask_bt"""
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run without a reference model, and groups of one completion."""

@@ -12,11 +12,19 @@ from grouprl.core.batch import Batch
 
 HELD = 0.5
 """Value of a component from which its constraint holds: judges say 0 or 1."""
+KEEP = """active_bt = active_bt & kept_b[:, None]
+counts_b, same_bb = counts_b & kept_b, same_bb & kept_b"""
+"""Takes all rows but those of `kept_b` out, in plain torch."""
 
 
 def constraint_names(constraints: tuple[str, ...]) -> tuple[str, ...]:
     """Return the fields of a batch that hold the constraints' components."""
     return tuple(f"rewards.{name}" for name in constraints)
+
+
+def holds_code(constraints: tuple[str, ...]) -> str:
+    """Return the expression [B] bool of `satisfied` in plain torch; '' without constraints."""
+    return " & ".join(f"(rewards[{name!r}] >= {HELD!r})" for name in constraints)
 
 
 def satisfied(batch: Batch, constraints: tuple[str, ...], name: str) -> Tensor:
@@ -51,6 +59,11 @@ class BestOfGroup(Filter):
     @override
     def formula(self) -> str:
         return "y* = argmax_g R" + ("" if self.above is None else f" where R > {self.above:g}")
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        bound = "" if self.above is None else f" & (reward_b > {self.above!r})"
+        return f"kept_b = extreme(reward_b, group_b, counts_b & active_bt.any(1){bound})\n{KEEP}"
 
 
 @part("filter")
@@ -96,6 +109,25 @@ class JudgedPair(Filter):
         if run.group_size == 1:
             return ["judged_pair compares completions of one prompt. Use batch.group_size of 2 or more"]
         return []
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        held = holds_code(self.constraints)
+        lines = ["known_b = counts_b & active_bt.any(1)", "held_b, rated_b = known_b, known_b"]
+        if held:
+            lines[1:] = [
+                f"held_b, broken_b = known_b & {held}, known_b & ~({held})",
+                "rated_b = torch.where((same_bb & broken_b).any(1), broken_b, known_b)",
+            ]
+        return "\n".join(
+            [
+                *lines,
+                "best_b, worst_b = extreme(reward_b, group_b, held_b), extreme(-reward_b, group_b, rated_b)",
+                "paired_b = (same_bb & best_b).any(1) & ~(same_bb & best_b & worst_b).any(1)",
+                "kept_b, reward_b = (best_b | worst_b) & paired_b, best_b.to(reward_b.dtype)",
+                KEEP,
+            ]
+        )
 
 
 def extreme(value_b: Tensor, group_b: Tensor, allowed_b: Tensor) -> Tensor:

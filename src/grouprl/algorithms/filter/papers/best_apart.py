@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grouprl.algorithms.filter.filter import Filter, drop
+from grouprl.algorithms.lines import APART
 from grouprl.algorithms.losses import counted
 from grouprl.algorithms.part import part
 from grouprl.core import levels
@@ -30,3 +31,12 @@ class BestApart(Filter):
         gold_b = (batch.total_reward_b == best_b) & large_b & (counts_b > 0)
         marked = batch.replace(marks={**batch.marks, GOLD: batch.active_bt & gold_b[:, None]})
         return drop(marked, gold_b, from_statistics=True)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"""known_b = counts_b & active_bt.any(1)
+best_b = torch.where(same_bb & known_b, reward_b, -torch.inf).amax(1)
+out_b = (reward_b == best_b) & ((same_bb & known_b).sum(1) > 2) & known_b
+gold_bt = active_bt & out_b[:, None]
+active_bt = active_bt & ~gold_bt
+{APART}"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grouprl.algorithms.filter.filter import Filter, drop
+from grouprl.algorithms.lines import APART
 from grouprl.algorithms.losses import counted
 from grouprl.algorithms.part import part
 from grouprl.core import levels
@@ -27,3 +28,12 @@ class ClearlyApart(Filter):
         high_b = levels.extreme(reward_b, batch.group_b, counts_b, largest=True)
         kept_b = (counts_b > 0) & ((reward_b - low_b > self.gap) | (high_b - reward_b > self.gap))
         return drop(batch, ~kept_b, from_statistics=True)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"""known_b = counts_b & active_bt.any(1)
+low_b = torch.where(same_bb & known_b, reward_b, torch.inf).amin(1)
+high_b = torch.where(same_bb & known_b, reward_b, -torch.inf).amax(1)
+out_b = ~known_b | (torch.maximum(reward_b - low_b, high_b - reward_b) <= {self.gap!r})
+active_bt = active_bt & ~out_b[:, None]
+{APART}"""

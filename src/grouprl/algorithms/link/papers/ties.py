@@ -24,6 +24,12 @@ class TieLink(Link):
         """Return the loss of each tied pair, [E]; the same for both orders of the pair."""
         raise NotImplementedError
 
+    def ties_code(self) -> str:
+        """Return the lines of plain torch that follow those of `code` and assign `tie_e`, the losses of tied pairs; ''
+        if there are none.
+        """
+        return ""
+
 
 @part("link")
 class RaoKupper(TieLink):
@@ -46,6 +52,17 @@ class RaoKupper(TieLink):
         scale_e = 2 * margin_e + torch.log(-torch.expm1(-2 * margin_e))
         return -scale_e - logsigmoid(gap_e - margin_e) - logsigmoid(-gap_e - margin_e)
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"loss_e = -torch.nn.functional.logsigmoid({self.beta!r} * gap_e - margin_e)"
+
+    def ties_code(self) -> str:
+        """Return the lines of plain torch that assign `tie_e`."""
+        of_z = "torch.nn.functional.logsigmoid"
+        return f"""margin_e = torch.zeros_like(gap_e) + margin_e
+scale_e = 2 * margin_e + torch.log(-torch.expm1(-2 * margin_e))
+tie_e = -scale_e - {of_z}({self.beta!r} * gap_e - margin_e) - {of_z}(-{self.beta!r} * gap_e - margin_e)"""
+
 
 @part("link")
 class Davidson(TieLink):
@@ -67,6 +84,15 @@ class Davidson(TieLink):
     def of_ties(self, gap_e: Tensor, margin_e: Tensor) -> Tensor:
         """Return log(e^{z/2} + e^{-z/2} + 2m) - log 2m."""
         return _total(self.beta * gap_e / 2, margin_e) - (2 * margin_e).log()
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"""half_e, margin_e = {self.beta!r} * gap_e / 2, torch.zeros_like(gap_e) + margin_e
+loss_e = _total(half_e, margin_e) - half_e"""
+
+    def ties_code(self) -> str:
+        """Return the lines of plain torch that assign `tie_e`."""
+        return "tie_e = _total(half_e, margin_e) - (2 * margin_e).log()"
 
 
 def _total(half_e: Tensor, margin_e: Tensor) -> Tensor:

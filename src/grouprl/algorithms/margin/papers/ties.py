@@ -19,6 +19,7 @@ class LearnedTies(Margin):
     reads = (LEARNED,)
     says = "how likely ties are, as learned so far"
     equation = "m = m_learned"
+    plain = "margin_e = past['tie_margin'][index_2e[0]]"
 
     def __call__(self, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the parameter for each pair."""

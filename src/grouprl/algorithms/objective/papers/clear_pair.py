@@ -30,5 +30,10 @@ class ClearPair(Pair):
         return index_e2[value_b[index_e2[:, 0]] - value_b[index_e2[:, 1]] > self.gap]
 
     def code(self) -> str:
-        """Return ''."""
-        return ""
+        """Return the part as lines of plain torch."""
+        return super().code()
+
+    def _pairs_code(self) -> str:
+        if not (pairs := super()._pairs_code()):
+            return ""
+        return f"{pairs}\nindex_2e = index_2e[:, value_b[index_2e[0]] - value_b[index_2e[1]] > {self.gap!r}]"

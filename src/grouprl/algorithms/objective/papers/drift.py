@@ -38,6 +38,14 @@ class DiscoveredDrift(Objective):
         drift_bt = (gain_bt - scale_bt * torch.tanh(gain_bt / scale_bt)).clamp(min=0)
         return TokenLoss(drift_bt - log_bt.exp() * adv_bt, {"drift": drift_bt.detach()})
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        return f"""log_bt = held(torch.where(active_bt, logp_bt - old_bt, 0))
+gain_bt = torch.where(adv_bt >= 0, torch.expm1(log_bt), log_bt) * adv_bt
+scale_bt = torch.where(adv_bt >= 0, torch.full_like(adv_bt, {self.alpha!r}), {self.beta!r})
+drift_bt = (gain_bt - scale_bt * torch.tanh(gain_bt / scale_bt)).clamp(min=0)
+loss_bt = drift_bt - log_bt.exp() * adv_bt"""
+
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the drift has no effect if the ratio is always 1."""
         return idle_ratio(run, "old", "the drift")

@@ -11,10 +11,19 @@ from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.pair import Pairwise
 from grouprl.algorithms.objective.regression import completion_value, same_group
 from grouprl.algorithms.part import part
-from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
 from grouprl.algorithms.stage_checks import pair_values
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+
+PAIRS = """known_b = counts_b & active_bt.any(1)
+value_b = completion_value(adv_bt, active_bt)
+first_bb = torch.ones_like(same_bb).triu(1)
+ahead_bb = (value_b[:, None] > value_b) | ((value_b[:, None] == value_b) & first_bb)
+index_2e = (same_bb & known_b[:, None] & known_b & ahead_bb).nonzero().T
+tied_e = value_b[index_2e[0]] == value_b[index_2e[1]]"""
+"""Finds the pairs and which of them are tied, in plain torch."""
+AT_ROWS = "loss_bt = pairs_to_rows(loss_e, index_2e, group_b, known_b)[:, None] * active_bt"
 
 
 @part("objective")
@@ -60,3 +69,11 @@ class TiedPair(Pairwise):
         loss_e = torch.where(tied_e, self.link.of_ties(gap_e, margin_e), self.link(gap_e, margin_e))
         right_e = torch.where(tied_e, 0.5, (gap_e > 0).to(gap_e.dtype))
         return PairLoss(loss_e, {"pair_accuracy": right_e, "pair_margin": torch.where(tied_e, 0, gap_e)})
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        score, *held = (pairs_code(self.score), self.margin.code(), self.link.code(), self.link.ties_code())
+        if not score or not all(held):
+            return ""
+        lines = [PAIRS, score, "gap_e = score_2e[0] - score_2e[1]", *held]
+        return "\n".join([*lines, "loss_e = torch.where(tied_e, tie_e, loss_e)", AT_ROWS])

@@ -23,6 +23,7 @@ class GoldNLL(Regularizer):
     coef: NonNegative = 1.0
     says = "{coef:g} times the negative log-likelihood of completions to imitate, a mean over all their tokens"
     equation = "- {coef:g} · mean over all tokens t of gold y of log π(y_t)"
+    plain = "loss = loss - {coef!r} * (gold_bt * logp_bt).sum() / gold_bt.sum().clamp(min=1)"
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π(y_t)."""

@@ -38,6 +38,17 @@ class KLMix(Regularizer):
         mixed_bt = mixed_bt + self.chi_square * 2 * (torch.expm1(held(log_bt)) - log_bt)
         return TokenLoss(self.coef * mixed_bt, {"kl_ref": log_bt})
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        terms = {
+            "d_bt.square() / 2": self.reverse,
+            "(torch.expm1(held(-d_bt)) + d_bt)": self.forward,
+            "2 * (torch.expm1(held(d_bt)) - d_bt)": self.chi_square,
+        }
+        mixed = " + ".join(f"{weight!r} * {term}" for term, weight in terms.items() if weight > 0)
+        lines = ["d_bt = torch.where(active_bt, logp_bt - ref_bt, 0)", f"mixed_bt = {mixed or '0 * d_bt'}"]
+        return "\n".join([*lines, self.added("mixed_bt")])
+
     @override
     def words(self) -> str:
         shares = {"reverse KL": self.reverse, "forward KL": self.forward, "χ²": self.chi_square}

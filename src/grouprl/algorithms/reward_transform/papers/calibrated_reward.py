@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.filter.papers.best_allowed import constraint_names, satisfied
+from grouprl.algorithms.filter.papers.best_allowed import constraint_names, holds_code, satisfied
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
@@ -70,6 +70,18 @@ class CalibratedReward(RewardTransform):
         gates = {"linear": f"·max(0, 1 - KL/{limit or 1:g})", "hard": f"·1[KL ≤ {limit or 1:g}]"}
         gate = gates[self.kl_gate] if limit else ""
         return f"R ← {'v·' if self.constraints else ''}σ(r(x, y) - r(x, ȳ)){gate}"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        base = self._field if self.baseline == GREEDY else f"rewards[{self.baseline!r}]"
+        lines = [f"reward_b = (reward_b - {base}).sigmoid()"]
+        if self.kl_limit is not None:
+            linear = f"(1 - kl_b / {self.kl_limit!r}).clamp(min=0)"
+            gate = linear if self.kl_gate == "linear" else f"(kl_b <= {self.kl_limit!r})"
+            lines += ["kl_b = torch.where(mask_bt, old_bt - ref_bt, 0).sum(1)", f"reward_b = reward_b * {gate}"]
+        if self.constraints:
+            lines.append(f"reward_b = torch.where({holds_code(self.constraints)}, reward_b, 0)")
+        return "\n".join(lines)
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a KL gate without a reference model."""

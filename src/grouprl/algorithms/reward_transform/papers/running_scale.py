@@ -37,3 +37,9 @@ class RunningScale(RewardTransform):
     @override
     def formula(self) -> str:
         return "R ← (R - μ)/σ, over all rewards so far" if self.center else "R ← R/σ, σ over all rewards so far"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        scaled = "(reward_b - past['reward_mean'])" if self.center else "reward_b"
+        return f"""std_b = past['reward_std']
+reward_b = torch.where(std_b > 0, {scaled} / torch.where(std_b > 0, std_b, 1), reward_b)"""

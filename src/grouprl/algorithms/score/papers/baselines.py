@@ -50,6 +50,18 @@ class AboveMismatched(Shifted):
         lone = ["above_mismatched shows completions behind other prompts, but batch.prompts is 1. Use 2 or more"]
         return [*super().refuse(run), *(lone if run.prompts == 1 else [])]
 
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        lines = self.of.code()
+        if not lines or "score_2e" in lines:
+            return ""
+        whole = lines.replace("active_bt", "mask_bt")  # mismatched rows have left the loss
+        return f"""{whole}
+far_b = (keys['mismatched'] > 0) & mask_bt.any(1)
+far = (torch.where(far_b, score_b, 0).sum() / far_b.sum().clamp(min=1)).clamp(min=0).detach()
+{lines}
+score_b = score_b - far"""
+
 
 @part("score")
 class AboveRunningMean(Shifted):

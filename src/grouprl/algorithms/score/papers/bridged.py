@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
-
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -29,15 +27,23 @@ class Bridged(Score):
         """Return the weighted log-ratio of both completions, [E,2]."""
         token_bt, active_bt = batch.need("token_bt", self.name), batch.active_bt
         ref_bt = torch.where(active_bt, batch.need("ref_bt", self.name), 0)
-        changed = [changed_tokens(token_bt[e], active_bt[e]) for e in index_e2]
-        shape = (*index_e2.shape, active_bt.shape[1])
-        changed_e2t = torch.stack(changed) if changed else torch.zeros(shape, dtype=torch.bool)
+        changed_e2t = changed_in_pairs(token_bt, active_bt, index_e2)
         own_bt = torch.where(active_bt, logp_bt, 0)
         return self._weighted(own_bt[index_e2], changed_e2t) - self._weighted(ref_bt[index_e2], changed_e2t)
 
     def _weighted(self, log_e2t: Tensor, changed_e2t: Tensor) -> Tensor:
         more_e2t = (-log_e2t.detach()).exp().clamp(max=self.delta)
         return (log_e2t * (1 + changed_e2t * more_e2t)).sum(2)
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        more = f"(-{{}}_e2t.detach()).exp().clamp(max={self.delta!r})"
+        return f"""changed_e2t = changed_in_pairs(token_bt, active_bt, index_2e.T)
+own_e2t = torch.where(active_bt, logp_bt, 0)[index_2e.T]
+base_e2t = torch.where(active_bt, ref_bt, 0)[index_2e.T]
+own_e2 = (own_e2t * (1 + changed_e2t * {more.format("own")})).sum(2)
+base_e2 = (base_e2t * (1 + changed_e2t * {more.format("base")})).sum(2)
+score_2e = (own_e2 - base_e2).T"""
 
     @override
     def words(self) -> str:
@@ -53,8 +59,17 @@ class Bridged(Score):
         return without_reference(run, self.name)
 
 
+def changed_in_pairs(token_bt: Tensor, active_bt: Tensor, index_e2: Tensor) -> Tensor:
+    """Return [E,2,T] bool: the active tokens in which the two rows of each pair differ."""
+    changed = [changed_tokens(token_bt[e], active_bt[e]) for e in index_e2]
+    shape = (*index_e2.shape, active_bt.shape[1])
+    return torch.stack(changed) if changed else torch.zeros(shape, dtype=torch.bool)
+
+
 def changed_tokens(token_2t: Tensor, active_2t: Tensor) -> Tensor:
     """Return [2,T] bool: the active tokens of two rows that a shortest edit of one into the other touches."""
+    from difflib import SequenceMatcher  # here, because a printed method carries this function
+
     first, second = (row[on].tolist() for row, on in zip(token_2t, active_2t, strict=True))
     found_2t = torch.zeros_like(active_2t)
     places = [on.nonzero()[:, 0] for on in active_2t]

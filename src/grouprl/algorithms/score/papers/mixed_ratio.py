@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.references import Iterates, ReferenceRule
-from grouprl.algorithms.score.score import Score, over_tokens
+from grouprl.algorithms.score.score import Score, over_code, over_tokens
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Share
 
@@ -37,6 +37,12 @@ class MixedRatio(Score):
     def _weights(self) -> dict[str, float]:
         both = {"ref_bt": self.share, "refs.iterates": 1 - self.share}
         return {name: weight for name, weight in both.items() if weight > 0}
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        named = {"ref_bt": "ref_bt", "refs.iterates": "refs['iterates']"}
+        less = "".join(f" - {weight!r} * {named[name]}" for name, weight in self._weights().items())
+        return over_code(f"logp_bt{less}", "sum")
 
     @override
     def needs(self) -> tuple[str, ...]:
