@@ -159,7 +159,7 @@ def test_a_group_is_started_again_as_long_as_it_gets_on(tmp_path):
 
 def test_a_group_that_does_not_get_on_is_given_up(tmp_path):
     said: list[str] = []
-    with pytest.raises(RunError, match=r"was lost \(so\), the 3\. time without a further checkpoint .*is 2.*--resume"):
+    with pytest.raises(RunError, match=r"was lost \(so\): 3 losses without a further checkpoint .*is 2.*--resume"):
         kept_alive(lambda: GroupEnd(None, "learner 1 was lost (so)"), tmp_path, 2, said.append, deque())
     assert len(said) == 2
     assert "from the start" in said[0]

@@ -69,9 +69,9 @@ WIRE: dict[str, tuple[Raw, str]] = {
     "a number that is none": (Raw(OK + b"content-length: 9" + b"9" * 99 + b"\r\n\r\n{}"), "does not answer"),
     "chunks that are none": (Raw(OK + b"transfer-encoding: chunked\r\n\r\nzz\r\n"), "does not answer"),
     "another place": (Raw(b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n"), "status 302"),
-    "letters that are none": (Raw(OK + b"content-length: 3\r\n\r\n\xff\xfe\x00"), "no JSON"),
-    "a deep JSON": (Raw(OK + b"content-length: 200000\r\n\r\n" + b"[" * 200000), "no JSON|one completion"),
-    "a huge number": (Raw(OK + JSON + b"content-length: 9000\r\n\r\n" + b"9" * 9000), "no JSON|one completion"),
+    "letters that are none": (Raw(OK + b"content-length: 3\r\n\r\n\xff\xfe\x00"), "not JSON"),
+    "a deep JSON": (Raw(OK + b"content-length: 200000\r\n\r\n" + b"[" * 200000), "not JSON|one completion"),
+    "a huge number": (Raw(OK + JSON + b"content-length: 9000\r\n\r\n" + b"9" * 9000), "not JSON|one completion"),
 }
 
 

@@ -175,7 +175,7 @@ def first_logprob(answer: Any, value: Any) -> Any:
 
 
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "no JSON": (lambda a: (200, b"<html>busy</html>"), "no JSON"),
+    "no JSON": (lambda a: (200, b"<html>busy</html>"), "not JSON"),
     "another JSON": (lambda a: ["hello"], "has no meta_info"),
     "no reason": (lambda a: changed(a, finish_reason=None), "has no finish_reason"),
     "aborted": (lambda a: changed(a, finish_reason={"type": "abort", "message": "busy"}), "gave a completion up"),

@@ -83,7 +83,7 @@ def logprob(value: Any) -> Callable[[Any], Any]:
 
 
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "no JSON": (lambda a: (200, b"<html>busy</html>"), "no JSON"),
+    "no JSON": (lambda a: (200, b"<html>busy</html>"), "not JSON"),
     "another JSON": (lambda a: ["hello"], "one completion was requested"),
     "no completion": (lambda a: {"choices": []}, "one completion was requested"),
     "two completions": (lambda a: {"choices": a["choices"] * 2}, "one completion was requested"),
@@ -106,7 +106,7 @@ FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
             logprobs={"content": [{"token_id": 3, "logprob": -1}]},
             weight_versions=None,
         ),
-        "ends none",
+        "is no end token",
     ),
     "cut short": (
         changed(
