@@ -85,8 +85,6 @@ BY_HAND = {
     "given": "advantages that come with the batch, for loops of one's own",
     "reject_mismatch": "leaves out completions that the sampler saw otherwise, in any method",
     "adaptive_kl": "the regulariser of KL control, in any method; entries have it in the reward",
-    "kl_iterates": "a KL to earlier iterates of the policy, in any method",
-    "reward_gap": "a margin for any pairwise loss",
     "off_policy_mask": "a mask for any objective that trains on older completions",
 }
 """Shared parts that no entry needs: methods that are composed by hand have them."""
@@ -96,7 +94,16 @@ ONCE = {
     "geometric_importance": "one weight per completion for the gap between sampler and trainer, in any method",
     "model_score": "the output of a reward model, in any loss of pairs",
     "score_error": "least squares to stored scores, for any model that has scores",
+    "score_likelihood": "the likelihood of stored scores, for any model that has scores",
     "center_scores": "keeps the scores of any reward model around 0",
+    "kl_iterates": "a KL to earlier iterates of the policy, in any method",
+    "reward_gap": "a margin for any pairwise loss",
+    "gap": "pairs that are far enough apart, for any pairwise loss",
+    "across": "pairs of the policy's completions with its opponents', for any pairwise loss",
+    "opponents_apart": "leaves opponents out of the loss, in any method that samples them",
+    "sampled_kl": "a KL on the samples of opponents, in any method that samples them",
+    "measure": "one completion that the others are compared with, in any method that compares",
+    "return_scale": "the spread of returns over a whole run, for any method that scales its rewards",
 }
 """Shared parts that one entry needs so far, though nothing in them is of one paper."""
 
@@ -144,6 +151,7 @@ SHARED = {
     "part",
     "part_checks",
     "plain",
+    "preferences",
     "references",
     "sources",
     "stage_checks",

@@ -11,7 +11,7 @@ from grouprl.algorithms.filter.filter import MixedGroups, RejectMismatch
 from grouprl.algorithms.filter.papers.drop_truncated import DropTruncated
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.refill.refill import DynamicSampling
-from grouprl.algorithms.reward_transform.papers.missing_eos import MissingEOS
+from grouprl.algorithms.reward_transform.missing_eos import MissingEOS
 from grouprl.algorithms.reward_transform.reward_transform import RewardClip, SoftOverlong
 from grouprl.algorithms.token_weight.importance import MaskedImportance, TruncatedImportance
 from grouprl.algorithms.token_weight.token_weight import OffPolicyMask, mismatch_ratio

@@ -16,10 +16,10 @@ from grouprl.algorithms.advantage.preferred import Preferred
 from grouprl.algorithms.filter.compared import Compared
 from grouprl.algorithms.filter.papers.lopsided import LopsidedGroups
 from grouprl.algorithms.link.link import Logistic
-from grouprl.algorithms.link.soft import Soft
+from grouprl.algorithms.link.papers.soft import Soft
 from grouprl.algorithms.pairing.pairing import Across, Extremes, Gap, Own
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.update.outer_loops import Extragradient, RoundMomentum
+from grouprl.algorithms.update.papers.outer_loops import Extragradient, RoundMomentum
 from grouprl.policy.language.blended_policy import BlendedPolicy
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny

@@ -281,8 +281,21 @@ def test_what_a_run_must_provide():
     assert grouprl.method("dapo", dynamic_sampling=False).refill is None
     assert grouprl.method("ppo").critic is not None
     critics = {n for n, e in grouprl.methods().items() if "@" not in n and e.build().critic}
-    completions = {"apa", "d_ppo", "dapo_direct", "mdpo", "ppo", "rto", "text2grad", "trpo", "vapo", "vc_ppo"}
-    turns = {"duration_aware", "multi_turn_ppo", "spa_rl", "st_ppo", "turn_ppo", "ufo"}
+    completions = {
+        "apa",
+        "d_ppo",
+        "dapo_direct",
+        "dr_po",
+        "mdpo",
+        "ppo",
+        "ppo_max",
+        "rto",
+        "text2grad",
+        "trpo",
+        "vapo",
+        "vc_ppo",
+    }
+    turns = {"duration_aware", "multi_turn_ppo", "ppo_control", "spa_rl", "st_ppo", "turn_ppo", "ufo"}
     assert critics == completions | turns
 
 

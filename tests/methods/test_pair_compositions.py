@@ -88,6 +88,7 @@ def test_every_nested_number_says_where_it_comes_from():
         "objective": "set by you",
         "objective.score": "default of the part",
         "objective.score.length": "default of the part",
+        "objective.pairing": "default of the part",
         "objective.link": "set by you",
         "objective.link.beta": "set by you",
         "objective.margin": "set by you",
@@ -138,6 +139,7 @@ def test_a_composition_is_written_down_and_read_again():
     assert data["objective"] == {
         "part": "pair",
         "score": {"part": "log_prob", "length": "sum"},
+        "pairing": {"part": "all_pairs"},
         "link": {"part": "squared", "beta": 0.1},
         "margin": {"part": "constant", "value": 0.0},
         "pair_weight": {"part": "even", "value": 1.0},

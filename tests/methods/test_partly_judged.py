@@ -10,8 +10,9 @@ import torch
 
 import grouprl
 from grouprl.algorithms.augment.papers.running_moments import NOTHING, merged
-from grouprl.algorithms.filter.papers.best_allowed import BestOfGroup, JudgedPair, extreme
-from grouprl.algorithms.reward_transform.papers.calibrated_reward import CalibratedReward
+from grouprl.algorithms.filter.best_of_group import BestOfGroup, extreme
+from grouprl.algorithms.filter.papers.best_allowed import JudgedPair
+from grouprl.algorithms.reward_transform.calibrated_reward import CalibratedReward
 from grouprl.algorithms.reward_transform.papers.running_scale import RunningScale
 from grouprl.algorithms.sampling.papers.prefix_restarts import DatasetResets
 from grouprl.methods.compose import compose

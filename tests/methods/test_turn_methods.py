@@ -21,8 +21,8 @@ from grouprl.algorithms.reward_transform.papers.turn_rewards import (
     InformationGain,
     ProgressReward,
     RankDiscount,
-    RewardAtTurnEnd,
 )
+from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
 from grouprl.algorithms.turn_returns import accumulated, last_tokens, next_turn, same_actions, turns_of
 from small import f64, near, small
 

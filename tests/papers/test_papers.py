@@ -78,7 +78,7 @@ def test_no_card_misses_its_paper_by_a_slip_in_the_title():
     ("number", "entries"),
     [
         (118, ("grpo",)),
-        (161, ("ppo",)),
+        (161, ("ppo_control", "ppo")),
         (162, ("raft", "raft_pp", "reinforce_rej")),
         (227, ("rloo",)),
         (53, ("dispo",)),

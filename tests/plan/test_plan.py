@@ -248,6 +248,7 @@ def test_run_facts():
         exact_sampler=False,
         max_length=16,
         forms=0,
+        compares=False,
         kinds={"level": 1, "answer": 27},
         alphabet=addition.alphabet,
     )
@@ -326,6 +327,7 @@ ACTED = {
         "salt",
     ),
     *("sdpo_segment", "spa_rl", "multi_turn_ppo", "promed", "duration_aware", "ui_s1", "rank_grpo"),
+    "ppo_control",
     *("r3l", "echo", "search_r2", "retroformer"),
 }
 """Entries for tasks that are acted in over turns."""

@@ -13,8 +13,8 @@ from grouprl.algorithms.reward_transform.papers.turn_rewards import (
     DenseTurns,
     ProactiveRewards,
     ProgressReward,
-    RewardAtTurnEnd,
 )
+from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
 from grouprl.algorithms.token_weight.papers.duration import DurationWeight
 from grouprl.core.levels import Scale
 from grouprl.core.numbers import Count, NonNegative, Positive, Share

@@ -14,14 +14,14 @@ from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.regularize.regularize import EntropyBonus
-from grouprl.algorithms.reward_transform.papers.turn_rewards import RewardAtTurnEnd
-from grouprl.algorithms.reward_transform.scaled_rewards import ScaledRewards
-from grouprl.algorithms.update.transitions import Transitions
+from grouprl.algorithms.reward_transform.papers.scaled_rewards import ScaledRewards
+from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
+from grouprl.algorithms.update.papers.transitions import Transitions
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.critic.critic import GAE_PAPER
 from grouprl.methods.registry import entry
-from grouprl.methods.settings import PPO_PAPER
+from grouprl.methods.settings import PPO_PAPER, in_the_update
 
 DETAILS = Paper("What Matters in On-Policy Reinforcement Learning? A Large-Scale Empirical Study", "2006.05990", 2020)
 
@@ -78,6 +78,7 @@ entry(
             "The last, smaller minibatch of a pass is spread over the others.",
         ],
         needs=["a critic (value head)", "a policy over arrays (model: mlp)"],
+        notes=[in_the_update("those of whole sequences")],
         source="the paper, algorithm 1; settings of Stable-Baselines3 2.9",
         golden=[
             Golden(

@@ -14,7 +14,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.regularize.kl import ValueEstimator
 from grouprl.algorithms.regularize.regularize import EntropyBonus
-from grouprl.algorithms.reward_transform.papers.missing_eos import MissingEOS
+from grouprl.algorithms.reward_transform.missing_eos import MissingEOS
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry

@@ -13,7 +13,7 @@ from grouprl.algorithms.link.link import Link, Logistic, Squared
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.pairing.pairing import Across
 from grouprl.algorithms.regularize.opponents import Unlikely
-from grouprl.algorithms.reward_transform.papers.missing_eos import MissingEOS
+from grouprl.algorithms.reward_transform.missing_eos import MissingEOS
 from grouprl.core.numbers import NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.preference.composing import TIES, of_pairs, one_pair

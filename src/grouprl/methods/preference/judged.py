@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from grouprl.algorithms.advantage.advantage import Ones, RawReward, Relative
 from grouprl.algorithms.aggregate.aggregate import SequenceSum, TokenMean
-from grouprl.algorithms.filter.papers.best_allowed import BestOfGroup, JudgedPair
+from grouprl.algorithms.filter.best_of_group import BestOfGroup
+from grouprl.algorithms.filter.papers.best_allowed import JudgedPair
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import PolicyGradient
 from grouprl.algorithms.regularize.chosen import ChosenNLL
-from grouprl.algorithms.reward_transform.papers.calibrated_reward import CalibratedReward
+from grouprl.algorithms.reward_transform.calibrated_reward import CalibratedReward
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.preference.composing import BETA, NEEDS, of_pairs

@@ -49,12 +49,6 @@ def apart(rewards: list[float], fields: dict[str, object]) -> dict[str, object]:
     }
 
 
-def kto(beta: Positive = 0.1, desirable: NonNegative = 1.0, undesirable: NonNegative = 1.0) -> Method:
-    """Compose KTO: the chance of the wrong judgement of each completion, against a baseline of mismatched ones."""
-    loss = of_labels(AboveMismatched(of=LogRatio()), Saturating(beta=beta), desirable, undesirable)
-    return loss.with_parts(augment=(Mismatched(),), filter=(MismatchedApart(),))
-
-
 SMALL = Golden(
     rewards=[1, 0, 0],
     lengths=[2, 1, 1],
@@ -71,6 +65,13 @@ LARGE = Golden(
     loss=0.495838,
     why="z0 = 0.3: desirable 0.482507, 0.532454, 0.495000; undesirable 0.455121, 0.542398, 0.467546",
 )
+
+
+def kto(beta: Positive = 0.1, desirable: NonNegative = 1.0, undesirable: NonNegative = 1.0) -> Method:
+    """Compose KTO: the chance of the wrong judgement of each completion, against a baseline of mismatched ones."""
+    loss = of_labels(AboveMismatched(of=LogRatio()), Saturating(beta=beta), desirable, undesirable)
+    return loss.with_parts(augment=(Mismatched(),), filter=(MismatchedApart(),))
+
 
 entry(
     "kto",

@@ -12,13 +12,14 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.pairing.pairing import Across, AllPairs, Extremes, Own, Pairing
 from grouprl.algorithms.regularize.chosen import ChosenNLL
 from grouprl.algorithms.regularize.opponents import SampledKL, Unlikely
-from grouprl.algorithms.score.papers.following import FollowingRatio
+from grouprl.algorithms.score.following import FollowingRatio
 from grouprl.algorithms.score.score import LogRatio, Score
-from grouprl.algorithms.update.outer_loops import RoundMomentum
+from grouprl.algorithms.update.papers.outer_loops import RoundMomentum
 from grouprl.core.numbers import Count, NonNegative, Positive, ShareBelowOne
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import BETA, DPO_PAPER, REFERENCE, TIES, of_pairs, one_pair
 from grouprl.methods.registry import entry
+from grouprl.methods.settings import in_the_update
 
 SEVERAL = "two or more completions per prompt, scored by a reward, a judge or a reward model"
 ROUNDS = (
@@ -79,6 +80,10 @@ def score_of(reference: Literal["iterate", "initial"], every: int) -> Score:
     return FollowingRatio(every=every, share=1.0) if reference == "iterate" else LogRatio()
 
 
+ITERATES = {"refs.iterates": [[-1.0, -1.0], [-1.0]]}
+DPO_PAIR = (0.66359711, [-0.04850045, -0.04850045], 0.04850045)
+
+
 def iterative_dpo(
     beta: Positive = 0.1,
     choose: Choice = "extremes",
@@ -88,9 +93,6 @@ def iterative_dpo(
     """Compose iterative DPO: online pairs, the reference being the policy at the start of the round."""
     return of_pairs(score_of(reference, every), Logistic(beta=beta), pairing=PAIRINGS[choose])
 
-
-ITERATES = {"refs.iterates": [[-1.0, -1.0], [-1.0]]}
-DPO_PAIR = (0.66359711, [-0.04850045, -0.04850045], 0.04850045)
 
 entry(
     "iterative_dpo",
@@ -152,6 +154,7 @@ entry(
         ],
         reduces=[Reduction("iterative_dpo", why="the losses are the same: rounds end differently")],
         needs=[SEVERAL],
+        notes=[in_the_update("those of iterative_dpo")],
         confidence="partly",
         uncertain="The default of the momentum.",
         source="the paper's abstract; the derivation for log-linear policies",

@@ -10,7 +10,7 @@ from grouprl.algorithms.data_part import Augmentation
 from grouprl.algorithms.filter.compared import Compared, OpponentsApart
 from grouprl.algorithms.filter.papers.lopsided import LopsidedGroups
 from grouprl.algorithms.link.link import Logistic, Squared
-from grouprl.algorithms.link.soft import Soft
+from grouprl.algorithms.link.papers.soft import Soft
 from grouprl.algorithms.margin.margin import RewardGap
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.fitted_score import FittedScore
@@ -21,14 +21,15 @@ from grouprl.algorithms.preferences import By
 from grouprl.algorithms.regularize.iterates import KLIterates
 from grouprl.algorithms.regularize.papers.kl_mix import KLMix
 from grouprl.algorithms.regularize.regularize import KLLoss
-from grouprl.algorithms.score.papers.following import FollowingRatio
+from grouprl.algorithms.score.following import FollowingRatio
 from grouprl.algorithms.score.papers.mixed_ratio import MixedRatio
-from grouprl.algorithms.update.outer_loops import Extragradient
+from grouprl.algorithms.update.papers.outer_loops import Extragradient
 from grouprl.core.numbers import Count, NonNegative, Positive, PositiveShare, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import REFERENCE, TIES, of_pairs, one_pair
 from grouprl.methods.preference.online import DPO_PAIR, ITERATES, ONLINE, OPPONENT_ROWS, ROUNDS, SEVERAL
 from grouprl.methods.registry import entry
+from grouprl.methods.settings import in_the_update
 
 BY = "reward: P(y ≻ y') = σ(R - R'), as in TRL; judge: what the run's judge says of the two (reward.judge.compare)"
 WON = "A = mean_j P(y ≻ y_j) - ½ over the completions of the prompt, itself included"
@@ -188,6 +189,7 @@ entry(
             "Log-probs are summed, as in the paper; the authors' trainer averages them by default.",
         ],
         needs=[REFERENCE, SEVERAL, "an even number of steps"],
+        notes=[in_the_update("those of online IPO, without looking ahead")],
         source="zhourunlong/EGPO: simulations/loss_funcs.py, lms/trainers/extragradient_trainer.py",
         golden=[
             Golden(
@@ -207,12 +209,6 @@ entry(
 )
 
 
-def inpo(eta: Positive = 0.005, share: Share = 1 / 3, every: Count = 100) -> Method:
-    """Compose INPO: the squared loss of pairs against a mixture, in log-probs, of reference and last round's policy."""
-    score = MixedRatio(share=share, every=every)
-    return of_pairs(score=score, link=Squared(beta=eta), pairing=Extremes())
-
-
 def three_iterates(loss: float, why: str) -> Golden:
     """Return the three pairs of the dialect's golden example, with log-probs of an iterate besides."""
     lengths = (6, 5, 15, 12, 5, 6)
@@ -230,6 +226,12 @@ def three_iterates(loss: float, why: str) -> Golden:
         loss=loss,
         why=why,
     )
+
+
+def inpo(eta: Positive = 0.005, share: Share = 1 / 3, every: Count = 100) -> Method:
+    """Compose INPO: the squared loss of pairs against a mixture, in log-probs, of reference and last round's policy."""
+    score = MixedRatio(share=share, every=every)
+    return of_pairs(score=score, link=Squared(beta=eta), pairing=Extremes())
 
 
 entry(
@@ -280,17 +282,18 @@ entry(
 )
 
 
-def dno(beta: Positive = 0.1, scale: Positive = 1.0, every: Count = 100) -> Method:
-    """Compose DNO: cross-entropy of all pairs to how surely one is preferred, against the last round's policy."""
-    score = FollowingRatio(every=every, share=1.0)
-    return of_pairs(score=score, link=Soft(beta=beta), margin=RewardGap(scale=scale))
-
-
 DNO_PAPER = Paper(
     "Direct Nash Optimization: Teaching Language Models to Self-Improve with General Preferences",
     "2404.03715",
     2024,
 )
+
+
+def dno(beta: Positive = 0.1, scale: Positive = 1.0, every: Count = 100) -> Method:
+    """Compose DNO: cross-entropy of all pairs to how surely one is preferred, against the last round's policy."""
+    score = FollowingRatio(every=every, share=1.0)
+    return of_pairs(score=score, link=Soft(beta=beta), margin=RewardGap(scale=scale))
+
 
 entry(
     "dno",
@@ -383,6 +386,9 @@ entry(
 )
 
 
+SPPO_PAPER = Paper("Self-Play Preference Optimization for Language Model Alignment", "2405.00675", 2024)
+
+
 def online_sppo(beta: Positive = 0.001, every: Count = 100, by: By = "reward") -> Method:
     """Compose online SPPO: the log-ratio to the last round's policy is fitted to the chance to win in the group."""
     return Method(
@@ -393,8 +399,6 @@ def online_sppo(beta: Positive = 0.001, every: Count = 100, by: By = "reward") -
         aggregate=SequenceMean(),
     )
 
-
-SPPO_PAPER = Paper("Self-Play Preference Optimization for Language Model Alignment", "2405.00675", 2024)
 
 entry(
     "online_sppo",

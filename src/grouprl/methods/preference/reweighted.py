@@ -7,7 +7,7 @@ from grouprl.algorithms.link.pointwise import BcoPair
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.pair import Pair, PairSum
 from grouprl.algorithms.pair_weight.pair_weight import Alignment, LikelyPairs
-from grouprl.algorithms.score.papers.following import FollowingRatio
+from grouprl.algorithms.score.following import FollowingRatio
 from grouprl.algorithms.score.papers.tempered import TemperedRatio
 from grouprl.algorithms.score.shared_length import SharedLength
 from grouprl.core.numbers import Count, Limit, NonNegative, Positive, PositiveShare, Share

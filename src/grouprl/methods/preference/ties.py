@@ -21,6 +21,17 @@ from grouprl.methods.registry import entry
 MODELS: dict[str, type[Davidson] | type[RaoKupper]] = {"davidson": Davidson, "rao_kupper": RaoKupper}
 
 
+TIE = Golden(
+    rewards=[1, 1],
+    lengths=[2, 1],
+    log_ratio=[[0.3, 0.1], [-0.2]],
+    fields=AT_ONE,
+    loss=1.0989122663,
+    grad=[[0.00099985, 0.00099985], [-0.00099985]],
+    why="a tie: log(e^0.03 + e^-0.03 + 1) - log 1",
+)
+
+
 def dpo_ties(
     beta: Positive = 0.1,
     model: Literal["davidson", "rao_kupper"] = "davidson",
@@ -38,16 +49,6 @@ def dpo_ties(
         augment=() if rate is None else (TieMargin(link=link, start=margin, rate=rate),),
     )
 
-
-TIE = Golden(
-    rewards=[1, 1],
-    lengths=[2, 1],
-    log_ratio=[[0.3, 0.1], [-0.2]],
-    fields=AT_ONE,
-    loss=1.0989122663,
-    grad=[[0.00099985, 0.00099985], [-0.00099985]],
-    why="a tie: log(e^0.03 + e^-0.03 + 1) - log 1",
-)
 
 entry(
     "dpo_ties",

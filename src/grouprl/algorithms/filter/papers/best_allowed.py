@@ -1,4 +1,4 @@
-"""Selection of single completions of a group by their rewards and their constraints (CGPO, best of n)."""
+"""Selection of pairs of a group by their rewards and their constraints (CGPO)."""
 
 from __future__ import annotations
 
@@ -6,64 +6,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from grouprl.algorithms.filter.best_of_group import KEEP, extreme
+from grouprl.algorithms.filter.constraints import constraint_names, holds_code, satisfied
 from grouprl.algorithms.filter.filter import Filter, drop
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
-
-HELD = 0.5
-"""Value of a component from which its constraint holds: judges say 0 or 1."""
-KEEP = """active_bt = active_bt & kept_b[:, None]
-counts_b, same_bb = counts_b & kept_b, same_bb & kept_b"""
-"""Takes all rows but those of `kept_b` out, in plain torch."""
-
-
-def constraint_names(constraints: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the fields of a batch that hold the constraints' components."""
-    return tuple(f"rewards.{name}" for name in constraints)
-
-
-def holds_code(constraints: tuple[str, ...]) -> str:
-    """Return the expression [B] bool of `satisfied` in plain torch; '' without constraints."""
-    return " & ".join(f"(rewards[{name!r}] >= {HELD!r})" for name in constraints)
-
-
-def satisfied(batch: Batch, constraints: tuple[str, ...], name: str) -> Tensor:
-    """Return [B] bool: rows on which every constraint, a component of the reward, is at least one half."""
-    held_b = torch.ones_like(batch.stats_b)
-    for field in constraint_names(constraints):
-        held_b = held_b & (batch.need(field, name) >= HELD)
-    return held_b
-
-
-@part("filter")
-class BestOfGroup(Filter):
-    """Keep the completions of each group with the largest reward, if that is above `above`; equal ones all count.
-
-    The others leave the loss and its denominators (best of n, RAFT, arXiv:2304.06767; CRRAFT of CGPO).
-    """
-
-    above: float | None = None
-
-    def __call__(self, batch: Batch) -> Batch:
-        """Drop all rows but the best of each group."""
-        allowed_b = batch.stats_b & batch.active_bt.any(1)
-        if self.above is not None:
-            allowed_b = allowed_b & (batch.total_reward_b > self.above)
-        return drop(batch, ~extreme(batch.total_reward_b, batch.group_b, allowed_b), from_statistics=True)
-
-    @override
-    def words(self) -> str:
-        bound = "" if self.above is None else f", if its reward is above {self.above:g}"
-        return f"train on the completions of each group with the largest reward{bound}"
-
-    @override
-    def formula(self) -> str:
-        return "y* = argmax_g R" + ("" if self.above is None else f" where R > {self.above:g}")
-
-    def code(self) -> str:
-        """Return the part as lines of plain torch."""
-        bound = "" if self.above is None else f" & (reward_b > {self.above!r})"
-        return f"kept_b = extreme(reward_b, group_b, counts_b & active_bt.any(1){bound})\n{KEEP}"
 
 
 @part("filter")
@@ -128,13 +75,6 @@ class JudgedPair(Filter):
                 KEEP,
             ]
         )
-
-
-def extreme(value_b: Tensor, group_b: Tensor, allowed_b: Tensor) -> Tensor:
-    """Return [B] bool: the allowed rows of each group with its largest value."""
-    same_bb = (group_b[:, None] == group_b[None]) & allowed_b[None]
-    most_b = torch.where(same_bb, value_b[None], -torch.inf).amax(1)
-    return allowed_b & (value_b == most_b)
 
 
 def _any(chosen_b: Tensor, group_b: Tensor) -> Tensor:

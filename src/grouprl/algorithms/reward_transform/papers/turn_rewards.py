@@ -16,12 +16,11 @@ from grouprl.algorithms.lines import PAY, SPLIT
 from grouprl.algorithms.outcome import right
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
+from grouprl.algorithms.reward_transform.turn_ends import at_turn_ends
 from grouprl.algorithms.turn_returns import (
     has_turn,
-    last_tokens,
     last_turn,
     next_turn,
-    on_tokens,
     turn_means,
     turn_rewards,
 )
@@ -34,11 +33,6 @@ def with_turn_rewards(batch: Batch, reward_bs: Tensor, there_bs: Tensor, reader:
     before_bs, _ = turn_rewards(batch, there_bs, reader)
     more_b = (reward_bs - before_bs).sum(1)
     return batch.replace(turn_reward_bs=reward_bs, reward_b=batch.reward_b + more_b)
-
-
-def at_turn_ends(reward_bs: Tensor, batch: Batch, there_bs: Tensor, reader: str) -> Tensor:
-    """Return [B,T] the reward of each turn on its last token."""
-    return on_tokens(reward_bs, batch, reader) * last_tokens(batch, there_bs, reader)
 
 
 @part("reward_transform")
@@ -188,38 +182,6 @@ class DenseTurns(RewardTransform):
         rewarded_b = (reward_bs > 0).sum(1).clamp(min=1)
         divisor_b = torch.where(right(batch), rewarded_b, self.most).to(reward_bs.dtype)
         return with_turn_rewards(batch, reward_bs / divisor_b[:, None], there_bs, self.name)
-
-
-@part("reward_transform")
-class RewardAtTurnEnd(RewardTransform):
-    """Pay the reward of each turn on the turn's last token, not at the end of the sequence.
-
-    Only credit along the tokens (returns to go, a critic) sees a difference.
-    """
-
-    says = "pay the reward of each turn on its last token"
-    equation = "r_t ← r_t + r_k at the last token of turn k,  R ← R - Σ_k r_k"
-    reads = ("turn_bt", "turn_reward_bs")
-
-    def __call__(self, batch: Batch) -> Batch:
-        """Return r_t += r_k at the last token of turn k."""
-        there_bs = has_turn(batch, batch.need("turn_reward_bs", self.name).shape[1], self.name)
-        reward_bs, _ = turn_rewards(batch, there_bs, self.name)
-        paid_bt = at_turn_ends(reward_bs, batch, there_bs, self.name)
-        before_bt = batch.token_reward_bt
-        token_bt = paid_bt if before_bt is None else before_bt + paid_bt
-        return batch.replace(reward_b=batch.reward_b - reward_bs.sum(1), token_reward_bt=token_bt)
-
-    @override
-    def code(self) -> str:
-        return "\n".join(
-            [
-                *SPLIT,
-                "ends_bt = ends_of_turns(turn_bt, mask_bt, there_bs.shape[1])",
-                "token_reward_bt = token_reward_bt + to_tokens(paid_bs, turn_bt, mask_bt) * ends_bt",
-                "reward_b = reward_b - paid_bs.sum(1)",
-            ]
-        )
 
 
 @part("reward_transform")

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.filter.papers.best_allowed import constraint_names, holds_code, satisfied
+from grouprl.algorithms.filter.constraints import constraint_names, holds_code, satisfied
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
