@@ -29,16 +29,25 @@ SETTINGS = {
     "text2grad": {"kl_coef": 0.0},
     "ufo": {"entropy_coef": 0.0},
     "pppo": {"prefix_start": 1.0, "prefix_limit": 1.0},
+    "nash_md": {"beta": 0.002},
+    "nash_mp": {"beta": 0.002},
+    "egpo": {"beta": 0.01},
+    "dno": {"beta": 0.05},
+    "f_dpg": {"beta": 0.05},
 }
 """DiscoPOP's loss rises with the difference where policy and reference agree: with its own τ it learns the opposite.
 Completions of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
 positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
-whose weights make the policy term small, keeps it near the reference.
+whose weights make the policy term small, keeps it near the reference. Optima of Nash-MD, Nash-MP, EGPO, DNO and f-DPG
+are tilts, too: their own β leave half of the chance or more to wrong tokens.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
 one. G-RA has no outcome beside the one turn here. Intuitor knows no correct completions by itself. SFT and OTR imitate,
 they need demonstrations. DVPO reads no reward, only what its value model learnt before. The losses of reward models
-train scores, not log-probs (tests/training/test_reward_run.py)."""
-OTHERS = ("sft", "otr", "dvpo", "bradley_terry", "reward_regression")
+train scores, not log-probs (tests/training/test_reward_run.py, test_process_reward.py). VarGrad takes the reward as
+log R at no other scale, and samples in proportion to R: its optimum is in `TILTS`."""
+OTHERS = ("sft", "otr", "dvpo", "bradley_terry", "reward_regression", "process_reward", "vargrad")
+TILTS = {"vargrad": 1.0, "f_dpg": 1.0, "dno": 0.1}
+"""Methods whose optimum is the uniform reference tilted by exp(R/β), and their own β."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n not in OTHERS]
 
 
@@ -67,7 +76,10 @@ def rollout(logits: torch.Tensor, value_t: torch.Tensor, generator: torch.Genera
 
 
 def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step: int, steps: int) -> Batch:
-    """What only some methods ask for: equal completions, statistics of the policy, the run's clock."""
+    """What only some methods ask for: equal completions, statistics of the policy, the run's clock.
+
+    There is one prompt, so that a completion behind another prompt is a sample as any, and the opponent is the policy.
+    """
     position, sample_b = torch.arange(3), (token_bt * torch.tensor([25, 5, 1])).sum(1)
     tempered = {f"logp@{t:g}": (logits / t).log_softmax(-1)[position, token_bt] for t in (0.8, 1.2)}
     certainty_bt = (logits.logsumexp(-1) - logits.mean(-1)).expand(64, 3)
@@ -77,6 +89,8 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     right_tv = gap_btv[batch.reward_b > 0.5].sum(0)
     right_bt = token_bt == TARGET
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(sample_b))
+    row_b = torch.arange(64) % 8
+    score_b = (batch.need("old_bt", "the test") - batch.need("ref_bt", "the test")).sum(1)
     known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v")
     return batch.replace(
         keys={
@@ -85,6 +99,9 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "own": torch.ones_like(sample_b),
             "episode": batch.group_b,
             "review": torch.arange(64),
+            "opponent": (row_b >= 4).long(),
+            "mismatched": (row_b == 7).long(),
+            "measure": (row_b == 0).long(),
             **same,
         },
         agent_b=torch.zeros(64, dtype=torch.int64),
@@ -97,7 +114,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         },
         rewards={
             "continuations": 8 * batch.reward_b,
-            "#density": torch.zeros_like(batch.reward_b),
+            **dict.fromkeys(("#density", "margin"), torch.zeros_like(batch.reward_b)),
             **dict.fromkeys(COMPONENTS, batch.reward_b),
         },
         turn_reward_bs=batch.reward_b[:, None],
@@ -113,7 +130,13 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "influence": (gap_btv * right_tv).sum(-1),
             **tempered,
         },
-        past={"q": batch.reward_b, **{name: torch.zeros(64, dtype=torch.float64) for name in known}},
+        past={
+            "q": batch.reward_b,
+            "score_mean": score_b.mean().expand(64),
+            "reward_mean": batch.reward_b.mean().expand(64),
+            "reward_std": batch.reward_b.std().expand(64),
+            **{name: torch.zeros(64, dtype=torch.float64) for name in known},
+        },
         step=step,
         steps=steps,
         last_entropy=entropy,
@@ -145,3 +168,9 @@ def chance_of_the_target(method: Method, steps: int = 40) -> float:
 @pytest.mark.parametrize("name", NAMES)
 def test_learns(name):
     assert chance_of_the_target(grouprl.method(name, **SETTINGS.get(name, {}))) > 0.9
+
+
+@pytest.mark.parametrize("name", TILTS)
+def test_the_optimum_is_the_tilt_of_the_reference(name):
+    right = math.exp(1 / 3 / TILTS[name])
+    assert chance_of_the_target(grouprl.method(name)) == pytest.approx(right / (right + 4), abs=0.01)

@@ -74,7 +74,7 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """Entries that need a task of their own, and the warm-up in which it is learnt a little."""
-ON_TURNS = (*OF_TURNS, "hi_agent")
+ON_TURNS = (*OF_TURNS, "hi_agent", "ppo_control")
 THINKING = ("hbpo", "brpo")
 """Entries that budget thoughts, which must be long enough to have several budgets."""
 

@@ -42,6 +42,8 @@ COMPOSED: dict[str, dict[str, Any]] = {
     "curriculum.easy_to_hard": {"base": "grpo", "curriculum": {"part": "easy_to_hard", "by": "answer", "mastery": 0.1}},
     "curriculum.hard_stage": {"base": "grpo", "curriculum": {"part": "hard_stage", "after": 0.25}},
     "curriculum.reward_selection": {"base": "grpo", "curriculum": "reward_selection"},
+    "augment.return_scale": {"name": "ppo_control", "scale_rewards": True},
+    "augment.tie_margin": {"name": "dpo_ties", "rate": 0.1},
 }
 """Methods of parts that no entry of the catalogue has by default."""
 ELSEWHERE = {
@@ -95,7 +97,8 @@ def entries() -> dict[str, str]:
 def configuration(part: str) -> dict[str, Any]:
     """The tiny run of a part."""
     if part in COMPOSED:
-        return settings("grpo") | {"method": COMPOSED[part]}
+        entry = COMPOSED[part].get("name", "grpo")
+        return settings(entry) | {"method": COMPOSED[part]}
     return settings(entries()[part])
 
 
