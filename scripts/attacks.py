@@ -22,6 +22,7 @@ from grouprl.rewards import load_reward, reward_names
 from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
 from grouprl.rewards.by_task.stepwise import line_step_rewards, step_rewards
 from grouprl.rewards.golds import gold_completion
+from grouprl.rewards.judging.comparing import ComparingReward
 from grouprl.tasks import Task, load_task, task_names
 
 PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"
@@ -98,6 +99,8 @@ def _task(name: str) -> Iterator[tuple[str, Any, list[Case]]]:
         task = load_task(name)
         if task.environment() is not None:
             yield from _played(name, task)
+            return
+        if isinstance(task.reward, ComparingReward):  # what a completion earns depends on the others of its group
             return
         example = task.example("train", 0)
     except GrouprlError:  # an adapter without something to adapt

@@ -177,10 +177,12 @@ DATA = [
     ("runs", "RUNS"),
     ("init", "NEW"),
     ("export", "RUN", "MODEL"),
+    ("track", "RUN", "tensorboard"),
 ]
-ELSEWHERE = {("train",), ("launch",), ("serve",), ("lessons",), ()}
-"""Tested on their own: what trains the run of these tests, alone or on several processes (with the same lines),
-what serves until it is stopped, what asks an endpoint, and the group of all."""
+ELSEWHERE = {("train",), ("launch",), ("compare",), ("serve",), ("lessons",), ("rewardbench",), ("schema",), ()}
+"""Tested on their own: what trains the run of these tests, alone or on several processes (with the same lines), or many
+runs, what serves until it is stopped, what asks an endpoint, what scores a reward model, what prints JSON anyway, and
+the group of all."""
 NOTHING_FOUND = 1
 """Exit code of `laws` where a run is too short for any, and of the checks where they find something."""
 

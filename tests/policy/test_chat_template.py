@@ -85,7 +85,7 @@ def test_what_is_carried_is_said() -> None:
     assert notes["phi 3"] == [
         "the chat template does not announce tools: they are described in the prompt, with calls as "
         '<tool_call>{"name": "NAME", "arguments": {"ARGUMENT": "VALUE"}}</tool_call>',
-        "the chat template does not show results of tools: they stand in a user's message, as "
+        "the chat template does not show results of tools: they are part of a user's message, as "
         "<tool_response>…</tool_response>",
     ]
     gemma = template_of(family_tokenizer(CHAT_FAMILIES["gemma 2"]))

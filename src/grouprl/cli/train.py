@@ -174,8 +174,10 @@ def schema_command() -> None:
     """Print the JSON schema of a configuration, for editors and other programs.
 
     [bold]Examples[/]
-    grouprl schema > grouprl.schema.json
-    Then, as the first line of a YAML file, for editors with a YAML server:
+    grouprl schema
+
+    Store what it prints in a file, and name that in the first line of a YAML
+    file, for editors with a YAML server:
     # yaml-language-server: $schema=grouprl.schema.json
     """
     from grouprl.config.json_schema import json_schema

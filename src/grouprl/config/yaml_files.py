@@ -66,7 +66,7 @@ def _number(loader: _Strict, node: yaml.ScalarNode) -> int | float:
     """
     integer = node.tag.endswith(":int")
     value: int | float = loader.construct_yaml_int(node) if integer else loader.construct_yaml_float(node)
-    if OTHERWISE.fullmatch(node.value) and set(node.value) - set("+-0_"):
+    if OTHERWISE.fullmatch(node.value) and node.value.replace("_", "").lstrip("+-0") not in (str(abs(value)), ""):
         raise yaml.constructor.ConstructorError(
             None,
             None,

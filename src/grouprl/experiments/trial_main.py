@@ -6,10 +6,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from grouprl.config.run import parse_config
 from grouprl.core.errors import RunError
+from grouprl.core.terminal import Terminal
 from grouprl.experiments.budget import Budget, SpendBudget
 from grouprl.experiments.run_outcome import outcome_of
 from grouprl.processes.limits import die_with
@@ -56,7 +55,7 @@ def make_run(folder: Path) -> None:
 
 def _spend(run: RunFolder, settings: dict[str, object], budget: Budget) -> None:
     """Train until the budget is spent, or until the configured steps are made."""
-    listener, console = SpendBudget(budget), Console(quiet=True)
+    listener, console = SpendBudget(budget), Terminal(quiet=True)
     begun = run.config.is_file()
     source = str(run.path) if begun else parse_config(settings)
     made = train(source, folder=None if begun else run.path, resume=begun, listeners=[listener], console=console)
@@ -66,7 +65,7 @@ def _spend(run: RunFolder, settings: dict[str, object], budget: Budget) -> None:
 
 def _continued(run: RunFolder) -> None:
     """Let the run end at the step it has reached, which evaluates it."""
-    made = train(str(run.path), [f"steps={_steps(run)}"], resume=True, console=Console(quiet=True))
+    made = train(str(run.path), [f"steps={_steps(run)}"], resume=True, console=Terminal(quiet=True))
     if made is None or made.interrupted:
         raise KeyboardInterrupt
 

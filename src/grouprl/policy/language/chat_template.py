@@ -198,7 +198,7 @@ class ChatTemplate:
         beside = "tools" in uses and facts.tools != "no" and not facts.system_beside_tools
         if "system" in uses and (beside or not facts.system):
             found.append(
-                f"the chat template does not show a system message{' beside tools' * facts.system}: it comes before "
+                f"the chat template does not show a system message{' beside tools' * facts.system}: it comes in front "
                 "of the first user's message"
             )
         if "users" in uses and not facts.users:

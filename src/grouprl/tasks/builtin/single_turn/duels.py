@@ -30,7 +30,7 @@ class Duels(GeneratedTask):
     mean chance against the others of its group; components tell which letter it was.
     """
 
-    levels = ({},)
+    levels = tuple({"wins": (chance,) * 3} for chance in (1.0, 0.95, 0.9, 0.8, 0.7, 0.6))
 
     wins: tuple[HalfToOne, HalfToOne, HalfToOne] = Field(
         (0.95, 0.95, 0.95),

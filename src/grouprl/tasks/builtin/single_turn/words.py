@@ -13,6 +13,8 @@ from grouprl.tasks.builtin.single_turn.preferences import LETTERS, WANTED, share
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.registry import register_task
 
+LONGEST = 48
+"""Letters of the longest word under any setting."""
 DIRECTIONS = 5
 """Directions between liking alone less length and liking plus length: -45° to 45°."""
 
@@ -85,8 +87,8 @@ class Words(GeneratedTask):
 
 
 def liked_word(completion: str, *, wanted: str) -> float:
-    """Return the share of wanted letters in a word."""
-    return share_of(completion, wanted)
+    """Return the share of wanted letters in a word; 0 for one that is longer than any that may be written."""
+    return share_of(completion, wanted) if len(completion) <= LONGEST else 0.0
 
 
 def directed_word(completion: str, *, wanted: str, direction: int, longest: int) -> dict[str, float]:
