@@ -57,6 +57,8 @@ STORED = {
     "warmup": {"steps": 0},
     "batch": {"prompts": 8, "group_size": 2, "minibatches": 2},
 }
+OF_THREE = STORED | {"batch": {"prompts": 8, "group_size": 3, "minibatches": 2}}
+ROWS = Path(__file__).parent / "stored_rows"
 OWN: dict[str, dict[str, Any]] = {
     "step_grpo": {"task": "steps"},
     "echo": {"task": KEYS},
@@ -67,6 +69,15 @@ OWN: dict[str, dict[str, Any]] = {
     "ssp": {"task": {"name": "propose", "largest": 9, "attempts": 3}, "warmup": LEARNT},
     "bradley_terry": STORED,
     "reward_regression": STORED,
+    "ppo_control": {
+        "task": {"name": "control:CartPole-v1", "horizon": 8},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "warmup": {"steps": 0},
+    },
+    "tpo": OF_THREE | {"task": f"pairs:{ROWS / 'triples.jsonl'}"},
+    "tpo@trl": OF_THREE | {"task": f"pairs:{ROWS / 'triples.jsonl'}"},
+    "modpo": STORED | {"task": f"pairs:{ROWS / 'margins.jsonl'}"},
+    "process_reward": OF_THREE | {"task": f"step_labels:{ROWS / 'steps.jsonl'}"},
     "cpmobius": {
         "task": {"name": "propose", "largest": 9, "attempts": 3, "free": True},
         "warmup": LEARNT,
@@ -74,7 +85,7 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """Entries that need a task of their own, and the warm-up in which it is learnt a little."""
-ON_TURNS = (*OF_TURNS, "hi_agent", "ppo_control")
+ON_TURNS = (*OF_TURNS, "hi_agent")
 THINKING = ("hbpo", "brpo")
 """Entries that budget thoughts, which must be long enough to have several budgets."""
 

@@ -42,11 +42,11 @@ COMPOSED: dict[str, dict[str, Any]] = {
     "curriculum.easy_to_hard": {"base": "grpo", "curriculum": {"part": "easy_to_hard", "by": "answer", "mastery": 0.1}},
     "curriculum.hard_stage": {"base": "grpo", "curriculum": {"part": "hard_stage", "after": 0.25}},
     "curriculum.reward_selection": {"base": "grpo", "curriculum": "reward_selection"},
-    "augment.return_scale": {"name": "ppo_control", "scale_rewards": True},
     "augment.tie_margin": {"name": "dpo_ties", "rate": 0.1},
 }
 """Methods of parts that no entry of the catalogue has by default."""
 ELSEWHERE = {
+    "augment.return_scale": "it needs a policy over arrays: tests/orchestrator/test_other_policies.py, lanes",
     "pretrain.interventions": "it needs a task of steps: tests/algorithms/test_interventions.py",
     "augment.send_called": "two runs exchange rows: tests/algorithms/test_exchange.py",
     "buffer.take_called": "two runs exchange rows: tests/algorithms/test_exchange.py",

@@ -29,7 +29,7 @@ class Opponents(Augmentation):
 
     Its logits are `initial` parts of the initial policy's and the rest the policy's (Nash-MD, arXiv:2312.00886); at 1
     the initial policy itself answers (XPO, arXiv:2405.21046), at 0 the policy. The rows have `keys.opponent` 1, their
-    log-probs are computed anew. With `scored` false they are unlabelled: no reward is asked for (HyPO).
+    log-probs are computed anew.
     """
 
     needs_text = True
@@ -37,7 +37,6 @@ class Opponents(Augmentation):
 
     initial: Share = 1.0
     count: Count = 1
-    scored: bool = True
     fills = (COLUMN,)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -56,11 +55,8 @@ class Opponents(Augmentation):
         """Return the opponent's completions of the prompts of the rows `firsts`."""
         source = "reference" if self.initial == 1 else "extra"
         with context.acting(context.opponent(self.initial)):
-            if self.scored:
-                requests = [again(samples, row, completions=self.count) for row in firsts]
-                return context.sample(requests, count_failures=False).with_source(source)
-            each = [again(samples, row, number) for row in firsts for number in range(self.count)]
-            return context.text.sample_texts(each).with_source(source)
+            requests = [again(samples, row, completions=self.count) for row in firsts]
+            return context.sample(requests, count_failures=False).with_source(source)
 
     def extra_samples(self, run: RunFacts) -> str:
         """Say how many completions are sampled besides those of the run."""
