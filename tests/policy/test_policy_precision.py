@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -349,3 +350,18 @@ def test_the_plan_says_what_was_chosen_and_why(monkeypatch: pytest.MonkeyPatch) 
     assert any("slows this run down" in note for note in notes(0.2, precision="mixed"))
     refused = plan(resolve(config(precision="mixed", dtype="bfloat16"))).refusals
     assert any("weights are bfloat16" in reason for reason in refused)
+
+
+def test_a_product_that_is_out_of_the_race_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bfloat16 took twelve seconds of `plan` on a CPU without a unit for it."""
+    timed: list[str] = []
+
+    def seconds(run: Callable[[], torch.Tensor]) -> float:
+        timed.append("bfloat16" if "rounded" in run.__code__.co_freevars else "other")
+        return 0.06 if timed[-1] == "bfloat16" else 0.01
+
+    monkeypatch.setattr(precision, "_seconds", seconds)
+    found = precision._probe.__wrapped__(64, 128, 1)
+    assert timed.count("bfloat16") == 1
+    assert timed.count("other") == precision.SERIES * (1 + has_onednn())
+    assert found.float32 == pytest.approx(6 * found.bfloat16)

@@ -1,9 +1,12 @@
 """From a name, mapping or import path to a task; registering one's own; describing all."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
+import grouprl.tasks
+from grouprl.core.discovery import Discovered, task_classes, task_homes
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.tasks import (
     Addition,
@@ -53,7 +56,10 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def clean_registry(monkeypatch):
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    registered = Discovered(task_homes)
+    for name, entry in registry._REGISTRY.items():
+        registered[name] = entry
+    monkeypatch.setattr(registry, "_REGISTRY", registered)
 
 
 def test_by_name_and_mapping():
@@ -126,6 +132,19 @@ def test_register_task(clean_registry):
     assert task.reward("x") == 1.0
     assert "mine" in task_names()
     assert [d.description for d in describe_tasks() if d.name == "mine"] == ["My task."]
+
+
+def test_the_tasks_read_off_the_sources_are_those_that_are_registered() -> None:
+    """Only the module of a task that is used is imported; a name that is written otherwise would be lost."""
+    found = {
+        name: entry.task for name, entry in registry._REGISTRY.items() if entry.task.__module__.startswith("grouprl.")
+    }
+    assert {name: task.__module__ for name, task in found.items()} == task_homes()
+    written = [line for path in Path(grouprl.tasks.__path__[0]).rglob("*.py") for line in path.read_text().splitlines()]
+    assert len(found) == sum(line.startswith("@register_task(") for line in written) > 50
+    for name, module in task_classes().items():
+        assert getattr(grouprl.tasks, name).__module__ == module
+        assert name in grouprl.tasks.__all__
 
 
 def test_names_are_not_taken_over(clean_registry):

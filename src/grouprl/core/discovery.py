@@ -1,8 +1,8 @@
 """Registration without lists: the module of a name is found by reading the sources, and only it is imported.
 
 A name stands as a literal in the source: in `entry("grpo", …)` and `dialect("grpo@trl", …)` below a composing function,
-in `@part("objective")` or `@part("objective", "its_name")` above a class. A test compares the names read this way with
-those registered after importing every module.
+in `@part("objective")`, `@part("objective", "its_name")` or `@register_task("its_name")` above a class. Tests compare
+the names read this way with those registered after importing every module.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ V = TypeVar("V")
 METHOD = re.compile(r'^(?:entry|dialect)\(\s*"([^"]+)"', re.MULTILINE)
 PART = re.compile(r'^@part\(\s*"(\w+)"(?:,\s*(?:name=)?"(\w+)")?\s*\)\s*class (\w+)', re.MULTILINE)
 
+TASK = re.compile(r'^@register_task\(\s*"(\w+)"[^)]*\)\s*class (\w+)', re.MULTILINE)
+
 
 @cache
 def method_homes() -> Mapping[str, str]:
@@ -35,6 +37,18 @@ def part_homes() -> Mapping[str, Mapping[str, str]]:
     for module, match in registrations("grouprl.algorithms", PART):
         found.setdefault(match[1], {})[match[2] or snake_case(match[3])] = module
     return found
+
+
+@cache
+def task_homes() -> Mapping[str, str]:
+    """Return the module that registers each task, by the task's name; imports nothing."""
+    return {match[1]: module for module, match in registrations("grouprl.tasks", TASK)}
+
+
+@cache
+def task_classes() -> Mapping[str, str]:
+    """Return the module of each registered task's class, by the name of the class; imports nothing."""
+    return {match[2]: module for module, match in registrations("grouprl.tasks", TASK)}
 
 
 def registrations(package: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:

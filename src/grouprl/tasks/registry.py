@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from grouprl.core.discovery import Discovered, task_homes
 from grouprl.core.errors import GrouprlError, InputError, MissingExtra, raised, shortened, suggest
 from grouprl.core.importing import import_object, own_is_named
 from grouprl.core.timeout import MAKING, TooLong, alarm
@@ -37,7 +38,7 @@ class TaskDescription:
     demonstration: str
 
 
-_REGISTRY: dict[str, _Entry] = {}
+_REGISTRY: Discovered[_Entry] = Discovered(task_homes)
 DATA_FILES = (".jsonl", ".json", ".parquet", ".csv")
 LIBRARIES = ("verifiers:", "textworld:")
 """Libraries of environments whose names may also follow "env:"."""
@@ -57,7 +58,10 @@ def register_task(name: str, *, argument: str | None = None) -> Callable[[TaskCl
         raise InputError(f"The task name '{name}' cannot be registered", "a name consists of letters, digits and '_'")
 
     def register(task: TaskClass) -> TaskClass:
-        taken = _REGISTRY.get(name)
+        ours = task.__module__.startswith(
+            "grouprl."
+        )  # while one of our modules is imported, its own name is not looked up
+        taken = _REGISTRY.loaded().get(name) if ours or not _REGISTRY.home(name) else _REGISTRY[name]
         if taken is not None and taken.task.__qualname__ != task.__qualname__:
             raise InputError(f"The task name '{name}' is taken by {taken.task.__qualname__}")
         _REGISTRY[name] = _Entry(task, argument)
