@@ -28,9 +28,10 @@ from grouprl.algorithms.augment.papers.rounds import PromptRewards, UncertaintyR
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.sampling.papers.budget import EntropyTemperature, LengthBudget
 from grouprl.core.batch import SOURCES
+from grouprl.records.joining import join
 from grouprl.records.prompt_history import Visit
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, subset
 
 
 def counts(requests: Sequence[RolloutRequest]) -> list[int]:

@@ -18,7 +18,8 @@ from grouprl.algorithms.buffer.papers.replay import PolicyReplay, RolloutReplay,
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset
 from grouprl.records.scores import Problem
 from grouprl.records.serialize import pack, unpack
 

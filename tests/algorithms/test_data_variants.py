@@ -23,8 +23,9 @@ from grouprl.algorithms.building import build_part
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
 from grouprl.evaluation.verification import verdict_scores, weighted_vote
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.rewards import score
 from grouprl.tasks import Example, load_task
 from grouprl.training.opening import resume

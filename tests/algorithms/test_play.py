@@ -19,9 +19,7 @@ from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.link.papers.soft import Soft
 from grouprl.algorithms.pairing.pairing import Across, Extremes, Gap, Own
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.regularize.opponents import SampledKL
 from grouprl.algorithms.update.papers.outer_loops import Extragradient, RoundMomentum
-from grouprl.methods.preference.composing import of_pairs
 from grouprl.policy.language.blended_policy import BlendedPolicy
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
@@ -271,20 +269,15 @@ def log_probs(each: CausalPolicy, prompt: tuple[int, ...]) -> torch.Tensor:
         return each.model(input_ids=torch.tensor([prompt])).logits[0, -1].double().log_softmax(0)
 
 
-def beside_pairs(coef: float) -> grouprl.Method:
-    """DPO on a group's own pairs, and the KL of the opponent's completions."""
-    return of_pairs(pairing=Own(), regularize=(SampledKL(coef=coef),))
-
-
 def test_rows_that_only_a_term_reads_keep_their_gradient():
-    """Unlabelled rows are in no pair, so that the policy loss has no weight for them."""
-    method, case = beside_pairs(coef=1.0), random_case(3)
+    """HyPO's unlabelled rows are in no pair, so that the policy loss has no weight for them."""
+    method, case = grouprl.method("hypo", coef=1.0), random_case(3)
     ready = method.prepare(case.batch)
     opponent_b = case.batch.keys["opponent"] == 1
     assert not ready.active_bt[opponent_b].any()
     assert outcome(method, case, ready).grad_bt[opponent_b].any()
     assert not method.zero_rows(ready)[opponent_b & (case.batch.group_b == 0)].any()
-    off = beside_pairs(coef=0.0)
+    off = grouprl.method("hypo", coef=0.0)
     assert off.zero_rows(off.prepare(case.batch))[opponent_b].all()
 
 

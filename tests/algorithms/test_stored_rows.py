@@ -200,3 +200,19 @@ def test_pairs_that_are_none_are_named(tmp_path: Path, line: Any, said: str) -> 
 def test_what_stored_rows_cannot_do_is_refused(tmp_path: Path, changes: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         plan(parse_config(preferences(tmp_path, **changes))).raise_if_refused()
+
+
+def test_pairs_keep_their_tokens_where_the_policy_samples_beside_them(tmp_path: Path) -> None:
+    """HyPO: of every group two stored completions and two sampled ones, and the pairs have a loss and a margin."""
+    settings = preferences(tmp_path, task="preferences", method={"name": "hypo", "coef": 0.1}, steps=2)
+    settings |= {"eval": {"every": 0, "final_prompts": 2}, "batch": {"prompts": 4, "group_size": 2}}
+    first, second = [row for row in run(tmp_path, settings) if "loss" in row]
+    assert first["opponent_rows"] == 2 * 4
+    assert first["logps/chosen"] < -1, "log-probs of a completion's tokens, which it has"
+    assert first["rewards/margins"] == pytest.approx(0, abs=1e-6)
+    assert second["rewards/margins"] != 0
+
+
+def test_opponents_that_are_scored_need_a_task_that_samples(tmp_path: Path) -> None:
+    found = plan(parse_config(preferences(tmp_path, task="preferences", method="xpo")))
+    assert any("opponents has its completions scored" in str(refusal) for refusal in found.refusals)

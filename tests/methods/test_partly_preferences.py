@@ -61,6 +61,12 @@ def test_vpo_moves_away_from_known_answers_online_and_to_those_of_the_data_offli
     )
 
 
+def test_hypo_adds_the_kl_of_what_the_policy_samples_to_dpo() -> None:
+    batch = tokens([1.0, 0.0, 0.0, 0.0], keys={"opponent": torch.tensor([0, 0, 1, 1])})
+    found = value(grouprl.method("hypo", beta=0.2, coef=0.3), [0.5, -0.3, 0.7, 0.1], batch)
+    near(found, logistic(0.2 * 0.8) + 0.3 * (0.7 + 0.1) / 2)
+
+
 def test_nash_mp_stays_near_the_reference_and_its_target() -> None:
     """A = half of what σ(1) is above ½, as a comparison with itself counts; (β + β/η)·d²/2 of each."""
     won = (sigmoid(1.0) - 0.5) / 2

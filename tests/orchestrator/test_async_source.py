@@ -17,8 +17,9 @@ from grouprl.methods import method as catalogue
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.source import AsyncSource
 from grouprl.orchestrator.step import StepRollout
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset
 
 PROMPTS, GROUP, STEPS = 4, 3, 6
 

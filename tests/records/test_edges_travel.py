@@ -20,7 +20,8 @@ from grouprl.config.run import parse_config
 from grouprl.core.edges import Edges
 from grouprl.core.errors import InputError, RunError
 from grouprl.monitor.metrics import rollout_table
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset, to_batch
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.training.loop import train
 

@@ -19,8 +19,9 @@ from grouprl.evaluation.evaluate import evaluate
 from grouprl.plan.plan import plan
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset, to_batch
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play

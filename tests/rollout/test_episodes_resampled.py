@@ -21,8 +21,9 @@ from grouprl.core.batch import Batch
 from grouprl.methods.compose import compose
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, subset, to_batch
+from grouprl.records.samples import ScoredSamples, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.row_kinds import open_rows

@@ -14,8 +14,9 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.protocols import RowSource
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset
 from grouprl.records.serialize import pack, unpack
 from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.rewards.error_policy import ErrorPolicy

@@ -119,6 +119,8 @@ class RunFacts:
     """
     fresh_old: bool = True
     """Whether old log-probs are the policy's own at the start of the update, not those of an earlier sampler."""
+    stored: bool = False
+    """Whether the task has its completions stored, so that asking for completions of a prompt gives these."""
     compares: bool = True
     """Whether the run's reward compares two completions, as methods with `by: judge` need."""
     kinds: Mapping[str, int] = field(default_factory=dict)

@@ -12,8 +12,9 @@ from grouprl.core.batch import SOURCES, Batch
 from grouprl.orchestrator.accounting import Fates, StepRollout, dropped
 from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.synchronous import among
+from grouprl.records.joining import join
 from grouprl.records.prompt_history import Visit
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset
 
 
 def collect_rollout(context: SessionContext) -> StepRollout | None:

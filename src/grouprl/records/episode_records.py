@@ -6,6 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
+ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
+"""Reasons for the end of an episode: its own end, a limit of the environment, of turns, or of the model's positions, or
+a failure of the environment.
+"""
+SAMPLES = 2**20
+"""Upper bound of completions per prompt, which keeps the numbers of episodes of different prompts distinct."""
+
 
 @dataclass
 class Turn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grouprl.records.samples import join_scores
+from grouprl.records.joining import join_scores
 from grouprl.records.scores import Scores
 
 

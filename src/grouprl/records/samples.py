@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.core.edges import Edges, joined
+from grouprl.core.edges import Edges
 from grouprl.core.errors import InputError
-from grouprl.protocols import NO_VERSION, PolicyInputs
+from grouprl.protocols import PolicyInputs
 from grouprl.records.episode_records import Record
 from grouprl.records.examples import Example, prompt_text
 from grouprl.records.rollout import Rollout
@@ -131,34 +131,6 @@ class ScoredSamples:
     def own_joined(self: Rows, others: Sequence[Rows]) -> dict[str, object]:
         """Return the columns that only this kind of rows has, followed by those of `others`."""
         return {}
-
-
-def join(parts: Sequence[Rows]) -> Rows:
-    """Concatenate several collections of one kind; columns that only some have are zero in the others."""
-    if len(parts) == 1:
-        return parts[0]
-    scores = [part.scores for part in parts]
-    greedy = [part.greedy_reward_b for part in parts]
-    first, *others = parts
-    return replace(
-        first,
-        examples=tuple(q for part in parts for q in part.examples),
-        group_b=np.concatenate([part.group_b for part in parts]),
-        index_b=np.concatenate([part.index_b for part in parts]),
-        sample_b=np.concatenate([part.sample_b for part in parts]),
-        rollout=_join_rollouts([part.rollout for part in parts]),
-        scores=join_scores(scores),
-        valid_b=np.concatenate([part.valid_b for part in parts]),
-        source_b=np.concatenate([part.source_b for part in parts]),
-        foreign_b=np.concatenate([part.foreign_b for part in parts]),
-        greedy_reward_b=None
-        if any(g is None for g in greedy)
-        else np.concatenate([g for g in greedy if g is not None]),
-        extras=_join_extras(parts),
-        records=_join_records(parts),
-        edges=joined([(part.edges, len(part)) for part in parts]),
-        **first.own_joined(others),
-    )
 
 
 def subset(samples: Rows, rows: np.ndarray) -> Rows:
@@ -282,64 +254,6 @@ def _fit(tensor: Tensor, width: int) -> Tensor:
     return torch.nn.functional.pad(tensor, (0, max(0, width - tensor.shape[1])))[:, :width]
 
 
-def _join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
-    first, *rest = rollouts
-    return Rollout(
-        inputs=first.inputs.joined([r.inputs for r in rest]),
-        logp_bt=_stack([r.logp_bt for r in rollouts]),
-        entropy_bt=_stack([r.entropy_bt for r in rollouts]),
-        truncated_b=torch.cat([r.truncated_b for r in rollouts]),
-        exact=all(r.exact for r in rollouts),
-        version_bt=_join_versions(rollouts),
-    )
-
-
-def _join_versions(rollouts: Sequence[Rollout]) -> Tensor | None:
-    """Return versions [B,T]; None if those of some rollout are not known."""
-    known = [r.version_bt for r in rollouts if r.version_bt is not None]
-    if len(known) < len(rollouts):
-        return None
-    return _stack([version_bt - NO_VERSION for version_bt in known]) + NO_VERSION
-
-
-def join_scores(scores: Sequence[Scores]) -> Scores:
-    """Concatenate the scores of several collections; components that only some have are NaN elsewhere."""
-    names = list(dict.fromkeys(name for s in scores for name in s.components))
-    missing = [np.full(len(s.reward_b), np.nan) for s in scores]
-    return Scores(
-        reward_b=np.concatenate([s.reward_b for s in scores]),
-        components={
-            n: np.concatenate([s.components.get(n, m) for s, m in zip(scores, missing, strict=True)]) for n in names
-        },
-        correct_b=np.concatenate([s.correct_b for s in scores]),
-        status_b=np.concatenate([s.status_b for s in scores]),
-        problems=[problem for s in scores for problem in s.problems],
-        graded=any(s.graded for s in scores),
-        lost_b=None if all(s.lost_b is None for s in scores) else np.concatenate([s.gone_b for s in scores]),
-    )
-
-
-def _join_extras(parts: Sequence[ScoredSamples]) -> dict[str, np.ndarray]:
-    """Return the columns of all parts, zero where a part has none, padded to the widest."""
-    joined: dict[str, np.ndarray] = {}
-    for name in dict.fromkeys(name for part in parts for name in part.extras):
-        like = next(part.extras[name] for part in parts if name in part.extras)
-        blocks = [part.extras.get(name, np.zeros((len(part), *like.shape[1:]), like.dtype)) for part in parts]
-        width = max((block.shape[1] for block in blocks if block.ndim == 2), default=0)
-        joined[name] = np.concatenate([b if b.ndim == 1 else _widen(b, width) for b in blocks])
-    return joined
-
-
-def _join_records(parts: Sequence[ScoredSamples]) -> tuple[Record | None, ...] | None:
-    if all(part.records is None for part in parts):
-        return None
-    return tuple(r for part in parts for r in (part.records or (None,) * len(part)))
-
-
-def _widen(block: np.ndarray, width: int) -> np.ndarray:
-    return np.pad(block, ((0, 0), (0, width - block.shape[1])))
-
-
 def _action_ids(rollout: Rollout) -> Tensor:
     """Return the number of each action or token, [B,T] int64, -1 where there is none."""
     present_bt = rollout.inputs.present_bt()
@@ -351,9 +265,3 @@ def _action_ids(rollout: Rollout) -> Tensor:
 
 def _optional(values: np.ndarray | None, dtype: torch.dtype) -> Tensor | None:
     return None if values is None else torch.from_numpy(values).to(dtype)
-
-
-def _stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Concatenate [B_i, T_i] along B, padded with zeros to the longest."""
-    width = max(t.shape[1] for t in tensors)
-    return torch.cat([torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in tensors])

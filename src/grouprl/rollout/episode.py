@@ -19,10 +19,6 @@ from grouprl.records.scores import LARGEST, RULE
 from grouprl.rewards.contract import Failure
 
 Kind = TypeVar("Kind")
-ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
-"""Reasons for the end of an episode: its own end, a limit of the environment, of turns, or of the model's positions, or
-a failure of the environment.
-"""
 LATE = ("truncated", "out_of_turns", "out_of_room")
 """Endings by a limit."""
 

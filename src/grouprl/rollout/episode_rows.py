@@ -12,13 +12,14 @@ from grouprl.core.errors import InputError
 from grouprl.envs.async_methods import close
 from grouprl.envs.environment import Demonstrator, Environment
 from grouprl.envs.environment_pool import Stage
+from grouprl.records.episode_records import ENDINGS, SAMPLES
 from grouprl.records.examples import Example
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.scores import Scores
 from grouprl.rewards.scoring import score
 from grouprl.rollout.episode_table import UNSHOWN
-from grouprl.rollout.episodes import ENDINGS, Episodes, Start, demonstrate
+from grouprl.rollout.episodes import Episodes, Start, demonstrate
 from grouprl.rollout.row_settings import RowSettings
 from grouprl.rollout.template_check import check_template
 from grouprl.rollout.turn_text import History
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 SLOW = 0.001
 """Seconds per call from which slow environments are mentioned to the user."""
-SAMPLES = 2**20
-"""Upper bound of completions per prompt, which keeps the numbers of episodes of different prompts distinct."""
 
 
 def environments(task: Task) -> Callable[[], Environment] | None:

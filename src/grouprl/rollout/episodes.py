@@ -18,13 +18,13 @@ from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
 from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.protocols import NO_VERSION, EntropyScaling, Request, RunSampler, SamplingSession
-from grouprl.records.episode_records import Record, Turn
+from grouprl.records.episode_records import ENDINGS, Record, Turn
 from grouprl.records.examples import Message
 from grouprl.records.rollout import Rollout
 from grouprl.records.tokens import Tokens
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.deterministic_episodes import LockstepRounds
-from grouprl.rollout.episode import ENDINGS, LATE, Context, Episode, Start
+from grouprl.rollout.episode import LATE, Context, Episode, Start
 from grouprl.rollout.episode_scheduler import Player, Settling, written
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.sampler import CACHE_GB, LocalSampler, as_rollout

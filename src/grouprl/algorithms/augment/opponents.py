@@ -20,6 +20,7 @@ from grouprl.core.numbers import Count, Share
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples, as_text
 
+SAMPLED = "Train on a task that samples completions and has a reward for them"
 COLUMN = f"keys.{OPPONENT}"
 
 
@@ -29,7 +30,7 @@ class Opponents(Augmentation):
 
     Its logits are `initial` parts of the initial policy's and the rest the policy's (Nash-MD, arXiv:2312.00886); at 1
     the initial policy itself answers (XPO, arXiv:2405.21046), at 0 the policy. The rows have `keys.opponent` 1, their
-    log-probs are computed anew.
+    log-probs are computed anew. With `scored` false they are unlabelled: no reward is asked for (HyPO).
     """
 
     needs_text = True
@@ -37,6 +38,7 @@ class Opponents(Augmentation):
 
     initial: Share = 1.0
     count: Count = 1
+    scored: bool = True
     fills = (COLUMN,)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -55,15 +57,22 @@ class Opponents(Augmentation):
         """Return the opponent's completions of the prompts of the rows `firsts`."""
         source = "reference" if self.initial == 1 else "extra"
         with context.acting(context.opponent(self.initial)):
-            requests = [again(samples, row, completions=self.count) for row in firsts]
-            return context.sample(requests, count_failures=False).with_source(source)
+            if self.scored:
+                requests = [again(samples, row, completions=self.count) for row in firsts]
+                return context.sample(requests, count_failures=False).with_source(source)
+            each = [again(samples, row, number) for row in firsts for number in range(self.count)]
+            return context.text.sample_texts(each).with_source(source)
 
     def extra_samples(self, run: RunFacts) -> str:
         """Say how many completions are sampled besides those of the run."""
         return f"{run.prompts} × {self.count} = {run.prompts * self.count} completions of the opponent per rollout"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse an opponent with a share of the initial policy where no reference is kept."""
+        """Refuse an opponent with a share of the initial policy where no reference is kept, and scores where none are
+        given.
+        """
+        if self.scored and run.stored:
+            return [f"{self.name} has its completions scored, and the task's rewards are stored. {SAMPLED}"]
         if self.initial > 0 and not run.has_reference:
             return [f"{self.name} samples from the initial policy. Set model.reference: initial, or initial to 0"]
         return []

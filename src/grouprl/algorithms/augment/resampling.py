@@ -10,8 +10,9 @@ import numpy as np
 
 from grouprl.algorithms.data_part import RunContext
 from grouprl.core.batch import SOURCES
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset
 from grouprl.records.text_samples import TextSamples, as_text
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from grouprl.algorithms.augment.opponents import Opponents
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.pairing.pairing import Across, AllPairs, Extremes, Own, Pairing
 from grouprl.algorithms.regularize.chosen import ChosenNLL
-from grouprl.algorithms.regularize.opponents import Unlikely
+from grouprl.algorithms.regularize.opponents import SampledKL, Unlikely
 from grouprl.algorithms.score.following import FollowingRatio
 from grouprl.algorithms.score.score import LogRatio, Score
 from grouprl.algorithms.update.papers.outer_loops import RoundMomentum
@@ -261,5 +263,55 @@ entry(
             ),
         ],
         recommended=ONLINE,
+    ),
+)
+
+
+def hypo(beta: Positive = 0.1, coef: NonNegative = 1e-4, samples: Annotated[int, Field(ge=2)] = 2) -> Method:
+    """Compose HyPO: DPO on stored pairs, and KL to the reference on completions that the policy samples."""
+    method = of_pairs(link=Logistic(beta=beta), pairing=Own(), regularize=(SampledKL(coef=coef),))
+    return method.with_parts(augment=(Opponents(initial=0.0, count=samples, scored=False),))
+
+
+entry(
+    "hypo",
+    hypo,
+    Card(
+        title="HyPO: hybrid preference optimisation",
+        papers=[
+            Paper(
+                "The Importance of Online Data: Understanding Preference Fine-tuning via Coverage", "2406.01462", 2024
+            )
+        ],
+        summary="DPO on stored pairs with the KL to the reference that only the policy's own samples can measure.",
+        formula=f"L = mean over pairs of -log σ(β·Δ) + λ·KL(π || π_ref),  {DELTA}; KL from y ~ π, leave-one-out",
+        defaults={
+            "beta": BETA,
+            "coef": "of the order that the paper is said to have: 1e-4",
+            "samples": "the least that a leave-one-out baseline needs",
+        },
+        differs=[TIES],
+        reduces=[Reduction("dpo", ["no_opponents"], settings={"coef": 0.0}, why="no KL")],
+        needs=[REFERENCE, "stored pairs with known winners (task pairs:FILE), or rewards"],
+        confidence="partly",
+        uncertain="The paper's λ and its number of samples.",
+        source="the paper's abstract and published notes on it",
+        golden=[
+            Golden(
+                rewards=[1, 0, 0, 0],
+                lengths=[2, 1, 1, 1],
+                log_ratio=[[0.3, 0.1], [-0.2], [0.5], [-0.1]],
+                fields={
+                    "ref_bt": [[-1.0, -1.0], [-1.0], [-1.0], [-1.0]],
+                    "keys.opponent": [0, 0, 1, 1],
+                },
+                settings={"coef": 0.1},
+                advantage=[1.0, 0.0, 0.0, 0.0],
+                loss=0.68359711,
+                grad=[[-0.04850045, -0.04850045], [0.04850045], [0.03], [-0.03]],
+                why="DPO's 0.66359711 and 0.1·(0.5 - 0.1)/2; slopes 0.1·(0.5 + 0.1)/2 and its negative",
+            )
+        ],
+        recommended={"group": 2, "learning_rate": 1e-6},
     ),
 )

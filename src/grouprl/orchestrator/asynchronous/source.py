@@ -32,8 +32,9 @@ from grouprl.orchestrator.context import SessionContext
 from grouprl.orchestrator.make_sharded_policy import model_of_whole_copy
 from grouprl.orchestrator.synchronous import choose
 from grouprl.protocols import WeightSync
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join
+from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.judging.judge import TrajectoryJudge
 
 if TYPE_CHECKING:

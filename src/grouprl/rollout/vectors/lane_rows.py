@@ -16,14 +16,13 @@ from grouprl.envs.array_spaces import spelt, zeros
 from grouprl.envs.environment import ArrayObservation
 from grouprl.policy.vectors.array_inputs import ArrayInputs
 from grouprl.protocols import EntropyScaling, Spaces
-from grouprl.records.episode_records import Record, Turn
+from grouprl.records.episode_records import ENDINGS, SAMPLES, Record, Turn
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.contract import Failure
 from grouprl.rewards.scoring import score
-from grouprl.rollout.episode import ENDINGS, LATE
-from grouprl.rollout.episode_rows import SAMPLES
+from grouprl.rollout.episode import LATE
 from grouprl.rollout.row_settings import Rows, rows_of, sample_id
 from grouprl.rollout.scored_rows import scored_samples
 from grouprl.rollout.vectors.array_episodes import masks_of, stacked

@@ -57,7 +57,7 @@ class Segment:
     final: object = None
     """Values of the observation after the last action."""
     ended: str = "out_of_turns"
-    """One of `grouprl.rollout.episode.ENDINGS`; 'out_of_turns' also where the step ended before the episode."""
+    """One of `grouprl.records.episode_records.ENDINGS`; 'out_of_turns' also where the step ended before the episode."""
     finished: bool = False
     """Whether the episode ended with the segment, by itself or by a limit."""
     total: float = float("nan")

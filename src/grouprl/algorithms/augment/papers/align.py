@@ -12,7 +12,8 @@ from grouprl.algorithms.advantage.per_agent import one_agent
 from grouprl.algorithms.augment.resampling import further_numbers, sampled_rows
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.records.samples import ScoredSamples, join, sort_by_group, subset
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples, sort_by_group, subset
 
 
 @part("augment")

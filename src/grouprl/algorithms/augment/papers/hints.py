@@ -17,8 +17,9 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Share
 from grouprl.records.examples import Example, Prompt
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples, as_text
 
 if TYPE_CHECKING:

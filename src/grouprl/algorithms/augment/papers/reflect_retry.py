@@ -23,7 +23,8 @@ from grouprl.algorithms.augment.review_forms import AUTO, review_form
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.records.samples import Rows, ScoredSamples, join, subset
+from grouprl.records.joining import join
+from grouprl.records.samples import Rows, ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples, as_text
 
 

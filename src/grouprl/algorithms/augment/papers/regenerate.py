@@ -21,7 +21,8 @@ from grouprl.algorithms.augment.review_forms import AUTO
 from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import as_text
 
 

@@ -29,7 +29,8 @@ from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import SOURCES
 from grouprl.core.numbers import Count, Whole
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples, as_text
 
 Actor = Literal["policy", "initial"]

@@ -9,7 +9,8 @@ from grouprl.algorithms.data_part import Buffer, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.pretrain.initial_completions import ENDLESS, InitialCompletions
 from grouprl.core.numbers import NonNegative, Share
-from grouprl.records.samples import ScoredSamples, join
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples
 from grouprl.records.serialize import Packed, unpack
 
 

@@ -19,7 +19,8 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import State
 from grouprl.core.numbers import Count, Share
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.serialize import pack, unpack
 
 

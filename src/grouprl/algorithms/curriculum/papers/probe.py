@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from grouprl.algorithms.data_part import RunContext
+from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.samples import ScoredSamples, subset
 
 
 def probe(context: RunContext, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> ScoredSamples:

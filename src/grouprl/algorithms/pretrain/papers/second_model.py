@@ -22,7 +22,8 @@ from grouprl.algorithms.pretrain.value_pretraining import foreseen
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Positive, Share
 from grouprl.core.outputs import LOG_PROB, VALUE
-from grouprl.records.samples import ScoredSamples, join, subset
+from grouprl.records.joining import join
+from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.records.tokens import Tokens
 
