@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -50,14 +51,19 @@ class ControlEnvironment:
         return self._shown(found, info)
 
     def step(self, action: object) -> Step:
-        """Apply an action. Raises InputError before `reset` and after the end."""
+        """Apply an action.
+
+        Raises:
+            InputError: before `reset` and after the end, the action is not in its space, or the reward is no number.
+        """
         if not self._playing:
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
-        found, reward, terminated, truncated, info = self._env.step(self._fitted(action))
-        self._total += float(reward)
+        found, paid, terminated, truncated, info = self._env.step(self._fitted(action))
+        reward = _one_number(paid)
+        self._total += reward
         self._playing = not (terminated or truncated)
         late = bool(truncated) and not terminated
-        return Step(self._shown(found, info), float(reward), bool(terminated), late)  # type: ignore[arg-type]
+        return Step(self._shown(found, info), reward, bool(terminated), late)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
         """Return `correct`, whether the total reward is a success; empty if no threshold is set."""
@@ -74,10 +80,33 @@ class ControlEnvironment:
         return ArrayObservation(values, info.get(MASK) if mask is None else mask)
 
     def _fitted(self, action: object) -> object:
-        """Return an action in the environment's type, shape and counting."""
-        space = self._env.action_space
-        fitted = np.asarray(action).astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
+        """Return an action in the environment's type, shape and counting.
+
+        Bounds of a Box are not enforced here: they are for whole steps (`grouprl.envs.array_spaces.bounded`), and a
+        bound rounded to float32 may lie outside of the environment's own.
+        """
+        space, given = self._env.action_space, np.asarray(action)
+        if given.size != math.prod(space.shape) or not np.isfinite(given).all():
+            raise InputError(f"the action {action!r}", f"actions are of {space}", "Take them from the task's spaces")
+        fitted = given.astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
+        if not np.issubdtype(space.dtype, np.floating) and not space.contains(fitted if space.shape else int(fitted)):
+            raise InputError(f"the action {action!r}", f"actions are of {space}", "Take them from the task's spaces")
         return fitted if space.shape else int(fitted)
 
     def _misuse(self, what: str) -> InputError:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
+
+
+def _one_number(reward: object) -> float:
+    """Return a reward as a number. Raises InputError if it is not finite, or several."""
+    try:
+        found = np.asarray(reward, np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if found.shape != () or not np.isfinite(found):
+        raise InputError(
+            f"step() returned the reward {reward!r}",
+            "a reward is one finite number",
+            "Several goals are components: wrap the environment, and return their sum",
+        )
+    return float(found)

@@ -85,7 +85,11 @@ def _leaf(what: str, space: gymnasium.Space) -> ArraySpace:
     if isinstance(space, spaces.MultiDiscrete):
         return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
     if not isinstance(space, spaces.Box):
-        raise InputError(f"{what} are {space}", "control reads and acts with numbers and arrays of numbers")
+        raise InputError(
+            f"{what} are {space}",
+            "control reads numbers and arrays of numbers, by name where they are several, and acts with one such space",
+            "Put a wrapper around it: task.wrappers",
+        )
     if space.dtype == np.uint8 and len(space.shape) == 3:
         return Image(*space.shape)
     real = np.issubdtype(space.dtype, np.floating)

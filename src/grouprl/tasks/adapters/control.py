@@ -12,7 +12,7 @@ from grouprl.envs.adapters.control import ControlEnvironment
 from grouprl.envs.adapters.gymnasium_spaces import spaces_of
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
-from grouprl.tasks.adapters.gym import made
+from grouprl.tasks.adapters.gymnasium_makers import Wrapper, label, limit_of, made
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 
@@ -30,8 +30,17 @@ class Control(SeededTask):
     shorter than those that the threshold is meant for. Without a threshold, rewards are graded.
     """
 
-    id: str = Field(min_length=1, description="what gymnasium.make takes; a module to import may stand before a colon")
-    config: JsonObject = Field(default_factory=dict, description="further arguments of gymnasium.make")
+    id: str = Field(
+        min_length=1,
+        description="what gymnasium.make takes, a module before a colon included; or a class or function of yours, "
+        "path/to/file.py:name or pkg.module:name, that returns an environment, also a vector environment of one place",
+    )
+    config: JsonObject = Field(default_factory=dict, description="further arguments of gymnasium.make or of yours")
+    wrappers: tuple[Wrapper, ...] = Field(
+        (),
+        description="import paths of wrappers, the first innermost (gymnasium.wrappers:FlattenObservation); one with "
+        "arguments is {name: path, argument: …}",
+    )
     turns: int | None = Field(None, ge=1, description="most actions; none: the environment's own limit")
     horizon: int | None = Field(
         None,
@@ -49,25 +58,26 @@ class Control(SeededTask):
         """Make the environment once and check its spaces.
 
         Raises:
-            MissingExtra: if gymnasium is not installed.
-            InputError: if there is no such environment, it has no end, or its values are not arrays of numbers.
+            MissingExtra: gymnasium is not installed.
+            InputError: there is no such environment or wrapper, it has no end, or its values are not arrays of numbers.
         """
         env = self._make()
         spec = env.spec
         self._spaces = spaces_of(self.id, env)
-        limit = self.turns or getattr(spec, "max_episode_steps", None)
+        own = limit_of(env)
+        limit = self.turns or own
         if limit is None:
             raise InputError(f"'{self.id}' has no limit of steps", "an episode must end", "Set the option turns")
         self._limit = limit
-        whole = limit >= (getattr(spec, "max_episode_steps", None) or limit)
+        whole = limit >= (own or limit)
         threshold = getattr(spec, "reward_threshold", None) if whole else None
         self._threshold = self.success if self.success is not None else threshold
         env.close()
 
     @property
     def name(self) -> str:
-        """The id after "control:"."""
-        return f"control:{self.id}"
+        """The id after "control:", without the folders of a file."""
+        return f"control:{label(self.id)}"
 
     @property
     def spaces(self) -> Spaces:
@@ -103,4 +113,4 @@ class Control(SeededTask):
         return ControlEnvironment(self._make, success=self._threshold)
 
     def _make(self) -> gymnasium.Env:
-        return made(self.id, self.config, f"The task 'control:{self.id}'")
+        return made(self.id, self.config, f"The task 'control:{self.id}'", self.wrappers)

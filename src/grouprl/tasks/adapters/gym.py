@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
 
-from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.gym import GymEnvironment
 from grouprl.envs.adapters.minigrid import is_minigrid
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.envs.success import Success
+from grouprl.tasks.adapters.gymnasium_makers import made
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 
@@ -163,22 +164,3 @@ class Gym(SeededTask):
             success=self._threshold,
             invalid=self.invalid,
         )
-
-
-def made(name: str, config: dict[str, object], who: str) -> gymnasium.Env:
-    """Return a Gymnasium environment; `who` names the task in messages.
-
-    Raises:
-        MissingExtra: gymnasium is not installed.
-        InputError: there is no such environment, or it refuses `config`.
-    """
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise MissingExtra("gymnasium", "envs", who) from error
-    try:
-        return gymnasium.make(name, disable_env_checker=True, **config)
-    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
-        raise InputError(f"Gymnasium has no environment '{name}'", remedy=suggest(name, gymnasium.registry)) from error
-    except (gymnasium.error.Error, TypeError) as error:
-        raise InputError(f"Gymnasium refuses '{name}' with {config}", str(error)) from error

@@ -1,0 +1,161 @@
+"""Environments of other people by name: ids, functions, vector environments, wrappers, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.orchestrator.make_policy import build_policy
+from grouprl.orchestrator.resolve import resolve
+from grouprl.policy.vectors.features import feature_count
+from grouprl.protocols import Box, DictSpace, Discrete, Image
+from grouprl.records.requests import RolloutRequest
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.tasks import load_task
+
+gymnasium = pytest.importorskip("gymnasium")
+
+FILE = Path(__file__).parents[1] / "support" / "foreign_control.py"
+
+
+def control(name: str, **options: Any) -> Any:
+    return load_task({"name": f"control:{FILE}:{name}", "turns": 10, **options})
+
+
+def played(task: Any, steps: int = 3) -> list[Any]:
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 7)
+    found = [environment.step(0) for _ in range(steps)]
+    environment.close()
+    return [(float(np.ravel(step.observation.values)[0]), step.reward, step.terminated) for step in found]
+
+
+WALKED = [(1.0, 1.0, False), (2.0, 2.0, False), (3.0, 3.0, True)]
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_a_vector_environment_has_no_fake_transition_under_any_mode_of_autoreset(mode: str) -> None:
+    """The last observation is what the episode ended with (3), not the first of the next episode (0)."""
+    assert played(control("vector", config={"mode": mode})) == WALKED == played(control("Walk"))
+
+
+def test_an_id_and_the_same_environment_computed_as_a_vector_are_one() -> None:
+    gymnasium.register(
+        "OnlyVector-v0",
+        vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
+        max_episode_steps=500,
+    )
+    one, other = load_task("control:CartPole-v1"), load_task("control:OnlyVector-v0")
+    assert (one.spaces, one.max_turns) == (other.spaces, other.max_turns)
+    assert len(played(other, 5)) == 5
+
+
+def test_wrappers_stand_around_in_their_order() -> None:
+    scaled = {"name": "gymnasium.wrappers:RescaleObservation", "min_obs": -1.0, "max_obs": 1.0}
+    limit, aware = (
+        {"name": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 4},
+        "gymnasium.wrappers:TimeAwareObservation",
+    )
+    task = control("Walk", wrappers=[limit, aware], turns=None)
+    assert (task.spaces.observation.size, task.max_turns) == (2, 4)
+    with pytest.raises(InputError, match=r"TimeAwareObservation' refuses the environment.*TimeLimit"):
+        control("Walk", wrappers=[aware, limit])
+    found = control("Walk", wrappers=[scaled], config={"scale": 1e8})
+    assert [round(x, 6) for x, _, _ in played(found)] == [0.1, 0.2, 0.3]
+    assert found.name == "control:foreign_control.py:Walk"
+
+
+@pytest.mark.parametrize(
+    ("kind", "space", "count"),
+    [
+        ("dict", DictSpace({"at": Box((2,), -1, 1), "which": Discrete(3)}), 5),
+        ("tuple", DictSpace({"0": Box((2,), -1, 1), "1": Discrete(3)}), 5),
+        ("image", Image(4, 4, 3), 48),
+    ],
+)
+def test_spaces_of_several_arrays_and_pictures_are_read_flat(kind: str, space: Any, count: int) -> None:
+    found = control("spaces_within", config={"kind": kind}).spaces.observation
+    assert type(found) is type(space)
+    assert feature_count(found) == feature_count(space) == count
+
+
+@pytest.mark.parametrize("kind", ["text", "graph", "sequence", "several"])
+def test_spaces_that_are_no_numbers_are_refused_by_name(kind: str) -> None:
+    with pytest.raises(
+        InputError, match=r"The observations of .*foreign_control.py:spaces_within' are .*task.wrappers"
+    ) as told:
+        control("spaces_within", config={"kind": kind})
+    assert {"several": "Text"}.get(kind, kind.title()) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("nothing", {}, "makes int.*gymnasium.Env"),
+        ("broken", {}, "fails while it is made.*no licence"),
+        ("Walk", {"config": {"lenght": 3}}, "cannot be called with.*lenght"),
+        ("Wlak", {}, "There is no 'Wlak'.*Walk"),
+        ("vector", {"config": {"num_envs": 4}}, "a vector environment of 4 places.*num_envs"),
+        ("Walk", {"turns": None}, "has no limit of steps"),
+        ("Walk", {"wrappers": ["gymnasium.wrappers:ClipAcion"]}, "There is no 'ClipAcion'.*ClipAction"),
+        ("Walk", {"wrappers": [{"min_obs": 1}]}, "a wrapper is .*as name"),
+        ("Walk", {"wrappers": ["gymnasium.wrappers:ClipAction"]}, "wrapper 'gymnasium.wrappers:ClipAction' refuses"),
+    ],
+)
+def test_what_is_no_environment_is_told_before_the_run(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"(?s){said}"):
+        control(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("nan", "is nan.*1 finite numbers"),
+        ("shape", r"has the shape \(3,\)"),
+        ("reward", "the reward nan.*one finite number"),
+        ("many", r"the reward array\(\[1., 2.\]\).*one finite number"),
+        ("text", "the reward 'good'.*one finite number"),
+    ],
+)
+@pytest.mark.parametrize("horizon", [None, 2])
+def test_what_an_environment_returns_wrongly_is_a_failure_in_words(wrong: str, said: str, horizon: int | None) -> None:
+    """The episode fails and is counted; whole episodes and those that continue say the same."""
+    run = resolve(
+        parse_config(
+            {
+                "task": {
+                    "name": f"control:{FILE}:Walk",
+                    "turns": 10,
+                    "horizon": horizon,
+                    "config": {"wrong": wrong},
+                },
+                "model": "mlp",
+                "method": "ppo_control" if horizon else "dr_grpo",
+                "batch": {"prompts": 1, "group_size": 1 if horizon else 2},
+                "environment": {"workers": 0},
+            }
+        )
+    )
+    policy: Any = build_policy(run)
+    errors = ErrorPolicy("drop_row", max_fraction=1.0)
+    source = open_rows(run.config, run.task, policy, run.reward, 1, errors, kind=run.row_kind)
+    found = source.rows([RolloutRequest(0, 0, run.task.example("train", 0), 1)])
+    source.close()
+    assert found.scores.failed_b.tolist() == [True]
+    text = found.scores.problems[0].what
+    assert re.search(said, text, re.DOTALL), text
+
+
+@pytest.mark.parametrize("action", [2, -1, np.nan, [0, 1]])
+def test_actions_outside_their_space_do_not_reach_the_environment(action: Any) -> None:
+    environment = control("Walk").environment()
+    environment.reset(control("Walk").example("train", 0), 0)
+    with pytest.raises(InputError, match=r"the action .*actions are of Discrete\(2\)"):
+        environment.step(action)

@@ -1,0 +1,63 @@
+"""Gymnasium environments of other people: vector environments, and ones that break the rules, by import path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+
+class Walk(gymnasium.Env):  # type: ignore[misc]
+    """Shows how many actions were taken, times `scale`; ends after `length` of them.
+
+    `wrong` breaks a rule at the second action: "nan", "shape", "reward", "many" or "text".
+    """
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int = 3, scale: float = 1.0, wrong: str = "") -> None:
+        self.observation_space = spaces.Box(-1e9, 1e9, (1,), np.float32)
+        self.length, self.scale, self.wrong, self.time = length, scale, wrong, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.array([0.0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        shown, reward = np.array([self.time * self.scale], np.float32), float(self.time)
+        if self.time == 2 and self.wrong:
+            shown = {"nan": np.array([np.nan], np.float32), "shape": np.zeros(3, np.float32)}.get(self.wrong, shown)
+            reward = {"reward": float("nan"), "many": np.array([1.0, 2.0]), "text": "good"}.get(self.wrong, reward)  # type: ignore[assignment]
+        return shown, reward, self.time >= self.length, False, {}
+
+
+def vector(num_envs: int = 1, mode: str = "NextStep", length: int = 3) -> VectorEnv:
+    return SyncVectorEnv([lambda: Walk(length)] * num_envs, autoreset_mode=AutoresetMode(mode))
+
+
+def spaces_within(kind: str) -> gymnasium.Env:
+    """An environment whose observations are in several spaces."""
+    found = Walk()
+    found.observation_space = {
+        "dict": spaces.Dict(at=spaces.Box(-1, 1, (2,)), which=spaces.Discrete(3)),
+        "tuple": spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Discrete(3)]),
+        "image": spaces.Box(0, 255, (4, 4, 3), np.uint8),
+        "text": spaces.Text(4),
+        "graph": spaces.Graph(spaces.Box(-1, 1, (2,)), None),
+        "sequence": spaces.Sequence(spaces.Discrete(3)),
+        "several": spaces.Dict(at=spaces.Box(-1, 1, (2,)), said=spaces.Text(4)),
+    }[kind]
+    return found
+
+
+def nothing() -> int:
+    return 3
+
+
+def broken() -> gymnasium.Env:
+    raise RuntimeError("no licence")
