@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 
-class Walk(gymnasium.Env):  # type: ignore[misc]
+class Walk(gymnasium.Env):
     """Shows how many actions were taken, times `scale`; ends after `length` of them.
 
     `wrong` breaks a rule at the second action: "nan", "shape", "reward", "many" or "text".

@@ -21,7 +21,7 @@ class Drawing(Protocol):
     np_random: np.random.Generator
 
 
-class OneOfVector(gymnasium.Env):  # type: ignore[misc]
+class OneOfVector(gymnasium.Env):
     """One episode in a vector environment of one place (what `gymnasium.make_vec` or a function of yours returns).
 
     The transition that ends the episode is the environment's own under every mode of autoreset: where the environment
