@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from grouprl.cli import completion
-from grouprl.cli.options import AsJson
+from grouprl.cli.options import AsJson, CheckpointStep
 from grouprl.cli.results import put_data
 from grouprl.core.terminal import Terminal
 
@@ -25,9 +25,7 @@ RunArgument = Annotated[
 def export_command(
     run: RunArgument,
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder that does not exist yet or is empty.")],
-    checkpoint: Annotated[
-        int | None, typer.Option(metavar="STEP", help="The checkpoint after STEP steps instead of the final model.")
-    ] = None,
+    checkpoint: CheckpointStep = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained policy as an ordinary Hugging Face folder.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,7 +16,21 @@ RunOrModel = Annotated[
         autocompletion=completion.runs,
     ),
 ]
-CheckpointStep = Annotated[int | None, typer.Option(metavar="STEP", help="A checkpoint of the run.")]
+
+
+def checkpoint_named(text: str) -> int | Literal["best"]:
+    """Return the step of a checkpoint, or "best"; raises a usage error for anything else."""
+    if text == "best":
+        return "best"
+    if not text.isdecimal():
+        raise typer.BadParameter(f"{text!r} is neither the step of a checkpoint nor best")
+    return int(text)
+
+
+CheckpointStep = Annotated[
+    int | None,
+    typer.Option(metavar="STEP|best", help="A checkpoint of the run; best: by eval.best.", parser=checkpoint_named),
+]
 EngineName = Annotated[
     str | None,
     typer.Option(

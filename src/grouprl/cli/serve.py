@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -184,7 +184,9 @@ def _announce(model: str, url: str, unknown: str, *, guarded: bool, as_json: boo
         Console().print(UNKNOWN[unknown], highlight=False, soft_wrap=True)
 
 
-def _policy(source: str, checkpoint: int | None, device: str, engine: str | None) -> tuple[CausalPolicy, MakeEngine]:
+def _policy(
+    source: str, checkpoint: int | Literal["best"] | None, device: str, engine: str | None
+) -> tuple[CausalPolicy, MakeEngine]:
     """Return the policy of a run or of a model, and the factory of its sampler.
 
     Raises:

@@ -150,6 +150,8 @@ class Config(Section):
         del plain["sampling"]["vllm"], plain["sampling"]["sglang"]  # where, not which, completions are sampled
         if self.model.precision == "float32":  # the value that applied before this was a setting
             del plain["model"]["precision"]
+        if not self.model.chat_template_kwargs:
+            del plain["model"]["chat_template_kwargs"]
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]

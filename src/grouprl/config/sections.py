@@ -130,6 +130,9 @@ class Model(Section):
     its GPU as a pass reaches it; changes no result."""
     agents: Literal["shared", "separate"] | dict[str, str] = "shared"
     """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
+    chat_template_kwargs: JsonObject = {}
+    """Values of the chat template's variables, such as {enable_thinking: false}: for training, evaluation, serving and
+    every engine alike, and for the exported model. A conversation that sets one itself has its own value."""
     reference: WrittenName = "auto"
     """The frozen reference policy. `auto`: the policy as reinforcement begins, if the method reads one; `initial`:
     that, read or not; `none`; or the folder of a model of the same architecture and tokenizer."""
@@ -385,6 +388,9 @@ class Eval(Section):
     metrics: tuple[str, ...] = ()
     """Yardsticks besides the reward, which train nothing: functions of a reward's form, by a built-in name or as
     `file.py:function`; recorded as `eval/metric/NAME` with interval and gain."""
+    best: str = ""
+    """The measure by which the best checkpoint is kept besides the newest: a name of `metrics`, or `pass@1`, `reward` …
+    as in `eval/NAME` of the record; the largest mean on the first held-out prompts is the best. Empty: none is."""
 
 
 class Judge(Section):

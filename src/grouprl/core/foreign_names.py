@@ -135,7 +135,7 @@ TRL: Mapping[str, str] = {
     "cliprange_value": "method.value_clip",
     "lam": "method.lam",
     "vllm_importance_sampling_correction": "method: old log-probs are the trainer's own",
-    "chat_template_kwargs": "task.chat",
+    "chat_template_kwargs": "model.chat_template_kwargs",
     "resume_from_checkpoint": "run.folder: grouprl train FOLDER --resume",
     "deepspeed": "model.offload: grouprl launch shares the model by FSDP2",
     "fsdp": "model.offload: grouprl launch",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
@@ -39,7 +40,7 @@ def evaluate(
     greedy: bool | None = None,
     temperature: float | None = None,
     max_new_tokens: int | None = None,
-    checkpoint: int | None = None,
+    checkpoint: int | Literal["best"] | None = None,
     reward: str | None = None,
     seed: int | None = None,
     engine: str | None = None,
@@ -56,7 +57,7 @@ def evaluate(
         greedy: True for greedy completions only, False for sampled ones only, None for both.
         temperature: of the sampled completions; None: the run's, else 1.
         max_new_tokens: tokens per completion; None: the run's, else the task's.
-        checkpoint: the step of a checkpoint of the run; None: the final model.
+        checkpoint: the step of a checkpoint of the run, or "best" (`eval.best`); None: the final model.
         reward: `file.py:function` or the name of one; None: the run's.
         seed: of the completions; None: the run's, else 0.
         engine: the sampler; None: the run's.
@@ -102,7 +103,11 @@ class Subject:
 
 
 def subject_of(
-    source: str, task: str | JsonObject | None, checkpoint: int | None, device: str, engine: str | None
+    source: str,
+    task: str | JsonObject | None,
+    checkpoint: int | Literal["best"] | None,
+    device: str,
+    engine: str | None,
 ) -> Subject:
     """Return what is evaluated: a run, or any model on a task.
 
@@ -136,7 +141,9 @@ def subject_of(
     return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump(), made_by)
 
 
-def _run(run: Path, task: str | JsonObject | None, checkpoint: int | None, engine: str | None) -> Subject:
+def _run(
+    run: Path, task: str | JsonObject | None, checkpoint: int | Literal["best"] | None, engine: str | None
+) -> Subject:
     trained = load_trained(run, checkpoint)
     config = trained.config
     tokenizer = getattr(trained.model, "tokenizer", None)

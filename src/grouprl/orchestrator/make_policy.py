@@ -115,6 +115,8 @@ def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
             options["alphabet"] = run.alphabet
     if model.lora is not None:
         options["lora"] = model.lora.model_dump()
+    if model.chat_template_kwargs:
+        options["template_settings"] = model.chat_template_kwargs
     return {
         "device": model.device,
         "dtype": model.dtype,

@@ -16,7 +16,16 @@ from grouprl.policy.language.load_reward import HEAD
 from grouprl.protocols import GroupInfluence, Policy
 from grouprl.rollout.engines import has_sampler
 
-OF_LANGUAGE_MODELS = ("tiny", "lora", "engine", "packing", "shared_prefix", "checkpointing", "agents")
+OF_LANGUAGE_MODELS = (
+    "tiny",
+    "lora",
+    "engine",
+    "packing",
+    "shared_prefix",
+    "checkpointing",
+    "agents",
+    "chat_template_kwargs",
+)
 """Keys of `model` that apply to language models only."""
 OF_WRITERS = ("lora", "agents", "tensor_parallel", "offload", "reference")
 """Keys of `model` that a reward model does not have."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -18,12 +18,13 @@ from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.load import resolve_device, resolve_dtype
 from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors, has_no_weights
+from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.lora import adapts, check_targets
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,19 @@ def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts
     Raises:
         InputError: the folder does not exist or is not a model.
     """
-    config, task = run.config, run.task
+    config = run.config
     if policy_kind(config.model.name) is not None:
         return None, None
     dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
-    names = model_names(config, task).values()
+    facts, tokenizer = _read(run, dtype, described)
+    if tokenizer is not None:
+        set_defaults(cast("PreTrainedTokenizerBase", tokenizer), config.model.chat_template_kwargs)
+    return facts, tokenizer
+
+
+def _read(run: ResolvedRun, dtype: torch.dtype, described: bool) -> tuple[ModelFacts | None, object]:
+    config = run.config
+    names = model_names(config, run.task).values()
     if set(names) == {"tiny"} and config.model.lora is None:
         return _tiny(run, len(names), dtype)
     models = []

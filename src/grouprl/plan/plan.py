@@ -20,6 +20,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_one_line
+from grouprl.evaluation.best import check_measure
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.evaluation.yardsticks import load_yardsticks
 from grouprl.methods.check import fault_of_own_parts
@@ -232,7 +233,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
 
 def _check_names(run: ResolvedRun) -> None:
     """Report things that the configuration names and that do not exist, before models are read."""
-    load_yardsticks(run.config.eval.metrics)
+    check_measure(run.config.eval.best, load_yardsticks(run.config.eval.metrics), run.config.eval.k)
     _ = run.reward, run.engine
     check_optimizer(run.config.optim)
     for tracker in run.config.run.trackers:

@@ -104,14 +104,17 @@ def whole_parameters(weights: Mapping[str, Tensor], optimizer: Mapping[str, obje
     return write
 
 
-def prune(run: RunFolder, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints, and the renewed references that no remaining checkpoint needs.
+def prune(run: RunFolder, keep: int, best: int | None = None) -> None:
+    """Remove all but the newest `keep` checkpoints and that of training step `best`, and the renewed references that
+    no remaining checkpoint needs.
 
     Checkpoints with missing or truncated files do not count towards `keep`.
     """
     whole = 0
     for path in _folders(run):
-        if whole >= keep:
+        if best is not None and path.name == step_name(best):
+            whole += _complete(path)
+        elif whole >= keep:
             shutil.rmtree(path)
         elif _complete(path):
             whole += 1
@@ -228,6 +231,23 @@ def _complete(path: Path) -> bool:
     return all(file.is_file() and file.stat().st_size == size for file, size in files.items())
 
 
+def best_step(run_path: Path) -> int:
+    """Return the step of the best checkpoint of a run; raises InputError if the run keeps none (`eval.best`)."""
+    try:
+        return int(json.loads(RunFolder.open(run_path).best.read_bytes())["step"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{run_path} has no best checkpoint",
+            "a run keeps one where eval.best names a measure, from its first evaluation on",
+            "Name a step, or leave --checkpoint out for the newest",
+        ) from error
+
+
+def step_name(step: int) -> str:
+    """Return the name of the checkpoint after a training step."""
+    return f"{PREFIX['train']}-{step:06d}"
+
+
 def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tensor]:
     """Return the trainable parameters of checkpoint `step` of a run (None: the newest complete one).
 
@@ -240,7 +260,7 @@ def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tens
             rule = "; ".join(complaints) or "the first one is written after run.checkpoint_every steps"
             raise InputError(f"{run_path} has no whole checkpoint", rule)
         return found.weights
-    path = run.checkpoints / f"step-{step:06d}"
+    path = run.checkpoints / step_name(step)
     if not path.is_dir():
         there = ", ".join(str(number) for number, _ in sorted(_of_phase(run, PREFIX["train"]))) or "none"
         raise InputError(f"{run_path} has no checkpoint {step}", f"it has: {there}")

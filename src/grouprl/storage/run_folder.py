@@ -96,6 +96,7 @@ class RunFolder:
         self.verdicts = path / "verdicts"
         self.reference = path / "reference.safetensors"
         self.before = path / "before.json"
+        self.best = path / "best.json"
         self.samples = path / "samples.json"
         self.summary = path / "summary.json"
         self.notes = path / "notes.log"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grouprl.core.errors import RunError
+from grouprl.evaluation.best import best_of
 from grouprl.evaluation.evaluate import Evaluation
 from grouprl.evaluation.gain import PromptValues
 from grouprl.methods.registry import CATALOGUE
@@ -35,6 +36,19 @@ def values_before(run: RunFolder) -> dict[str, PromptValues]:
         return {}  # `conclude` says so once, at the end; until then evaluations are compared by their intervals
 
 
+def is_best(session: Session, found: Evaluation) -> bool:
+    """Note in best.json, and return, whether an evaluation is the best so far by `eval.best`."""
+    settings, held = session.config.eval, session.best
+    if not settings.best:
+        return False
+    prompts = min(settings.prompts, settings.final_prompts)
+    session.best = best_of(held, found, settings.best, session.step, prompts)
+    if session.best is None or session.best is held:
+        return False
+    write_json(session.run.best, session.best.as_json())
+    return True
+
+
 def read_before(run: RunFolder) -> EvaluationEnded | None:
     """Return the evaluation before reinforcement; None if there was none yet.
 
@@ -55,7 +69,8 @@ def conclude(session: Session, found: Evaluation | None) -> RunEnded:
     write_json(run.health, [finding.as_row() for finding in session.health.findings()])
     before = _before(session)
     after = None if found is None else EvaluationEnded(session.step, "after", found.record(), found.samples)
-    if after is not None:
+    if found is not None:
+        is_best(session, found)  # its checkpoint is that of the last step
         with replacing(run.model) as folder:
             session.model.save(folder)
     if after is not None and before is not None:
@@ -64,7 +79,8 @@ def conclude(session: Session, found: Evaluation | None) -> RunEnded:
     report = write_report(run.path)
     words = verdict(before.record, after.record, session.step).words if before and after else ""
     aside = [each.prompt for each in session.source.aside.prompts]
-    remarks = (set_aside_words(aside),) if aside else ()
+    best = () if session.best is None else (session.best.words(),)
+    remarks = (*((set_aside_words(aside),) if aside else ()), *best)
     return RunEnded(run.path, session.phase, session.step, before, after, words, remarks, report)
 
 
@@ -130,6 +146,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
         "parameters": sum(p.numel() for p in session.model.parameters()),
         "before": None if before is None else before.record,
         "after": None if after is None else after.record,
+        "best": None if session.best is None else session.best.as_json(),
         "seconds": round(session.elapsed, 1),
         "versions": versions(),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
@@ -18,7 +19,7 @@ from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.state import as_policy
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import Policy, Trainable
-from grouprl.storage.checkpoint import load_policy_state
+from grouprl.storage.checkpoint import best_step, load_policy_state
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
 from grouprl.training.saved_model import check_final_model
@@ -43,8 +44,8 @@ class Trained:
         return as_policy(self.model)
 
 
-def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
-    """Load the final policy of the run folder `run`, or that of a checkpoint.
+def load_trained(run: Path, checkpoint: int | Literal["best"] | None = None) -> Trained:
+    """Load the final policy of the run folder `run`, or that of a checkpoint: of a step, or the best by `eval.best`.
 
     For a run without a final model (interrupted, or still running) the newest intact checkpoint is loaded.
 
@@ -56,6 +57,8 @@ def load_trained(run: Path, checkpoint: int | None = None) -> Trained:
     config = load_config(str(folder.config))
     resolved = resolve(config)
     task = resolved.task
+    if checkpoint == "best":
+        checkpoint = best_step(run)
     if checkpoint is None and folder.model.is_dir() and policy_kind(config.model.name) is None:
         final = _final_reward(folder.model, config) if resolved.scores else _final(folder.model, config, task)
         return Trained(config, task, final, "the final model")
@@ -81,7 +84,7 @@ def _final_reward(folder: Path, config: Config) -> RewardModel:
     return load_reward_model(folder, device=config.model.device, dtype=config.model.dtype, trained=True)
 
 
-def export(run: Path, dest: Path, checkpoint: int | None = None) -> str:
+def export(run: Path, dest: Path, checkpoint: int | Literal["best"] | None = None) -> str:
     """Write a run's policy to `dest` as a folder that `transformers` loads; return a description of the policy.
 
     The folder is written completely or not at all.

@@ -43,7 +43,7 @@ from grouprl.rollout.sampler import MakeEngine
 from grouprl.trackers.choice import chosen_tracker
 from grouprl.trackers.listener import TrackerListener
 from grouprl.training.announcer import Announcer
-from grouprl.training.ending import conclude, values_before, write_before
+from grouprl.training.ending import conclude, is_best, values_before, write_before
 from grouprl.training.first_reference import check_first_step
 from grouprl.training.interrupt import Interrupt, Stopped
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
@@ -191,19 +191,26 @@ def reinforce(session: Session, stop: Interrupt) -> None:
     session.context.say = session.announcer.say
     session.context.sample_source.begin(session.announcer.say)
     if session.step == 0 and not session.run.before.is_file():
-        write_before(session.run, _evaluate(session, stop, config.eval.final_prompts, "before"))
+        found = _evaluate(session, stop, config.eval.final_prompts, "before")
+        write_before(session.run, found)
+        is_best(session, found)
         session.save()
     with phase(session, "train", config.steps, session.step):
-        if _evaluation_due(session):  # it was cut short, or the run had ended here and is now continued
-            _evaluate(session, stop, config.eval.prompts, "between")
+        if _best_after(session, stop):  # its evaluation was cut short, or the run had ended here and is now continued
+            session.save()
         while session.step < config.steps and not stop.requested:
             reinforce_step(session)
-            if _evaluation_due(session):
-                _evaluate(session, stop, config.eval.prompts, "between")
-            if session.step % config.run.checkpoint_every == 0 or session.step == config.steps:
+            best = _best_after(session, stop)
+            if best or session.step % config.run.checkpoint_every == 0 or session.step == config.steps:
                 session.save()
     if session.step == config.steps:
         session.errors.raise_if_all_failed()
+
+
+def _best_after(session: Session, stop: Interrupt) -> bool:
+    """Evaluate between steps if it is due; return whether the policy is the best so far, by `eval.best`."""
+    due = _evaluation_due(session)
+    return due and is_best(session, _evaluate(session, stop, session.config.eval.prompts, "between"))
 
 
 def _evaluation_due(session: Session) -> bool:

@@ -17,6 +17,7 @@ from grouprl.config.yaml_files import read_text
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.json_types import State
 from grouprl.core.wording import in_ranges
+from grouprl.evaluation.best import Best
 from grouprl.orchestrator.asynchronous.restrictions import threads_each
 from grouprl.orchestrator.chat_prompts import resolve_new
 from grouprl.orchestrator.make_policy import build_model, make_optimizer
@@ -141,7 +142,7 @@ def _resumed(run: RunFolder, changes: Sequence[str], accept_changes: bool, engin
         if changes or accept_changes:
             _write_changes(run, config, task, facts)
         if not complaints:  # a killed process may not have pruned; damaged ones must not count as kept
-            prune(run, config.run.keep)
+            prune(run, config.run.keep, session.best_step)
     except BaseException:
         close_reward(reward)
         close_placement(placement)
@@ -244,6 +245,10 @@ def _rewind(run: RunFolder, checkpoint: Checkpoint | None) -> None:
     if not state["evaluated_before"]:
         with in_words(run.before):
             run.before.unlink(missing_ok=True)
+    with in_words(run.best):
+        run.best.unlink(missing_ok=True)
+    if state.get("best"):
+        write_json(run.best, state["best"])
 
 
 def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
@@ -262,6 +267,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)
+    session.best = Best.from_json(state["best"]) if state.get("best") else None
     session.optimizer = make_optimizer(config, model, session.phase)
     if checkpoint.parts is not None and isinstance(model, DistributedPolicy):
         model.load_parts(checkpoint.parts)

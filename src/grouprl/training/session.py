@@ -19,6 +19,7 @@ from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.core.stopwatch import TrainingClock
+from grouprl.evaluation.best import Best
 from grouprl.monitor.health import Health
 from grouprl.orchestrator.asynchronous.source import AsyncSource, is_asynchronous
 from grouprl.orchestrator.context import SessionContext
@@ -82,6 +83,8 @@ class Session:
     """Whether the run had ended, with its results on disk, when it was opened."""
     evaluated: int = 0
     """The step after which the policy was last evaluated."""
+    best: Best | None = None
+    """The best evaluation by `eval.best`; None without one."""
     graded: bool = False
     """Whether a graded reward was seen in this run; from then on completions are not marked right or wrong."""
     notes: list[str] = field(default_factory=list)
@@ -193,6 +196,7 @@ class Session:
             "evaluated_before": run.before.is_file(),
             "evaluated": self.evaluated,
             "graded": self.graded,
+            "best": None if self.best is None else self.best.as_json(),
             "torch_rng": torch.get_rng_state().tolist(),
         }
         data = {**self.context.state(), "references": self.references.state()}
@@ -200,8 +204,13 @@ class Session:
         if self.references.frozen is not None:
             beside[run.reference_of(self.renewed)] = None
         written = save_checkpoint(run, self.phase, self.step, self._parameters(), state, data, beside)
-        prune(run, self.config.run.keep)
+        prune(run, self.config.run.keep, self.best_step)
         self.announcer.tell(CheckpointWritten(written, self.phase, self.step))
+
+    @property
+    def best_step(self) -> int | None:
+        """The step of the checkpoint that is kept because it is the best; None if none is."""
+        return None if self.best is None else self.best.step
 
     def _write_weights(self, path: Path) -> None:
         """Write the trainable weights to a safetensors file."""

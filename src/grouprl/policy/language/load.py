@@ -17,6 +17,7 @@ from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.hub import check_on_hub
 from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_state, check_tensors
+from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
 from grouprl.policy.lora import add_lora
@@ -52,6 +53,7 @@ def load_policy(
     token_budget: int | None = None,
     alphabet: str = PRINTABLE,
     seed: int = 0,
+    template_settings: Mapping[str, object] | None = None,
     **tiny: int,
 ) -> CausalPolicy:
     """Load the policy named by `spec`.
@@ -72,6 +74,7 @@ def load_policy(
         token_budget: see `CausalPolicy`.
         alphabet: characters of the tiny model's tokenizer.
         seed: seed of the initial weights of the tiny model and of the adapters.
+        template_settings: values of the chat template's variables (`model.chat_template_kwargs`).
         tiny: sizes of the tiny model (hidden, layers, heads, kv_heads, intermediate, max_positions).
 
     Raises:
@@ -89,6 +92,7 @@ def load_policy(
         model = load_whole(path, kind)
         check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], path)
     specials(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
+    set_defaults(tokenizer, template_settings or {})
     model = model.to(place)
     policy = CausalPolicy(
         model if lora is None else add_lora(model, lora, seed),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from grouprl.policy.language.hub import check_on_hub
 from grouprl.policy.language.load import FAILURES, resolve_device, resolve_dtype, said_of
 from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_present
 from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
 from grouprl.policy.passes import AUTO, PassSettings
@@ -38,6 +40,7 @@ def load_reward_model(
     alphabet: str = PRINTABLE,
     seed: int = 0,
     trained: bool = False,
+    template_settings: Mapping[str, object] | None = None,
     **tiny: int,
 ) -> RewardModel:
     """Load the reward model named by `spec`; most arguments are those of `load_policy`.
@@ -58,6 +61,7 @@ def load_reward_model(
             raise InputError(f"{sorted(tiny)} given for {spec}", "sizes can be set for the tiny model only")
         model, tokenizer = _pretrained(str(spec), kind, seed, trained)
     _check_head(model, str(spec))
+    set_defaults(tokenizer, template_settings or {})
     if trained:
         _check_padding(model, tokenizer, str(spec))
     else:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from grouprl.policy.language.load import described, load_whole, specials, told_of_model
 from grouprl.policy.language.model_checks import check_state
+from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, initial_weights, tiny_config
 from grouprl.policy.language.tokenizer_checks import check_vocabulary
 from grouprl.policy.lora import add_lora
@@ -51,6 +52,7 @@ def outline_of(
     lora: Mapping[str, object] | None = None,
     seed: int = 0,
     alphabet: str = PRINTABLE,
+    template_settings: Mapping[str, object] | None = None,
     **tiny: int,
 ) -> Outline:
     """Return the outline of the model that `load_policy` loads by the same arguments.
@@ -75,6 +77,7 @@ def outline_of(
         check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], path)
         weights = _weights_of(path, model, dtype)
     specials(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
+    set_defaults(tokenizer, template_settings or {})
     return Outline(model.eval() if lora is None else _adapted(model, lora, seed), tokenizer, weights, str(spec))
 
 

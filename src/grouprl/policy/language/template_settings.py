@@ -1,0 +1,57 @@
+"""Settings of a chat template (`model.chat_template_kwargs`), written into the template itself.
+
+A prompt must read the same in training, in evaluation, to a served client and to whoever loads the exported folder. So
+the settings become the template's own defaults, which a conversation may still override, and not an argument that every
+caller has to remember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError, shortened
+from grouprl.policy.language.chat_template import template_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PLAIN = {None: "none", True: "true", False: "false"}
+
+
+def set_defaults(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, object]) -> None:
+    """Make `settings` the values that the template's variables have where a conversation does not set them.
+
+    Raises:
+        InputError: the tokenizer has no chat template or several, the template does not use a variable, or a value is
+            none of text, number, true, false, null, list and mapping.
+    """
+    if not settings:
+        return
+    template = template_of(tokenizer)
+    template.check(settings)
+    if not isinstance(template.source, str):
+        raise InputError(
+            "model.chat_template_kwargs with a tokenizer that has several chat templates",
+            "the settings are written into the one template that is used",
+            "Leave one template in tokenizer.chat_template",
+        )
+    tokenizer.chat_template = "".join(map(_default, settings, settings.values())) + template.source
+
+
+def _default(name: str, value: object) -> str:
+    """Return lines of Jinja that set a variable unless it is set; `+` keeps a line break that follows."""
+    return f"{{% if {name} is not defined %}}{{% set {name} = {_literal(value)} %}}{{% endif +%}}"
+
+
+def _literal(value: object) -> str:
+    """Return a value as Jinja writes it."""
+    if value is None or isinstance(value, bool):
+        return PLAIN[value]
+    if isinstance(value, (str, int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{str(name)!r}: {_literal(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    raise InputError(f"model.chat_template_kwargs holds {shortened(value)}", "a value is what JSON can hold")
