@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from grouprl.cli import learners, train
+from grouprl.cli import launch, learners, train
 from grouprl.cli.app import app
 from grouprl.cli.learners import LearnerJob, heard_signals
 from grouprl.cli.results import apart
@@ -30,6 +30,17 @@ def written(folder: Path, **cluster: object) -> str:
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(run_config(folder, cluster)))
     return str(path)
+
+
+@pytest.mark.parametrize("flag", ["-q", "--quiet", "--debug"])
+@pytest.mark.parametrize("first", [True, False])
+def test_flags_of_the_whole_command_line_reach_the_ranks(monkeypatch, flag, first):
+    """They are taken from anywhere on the line, so that ranks would never hear of them."""
+    started: list[list[str]] = []
+    monkeypatch.setattr(launch, "run_ranks", lambda command, count: started.append(list(command[3:])) or 0)
+    words = ["launch", "-n", "2", "train", "addition", "--set", "steps=1"]
+    assert CliRunner().invoke(app, [flag, *words] if first else [*words, flag]).exit_code == 0
+    assert started == [["train", "addition", "--set", "steps=1", flag if flag == "--debug" else "--quiet"]]
 
 
 def run(*arguments: str) -> int:

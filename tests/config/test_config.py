@@ -62,7 +62,7 @@ def test_wrong_values_name_key_and_value(data, key, value):
 
 
 def test_contradictions_in_words():
-    assert "prompts must be a multiple of minibatches" in refused({"batch": {"prompts": 10, "minibatches": 4}})
+    assert "at most as many minibatches as prompts" in refused({"batch": {"prompts": 3, "minibatches": 4}})
     assert "pass@8 but eval.samples = 4" in refused({"eval": {"k": [1, 8], "samples": 4}})
 
 

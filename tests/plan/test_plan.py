@@ -68,6 +68,12 @@ def test_batch_arithmetic_by_hand():
     assert (a.tokens_per_pass, a.passes_per_update) == (100, 6)  # three rows of 30 tokens fit in 100
 
 
+def test_the_largest_of_unequal_minibatches_is_planned():
+    config = parse_config({"batch": {"prompts": 8, "group_size": 4, "minibatches": 3}})
+    a = batch_arithmetic(config, prompt_tokens=6, max_new_tokens=24, refill_rounds=1)
+    assert (a.completions, a.rows_per_update, a.tokens_per_update) == (32, 12, 360)  # 3, 3 and 2 groups
+
+
 def test_a_row_longer_than_a_pass_is_a_pass():
     config = parse_config({"batch": {"prompts": 2, "group_size": 2, "tokens_per_microbatch": 10}})
     assert batch_arithmetic(config, 6, 24, 1).passes_per_update == 4

@@ -139,6 +139,17 @@ def test_it_samples_what_the_policy_would(policy: Tiny, stand: Any) -> None:
     assert all(body["ignore_eos"] and body["stop_token_ids"] == list(policy.eos_ids) for body in bodies)
 
 
+def test_defaults_of_a_running_server_do_not_change_what_is_sampled(policy: Tiny, stand: Any) -> None:
+    """A model's generation_config.json may set penalties, which a server takes where a request names none."""
+    engine, (server,), _ = stand()
+    engine.sample(REQUESTS)
+    asked = [body["sampling_params"] for path, body in server.got if path == GENERATE]
+    assert len(asked) > len(REQUESTS), "the canary's requests, too"
+    neutral = {"min_p": 0.0, "min_tokens": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    for settings in asked:
+        assert settings | neutral | {"repetition_penalty": 1.0} == settings
+
+
 def test_it_does_what_engines_do(policy: Tiny, stand: Any) -> None:
     engine, _, _ = stand()
     check_sampler(engine, REQUESTS, pieces=False)

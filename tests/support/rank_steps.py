@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -150,6 +151,7 @@ def main(names: list[str]) -> None:
     What may be added: lora, anew (layers computed anew), offload, mixed, tensor (matrices cut by two ranks),
     small (a learning rate of 1e-6).
     """
+    warnings.filterwarnings("error", message=".*returned a view tensor")
     if own_rank():
         return follow()
     with leading() as ranks:

@@ -107,6 +107,18 @@ def test_minibatches_keep_groups_whole_and_cover_everything() -> None:
     assert len(minibatches(group_b, 8, seed=0)) == 4
 
 
+def test_groups_that_do_not_divide_are_dealt_out_with_denominators_of_their_own_step() -> None:
+    """Five groups of four in two steps: three groups and two, and each step is the mean of its own rows."""
+    policy, grpo = make_policy(), method("grpo")
+    prepared = grpo.compute_advantages(make_batch(policy, groups=5))
+    steps = list(Learner(policy, torch.optim.SGD(policy.parameters(), lr=0.1), grpo, parts=2).steps(prepared))
+    assert [len(step.reward_b) for step in steps] == [12, 8]
+    for step in steps:
+        lengths_b = step.mask_bt.sum(1, keepdim=True)
+        expected = step.mask_bt / lengths_b / len(step.reward_b)
+        torch.testing.assert_close(step.weight_bt, expected.to(step.weight_bt.dtype))
+
+
 def test_a_dead_batch_still_steps_like_zero_gradients() -> None:
     """Skipping dead rows must not skip the optimiser: momentum acts as it would with gradients of zero."""
     found = []

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from grouprl.cli.quiet import Telling
 from grouprl.cli.results import Results
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
@@ -47,7 +48,8 @@ def launch_command(
     process dies, the others are ended and the exit code is 3. What a
     checkpoint holds is whole then: continue with --resume.
     """
-    arguments = list(context.args)
+    # Both are taken from anywhere on the line before this command sees it, and ranks have lines of their own.
+    arguments = [*context.args, *["--quiet"] * Telling.quiet, *["--debug"] * bool(context.meta.get("debug"))]
     if arguments[:1] != ["train"]:
         given = f"grouprl launch … {arguments[0]}" if arguments else "grouprl launch without a command"
         raise InputError(

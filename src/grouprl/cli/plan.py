@@ -208,7 +208,8 @@ def _arithmetic(plan: Plan) -> Iterable[tuple[str, str]]:
     if b.phases > 1:
         cut += f" × {b.phases} phases"
     yield "updates", f"{cut} = {b.updates_per_rollout} per rollout; × {b.steps} rollouts = {b.updates:,} in all"
-    yield "an update", f"{b.completions} / {b.minibatches} = {b.rows_per_update} completions"
+    exact = b.rows_per_update * b.minibatches == b.completions
+    yield "an update", f"{b.completions} / {b.minibatches} {'=' if exact else '≤'} {b.rows_per_update} completions"
     if (each := plan.actions_per_step) is not None:
         yield (
             "actions",

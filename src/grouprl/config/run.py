@@ -95,10 +95,10 @@ class Config(Section):
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> Config:
-        if self.batch.prompts % self.batch.minibatches:
+        if self.batch.prompts < self.batch.minibatches:
             raise ValueError(
-                f"batch.prompts = {self.batch.prompts} cannot be cut into batch.minibatches = {self.batch.minibatches} "
-                "equal parts; groups stay whole, so prompts must be a multiple of minibatches"
+                f"batch.prompts = {self.batch.prompts} cannot be dealt out to batch.minibatches = "
+                f"{self.batch.minibatches}; groups stay whole, so there are at most as many minibatches as prompts"
             )
         if max(self.eval.k) > self.eval.samples:
             raise ValueError(

@@ -159,7 +159,8 @@ class BatchPlan(Section):
     group_size: WrittenCount = 16
     """Completions per prompt."""
     minibatches: WrittenCount = 1
-    """Optimiser steps that share one pass over a rollout; groups are kept whole."""
+    """Optimiser steps that share one pass over a rollout; groups are kept whole, and where they do not divide some
+    steps have one more, each with denominators of its own rows."""
     epochs: WrittenCount = 1
     """Passes over each rollout."""
     tokens_per_microbatch: WrittenCount = 16384
@@ -218,6 +219,11 @@ class Servers(Section):
         """The name of the engine that uses them."""
         return self.key.rpartition(".")[2]
 
+    @property
+    def shares_gpu(self) -> bool:
+        """True if own servers are on the trainer's GPUs and free their memory while it computes."""
+        return False
+
     @pydantic.field_validator("addresses", "command", "args", mode="before")
     @classmethod
     def _one_word(cls, value: object) -> object:
@@ -270,6 +276,11 @@ class Vllm(Servers):
     in_flight: Literal["continue", "finish"] = "continue"
     """The fate of unfinished completions when new weights come (`run.async_steps`): they continue with them, what was
     read computed anew, each token with its version; or they are finished first."""
+
+    @property
+    def shares_gpu(self) -> bool:
+        """True if own servers are on the trainer's GPUs and free their memory while it computes."""
+        return self.sleep
 
     @pydantic.model_validator(mode="after")
     def _one_way_for_weights(self) -> Vllm:

@@ -39,6 +39,7 @@ class Arithmetic:
     updates_per_rollout: int
     updates: int
     rows_per_update: int
+    """Completions of an optimiser step, of the largest one where prompts do not divide."""
     prompt_tokens: int
     """Longest prompt among the first training prompts."""
     max_new_tokens: int
@@ -77,7 +78,7 @@ def batch_arithmetic(
     plan, mixed = config.batch, config.model.precision == "mixed" and current_ranks() is None
     limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model, mixed))
     completions = plan.prompts * plan.group_size
-    rows, row = completions // plan.minibatches, prompt_tokens + max_new_tokens
+    rows, row = math.ceil(plan.prompts / plan.minibatches) * plan.group_size, prompt_tokens + max_new_tokens
     return Arithmetic(
         steps=config.steps,
         prompts=plan.prompts,

@@ -34,7 +34,10 @@ GAPS = ("logp_gap_mean", "logp_gap_max")
 
 
 def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
-    """Divide the rows into `parts` sets of whole groups, in random order by `seed`; fewer if groups are too few."""
+    """Divide the rows into `parts` sets of whole groups, in random order by `seed`; fewer if groups are too few.
+
+    Where their number does not divide, the first sets have one group more.
+    """
     groups = torch.unique(group_b).numpy()
     order = np.random.default_rng(seed).permutation(groups)
     chunks = [chunk for chunk in np.array_split(order, parts) if len(chunk)]

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from grouprl.config.sections import Servers
 from grouprl.core.errors import InputError
+from grouprl.processes.current_ranks import launched, ranks_here
 from grouprl.rollout.servers.http_client import Wire
 from grouprl.rollout.servers.own_server import OwnServer
 from grouprl.rollout.servers.server_pool import Server
@@ -21,22 +24,52 @@ if TYPE_CHECKING:
 
 MODEL = "policy"
 """Name under which the run's own servers serve the policy."""
+GPUS = "CUDA_VISIBLE_DEVICES"
+"""The environment variable that names a process's GPUs."""
 
 
 def own_servers(
-    settings: Servers, environment: Mapping[str, str], words_at: Callable[[int], list[str]]
+    settings: Servers, environment: Mapping[str, str], words_at: Callable[[int], list[str]], device: torch.device
 ) -> list[Server]:
-    """Return the servers that a run has to start; `words_at` returns the command for a port.
+    """Return the servers that a run has to start; `words_at` returns the command for a port, `device` is the trainer's.
 
     Raises:
-        InputError: the program does not exist.
+        InputError: the program does not exist, or there are too few GPUs for servers beside the ranks.
     """
-    path, servers = program(settings), []
+    path, gpus, servers = program(settings), gpus_of_servers(settings, device), []
     for number in range(settings.servers):
         port = free_port() if settings.port is None else settings.port + number
-        own = OwnServer([path, *words_at(port)[1:]], environment)
+        own = OwnServer([path, *words_at(port)[1:]], {**environment, **({GPUS: gpus[number]} if gpus else {})})
         servers.append(Server(wire_to(f"http://127.0.0.1:{port}", settings), own))
     return servers
+
+
+def gpus_of_servers(settings: Servers, device: torch.device) -> list[str]:
+    """Return the GPUs of each own server, as `CUDA_VISIBLE_DEVICES` names them; [] where that is not decided here.
+
+    Ranks take the first GPUs by their LOCAL_RANK, and servers share the others equally. A server that sleeps while the
+    trainer computes, and one beside a single process with a single GPU, has the trainer's.
+
+    Raises:
+        InputError: there are fewer GPUs than ranks and servers.
+    """
+    if device.type != "cuda" or GPUS in settings.env:
+        return []
+    visible = [each for each in os.environ.get(GPUS, "").split(",") if each]
+    visible = visible or [str(number) for number in range(torch.cuda.device_count())]
+    taken = set(range(ranks_here())) if launched() else {device.index or 0}
+    shares = settings.shares_gpu or len(visible) == 1
+    free = [each for number, each in enumerate(visible) if shares or number not in taken]
+    each = len(free) // settings.servers
+    if not each and not shares:
+        raise InputError(
+            f"{settings.key}.servers = {settings.servers} beside {len(taken)} process{'es' * (len(taken) > 1)} with "
+            f"{len(visible)} GPUs",
+            "every rank and every server needs a GPU of its own",
+            f'Start fewer, or name the servers\' GPUs: {settings.key}.env={{{GPUS}: "…"}}',
+        )
+    each = max(1, each)
+    return [",".join(free[i * each % len(free) :][:each]) for i in range(settings.servers)]
 
 
 def program(settings: Servers) -> str:

@@ -117,6 +117,7 @@ class SglangDialect:
             settings,
             server_environment(settings),
             lambda port: serve_words(settings, served.policy, folder, port, served.vocabulary),
+            served.policy.device,
         )
 
     def _able(self, server: Server) -> Abilities:

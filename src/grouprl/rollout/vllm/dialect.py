@@ -125,7 +125,8 @@ class VllmDialect:
         if rank:
             write_base(policy, folder)
         environment = server_environment(settings, policy.device)
-        return own_servers(settings, environment, lambda port: serve_words(settings, policy, folder, port, rank))
+        words = lambda port: serve_words(settings, policy, folder, port, rank)  # noqa: E731
+        return own_servers(settings, environment, words, policy.device)
 
     @property
     def _label(self) -> str:
