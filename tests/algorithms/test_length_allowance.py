@@ -51,4 +51,4 @@ def test_difficulty_and_entropy_are_those_of_the_group() -> None:
 
 def test_the_bounds_are_in_order() -> None:
     with pytest.raises(InputError, match=r"hard=3 is below easy=3\.5"):
-        LengthAllowance(hard=3)
+        grouprl.compose({"base": "grpo", "reward_transform": [{"part": "length_allowance", "hard": 3}]})

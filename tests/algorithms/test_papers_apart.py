@@ -83,7 +83,6 @@ def of_papers(module: str) -> bool:
 
 BY_HAND = {
     "given": "advantages that come with the batch, for loops of one's own",
-    "sampled_kl": "a KL on the samples of opponents, in any method that samples them",
     "reject_mismatch": "leaves out completions that the sampler saw otherwise, in any method",
     "adaptive_kl": "the regulariser of KL control, in any method; entries have it in the reward",
     "off_policy_mask": "a mask for any objective that trains on older completions",
@@ -102,7 +101,7 @@ ONCE = {
     "gap": "pairs that are far enough apart, for any pairwise loss",
     "across": "pairs of the policy's completions with its opponents', for any pairwise loss",
     "opponents_apart": "leaves opponents out of the loss, in any method that samples them",
-    "own": "the pairs that hold no opponent, in any method that samples opponents",
+    "sampled_kl": "a KL on the policy's own completions beside stored ones, for any loss of pairs",
     "measure": "one completion that the others are compared with, in any method that compares",
     "return_scale": "the spread of returns over a whole run, for any method that scales its rewards",
 }
