@@ -186,7 +186,7 @@ WITHIN: Mapping[str, Mapping[str, set[str]]] = {
         "teams": {"", "language"},
         "vectors": {""},
     },
-    "envs": {"": set(), "adapters": {""}, "builtin": {""}},
+    "envs": {"": set(), "adapters": {""}, "builtin": {""}, "construction": {""}},
     "tasks": {"": set(), "adapters": {""}, "builtin": {""}},
     "tasks.builtin": {"": set(), "agents": set(), "single_turn": {"agents"}},
     "rollout": {

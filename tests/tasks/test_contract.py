@@ -177,6 +177,7 @@ def letters(folder: Path) -> dict[str, Any]:
 
 ADAPTED: dict[str, Callable[[Path], Any]] = {
     "alfworld": chores,
+    "construct": lambda folder: "construct:tsp",
     "control": lambda folder: "control:CartPole-v1",
     "env": lambda folder: f"env:{written(folder / 'dice.py', DICE)}:Dice",
     "gym": lambda folder: "gym:FrozenLake-v1",

@@ -13,6 +13,7 @@ from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
 from grouprl.policy.vectors.mlp import Mlp
 from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
+from grouprl.policy.vectors.pointer import Pointer
 from grouprl.records.tokens import Tokens
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ModulePolicy",
     "MultiCategorical",
     "NormalMixture",
+    "Pointer",
     "Seen",
     "Squashed",
     "Tokens",

@@ -20,6 +20,7 @@ from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
     from grouprl.tasks.adapters.alfworld import AlfWorld
+    from grouprl.tasks.adapters.construct import Construct
     from grouprl.tasks.adapters.control import Control
     from grouprl.tasks.adapters.gym import Gym
     from grouprl.tasks.adapters.huggingface import HuggingFace
@@ -85,6 +86,7 @@ __all__ = [
     "Chart",
     "Choose",
     "CodeTask",
+    "Construct",
     "Control",
     "Countdown",
     "Counting",

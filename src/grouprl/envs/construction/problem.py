@@ -1,0 +1,133 @@
+"""What a problem is whose solution is built by choosing one node after the other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.protocols import Box, DictSpace, Discrete, Spaces
+
+Instance: TypeAlias = Mapping[str, np.ndarray]
+"""The arrays that an instance is made of, by name; each problem says which."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a policy sees of a solution under construction, besides the map."""
+
+    here: int
+    """The node it stands at: the one chosen last."""
+    nodes_nd: np.ndarray
+    """[N,D] what changes about each node."""
+    whole_s: np.ndarray
+    """[S] what changes about the solution as a whole."""
+
+
+class Building(ABC):
+    """A solution under construction."""
+
+    chosen: list[int]
+    """The nodes chosen so far."""
+
+    @abstractmethod
+    def legal(self) -> np.ndarray:
+        """Return [N] bool: the nodes that may be chosen next; none is left where the solution is complete."""
+
+    @abstractmethod
+    def take(self, node: int) -> None:
+        """Choose a legal node."""
+
+    @abstractmethod
+    def view(self) -> View:
+        """Return what a policy sees."""
+
+    @abstractmethod
+    def cost(self) -> float:
+        """Return the cost of the complete solution; lower is better."""
+
+
+class Problem(ABC):
+    """A family of instances of one size.
+
+    Args:
+        size: how many cities, customers, items, tasks, or jobs an instance has.
+
+    Raises:
+        InputError: the size is below `smallest`.
+    """
+
+    name: ClassVar[str]
+    smallest: ClassVar[int] = 2
+    features: ClassVar[int]
+    """F: numbers of each node that do not change while a solution is built."""
+    changing: ClassVar[int]
+    """D: numbers of each node that do."""
+    summary: ClassVar[int]
+    """S: numbers of the whole solution that do."""
+    gain: ClassVar[bool] = False
+    """Whether the cost is the negative of a value that is to be large."""
+
+    def __init__(self, size: int) -> None:
+        if size < self.smallest:
+            raise InputError(f"{size} as the size of {self.name}", f"it must be at least {self.smallest}")
+        self.size = size
+
+    @property
+    def nodes(self) -> int:
+        """N: how many nodes there are to choose from."""
+        return self.size
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """The largest number of choices that a solution takes."""
+
+    @abstractmethod
+    def sample(self, luck: np.random.Generator) -> Instance:
+        """Return an instance."""
+
+    @abstractmethod
+    def map_of(self, instance: Instance) -> np.ndarray:
+        """Return the features [N,F] of the nodes."""
+
+    @abstractmethod
+    def begin(self, instance: Instance, luck: np.random.Generator) -> Building:
+        """Return an empty solution; `luck` is what differs between the solutions of a group (where a tour starts)."""
+
+    @abstractmethod
+    def best(self, instance: Instance) -> float | None:
+        """Return the lowest possible cost; None where the instance is too large to be sure."""
+
+    @property
+    def spaces(self) -> Spaces:
+        """The map is the context of an episode; an observation is what changes about it."""
+        nodes = self.nodes
+        seen = {"here": Discrete(nodes), "nodes": Box((nodes, self.changing)), "whole": Box((self.summary,))}
+        return Spaces(DictSpace(seen), Discrete(nodes), DictSpace({"map": Box((nodes, self.features))}))
+
+    def gap(self, instance: Instance, cost: float) -> float | None:
+        """Return by how many percent a cost is above the lowest, or above the best known one (`best` [1] of an instance
+        that was read from a file); None where neither is known."""
+        best = float(instance["best"][0]) if "best" in instance else self.best(instance)
+        return None if best is None else 100 * (cost - best) / max(abs(best), 1e-12)
+
+
+def solved(problem: Problem, instance: Instance, choices: list[int]) -> float:
+    """Return the cost of a solution that is given as its choices.
+
+    Raises:
+        InputError: a choice that is not legal, or a solution that is not complete.
+    """
+    building = problem.begin(instance, np.random.default_rng(0))
+    for node in choices:
+        if not building.legal()[node]:
+            raise InputError(f"node {node} after {building.chosen}", f"it is not legal in {problem.name}")
+        building.take(node)
+    if building.legal().any():
+        raise InputError(f"{choices} is no whole solution", f"{problem.name} has legal choices left")
+    return building.cost()

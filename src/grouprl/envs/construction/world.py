@@ -1,0 +1,79 @@
+"""An episode that builds one solution: the map is its context, its cost is what it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.envs.construction.problem import Building, Instance, Problem
+from grouprl.envs.environment import ArrayObservation, Step
+
+if TYPE_CHECKING:
+    from grouprl.records.examples import Example
+
+
+class ConstructionWorld:
+    """An environment of arrays in which one solution is built, node by node.
+
+    The example determines the instance, the seed of `reset` what differs within a group (where a tour starts). The
+    reward, paid with the last choice, is the negative cost.
+
+    Args:
+        problem: the problem.
+        instance: returns the instance of an example.
+        gap: whether `score` reports how many percent the cost is above the lowest, where that is known.
+    """
+
+    def __init__(self, problem: Problem, instance: Callable[[Example], Instance], *, gap: bool = False) -> None:
+        self.problem, self._instance_of, self._gap = problem, instance, gap
+        self.spaces = problem.spaces
+        self.instance: Instance = {}
+        self.building: Building | None = None
+        self._over = False
+
+    def reset(self, example: Example, seed: int) -> ArrayObservation:
+        """Begin the solution. Raises InputError if the object was used before."""
+        if self.building is not None or self._over:
+            raise self._misuse("reset() was called twice")
+        self.instance = self._instance_of(example)
+        self.building = self.problem.begin(self.instance, np.random.default_rng(seed))
+        return self._shown({"map": self.problem.map_of(self.instance).astype(np.float32)})
+
+    def step(self, action: object) -> Step:
+        """Choose a node. Raises InputError before `reset`, after the end, and for a node that is not legal."""
+        if self.building is None or self._over:
+            raise self._misuse(f"step({action!r}) was called when no solution was under way")
+        node, legal_n = int(np.asarray(action)), self.building.legal()
+        if not 0 <= node < len(legal_n) or not legal_n[node]:
+            raise InputError(f"node {node}", f"legal are {np.flatnonzero(legal_n).tolist()}", "Choose one of them")
+        self.building.take(node)
+        self._over = not self.building.legal().any()
+        paid = -self.building.cost() if self._over else 0.0
+        return Step(self._shown({}), paid, terminated=self._over)  # type: ignore[arg-type]
+
+    def score(self) -> dict[str, float]:
+        """Return the gap in percent as a count, if it was asked for and is known."""
+        if not self._gap or self.building is None or not self._over:
+            return {}
+        gap = self.problem.gap(self.instance, self.building.cost())
+        return {} if gap is None else {"#gap_percent": gap}
+
+    def close(self) -> None:
+        """End the episode."""
+        self._over = True
+
+    def _shown(self, context: dict[str, np.ndarray]) -> ArrayObservation:
+        assert self.building is not None
+        seen, legal_n = self.building.view(), self.building.legal()
+        values = {
+            "here": seen.here,
+            "nodes": seen.nodes_nd.astype(np.float32),
+            "whole": seen.whole_s.astype(np.float32),
+        }
+        return ArrayObservation(values, legal_n if legal_n.any() else None, context)
+
+    def _misuse(self, what: str) -> InputError:
+        return InputError(what, "an object is one episode: reset, step until the end, score, close")

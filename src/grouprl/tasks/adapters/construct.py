@@ -1,0 +1,107 @@
+"""Constructive problems for policies over arrays: built-in ones by name, and instances in vrplib's format."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from pydantic import Field, PrivateAttr
+
+from grouprl.core.errors import InputError, suggest
+from grouprl.envs.construction import PROBLEMS, ConstructionWorld
+from grouprl.envs.construction.problem import Instance, Problem
+from grouprl.envs.construction.vrplib import ENDINGS, read_instance
+from grouprl.protocols import Spaces
+from grouprl.records.examples import Example
+from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.registry import register_task
+
+
+@register_task("construct", argument="problem")
+class Construct(SeededTask):
+    """Build a solution step by step: construct:tsp, cvrp, knapsack, assignment, job_shop, or construct:FILE.vrp.
+
+    A prompt is an instance, made from a seed; the reward is the negative cost. The samples of a group are solutions of
+    one instance, and each tour of a TSP starts in a city of its own. It is for policies over arrays (model: pointer).
+    With `gap`, rows report how many percent their cost is above the lowest, where that can be computed, or above the
+    best known one of a file.
+    """
+
+    problem: str = Field(min_length=1, description="the name of a problem, or a file that ends in .vrp or .tsp")
+    count: int = Field(
+        10, ge=2, description="cities, customers, items, tasks or jobs of an instance; a file has its own"
+    )
+    gap: bool = Field(False, description="whether rows report their distance from the best solution, #gap_percent")
+
+    _problem: Problem = PrivateAttr()
+    _given: Instance | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: object) -> None:
+        """Find the problem, or read the file.
+
+        Raises:
+            InputError: an unknown name, a size that is too small, or a file that cannot be read.
+        """
+        if self.problem.endswith(ENDINGS):
+            self._problem, self._given = read_instance(self.problem)
+        elif self.problem in PROBLEMS:
+            self._problem = PROBLEMS[self.problem](self.count)
+        else:
+            files = f"A file ends in {' or '.join(ENDINGS)}."
+            raise InputError(
+                f"there is no problem '{self.problem}'", remedy=f"{suggest(self.problem, PROBLEMS)} {files}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The problem after "construct:"."""
+        return f"construct:{self.problem}"
+
+    @property
+    def of(self) -> Problem:
+        """The problem."""
+        return self._problem
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces of the problem; the map is the context."""
+        return self._problem.spaces
+
+    @property
+    def max_turns(self) -> int:
+        """The most choices of a solution."""
+        return self._problem.longest
+
+    @property
+    def max_new_tokens(self) -> int:
+        """1, because a turn is one choice."""
+        return 1
+
+    def first_text(self, example: Example) -> str:
+        """Return which instance it is, for a reader."""
+        which = "" if self._given is not None else f" of size {self._problem.size}, seed {example.columns['seed']}"
+        return f"{self._problem.name}{which}"
+
+    @property
+    def needs_clock(self) -> bool:
+        """False: the problems are this package's own."""
+        return False
+
+    def instance(self, example: Example) -> Instance:
+        """Return the instance of an example: that of the file, or one made from the example's seed."""
+        if self._given is not None:
+            return self._given
+        return _made(self.problem, self._problem.size, int(example.columns["seed"]), self.gap)
+
+    def environment(self) -> ConstructionWorld:
+        """Return a fresh episode."""
+        return ConstructionWorld(self._problem, self.instance, gap=self.gap)
+
+
+@lru_cache(maxsize=1024)
+def _made(name: str, size: int, seed: int, gap: bool) -> Instance:
+    """Return the instance of a seed, with its lowest cost where that was asked for and is known."""
+    problem = PROBLEMS[name](size)
+    instance = problem.sample(np.random.default_rng(seed))
+    best = problem.best(instance) if gap else None
+    return instance if best is None else {**instance, "best": np.array([best])}

@@ -1,0 +1,243 @@
+"""Constructive problems: costs by hand, exact solutions against enumeration, masks, and vrplib's format."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grouprl.core.errors import InputError
+from grouprl.envs.construction import PROBLEMS, Assignment, ConstructionWorld, Cvrp, Instance, JobShop, Knapsack, Tsp
+from grouprl.envs.construction.problem import solved
+from grouprl.envs.construction.vrplib import read_instance
+from grouprl.records.examples import Example
+from grouprl.tasks import load_task
+from grouprl.testing import check_environment
+
+SQUARE = {"place": np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])}
+ROUTES = {**SQUARE, "demand": np.array([0.0, 2.0, 2.0, 2.0]), "capacity": np.array([4.0])}
+SHOP = {"machine": np.array([[0, 1, 2], [1, 0, 2]]), "time": np.array([[3.0, 2.0, 1.0], [2.0, 4.0, 1.0]])}
+NEW = np.random.default_rng
+
+
+def finished(problem, instance: Instance, luck: np.random.Generator):
+    """Build a random solution; every choice is a legal one."""
+    building = problem.begin(instance, luck)
+    while (legal_n := building.legal()).any():
+        building.take(int(luck.choice(np.flatnonzero(legal_n))))
+    return building
+
+
+def test_costs_are_those_computed_by_hand() -> None:
+    building = Tsp(4).begin(SQUARE, NEW(0))
+    order = [building.chosen[0], *(n for n in range(4) if n != building.chosen[0])]
+    for node in order[1:]:
+        building.take(node)
+    assert Tsp(4).best(SQUARE) == pytest.approx(4)
+    # two customers in one route and one alone: 0-1-2-0 is 2 + √2, 0-3-0 is 2
+    assert solved(Cvrp(3), ROUTES, [1, 2, 0, 3]) == pytest.approx(4 + 2**0.5)
+    assert Cvrp(3).best(ROUTES) == pytest.approx(4 + 2**0.5)
+    sack = {"value": np.array([3.0, 4.0, 5.0]), "weight": np.array([2.0, 3.0, 4.0]), "capacity": np.array([5.0])}
+    assert solved(Knapsack(3), sack, [0, 1]) == -7
+    assert Knapsack(3).best(sack) == -7  # not the most valuable item first: that leaves no room, 5
+    plan = {"entity": np.array([[0.0, 0.0], [1.0, 0.0]]), "task": np.array([[0.4, 0.0], [0.0, 0.0]])}
+    assert solved(Assignment(2), plan, [0, 1]) == pytest.approx(1.4)  # entity 0 takes 0.4, entity 1 goes 1
+    assert Assignment(2).best(plan) == pytest.approx(0.6)
+    # job 0: machine 0 in 0-3, 1 in 3-5, 2 in 5-6; job 1: machine 1 in 0-2, 0 in 3-7, 2 in 7-8
+    assert solved(JobShop(2), SHOP, [0, 1, 0, 1, 0, 1]) == 8
+    assert JobShop(2).best(SHOP) == 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_solutions_are_the_best_of_all_solutions(seed: int) -> None:
+    luck = NEW(seed)
+    tsp, routes, sack, plan, shop = (PROBLEMS[n](5 if n != "job_shop" else 2) for n in PROBLEMS)
+    for problem in (tsp, routes, sack, plan, shop):
+        instance = problem.sample(luck)
+        assert problem.best(instance) == pytest.approx(min(everything(problem, instance)))
+
+
+def everything(problem, instance: Instance) -> list[float]:
+    """The costs of all solutions, by enumeration."""
+    found, open_paths = [], [[]]
+    start = problem.begin(instance, NEW(0)).chosen
+    while open_paths:
+        path = open_paths.pop()
+        building = problem.begin(instance, NEW(0))
+        for node in path:
+            building.take(node)
+        legal = np.flatnonzero(building.legal()).tolist()
+        open_paths += [[*path, node] for node in legal]
+        found += [] if legal else [building.cost()]
+    assert len(found) > 1
+    assert start == problem.begin(instance, NEW(0)).chosen
+    return found
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_random_solution_is_whole_and_no_better_than_the_best(name: str) -> None:
+    problem = PROBLEMS[name](4)
+    for seed in range(10):
+        instance = problem.sample(NEW(seed))
+        building = finished(problem, instance, NEW(seed))
+        assert len(building.chosen) <= problem.longest + 1
+        assert problem.gap(instance, building.cost()) >= -1e-9
+        assert problem.map_of(instance).shape == (problem.nodes, problem.features)
+    assert problem.gap(instance, problem.best(instance)) == pytest.approx(0)
+
+
+def test_a_vehicle_never_carries_more_than_its_capacity() -> None:
+    problem = Cvrp(9)
+    for seed in range(20):
+        instance = problem.sample(NEW(seed))
+        path = finished(problem, instance, NEW(seed)).chosen
+        routes = [list(route) for at_depot, route in itertools.groupby(path, lambda n: n == 0) if not at_depot]
+        assert all(instance["demand"][route].sum() <= problem.capacity for route in routes)
+        assert sorted(n for route in routes for n in route) == list(range(1, 10))
+
+
+def test_turning_and_mirroring_a_map_changes_no_length() -> None:
+    place_n2 = NEW(3).random((7, 2))
+    turned = np.stack([place_n2[:, 1], 1 - place_n2[:, 0]], -1)
+    assert Tsp(7).best({"place": turned}) == pytest.approx(Tsp(7).best({"place": place_n2}))
+
+
+def test_larger_instances_have_no_gap_and_wrong_choices_are_told() -> None:
+    problem = Tsp(13)
+    assert problem.gap(problem.sample(NEW(0)), 3.0) is None
+    with pytest.raises(InputError, match="not legal"):
+        solved(Cvrp(3), ROUTES, [0])
+    with pytest.raises(InputError, match="no whole solution"):
+        solved(Cvrp(3), ROUTES, [1])
+    with pytest.raises(InputError, match="at least 3"):
+        Tsp(2)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_world_keeps_the_rules_of_environments(name: str) -> None:
+    task = load_task({"name": f"construct:{name}", "count": 4, "gap": True})
+    example = task.example("train", 0)
+    world = task.environment()
+    shown, actions = world.reset(example, 5), []
+    assert set(shown.context) == {"map"}
+    while True:
+        actions.append(int(np.flatnonzero(shown.legal)[-1]))
+        step = world.step(actions[-1])
+        shown = step.observation
+        if step.terminated:
+            break
+        assert step.reward == 0
+        assert shown.context == {}
+    assert step.reward == pytest.approx(-world.building.cost())
+    assert world.score()["#gap_percent"] >= -1e-9
+    with pytest.raises(InputError, match="no solution was under way"):
+        world.step(0)
+    check_environment(task.environment, example, actions, spaces=task.spaces, seed=5)
+
+
+def test_samples_of_a_group_share_their_map_and_start_apart() -> None:
+    task = load_task({"name": "construct:tsp", "count": 6})
+    example = task.example("train", 0)
+    worlds = [task.environment() for _ in range(12)]
+    shown = [world.reset(example, seed) for seed, world in enumerate(worlds)]
+    assert all((each.context["map"] == shown[0].context["map"]).all() for each in shown)
+    assert len({each.values["here"] for each in shown}) > 2
+    other = task.environment().reset(task.example("train", 1), 0)
+    assert (other.context["map"] != shown[0].context["map"]).any()
+
+
+def test_a_node_that_is_not_legal_is_told() -> None:
+    task = load_task({"name": "construct:tsp", "count": 6})
+    world = task.environment()
+    here = world.reset(task.example("train", 0), 0).values["here"]
+    with pytest.raises(InputError, match=f"node {here}"):
+        world.step(here)
+
+
+VRP = """NAME : small
+TYPE : CVRP
+DIMENSION : 4
+EDGE_WEIGHT_TYPE : EUC_2D
+CAPACITY : 4
+NODE_COORD_SECTION
+1 0 0
+2 10 0
+3 10 10
+4 0 10
+DEMAND_SECTION
+1 0
+2 2
+3 2
+4 2
+DEPOT_SECTION
+ 1
+ -1
+EOF
+"""
+
+
+def test_files_in_vrplibs_format_are_read_with_their_rounding(tmp_path: Path) -> None:
+    (tmp_path / "small.vrp").write_text(VRP)
+    problem, instance = read_instance(tmp_path / "small.vrp")
+    assert problem.best(instance) == 54  # 10 + 10 + 14 (√200 = 14.14…), and 20
+    (tmp_path / "small.sol").write_text("Route #1: 1 2\nRoute #2: 3\nCost 54\n")
+    task = load_task({"name": f"construct:{tmp_path / 'small.vrp'}", "gap": True})
+    world = task.environment()
+    world.reset(task.example("train", 0), 0)
+    for node in (1, 0, 2, 0, 3):
+        step = world.step(node)
+    assert step.reward == -(20 + 28 + 20)
+    assert world.score() == {"#gap_percent": pytest.approx(100 * (68 - 54) / 54)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("EUC_2D", "GEO", "EUC_2D, CEIL_2D"),
+        ("CAPACITY : 4\n", "", "no CAPACITY"),
+        ("3 2\n", "3 9\n", "more than the capacity"),
+        (" 1\n -1", " 2\n -1", "there must be one"),
+        ("2 10 0", "2 ten 0", "cannot be read"),
+        ("2 10 0", "2 10", "cannot be read"),
+    ],
+)
+def test_files_that_are_something_else_are_told(tmp_path: Path, before: str, after: str, said: str) -> None:
+    assert before in VRP
+    (tmp_path / "bad.vrp").write_text(VRP.replace(before, after))
+    with pytest.raises(InputError, match=said):
+        read_instance(tmp_path / "bad.vrp")
+
+
+def test_unknown_problems_and_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Did you mean 'cvrp'"):
+        load_task("construct:cvpr")
+    with pytest.raises(InputError, match="there is no file"):
+        load_task(f"construct:{tmp_path / 'none.tsp'}")
+
+
+def test_an_object_is_one_episode() -> None:
+    world = ConstructionWorld(Tsp(4), lambda example: SQUARE)
+    world.reset(Example("one", "", {}), 0)
+    with pytest.raises(InputError, match="reset"):
+        world.reset(Example("one", "", {}), 0)
+
+
+def test_a_hypergrid_pays_what_its_paper_says_and_backward_chances_add_up_to_one() -> None:
+    from grouprl.envs.construction.hypergrid import HyperGrid, reward
+
+    assert reward((0, 0), 8) == pytest.approx(0.6)  # at the edge: |0 - ½| = ½, on the plateau
+    assert reward((1, 6), 8) == pytest.approx(2.6)  # |1/7 - ½| = 0.357
+    assert reward((3, 3), 8) == pytest.approx(0.1)
+    total = {}
+    for first, second in ((0, 1), (1, 0)):
+        world = HyperGrid(4, 2)
+        world.reset(Example("one", "", {}), 0)
+        total[first] = world.step(first).reward + world.step(second).reward
+    # both orders lead to (1, 1), whose two parents are equally likely
+    assert sum(np.exp(list(total.values()))) == pytest.approx(1)
+    assert world.step(2).reward == pytest.approx(np.log(reward((1, 1), 4)))
+    check_environment(lambda: HyperGrid(4, 2), Example("one", "", {}), [0, 1, 2], spaces=HyperGrid(4, 2).spaces)
+    with pytest.raises(InputError, match="not legal"):
+        world.step(0)
