@@ -75,6 +75,14 @@ OWN: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "warmup": {"steps": 0},
     },
+    **{
+        name: {
+            "task": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},
+            "model": {"name": "mlp", "settings": {"hidden": [8]}},
+            "warmup": {"steps": 0},
+        }
+        for name in ("tb", "db", "subtb")
+    },
     "tpo": OF_THREE | {"task": f"pairs:{ROWS / 'triples.jsonl'}"},
     "tpo@trl": OF_THREE | {"task": f"pairs:{ROWS / 'triples.jsonl'}"},
     "modpo": STORED | {"task": f"pairs:{ROWS / 'margins.jsonl'}"},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantage.advantage import RawReward, Relative
+from grouprl.algorithms.advantage.advantage import Relative
+from grouprl.algorithms.advantage.returns import ReturnsToGo
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.papers.flow_balance import FlowBalance, FlowLoss, Lambda
@@ -71,7 +72,7 @@ def subtb(lam: Lambda = 0.9) -> Method:
     """Compose sub-trajectory balance: a stretch of n steps weighs λ^(n-1), None: only the whole trajectory."""
     return Method(
         reward_transform=(RewardAtTurnEnd(),),
-        advantage=RawReward(),
+        advantage=ReturnsToGo(),
         objective=FlowBalance(lam=lam),
         aggregate=SequenceMean(),
         critic=FlowLoss(lam=lam),
