@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from grouprl.config.run import parse_config
-from grouprl.envs.construction import PROBLEMS, Building, ConstructionWorld, Instance, Problem
+from grouprl.envs.construction import PROBLEMS, Building, ConstructionProblem, ConstructionWorld, Instance
 from grouprl.envs.construction.problem import View
 from grouprl.policy import Build, Pointer
 from grouprl.policy.vectors.module_policy import MODEL_FILE
@@ -30,7 +30,7 @@ from grouprl.training.loop import train
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE, PICTURE = DOCS / "routing.json", DOCS / "routing.md", DOCS / "routing.png"
-BEGIN, END = "<!-- record -->", "<!-- end of the record -->"
+FLOWS = DOCS / "flows.json"
 COUNTS = {"tsp": 10, "cvrp": 8, "knapsack": 20, "assignment": 8, "job_shop": 4}
 SEEDS = (0, 1, 2)
 GAP = "eval/reward/#gap_percent"
@@ -71,7 +71,7 @@ RULES = {
 """By problem: the obvious rule."""
 
 
-def played(problem: Problem, instance: Instance, choose: Callable[..., int], seed: int = 0) -> Building:
+def played(problem: ConstructionProblem, instance: Instance, choose: Callable[..., int], seed: int = 0) -> Building:
     """Return a solution that a rule builds."""
     building, map_nf = problem.begin(instance, np.random.default_rng(seed)), problem.map_of(instance)
     while (legal_n := building.legal()).any():
@@ -172,11 +172,26 @@ def _draw_tour(axis, name: str, world: ConstructionWorld, when: str) -> None:
     axis.set_yticks([])
 
 
+def flow_table(rows: list[dict]) -> str:
+    """Return the record of scripts/flows.py as a table, a line per method."""
+    lines = ["| method | seeds | L1 before | L1 after | seconds |", "| --- | --- | --- | --- | --- |"]
+    for name in dict.fromkeys(row["method"] for row in rows):
+        own = [row for row in rows if row["method"] == name]
+        before, after = (", ".join(f"{row['l1'][side]:.2f}" for row in own) for side in (0, 1))
+        seeds, seconds = (", ".join(str(row[key]) for row in own) for key in ("seed", "seconds"))
+        lines.append(f"| `{name}` | {seeds} | {before} | {after} | {seconds} |")
+    return "\n".join(lines)
+
+
 def page() -> None:
-    """Write the record into the page."""
-    head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    rows = json.loads(RECORD.read_text())
-    PAGE.write_text(f"{head}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    """Write the records into the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, made in (("record", table), ("flows", flow_table)):
+        begin, end = f"<!-- {name} -->", f"<!-- end of the {name} -->"
+        head, rest = text.split(begin)
+        rows = json.loads((RECORD if name == "record" else FLOWS).read_text())
+        text = f"{head}{begin}\n{made(rows)}\n{end}{rest.split(end)[1]}"
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

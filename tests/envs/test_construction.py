@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from grouprl.core.errors import InputError
-from grouprl.envs.construction import PROBLEMS, Assignment, ConstructionWorld, Cvrp, Instance, JobShop, Knapsack, Tsp
+from grouprl.envs.construction import (
+    PROBLEMS,
+    Assignment,
+    ConstructionWorld,
+    Cvrp,
+    Instance,
+    JobShop,
+    KnapsackProblem,
+    Tsp,
+)
 from grouprl.envs.construction.problem import solved
 from grouprl.envs.construction.vrplib import read_instance
 from grouprl.records.examples import Example
@@ -40,8 +49,8 @@ def test_costs_are_those_computed_by_hand() -> None:
     assert solved(Cvrp(3), ROUTES, [1, 2, 0, 3]) == pytest.approx(4 + 2**0.5)
     assert Cvrp(3).best(ROUTES) == pytest.approx(4 + 2**0.5)
     sack = {"value": np.array([3.0, 4.0, 5.0]), "weight": np.array([2.0, 3.0, 4.0]), "capacity": np.array([5.0])}
-    assert solved(Knapsack(3), sack, [0, 1]) == -7
-    assert Knapsack(3).best(sack) == -7  # not the most valuable item first: that leaves no room, 5
+    assert solved(KnapsackProblem(3), sack, [0, 1]) == -7
+    assert KnapsackProblem(3).best(sack) == -7  # not the most valuable item first: that leaves no room, 5
     plan = {"entity": np.array([[0.0, 0.0], [1.0, 0.0]]), "task": np.array([[0.4, 0.0], [0.0, 0.0]])}
     assert solved(Assignment(2), plan, [0, 1]) == pytest.approx(1.4)  # entity 0 takes 0.4, entity 1 goes 1
     assert Assignment(2).best(plan) == pytest.approx(0.6)

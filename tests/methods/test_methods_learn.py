@@ -43,9 +43,9 @@ are tilts, too: their own β leave half of the chance or more to wrong tokens.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
 one. G-RA has no outcome beside the one turn here. Intuitor knows no correct completions by itself. SFT and OTR imitate,
 they need demonstrations. DVPO reads no reward, only what its value model learnt before. The losses of reward models
-train scores, not log-probs (tests/training/test_reward_run.py, test_process_reward.py). Flow networks take the reward as
-log R at no other scale, and sample in proportion to R: the optimum of two is in `TILTS`; the others have a flow for each
-state, and the critic here knows positions only (tests/algorithms/test_flow_balance.py)."""
+train scores, not log-probs (tests/training/test_reward_run.py, test_process_reward.py). Flow networks take the reward
+as log R at no other scale, and sample in proportion to R: the optimum of two is in `TILTS`; the others have a flow for
+each state, and the critic here knows positions only (tests/algorithms/test_flow_balance.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")
 OTHERS = ("sft", "otr", "dvpo", "bradley_terry", "reward_regression", "process_reward", *FLOWS)
 TILTS = {"vargrad": 1.0, "tb": 1.0, "f_dpg": 1.0, "dno": 0.1}

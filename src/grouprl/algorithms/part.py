@@ -48,7 +48,7 @@ KINDS: dict[str, str] = {
     "objective": "(logp_bt, Batch) -> losses of tokens, rows, pairs or groups",
     "aggregate": "Batch -> weight_bt: how token losses become one number",
     "regularize": "(logp_bt, Batch) -> further losses of tokens, rows, pairs or groups",
-    "critic": "(value_bt, Batch) -> value losses of tokens or rows",
+    "critic": "(value_bt, Batch) -> value losses [B,T]",
     "curriculum": "which prompts are sampled next",
     "allocation": "how many completions each prompt gets",
     "sampling": "how tokens are sampled: temperature and budget, prompt by prompt or token by token",

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import GAE
-from grouprl.algorithms.losses import Losses, TokenLoss
+from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
@@ -23,8 +23,8 @@ class Critic(Part):
         """Return [B,T] the targets of the values; computed once per rollout, before the advantages."""
         raise NotImplementedError
 
-    def __call__(self, value_bt: Tensor, batch: Batch) -> Losses:
-        """Return value losses of tokens or rows, differentiable in `value_bt`."""
+    def __call__(self, value_bt: Tensor, batch: Batch) -> TokenLoss:
+        """Return value losses [B,T], differentiable in `value_bt`."""
         raise NotImplementedError
 
 

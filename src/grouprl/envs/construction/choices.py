@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from grouprl.envs.construction.exact import best_assignment, best_value
-from grouprl.envs.construction.problem import Building, Instance, Problem, View
+from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
 
 CERTAIN_ITEMS, CERTAIN_TASKS = 60, 12
-"""Most items, and most tasks, of which the best selection is computed exactly."""
+"""Largest numbers of items and of tasks for which the best selection is computed exactly."""
 FULL = 0.25
 """Capacity of a knapsack per item, where weights are uniform in [0, 1]: 25 for 100 items (POMO's instances)."""
 
@@ -41,7 +41,7 @@ class _Selection(Building):
         return -float(self._value_n[self.chosen].sum())
 
 
-class Knapsack(Problem):
+class KnapsackProblem(ConstructionProblem):
     """The most valuable of `size` items within a capacity of a quarter of their number; values and weights are uniform
     in [0, 1] (POMO's instances).
 
@@ -103,7 +103,7 @@ class _Matching(Building):
         return float(self._cost_nn[np.arange(len(self.chosen)), self.chosen].sum())
 
 
-class Assignment(Problem):
+class Assignment(ConstructionProblem):
     """The cheapest way to give each of `size` entities a task of its own; entity and task are points of the unit square
     with attributes, and a cost is their distance.
 

@@ -1,4 +1,4 @@
-"""What a problem is whose solution is built by choosing one node after the other."""
+"""Problems whose solutions are built by choosing one node after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Instance: TypeAlias = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class View:
-    """What a policy sees of a solution under construction, besides the map."""
+    """A solution under construction as a policy sees it, besides the map."""
 
     here: int
     """The node it stands at: the one chosen last."""
@@ -51,7 +51,7 @@ class Building(ABC):
         """Return the cost of the complete solution; lower is better."""
 
 
-class Problem(ABC):
+class ConstructionProblem(ABC):
     """A family of instances of one size.
 
     Args:
@@ -117,7 +117,7 @@ class Problem(ABC):
         return None if best is None else 100 * (cost - best) / max(abs(best), 1e-12)
 
 
-def solved(problem: Problem, instance: Instance, choices: list[int]) -> float:
+def solved(problem: ConstructionProblem, instance: Instance, choices: list[int]) -> float:
     """Return the cost of a solution that is given as its choices.
 
     Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from grouprl.envs.construction.exact import best_makespan
-from grouprl.envs.construction.problem import Building, Instance, Problem, View
+from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
 
 MACHINES = 3
 CERTAIN_JOBS = 4
-"""Most jobs on three machines of which the shortest schedule is computed exactly."""
+"""Largest number of jobs on three machines for which the shortest schedule is computed exactly."""
 
 
 class _Schedule(Building):
@@ -66,7 +66,7 @@ class _Schedule(Building):
         return float(self._time_jk[job, step:][self._machine_jk[job, step:] == machine].sum())
 
 
-class JobShop(Problem):
+class JobShop(ConstructionProblem):
     """The shortest schedule of `size` jobs with an operation on each of three machines, in an order of its own.
 
     A choice is a job, whose next operation begins as early as it can. Times are whole numbers from 1 to 99 (Taillard

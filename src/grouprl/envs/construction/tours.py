@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from grouprl.envs.construction.exact import best_routes, best_tour
-from grouprl.envs.construction.problem import Building, Instance, Problem, View
+from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
 
 DEPOT = 0
 """Number of the depot."""
 CERTAIN_TOUR, CERTAIN_ROUTES = 12, 9
-"""Most cities, and most customers, of which the best solution is computed exactly."""
+"""Largest numbers of cities and of customers for which the best solution is computed exactly."""
 
 
 def distances(place_n2: np.ndarray) -> np.ndarray:
@@ -50,7 +50,7 @@ class _Tour(Building):
         return float(self._far_nn[path, np.roll(path, -1)].sum())
 
 
-class Tsp(Problem):
+class Tsp(ConstructionProblem):
     """The shortest round trip through `size` cities, uniform in the unit square; a tour starts in any of them.
 
     Instances have `place` [N,2], and `distance` [N,N] where it is not the Euclidean one.
@@ -92,7 +92,7 @@ class _Routes(Building):
         self._open[DEPOT] = False
 
     def legal(self) -> np.ndarray:
-        """Return the open customers that still fit; the depot, unless the vehicle is there."""
+        """Return the open customers that still fit; the depot, unless the vehicle stands at it."""
         legal_n: np.ndarray = self._open & (self._demand_n <= self._left + 1e-9)
         legal_n[DEPOT] = self.chosen[-1] != DEPOT and bool(self._open.any())
         return legal_n
@@ -115,7 +115,7 @@ class _Routes(Building):
         return float(self._far_nn[path[:-1], path[1:]].sum())
 
 
-class Cvrp(Problem):
+class Cvrp(ConstructionProblem):
     """The shortest routes of vehicles with a capacity that serve `size` customers from a depot, node 0.
 
     Demands are 1 to 9; a vehicle carries 20, 30, 40 or 50 units from 10, 20, 50 or 100 customers on (Nazari et al.,

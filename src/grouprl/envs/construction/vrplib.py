@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.construction.problem import Instance, Problem
+from grouprl.envs.construction.problem import ConstructionProblem, Instance
 from grouprl.envs.construction.tours import Cvrp, Tsp, distances
 
 ENDINGS = (".vrp", ".tsp")
@@ -16,10 +16,10 @@ ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "EUC_2D": lambda far_nn: np.floor(far_nn + 0.5),
     "CEIL_2D": np.ceil,
 }
-"""How TSPLIB makes whole numbers of distances."""
+"""The rounding of distances to whole numbers, by TSPLIB's names."""
 
 
-def read_instance(path: str | Path) -> tuple[Problem, Instance]:
+def read_instance(path: str | Path) -> tuple[ConstructionProblem, Instance]:
     """Return the problem of a file, and its instance; the file of the same name that ends in .sol has the best known
     cost.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.construction.problem import Building, Instance, Problem
+from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance
 from grouprl.envs.environment import ArrayObservation, Step
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ class ConstructionWorld:
         gap: whether `score` reports how many percent the cost is above the lowest, where that is known.
     """
 
-    def __init__(self, problem: Problem, instance: Callable[[Example], Instance], *, gap: bool = False) -> None:
+    def __init__(
+        self, problem: ConstructionProblem, instance: Callable[[Example], Instance], *, gap: bool = False
+    ) -> None:
         self.problem, self._instance_of, self._gap = problem, instance, gap
         self.spaces = problem.spaces
         self.instance: Instance = {}

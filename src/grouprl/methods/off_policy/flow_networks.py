@@ -98,7 +98,7 @@ NEEDS = [
 ]
 SOURCE = "GFNOrg/torchgfn: gfn/gflownet/{trajectory_balance,detailed_balance,sub_trajectory_balance}.py"
 FIELDS = {"value_bt": [[0.5, 0.25]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]}
-LEVELS = "Σ(log π - r) before each state is 0, -1.25, -3, so u = 0.5, 1.5, 3"
+LEVELS = "A is the reward to go; Σ(log π - r) before each state is 0, -1.25, -3, so u = 0.5, 1.5, 3"
 
 entry(
     "tb",
@@ -116,7 +116,15 @@ entry(
         needs=NEEDS,
         source=SOURCE,
         golden=[
-            Golden([1], [2], fields=FIELDS, loss=6.25, grad=[[-5, -5]], why=f"{LEVELS}: (0.5 - 3)² = 6.25"),
+            Golden(
+                [1],
+                [2],
+                fields=FIELDS,
+                advantage=[[1, 0.75]],
+                loss=6.25,
+                grad=[[-5, -5]],
+                why=f"{LEVELS}: (0.5 - 3)² = 6.25",
+            ),
         ],
         recommended={"learning_rate": 1e-3},
     ),
@@ -135,7 +143,15 @@ entry(
         needs=NEEDS,
         source=SOURCE,
         golden=[
-            Golden([1], [2], fields=FIELDS, loss=1.625, grad=[[-1, -1.5]], why=f"{LEVELS}: (1 + 2.25)/2"),
+            Golden(
+                [1],
+                [2],
+                fields=FIELDS,
+                advantage=[[1, 0.75]],
+                loss=1.625,
+                grad=[[-1, -1.5]],
+                why=f"{LEVELS}: (1 + 2.25)/2",
+            ),
         ],
         recommended={"learning_rate": 1e-3},
     ),
@@ -167,6 +183,7 @@ entry(
                 [1],
                 [2],
                 fields=FIELDS,
+                advantage=[[1, 0.75]],
                 loss=8.875 / 2.9,
                 grad=[[-6.5 / 2.9, -7.5 / 2.9]],
                 why=f"{LEVELS}: (1 + 2.25 + 0.9·6.25)/(1 + 1 + 0.9)",

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.construction import PROBLEMS, ConstructionWorld
-from grouprl.envs.construction.problem import Instance, Problem
+from grouprl.envs.construction.problem import ConstructionProblem, Instance
 from grouprl.envs.construction.vrplib import ENDINGS, read_instance
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
@@ -33,7 +33,7 @@ class Construct(SeededTask):
     )
     gap: bool = Field(False, description="whether rows report their distance from the best solution, #gap_percent")
 
-    _problem: Problem = PrivateAttr()
+    _problem: ConstructionProblem = PrivateAttr()
     _given: Instance | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: object) -> None:
@@ -58,7 +58,7 @@ class Construct(SeededTask):
         return f"construct:{self.problem}"
 
     @property
-    def of(self) -> Problem:
+    def of(self) -> ConstructionProblem:
         """The problem."""
         return self._problem
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import discounted, token_rewards
 from grouprl.algorithms.critic.critic import Critic
-from grouprl.algorithms.losses import RowLoss
+from grouprl.algorithms.losses import RowLoss, TokenLoss
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
@@ -21,11 +21,10 @@ Lambda = Annotated[float, Field(ge=0)] | None
 
 
 def imbalance(logp_bt: Tensor, flow_bt: Tensor, batch: Batch, lam: Lambda) -> Tensor:
-    """Return [B] the weighted mean, over the stretches i < j of each row, of the squared imbalance
+    """Return [B] the weighted mean of the squared imbalance over the stretches i < j of each row.
 
-    log F(s_i) + Σ_{i≤t<j} (log π(a_t) - r_t) - log F(s_j) = u_i - u_j,  u_t = log F(s_t) - Σ_{s<t} (log π(a_s) - r_s)
-
-    with log F = 0 at the end, where the reward has been paid.
+    The imbalance is log F(s_i) + Σ_{i≤t<j} (log π(a_t) - r_t) - log F(s_j) = u_i - u_j with u_t = log F(s_t) -
+    Σ_{s<t} (log π(a_s) - r_s), and log F = 0 at the end, where the reward has been paid.
     """
     paid_bt = torch.where(batch.active_bt, logp_bt - token_rewards(batch), 0)
     before_bt = paid_bt.cumsum(1) - paid_bt
@@ -109,12 +108,11 @@ class FlowLoss(Critic):
         old_bt = batch.need("old_bt", self.name)
         return discounted(token_rewards(batch) - old_bt, batch.mask_bt, torch.ones_like(batch.reward_b))
 
-    def __call__(self, value_bt: Tensor, batch: Batch) -> RowLoss:
-        """Return the imbalance of each row, differentiable in `value_bt`."""
+    def __call__(self, value_bt: Tensor, batch: Batch) -> TokenLoss:
+        """Return the imbalance of each row, spread over its tokens, differentiable in `value_bt`."""
         error_bt = (value_bt - batch.need("return_bt", self.name)).square()
         found = imbalance(batch.need("old_bt", self.name), value_bt, batch, self.lam)
-        share_bt = batch.active_bt / batch.active_bt.sum(1, keepdim=True).clamp(min=1)
-        return RowLoss(found, {"value_error": (error_bt.detach() * share_bt).sum(1)})
+        return TokenLoss(batch.broadcast(found), {"value_error": error_bt.detach()})
 
     @override
     def words(self) -> str:

@@ -1,0 +1,61 @@
+"""The page on constructive solvers: its configurations run, and its tables are those of the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+import flows
+import routing
+from grouprl.config.run import parse_config
+from grouprl.envs.construction import PROBLEMS
+from grouprl.training.loop import train
+
+PAGE = (Path(__file__).parents[2] / "docs" / "routing.md").read_text(encoding="utf-8")
+TOUR, GRID = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+SHORT = {"steps": 2, "eval": {"every": 0, "prompts": 2, "final_prompts": 2}, "batch": {"prompts": 2, "group_size": 4}}
+
+
+def trained(settings: dict, folder: Path) -> list[dict]:
+    train(parse_config({**settings, **SHORT}), folder=folder, console=Console(quiet=True))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["phase"] == "train"]
+
+
+def test_a_solver_is_trained_and_its_gaps_are_metrics(tmp_path: Path) -> None:
+    steps = trained(TOUR, tmp_path / "run")
+    assert [row["tokens"] for row in steps] == [2 * 4 * 9] * 2  # nine choices: the first city is given
+    assert all(row["reward/#gap_percent"] > 0 and row["reward_mean"] < 0 for row in steps)
+    assert all(row["logp_gap_max"] < 1e-5 and row["grad_norm"] > 0 for row in steps)
+
+
+def test_a_flow_network_is_trained_on_the_grid(tmp_path: Path) -> None:
+    steps = trained(GRID, tmp_path / "run")
+    assert all(row["value_loss"] > 0 and row["policy_loss"] > 0 for row in steps)
+    # before the flows move, both parts are the same imbalance
+    assert steps[0]["value_loss"] == pytest.approx(steps[0]["policy_loss"], rel=1e-5)
+
+
+def test_the_tables_are_those_of_the_records() -> None:
+    assert routing.table(json.loads(routing.RECORD.read_text())) in PAGE
+    assert routing.flow_table(json.loads(routing.FLOWS.read_text())) in PAGE
+    assert all(f"`construct:{name}`" in PAGE for name in PROBLEMS)
+    assert flows.settings("tb", 1e-2, 0)["task"] == GRID["task"]
+
+
+def test_the_chance_of_every_cell_is_added_up_over_all_ways_there() -> None:
+    policy = flows.Mlp(flows.Build(spaces=flows.HyperGrid(flows.SIDE).spaces))
+    chance = flows.learnt(policy)
+    assert chance.sum() == pytest.approx(1, abs=1e-6)
+    assert chance[0, 0] == pytest.approx(1 / 3, abs=0.02)  # nearly uniform over three actions
+    assert flows.exact().max() == pytest.approx(2.6 / 22.4)  # ΣR = 6.4 + 16·0.5 + 4·2
+
+
+def test_every_rule_builds_a_whole_solution() -> None:
+    for name in PROBLEMS:
+        assert 0 <= routing.rule_gap(name, 3) < 200
