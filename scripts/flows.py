@@ -1,6 +1,6 @@
 """Train flow networks on a hypergrid and record how far what they learnt is from the exact distribution.
 
-Run `python scripts/flows.py [METHOD …]`, which adds to docs/flows.json.
+Run `python scripts/flows.py [METHOD …]`, which adds to docs/flows.json what it lacks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def settings(method: str, lr: float, seed: int) -> dict[str, object]:
         "task": {"name": WORLD, "config": {"side": SIDE}, "turns": 2 * SIDE},
         "model": {"name": "mlp", "settings": {"hidden": [64, 64]}},
         "method": method,
-        "steps": 150,
+        "steps": 100,
         "batch": {"prompts": 2, "group_size": 16},
         "optim": {"lr": lr, "schedule": "constant"},
         "eval": {"every": 0, "prompts": 1, "final_prompts": 1},
@@ -89,10 +89,10 @@ def run(method: str, lr: float, seed: int) -> dict[str, object]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or METHODS:
-        for rate, number in itertools.product(RATES, SEEDS):
-            rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
-            row = run(name, rate, number)
-            rows = [r for r in rows if (r["method"], r["lr"], r["seed"]) != (name, rate, number)]
-            RECORD.write_text("[\n" + ",\n".join(json.dumps(r) for r in [*rows, row]) + "\n]\n")
-            print(json.dumps(row), flush=True)
+    for number, name, rate in itertools.product(SEEDS, sys.argv[1:] or METHODS, RATES):
+        rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
+        if any((r["method"], r["lr"], r["seed"]) == (name, rate, number) for r in rows):
+            continue
+        row = run(name, rate, number)
+        RECORD.write_text("[\n" + ",\n".join(json.dumps(r) for r in [*rows, row]) + "\n]\n")
+        print(json.dumps(row), flush=True)

@@ -1,10 +1,12 @@
 """Train the constructive problems of docs/routing.md, and record how far their solutions are from the best.
 
-Run `python scripts/routing.py runs [PROBLEM …]` for docs/routing.json, `… page` for the tables and the picture.
+Run `python scripts/routing.py runs [PROBLEM …] [SEED …]` for docs/routing.json, `… draw` for the picture, `… page` for
+the tables.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
@@ -90,8 +92,9 @@ def rule_gap(name: str, count: int = 128) -> float:
 
 
 def run(problem: str, seed: int, folder: Path) -> dict[str, object]:
-    """Train, and return the gaps before and after with their intervals."""
-    train(parse_config(settings(problem, seed)), folder=folder, console=Console(quiet=True))
+    """Train unless that was done, and return the gaps before and after with their intervals."""
+    if not (folder / "summary.json").exists():
+        train(parse_config(settings(problem, seed)), folder=folder, console=Console(quiet=True))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     evals = [row for row in rows if row["phase"] == "eval"]
     ends = {
@@ -101,16 +104,14 @@ def run(problem: str, seed: int, folder: Path) -> dict[str, object]:
     return {"problem": problem, "count": COUNTS[problem], "seed": seed, **ends, "seconds": round(rows[-1]["seconds"])}
 
 
-def record(names: list[str], kept: Path) -> None:
+def record(names: list[str], seeds: list[int], kept: Path) -> None:
     """Run what was named, and put it into the record."""
-    for problem in names:
+    for problem, seed in itertools.product(names, seeds):
         rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
-        rows = [row for row in rows if row["problem"] != problem]
-        rows += [run(problem, seed, kept / f"{problem}-{seed}") for seed in SEEDS]
-        rule = round(rule_gap(problem), 2)
-        rows = [{**row, "rule": rule} if row["problem"] == problem else row for row in rows]
-        RECORD.write_text(json.dumps(rows, indent=1) + "\n")
-        print(problem, rule, [row["after"][0] for row in rows if row["problem"] == problem], flush=True)
+        rows = [row for row in rows if (row["problem"], row["seed"]) != (problem, seed)]
+        row = run(problem, seed, kept / f"{problem}-{seed}") | {"rule": round(rule_gap(problem), 2)}
+        RECORD.write_text(json.dumps([*rows, row], indent=1) + "\n")
+        print(json.dumps(row), flush=True)
 
 
 def table(rows: list[dict]) -> str:
@@ -198,7 +199,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     where = Path(tempfile.gettempdir()) / "routing_runs"
     if sys.argv[1] == "runs":
-        record(sys.argv[2:] or list(COUNTS), where)
+        named = [word for word in sys.argv[2:] if word in COUNTS]
+        record(named or list(COUNTS), [int(word) for word in sys.argv[2:] if word.isdigit()] or list(SEEDS), where)
     elif sys.argv[1] == "draw":
         draw(where)
     else:

@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.protocols import Box, DictSpace, Discrete, Spaces
+from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, Spaces
 
 Instance: TypeAlias = Mapping[str, np.ndarray]
 """The arrays that an instance is made of, by name; each problem says which."""
@@ -107,7 +107,11 @@ class ConstructionProblem(ABC):
     def spaces(self) -> Spaces:
         """The map is the context of an episode; an observation is what changes about it."""
         nodes = self.nodes
-        seen = {"here": Discrete(nodes), "nodes": Box((nodes, self.changing)), "whole": Box((self.summary,))}
+        seen: dict[str, ArraySpace] = {
+            "here": Discrete(nodes),
+            "nodes": Box((nodes, self.changing)),
+            "whole": Box((self.summary,)),
+        }
         return Spaces(DictSpace(seen), Discrete(nodes), DictSpace({"map": Box((nodes, self.features))}))
 
     def gap(self, instance: Instance, cost: float) -> float | None:
