@@ -68,6 +68,13 @@ def test_exact_solutions_are_the_best_of_all_solutions(seed: int) -> None:
         assert problem.best(instance) == pytest.approx(min(everything(problem, instance)))
 
 
+def test_a_job_shop_of_three_jobs_has_no_shorter_schedule() -> None:
+    for seed in (0, 1):
+        instance = JobShop(3).sample(NEW(seed))
+        instance = {name: x[:, :2] for name, x in instance.items()}  # two operations each: 90 orders
+        assert JobShop(3).best(instance) == pytest.approx(min(everything(JobShop(3), instance)))
+
+
 def everything(problem, instance: Instance) -> list[float]:
     """The costs of all solutions, by enumeration."""
     found, open_paths = [], [[]]
