@@ -15,6 +15,7 @@ from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
+from grouprl.tasks.task import without_folder
 
 
 @register_task("construct", argument="problem")
@@ -54,8 +55,8 @@ class Construct(SeededTask):
 
     @property
     def name(self) -> str:
-        """The problem after "construct:"."""
-        return f"construct:{self.problem}"
+        """The problem after "construct:", without the folder of a file."""
+        return f"construct:{without_folder(self.problem)}"
 
     @property
     def of(self) -> ConstructionProblem:
