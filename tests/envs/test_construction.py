@@ -212,7 +212,7 @@ def test_files_in_vrplibs_format_are_read_with_their_rounding(tmp_path: Path) ->
 def test_a_file_is_found_beside_the_configuration_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "small.vrp").write_text(VRP)
     (tmp_path / "run.yaml").write_text("task: 'construct:small.vrp'\nmodel: {name: pointer}\nmethod: rloo\n")
-    task = load_task(load_config(tmp_path / "run.yaml").task)
+    task = load_task(load_config(str(tmp_path / "run.yaml")).task)
     assert task.of.nodes == 4
     assert task.name == "construct:small.vrp"
     assert load_task("construct:tsp").name == "construct:tsp"
