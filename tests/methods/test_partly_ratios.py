@@ -156,6 +156,29 @@ def test_decoupled_ppo_clips_around_the_update_and_weighs_by_the_behavior(gap: f
     near(grad_bt, [[w * ppo(a, math.exp(move), 0.8, 1.2) / 3] * 2, [w * ppo(b, math.exp(move), 0.8, 1.2) / 3, 0]])
 
 
+@pytest.mark.parametrize(
+    ("behavior", "now", "first"),
+    [(0.2, 0.5, 1.0), (0.5, 0.2, 0.4), (0.3, 0.3, 1.0)],
+)
+@pytest.mark.parametrize("move", [-0.3, -0.1, 0.0, 0.1, 0.3])
+def test_a_behaviour_weight_capped_at_1_is_the_delay_adapted_ratio(
+    behavior: float, now: float, first: float, move: float
+) -> None:
+    """ρ = π/max(π_b, π_now) begins at min(1, π_now/π_b), and the clip is around this: arXiv:2305.07911.
+
+    What has become likelier since it was sampled is not weighted up; what has become less likely is weighted down.
+    """
+    batch = small([1, 0])
+    old_bt, behavior_bt = (torch.full_like(batch.old_bt, math.log(p)) for p in (now, behavior))
+    method = grouprl.method("decoupled_ppo", cap=1, beyond="truncate", scale="none")
+    batch = batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
+    _, grad_bt, _ = slope(method, batch, [[move], [move]])
+    ratio = now * math.exp(move) / max(behavior, now)
+    assert ratio == pytest.approx(first * math.exp(move))
+    inside = [ratio < first * 1.2, ratio > first * 0.8]  # of a good action, and of a bad one
+    near(grad_bt, [[-0.5 * ratio / 2 * inside[0]], [0.5 * ratio / 2 * inside[1]]])
+
+
 @pytest.mark.parametrize(("version", "step"), [(3, 3), (2, 3), (0, 3)])
 def test_decoupled_ppo_interpolates_the_proximal_policy(version: int, step: int) -> None:
     """log π_prox = log π_b + α(log π - log π_b), α = (v_prox - v_b)/(v_θ - v_b), v_prox the step, v_θ the next one."""
