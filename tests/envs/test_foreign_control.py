@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grouprl.config.paths import absolute_paths
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.make_policy import build_policy
@@ -159,3 +160,13 @@ def test_actions_outside_their_space_do_not_reach_the_environment(action: Any) -
     environment.reset(control("Walk").example("train", 0), 0)
     with pytest.raises(InputError, match=r"the action .*actions are of Discrete\(2\)"):
         environment.step(action)
+
+
+def test_files_of_yours_are_found_from_the_configuration() -> None:
+    wrappers = ["around.py:Slow", {"name": "more/around.py:Fast", "by": 2}]
+    task = absolute_paths({"task": {"name": "control:envs.py:Walk", "wrappers": wrappers}}, Path("/runs"))["task"]
+    assert task == {
+        "name": "control:/runs/envs.py:Walk",
+        "wrappers": ["/runs/around.py:Slow", {"name": "/runs/more/around.py:Fast", "by": 2}],
+    }
+    assert absolute_paths({"task": "control:CartPole-v1"}, Path("/runs"))["task"] == "control:CartPole-v1"
