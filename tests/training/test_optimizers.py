@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
+from grouprl.config.run import parse_config
 from grouprl.config.sections import Optim
 from grouprl.core.errors import InputError
 from grouprl.policy.optimizers import build_optimizer, check_optimizer, optimizer_names
@@ -41,6 +43,13 @@ def test_every_name_that_is_offered_can_be_built_and_steps(name: str) -> None:
     weight = nn.Parameter(torch.ones(3, 2))
     built = build_optimizer(Optim(name=name), [weight], lr=0.1, weight_decay=0.0)
     assert not torch.equal(stepped(built, weight), torch.ones(3, 2))
+
+
+@pytest.mark.parametrize(("written", "meant"), [("1e-5", 1e-5), ("1E-5", 1e-5), ("1.5e-5", 1.5e-5), ("2e0", 2.0)])
+def test_powers_of_ten_that_yaml_reads_as_texts_are_numbers(written: str, meant: float) -> None:
+    config = parse_config(yaml.safe_load(f"{{task: addition, optim: {{settings: {{eps: {written}}}}}}}"))
+    assert config.optim.settings == {"eps": meant}
+    check_optimizer(config.optim)
 
 
 @pytest.mark.parametrize(

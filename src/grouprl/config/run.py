@@ -19,7 +19,7 @@ import yaml
 from grouprl.config.paths import absolute_paths, folder_name
 from grouprl.config.rates import default_rate
 from grouprl.config.sections import (
-    WITHOUT_DOT,
+    POWER_OF_TEN,
     Acting,
     BatchPlan,
     Data,
@@ -34,6 +34,7 @@ from grouprl.config.sections import (
     Seed,
     Warmup,
     WrittenWhole,
+    as_number,
 )
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
@@ -292,10 +293,7 @@ def apply_change(data: dict[str, object], change: str) -> None:
 
 
 def _value(text: str) -> object:
-    value = read_yaml(text, f"the value {shortened(text)}")
-    if isinstance(value, str) and WITHOUT_DOT.fullmatch(value):
-        return float(value)
-    return value
+    return as_number(read_yaml(text, f"the value {shortened(text)}"))
 
 
 MOST_UNKNOWN = 12
@@ -349,7 +347,7 @@ def _yaml_reading(value: object, kind: str) -> str:
     if isinstance(value, bool) and kind != "bool_type":
         words = "yes, on and true" if value else "no, off and false"
         return f"YAML reads {words} without quotes as {str(value).lower()}: put the word in quotes if it is meant"
-    if isinstance(value, str) and WITHOUT_DOT.fullmatch(value):
+    if isinstance(value, str) and POWER_OF_TEN.fullmatch(value):
         return f"YAML reads {value} as a text: write {float(value):.12g}"
     return ""
 

@@ -13,8 +13,8 @@ from typing_extensions import Self
 from grouprl.config.yaml_files import check_plain
 from grouprl.core.json_types import JsonObject
 
-WITHOUT_DOT = re.compile(r"[-+]?\d+[eE][-+]?\d+")
-"""Numbers such as 1e-3, which YAML 1.1 reads as text."""
+POWER_OF_TEN = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+"""Numbers such as 1e-3 and 1.5e3, which YAML 1.1 reads as text."""
 
 
 def _number(value: object) -> object:
@@ -40,6 +40,11 @@ SWITCH = {True: "on", False: "off"}
 Switch = Annotated[
     Literal["auto", "on", "off"], pydantic.BeforeValidator(lambda x: SWITCH[x] if isinstance(x, bool) else x)
 ]
+
+
+def as_number(value: object) -> object:
+    """Return a text that is a number by `POWER_OF_TEN` as that number; anything else as it is."""
+    return float(value) if isinstance(value, str) and POWER_OF_TEN.fullmatch(value) else value
 
 
 class Section(pydantic.BaseModel):
@@ -381,6 +386,12 @@ class Optim(Section):
     """Decoupled weight decay, of optimisers that have it."""
     grad_clip: WrittenNonNegative = 1.0
     """Largest norm of the gradient; 0 turns clipping off."""
+
+    @pydantic.field_validator("settings")
+    @classmethod
+    def _numbers(cls, settings: JsonObject) -> JsonObject:
+        """Read numbers such as 1e-5, which no optimiser takes as a text, as in every setting of our own."""
+        return {name: as_number(value) for name, value in settings.items()}
 
 
 class Eval(Section):

@@ -16,6 +16,8 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.samples import Rows, ScoredSamples
 from grouprl.records.scores import Scores
 
+ENDED = ("truncated", "terminated")
+"""Endings of a row that the limit of tokens cut, and of one that ended by itself."""
 UNSAID: Mapping[str, Callable[[ScoredSamples], np.ndarray]] = {
     "mask_bt": lambda rows: rows.acted_bt,
     "loss_mask_bt": lambda rows: rows.acted_bt,
@@ -33,8 +35,6 @@ UNSAID: Mapping[str, Callable[[ScoredSamples], np.ndarray]] = {
 }
 """The columns whose absence does not mean zero, as rows without them have them: one turn, wholly the policy's own, in
 the loss and in the statistics, which earned the reward and which nobody called."""
-ENDED = ("truncated", "terminated")
-"""Endings of a row that the limit of tokens cut, and of one that ended by itself."""
 
 
 def join(parts: Sequence[Rows]) -> Rows:
