@@ -15,6 +15,7 @@ from grouprl.monitor.alignment import weak_start
 from grouprl.monitor.history import START, HealthFacts, History, improved, percent
 from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 from grouprl.monitor.overoptimisation import overoptimisation
+from grouprl.monitor.pair_detectors import length_exploitation, likelihood_displacement, reference_drift
 from grouprl.monitor.turn_detectors import below_demonstrations, fewer_turns, repeated_calls, tools_unused
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
@@ -341,6 +342,9 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     no_gain,
     weak_start,
     overoptimisation,
+    likelihood_displacement,
+    length_exploitation,
+    reference_drift,
     large_update,
     entropy_level,
     length_change,

@@ -106,6 +106,27 @@ OVEROPTIMISATION = _health(
     "Take an earlier checkpoint; raise kl_coef, train fewer steps, or pay the worst of several reward models.",
     "reward/gold",
 )
+LIKELIHOOD_DISPLACEMENT = _health(
+    "likelihood_displacement",
+    "warning",
+    "Chosen completions lose likelihood while their margins over rejected ones rise: the gain goes to other texts.",
+    "Add chosen_nll, which holds them up; leave out near-duplicate pairs; take a mean over tokens (simpo).",
+    "chosen_logp",
+)
+LENGTH_EXPLOITATION = _health(
+    "length_exploitation",
+    ("note", "warning"),
+    "Sampled completions grow, and the pairs prefer longer ones: length may stand for quality.",
+    "Take a mean over tokens (simpo), ld_dpo, or pairs of equal lengths; judge the samples by another measure.",
+    "eval/length_mean",
+)
+REFERENCE_DRIFT = _health(
+    "reference_drift",
+    "warning",
+    "Log-probs of the pairs have moved far from the reference's.",
+    "Raise beta, lower optim.lr or train for fewer steps; ipo bounds the margin.",
+    "rejected_drift",
+)
 LARGE_UPDATE = _health(
     "large_update",
     "warning",

@@ -60,6 +60,7 @@ class Labelled(Objective):
         metrics = {"label_accuracy": right_b}
         if isinstance(self.score, Shifted):
             metrics["score_baseline"] = self.score.baseline(logp_bt.detach(), batch)
+            metrics |= dict.fromkeys(self.score.aliases, metrics["score_baseline"])
         return RowLoss(weight_b * self.link.of_scores(gap_b, zero_b, zero_b), metrics)
 
     def zero_rows(self, batch: Batch) -> Tensor:

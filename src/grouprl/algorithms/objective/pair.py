@@ -11,11 +11,12 @@ from grouprl.algorithms.link.link import Link, Logistic
 from grouprl.algorithms.losses import PairLoss, ordered_pairs, out_of, pairs_of
 from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.pair_metrics import pair_metrics
 from grouprl.algorithms.objective.regression import completion_value
 from grouprl.algorithms.pair_weight.pair_weight import Even, PairWeight
 from grouprl.algorithms.pairing.pairing import AllPairs, Pairing
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.score.score import LogRatio, Score, over_tokens, pairs_code
+from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
 from grouprl.algorithms.stage_checks import chosen_pairs, pair_values
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -102,7 +103,7 @@ class Pair(Pairwise):
         gap_e = better_e - worse_e
         metrics = {"pair_accuracy": (gap_e > 0).to(gap_e.dtype), "pair_margin": gap_e}
         if self.score.log_probs:
-            metrics |= trl_metrics(slope_of(self.link), score_e2, over_tokens(logp_bt, batch, "sum")[index_e2])
+            metrics |= pair_metrics(slope_of(self.link), score_e2, logp_bt, batch, index_e2)
         return PairLoss(weight_e.detach() * loss_e, metrics)
 
     @override
@@ -132,19 +133,6 @@ class Pair(Pairwise):
 def slope_of(link: Link) -> float:
     """Return the β of a link, or of the one that it holds; 1 if there is none."""
     return float(next((part.beta for part in link.whole() if hasattr(part, "beta")), 1.0))
-
-
-def trl_metrics(beta: float, score_e2: Tensor, log_e2: Tensor) -> dict[str, Tensor]:
-    """Return the metrics of pairs [E] by TRL's names: β·s and log π of both completions, and how the former compare."""
-    better_e, worse_e = (beta * score_e2).unbind(1)
-    return {
-        "rewards/chosen": better_e,
-        "rewards/rejected": worse_e,
-        "rewards/margins": better_e - worse_e,
-        "rewards/accuracies": (better_e > worse_e).to(better_e.dtype),
-        "logps/chosen": log_e2[:, 0],
-        "logps/rejected": log_e2[:, 1],
-    }
 
 
 @part("objective")

@@ -37,7 +37,9 @@ class ChosenNLL(Regularizer):
 
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return -λ·log π(y_t)."""
-        return TokenLoss(-self.coef * logp_bt, {})
+        share_bt, weight_bt = batch.need("share_bt", self.name), self.weights(batch)
+        scale_bt = torch.where(share_bt > 0, weight_bt / share_bt.clamp(min=torch.finfo(share_bt.dtype).tiny), 0)
+        return TokenLoss(-self.coef * logp_bt, {"nll_loss": -scale_bt * logp_bt})
 
     def compute_loss_weights(self, batch: Batch) -> Batch:
         """Return an optimiser step with the weights of the tokens of its chosen completions."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from grouprl.algorithms.part import RunFacts
@@ -11,6 +13,9 @@ from grouprl.core.batch import Batch
 
 class Shifted(Score):
     """Base: a score less a detached baseline."""
+
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Further names under which the baseline is a metric, such as TRL's."""
 
     of: Score
 

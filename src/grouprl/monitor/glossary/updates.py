@@ -206,6 +206,70 @@ define(
     level="pair",
 )
 define(
+    "chosen_logp",
+    "nats/token",
+    "policy",
+    "mean over the pairs of the better completion's log-prob per token",
+    "steady. A fall by 0.7 with rising margins is likelihood displacement: a token is half as likely",
+    level="pair",
+)
+define(
+    "chosen_drift",
+    "nats/token",
+    "policy",
+    "mean over the pairs of the better completion's log-prob per token, less the reference's",
+    "0 at first, then above rejected_drift. Below -0.7: likelihood displacement",
+    level="pair",
+)
+define(
+    "rejected_drift",
+    "nats/token",
+    "policy",
+    "mean over the pairs of the worse completion's log-prob per token, less the reference's",
+    "0 at first, then falls. Below -1: the reference is left far behind",
+    level="pair",
+)
+define(
+    "chosen_length",
+    "tokens",
+    "completions",
+    "mean tokens of the better completion of a pair",
+    "near rejected_length. Longer: the pairs prefer length",
+    level="pair",
+)
+define(
+    "rejected_length",
+    "tokens",
+    "completions",
+    "mean tokens of the worse completion of a pair",
+    "near chosen_length",
+    level="pair",
+)
+define(
+    "pair_overlap",
+    "share",
+    "completions",
+    "share of the longer completion's tokens that lie in a beginning or an end common to both of a pair",
+    "below 0.8. Above: the pairs are near-duplicates",
+    level="pair",
+)
+define(
+    "nll_loss",
+    "nats",
+    "policy",
+    "negative log-likelihood of chosen completions, before its coefficient, by chosen_nll's mean (TRL's name)",
+    "falls, or stays",
+    level="token",
+)
+define(
+    "kl",
+    "nats",
+    "policy",
+    "KTO's estimate of the KL to the reference, score_baseline by TRL's name",
+    "rises slowly from 0",
+    level="row",
+)
+define(
     "pair_clip_fraction",
     "share",
     "update",

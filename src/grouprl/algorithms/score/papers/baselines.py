@@ -29,6 +29,7 @@ class AboveMismatched(Shifted):
 
     of: Score = LogRatio()
     couples: ClassVar[str] = "batch"
+    aliases: ClassVar[tuple[str, ...]] = ("kl",)
     reads = (MISMATCHED,)
 
     def baseline(self, logp_bt: Tensor, batch: Batch) -> Tensor:

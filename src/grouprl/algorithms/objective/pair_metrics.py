@@ -1,0 +1,66 @@
+"""What is measured on the pairs of a loss: TRL's metrics by their names, and what tells why likelihoods fall."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.score.score import over_tokens
+from grouprl.core.batch import Batch
+
+
+def pair_metrics(beta: float, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> dict[str, Tensor]:
+    """Return the metrics of pairs [E], better first: TRL's with β times the scores as rewards, and `shapes`."""
+    log_e2 = over_tokens(logp_bt, batch, "sum")[index_e2]
+    mean_e = over_tokens(logp_bt, batch, "mean")[index_e2[:, 0]]
+    return {
+        **trl_metrics(beta, score_e2, log_e2),
+        "chosen_logp": mean_e,
+        **drifts(logp_bt, batch, index_e2),
+        **shapes(batch, index_e2),
+    }
+
+
+def trl_metrics(beta: float, score_e2: Tensor, log_e2: Tensor) -> dict[str, Tensor]:
+    """Return the metrics of pairs [E] by TRL's names: β·s and log π of both completions, and how the former compare."""
+    better_e, worse_e = (beta * score_e2).unbind(1)
+    return {
+        "rewards/chosen": better_e,
+        "rewards/rejected": worse_e,
+        "rewards/margins": better_e - worse_e,
+        "rewards/accuracies": (better_e > worse_e).to(better_e.dtype),
+        "logps/chosen": log_e2[:, 0],
+        "logps/rejected": log_e2[:, 1],
+    }
+
+
+def drifts(logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> dict[str, Tensor]:
+    """Return log π/π_ref per token of both completions of each pair [E], in nats; nothing without a reference."""
+    if batch.ref_bt is None:
+        return {}
+    drift_e2 = over_tokens(logp_bt - batch.ref_bt, batch, "mean")[index_e2]
+    return {"chosen_drift": drift_e2[:, 0], "rejected_drift": drift_e2[:, 1]}
+
+
+def shapes(batch: Batch, index_e2: Tensor) -> dict[str, Tensor]:
+    """Return the lengths of both completions of each pair [E] and, if tokens are known, how much they share."""
+    length_e2 = batch.length_b[index_e2].to(batch.dtype)
+    found = {"chosen_length": length_e2[:, 0], "rejected_length": length_e2[:, 1]}
+    return found if batch.token_bt is None else {**found, "pair_overlap": overlap(batch.token_bt, batch, index_e2)}
+
+
+def overlap(token_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
+    """Return the share of the longer completion's positions that lie in a beginning or an end common to both, [E]."""
+    place_t = torch.arange(token_bt.shape[1], device=token_bt.device)
+    size_b = torch.where(batch.mask_bt, place_t + 1, 0).amax(1)
+    backwards_bt = token_bt.gather(1, (size_b[:, None] - 1 - place_t).clamp(min=0))
+    shorter_e, longer_e = size_b[index_e2].amin(1), size_b[index_e2].amax(1)
+    begun_e, ended_e = (_alike(each_bt, index_e2, shorter_e, place_t) for each_bt in (token_bt, backwards_bt))
+    return torch.minimum(begun_e + ended_e, shorter_e).to(batch.dtype) / longer_e.clamp(min=1)
+
+
+def _alike(token_bt: Tensor, index_e2: Tensor, shorter_e: Tensor, place_t: Tensor) -> Tensor:
+    """Return how many tokens at the beginning of both rows of each pair are the same, [E] int64."""
+    first_et, second_et = token_bt[index_e2].unbind(1)
+    same_et = (first_et == second_et) & (place_t < shorter_e[:, None])
+    return same_et.long().cumprod(1).sum(1)
