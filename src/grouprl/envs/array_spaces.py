@@ -62,7 +62,8 @@ def observed(spaces: Spaces, found: object, *, first: bool) -> ArrayObservation:
     given = found if isinstance(found, ArrayObservation) else ArrayObservation(found)
     context = fitted(spaces.context, given.context) if first else {}
     assert isinstance(context, dict)
-    return ArrayObservation(fitted(spaces.observation, given.values), _legal(spaces.action, given.legal), context)
+    values, legal = fitted(spaces.observation, given.values), _legal(spaces.action, given.legal)
+    return ArrayObservation(values, legal, context, given.agent)
 
 
 def _legal(action: ActionSpace, mask: object) -> np.ndarray | None:

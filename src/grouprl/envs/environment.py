@@ -57,6 +57,8 @@ class ArrayObservation:
     """[count] bool: the legal actions; for MultiDiscrete, the masks of its numbers, concatenated. None: all."""
     context: Mapping[str, object] = field(default_factory=dict)
     """The arrays of the context space, given with the first observation of an episode."""
+    agent: str = ""
+    """The agent that acts next, if there are several: one of the task's `agents`."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,9 @@ class Step:
     valid: bool = True
     """Whether the action was understood and allowed."""
     info: Mapping[str, object] = field(default_factory=dict)
-    """`seconds` is the duration of the action, for methods that weight by it; all other entries are the environment's
-    own.
+    """`seconds` is the duration of the action, for methods that weight by it. `finals`, in environments of arrays with
+    several agents, are the last observations by agent of those that a limit cuts off here. All other entries are the
+    environment's own.
     """
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Rewards by agent name, in addition to `reward`: each is added to the agent's latest turn, or to its first turn if

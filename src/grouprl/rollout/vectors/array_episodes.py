@@ -21,13 +21,28 @@ from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.policy.vectors.array_inputs import SEEDS, ArrayInputs
 from grouprl.protocols import Discrete, Request, RunSampler, Samples, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure
-from grouprl.rollout.episode import Episode, Start
+from grouprl.rollout.episode import LATE, Episode, Start
 from grouprl.rollout.episodes import Episodes, laid_out
 
 NOBODY = [0]
 """Placeholder ids of a prompt, and of the row of an episode that failed before its first action."""
+AGENT_SEEDS = 2**32
+"""Distance between the seeds of the first actions of two agents."""
 LONGEST_KEY = 1024
 """Bytes up to which an observation itself is its key; longer observations use their hash."""
+
+
+@dataclass
+class _Row:
+    """The arrays of one agent in an episode."""
+
+    seed: int
+    context: Mapping[str, object]
+    states: list[ArrayObservation] = field(default_factory=list)
+    """The observation that each action responded to."""
+    actions: list[int | np.ndarray] = field(default_factory=list)
+    final: object = None
+    """The last observation that the agent was shown."""
 
 
 @dataclass
@@ -35,41 +50,58 @@ class _Play:
     """An episode with its arrays; its texts are made from them."""
 
     episode: Episode
-    shown: list[ArrayObservation] = field(default_factory=list)
-    """Observations before each turn, and the final one."""
-    states: list[ArrayObservation] = field(default_factory=list)
-    """The observation that each action responded to."""
-    actions: list[int | np.ndarray] = field(default_factory=list)
+    shown: ArrayObservation | None = None
+    """The observation of the agent that acts next."""
+    rows: dict[str, _Row] = field(default_factory=dict)
+    """The row of each agent that has been shown an observation."""
+    cut: set[str] = field(default_factory=set)
+    """Agents that a limit cut off."""
     exact: bool = True
     """Whether every action was sampled with exact log-probs."""
 
+    def show(self, shown: ArrayObservation, *, first: bool) -> None:
+        """Record an observation; the context of the episode comes with the first one."""
+        agents, start = self.episode.agents, self.episode.start
+        if shown.agent in agents and shown.agent not in self.rows:
+            context = shown.context if first else next(iter(self.rows.values())).context
+            seed = (start.action_seed + agents.index(shown.agent) * AGENT_SEEDS) % SEEDS
+            self.rows[shown.agent] = _Row(seed, context)
+        if shown.agent in self.rows:
+            self.rows[shown.agent].final = shown.values
+        self.shown = shown
+
     def request(self, budget: int, *, greedy: bool) -> Request[ArrayObservation]:
-        """Return the request for the next turn; action t of an episode is sampled with the seed of its first action
-        plus t.
+        """Return the request for the next turn; action t of an agent is sampled with the seed of its first action plus
+        t.
         """
-        start, now = self.episode.start, self.shown[-1]
+        start, now, row = self.episode.start, cast("ArrayObservation", self.shown), self._acting
         return Request(
-            prompt=replace(now, context=self.shown[0].context),
+            prompt=replace(now, context=row.context),
             budget=budget,
-            seed=(start.action_seed + len(self.actions)) % SEEDS,
+            seed=(row.seed + len(row.actions)) % SEEDS,
             temperature=start.temperature,
             greedy=greedy,
             name=self.episode.number,
+            agent=self.episode.agents.index(now.agent),
         )
 
     def act(self, number: int, samples: Samples[int | np.ndarray], discrete: bool) -> None:
         """Record the actions of sample `number`."""
-        actions = samples.actions[number]
-        ids = [int(action) if discrete else len(self.actions) + i for i, action in enumerate(actions)]
+        actions, row = samples.actions[number], self._acting
+        ids = [int(action) if discrete else len(row.actions) + i for i, action in enumerate(actions)]
         logp, entropy = (
             [0.0] * len(ids) if column is None else column[number, : len(ids)].tolist()
             for column in (samples.logp_bt, samples.entropy_bt)
         )
-        self.actions += actions
-        states = [self.shown[-1]] if samples.states is None else samples.states[number]
-        self.states += cast("Sequence[ArrayObservation]", states)
+        row.actions += actions
+        states = [self.shown] if samples.states is None else samples.states[number]
+        row.states += cast("Sequence[ArrayObservation]", states)
         self.exact = self.exact and samples.exact
         self.episode.act(ids, logp, entropy, ", ".join(map(spelt, actions)))
+
+    @property
+    def _acting(self) -> _Row:
+        return self.rows[cast("ArrayObservation", self.shown).agent]
 
 
 def play_arrays(
@@ -79,21 +111,25 @@ def play_arrays(
     *,
     spaces: Spaces,
     max_turns: int,
+    agents: Sequence[str] = ("",),
     greedy: bool = False,
     stage: Stage | None = None,
 ) -> Episodes:
     """Play one episode in a fresh environment for each of `starts`, all at the same time.
 
-    Actions in a Box are clipped to its bounds when they are passed to environments. An environment that raises, or
-    shows an observation outside its space, ends its episode as an error.
+    Each of `agents` that acts has a row of its own; `max_turns` counts the turns of all of them. Actions in a Box are
+    clipped to its bounds when they are passed to environments. An environment that raises, or shows an observation
+    outside its space, ends its episode as an error, and so does one of several agents that is cut off without the last
+    observations of the agents that could still act.
     """
     stage = stage or HereStage(make)
-    plays = [_Play(Episode(number, start, ("",))) for number, start in enumerate(starts)]
+    plays = [_Play(Episode(number, start, agents)) for number, start in enumerate(starts)]
     try:
         _begin(plays, stage, spaces)
         with sampler.session() as session:
             while living := _living(plays, max_turns):
                 _turn(living, session, stage, spaces, greedy=greedy)
+        _cut_off(plays)
         _settle([play.episode for play in plays], stage)
     finally:
         stage.clear()
@@ -105,7 +141,8 @@ def _begin(plays: Sequence[_Play], stage: Stage, spaces: Spaces) -> None:
     for play, first in zip(plays, stage.call("reset", calls), strict=True):
         if (shown := _observed(play, first, spaces)) is not None:
             play.episode.see_first(shown)
-            play.episode.begin(play.episode.start.example.prompt, list(NOBODY), None)
+            if play.episode.alive:
+                play.episode.begin(play.episode.start.example.prompt, list(NOBODY), None)
 
 
 def _living(plays: Sequence[_Play], max_turns: int) -> list[_Play]:
@@ -135,7 +172,47 @@ def _turn(
             play.episode.see(step)
         elif (shown := _observed(play, step.observation, spaces, last=step.terminated or step.truncated)) is not None:
             play.episode.see(replace(step, observation=shown))
-            play.episode.go_on(play.episode.acting, [])
+            _record_cuts(play, step.info.get("finals"), spaces)
+            _pass_turn(play.episode)
+
+
+def _pass_turn(episode: Episode) -> None:
+    """Let the agent that was shown the last observation act next."""
+    if episode.failure is not None:
+        return
+    if (row := episode.addressed) is not None:
+        episode.go_on(row, [])
+    elif episode.alive:
+        episode.begin(episode.start.example.prompt, list(NOBODY), None)
+
+
+def _record_cuts(play: _Play, finals: object, spaces: Spaces) -> None:
+    """Record the last observations of agents that a limit cuts off."""
+    if finals is None or play.episode.failure is not None:
+        return
+    if not isinstance(finals, Mapping):
+        play.episode.fail(f"Step.info['finals'] is {type(finals).__name__}, not observations by agent")
+        return
+    for agent, values in finals.items():
+        try:
+            final = observed(spaces, values, first=False).values
+        except InputError as error:
+            play.episode.fail(f"the last observation of the agent {agent!r} {error.what}; {error.rule}")
+            return
+        if agent in play.rows:
+            play.rows[agent].final = final
+            play.cut.add(agent)
+
+
+def _cut_off(plays: Sequence[_Play]) -> None:
+    """Check that episodes of several agents which a limit ended have shown whom it cut off."""
+    for play in plays:
+        episode = play.episode
+        if episode.ended in LATE and len(episode.agents) > 1 and not play.cut:
+            episode.fail(
+                "a limit ended it, and it shows no last observations. Give them by agent in Step.info['finals'] "
+                "together with truncated, before task.turns is reached"
+            )
 
 
 def _told(actions: Sequence[int | np.ndarray], spaces: Spaces) -> int | np.ndarray:
@@ -154,12 +231,13 @@ def _observed(play: _Play, found: object, spaces: Spaces, *, last: bool = False)
     if last and isinstance(found, ArrayObservation):
         found = replace(found, legal=None)  # no action follows
     try:
-        shown = observed(spaces, found, first=not play.shown)
+        first = play.shown is None
+        shown = observed(spaces, found, first=first)
     except InputError as error:
         play.episode.fail(f"an observation {error.what}; {error.rule}")
         return None
-    play.shown.append(shown)
-    return Observation(spelt(shown.values), state=_key(shown.values))
+    play.show(shown, first=first)
+    return Observation(spelt(shown.values), state=_key(shown.values), agent=shown.agent)
 
 
 def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
@@ -175,19 +253,39 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Arrange the episodes as rows; one that failed before its first action has a row of zeros that no policy wrote."""
     episodes = laid_out(NOBODY, torch.float32, [p.episode for p in plays], exact=all(p.exact for p in plays))
-    nothing = ArrayObservation(zeros(spaces.observation))
-    for play in plays:
-        if not play.actions:
-            play.states, play.actions = [nothing], [np.asarray(zeros(spaces.action))]
+    pairs = [(play, row) for play in plays for row in _acted(play, spaces)]
+    rows, nothing = [row for _, row in pairs], zeros(spaces.observation)
     inputs = ArrayInputs.of(
-        [stacked([state.values for state in play.states]) for play in plays],
-        [np.stack(play.actions) for play in plays],
-        context_b=[play.shown[0].context if play.shown else zeros(spaces.context) for play in plays],
-        legal_bta=[masks_of(play.states) for play in plays],
-        final_b=[(play.shown[-1] if play.shown else nothing).values for play in plays],
-        seed_b=[play.episode.start.action_seed for play in plays],
+        [stacked([state.values for state in row.states]) for row in rows],
+        [np.stack(row.actions) for row in rows],
+        context_b=[row.context for row in rows],
+        legal_bta=[masks_of(row.states) for row in rows],
+        final_b=[nothing if row.final is None else row.final for row in rows],
+        seed_b=[row.seed for row in rows],
     )
-    return replace(episodes, rollout=replace(episodes.rollout, inputs=inputs))
+    rollout = replace(episodes.rollout, inputs=inputs)
+    if plays and len(plays[0].episode.agents) > 1:
+        names = [plays[0].episode.agents[number] for number in episodes.agent_b]
+        cut_b = torch.tensor([name in play.cut for (play, _), name in zip(pairs, names, strict=True)])
+        rollout = replace(rollout, truncated_b=cut_b)
+    return replace(episodes, rollout=rollout)
+
+
+def _acted(play: _Play, spaces: Spaces) -> list[_Row]:
+    """Return the rows of the agents that acted, in the order in which they began; if there are none, one of zeros."""
+    acted = [row for row in play.rows.values() if row.actions]
+    first = next(iter(play.rows.values()), None)
+    context = zeros(spaces.context) if first is None else first.context
+    nothing = ArrayObservation(zeros(spaces.observation))
+    return acted or [
+        _Row(
+            play.episode.start.action_seed,
+            cast("Mapping[str, object]", context),
+            [nothing],
+            [np.asarray(zeros(spaces.action))],
+            None if first is None else first.final,
+        )
+    ]
 
 
 def stacked(values: Sequence[object]) -> object:

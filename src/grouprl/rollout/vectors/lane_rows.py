@@ -60,6 +60,8 @@ class LaneRows(VectorEpisodes):
             found.append("task.horizon with run.async_steps: environments continue from step to step, in order")
         if task.spaces is not None and task.spaces.chain > 1:
             found.append("task.horizon with chains of actions: a step would end within a chain")
+        if len(task.agents) > 1:
+            found.append("task.horizon with several agents: their episodes are played to the end")
         return found
 
     def rows(

@@ -73,6 +73,7 @@ class VectorEpisodes(PlayedRows):
             starts,
             spaces=self.task.spaces,
             max_turns=self.task.max_turns,
+            agents=self.task.agents,
             greedy=greedy,
             stage=self.stage,
         )

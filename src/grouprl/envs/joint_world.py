@@ -1,0 +1,189 @@
+"""Worlds in which several agents see arrays and act at once, played turn by turn as an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.envs.environment import ArrayObservation, Step
+from grouprl.protocols import Box, DictSpace, Discrete, Space, Spaces
+
+if TYPE_CHECKING:
+    from grouprl.records.examples import Example
+
+
+@dataclass(frozen=True)
+class JointStep:
+    """What the agents of a `JointWorld` see and earn after they have acted."""
+
+    seen: Mapping[str, object]
+    """Observations (arrays or `ArrayObservation`) of the agents that act next; others are dead or not there yet."""
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    finals: Mapping[str, object] = field(default_factory=dict)
+    """Last observations of the agents that a limit cuts off."""
+
+
+class JointWorld(Protocol):
+    """One episode of a world whose agents act at once. All agents have the same spaces."""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Every agent that may appear."""
+        ...
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces of a single agent."""
+        ...
+
+    def begin(self, example: Example, seed: int) -> Mapping[str, object]:
+        """Begin the episode; return the observations of the agents that act first."""
+        ...
+
+    def act(self, actions: Mapping[str, int | np.ndarray]) -> JointStep:
+        """Let the agents act at once."""
+        ...
+
+    def correct(self) -> float | None:
+        """Return how right the episode was, 0 to 1; None if it is only rewarded."""
+        ...
+
+    def close(self) -> None:
+        """Release what the world holds."""
+        ...
+
+
+class InTurns:
+    """An environment in which the agents of a world act one after the other, unseen by each other, until all have.
+
+    An observation has the entries `own` (or those of a world's `DictSpace`) and `agent`, the number of the agent; if
+    `parents` names any, also `earlier`: the actions of the agent's parents in this round. Parents act before it, so
+    that the joint policy is a Bayesian network, π(a|o) = Π_m π(a_m | o_m, a_parents(m)). Its log-prob is the sum of the
+    agents'.
+
+    Args:
+        world: the world.
+        parents: for an agent, those that act before it and whose actions it sees; 'all': every earlier agent.
+
+    Raises:
+        InputError: parents that are no earlier agents, or actions that are not one number.
+    """
+
+    def __init__(self, world: JointWorld, *, parents: str | Mapping[str, tuple[str, ...]] = "") -> None:
+        self._world, self._agents = world, tuple(world.agents)
+        self._parents = _parents(self._agents, parents)
+        single = world.spaces
+        if any(self._parents.values()) and not isinstance(single.action, Discrete):
+            raise InputError(
+                f"parents with the actions {single.action}", "agents see each other's actions as numbers", "Remove it"
+            )
+        self._actions = single.action
+        self.spaces = Spaces(_observation(single, self._agents, self._parents), single.action, single.context)
+        self._phase = "new"
+        self._seen: Mapping[str, object] = {}
+        self._done: dict[str, int | np.ndarray] = {}
+
+    def reset(self, example: Example, seed: int) -> ArrayObservation:
+        """Begin the episode. Raises InputError if the object was used before, or no agent can act."""
+        if self._phase != "new":
+            raise _misuse("reset() was called twice")
+        self._phase, self._seen = "playing", self._ordered(self._world.begin(example, seed))
+        if not self._seen:
+            raise InputError("no agent acts at the beginning", "an episode needs an agent that acts")
+        return self._shown()
+
+    def step(self, action: int | np.ndarray) -> Step:
+        """Take the next agent's action; the world moves when all have acted."""
+        if self._phase != "playing":
+            raise _misuse(f"step({action!r}) was called when no episode was under way")
+        self._done[self._next] = action
+        if len(self._done) < len(self._seen):
+            return Step(self._shown())  # type: ignore[arg-type]
+        last = self._shown(self._next_to_last)
+        found = self._world.act(self._done)
+        finals = {agent: self._of(agent, seen, {}).values for agent, seen in found.finals.items()}
+        self._seen, self._done = self._ordered(found.seen), {}
+        over = not self._seen
+        self._phase = "ended" if over else "playing"
+        info = {"finals": finals} if finals else {}
+        shown = last if over else self._shown()
+        cut = over and bool(finals)
+        return Step(shown, 0.0, over and not cut, cut, True, info, dict(found.rewards))  # type: ignore[arg-type]
+
+    def score(self) -> dict[str, float]:
+        """Return `correct`, if the world says it."""
+        correct = self._world.correct()
+        return {} if correct is None else {"correct": correct}
+
+    def close(self) -> None:
+        """Close the world."""
+        self._phase = "closed"
+        self._world.close()
+
+    @property
+    def _next(self) -> str:
+        return next(agent for agent in self._seen if agent not in self._done)
+
+    @property
+    def _next_to_last(self) -> str:
+        return list(self._seen)[-1]
+
+    def _ordered(self, seen: Mapping[str, object]) -> dict[str, object]:
+        if unknown := set(seen) - set(self._agents):
+            raise InputError(f"the world shows the agent {min(unknown)!r}", f"its agents are {', '.join(self._agents)}")
+        return {agent: seen[agent] for agent in self._agents if agent in seen}
+
+    def _shown(self, agent: str = "") -> ArrayObservation:
+        agent = agent or self._next
+        return self._of(agent, self._seen[agent], self._done)
+
+    def _of(self, agent: str, seen: object, done: Mapping[str, int | np.ndarray]) -> ArrayObservation:
+        given = seen if isinstance(seen, ArrayObservation) else ArrayObservation(seen)
+        own = given.values if isinstance(given.values, Mapping) else {"own": given.values}
+        values = {**own, "agent": np.asarray(self._agents.index(agent))}
+        if any(self._parents.values()):
+            values["earlier"] = self._earlier(agent, done)
+        return ArrayObservation(values, given.legal, given.context, agent)
+
+    def _earlier(self, agent: str, done: Mapping[str, int | np.ndarray]) -> np.ndarray:
+        """Return the parents' actions, one-hot; zeros for agents that are no parents or do not act."""
+        assert isinstance(self._actions, Discrete)
+        earlier_ma = np.zeros((len(self._agents), self._actions.count), dtype=np.float32)
+        for other in self._parents[agent]:
+            if other in done:
+                earlier_ma[self._agents.index(other), int(done[other])] = 1.0
+        return earlier_ma
+
+
+def _parents(agents: tuple[str, ...], given: str | Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    if given == "all":
+        return {agent: agents[:number] for number, agent in enumerate(agents)}
+    chosen = {} if given == "" else given
+    if not isinstance(chosen, Mapping):
+        raise InputError(f"parents = {given!r}", "they are given by agent, or are 'all'")
+    found = {agent: tuple(chosen.get(agent, ())) for agent in agents}
+    wrong = [a for a in chosen if a not in agents] + [
+        p for number, agent in enumerate(agents) for p in found[agent] if p not in agents[:number]
+    ]
+    if wrong:
+        raise InputError(
+            f"parents = {dict(chosen)}", f"parents act earlier, in the order {', '.join(agents)}", f"Remove {wrong[0]}"
+        )
+    return found
+
+
+def _observation(single: Spaces, agents: tuple[str, ...], parents: Mapping[str, tuple[str, ...]]) -> Space:
+    own = dict(single.observation.spaces) if isinstance(single.observation, DictSpace) else {"own": single.observation}
+    spaces = {**own, "agent": Discrete(len(agents))}
+    if any(parents.values()):
+        assert isinstance(single.action, Discrete)
+        spaces["earlier"] = Box((len(agents), single.action.count), 0.0, 1.0)
+    return DictSpace(spaces)
+
+
+def _misuse(what: str) -> InputError:
+    return InputError(what, "an object is one episode: reset, step until the end, score, close")

@@ -1,0 +1,122 @@
+"""PettingZoo's parallel environments for policies over arrays."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from pydantic import Field, PrivateAttr
+
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.core.json_types import JsonObject
+from grouprl.core.timeout import imported_in_time
+from grouprl.envs.adapters.squads import PettingZooWorld
+from grouprl.envs.joint_world import InTurns
+from grouprl.protocols import Spaces
+from grouprl.records.examples import Example
+from grouprl.tasks.environments import SeededTask
+from grouprl.tasks.registry import register_task
+
+if TYPE_CHECKING:
+    from pettingzoo import ParallelEnv
+
+
+@register_task("squad", argument="id")
+class Squad(SeededTask):
+    """Act as every agent of a parallel PettingZoo environment by numbers and arrays: squad:mpe2.simple_spread_v3.
+
+    The agents share one policy, which reads their number; each has a row of its own. A prompt is a seed for the
+    beginning of an episode. With `parents` an agent sees what those before it in the round have chosen.
+    """
+
+    id: str = Field(min_length=1, description="a module that has parallel_env")
+    config: JsonObject = Field(default_factory=dict, description="arguments of its parallel_env")
+    rounds: int = Field(25, ge=1, description="rounds, in which every agent acts once, after which it is cut off")
+    parents: str | dict[str, tuple[str, ...]] = Field(
+        "", description="by agent: those whose choices of the round it sees; 'all': every earlier one"
+    )
+    success: float | None = Field(None, description="the agents' mean return from which an episode is correct")
+
+    _agents: tuple[str, ...] = PrivateAttr()
+    _spaces: Spaces = PrivateAttr()
+
+    def model_post_init(self, context: object) -> None:
+        """Make the environment once and check its spaces.
+
+        Raises:
+            MissingExtra: pettingzoo is not installed.
+            InputError: there is no such environment, or agents differ in their spaces.
+        """
+        world = self._world()
+        self._agents, self._spaces = world.agents, InTurns(world, parents=self.parents).spaces
+        world.close()
+
+    def _world(self) -> PettingZooWorld:
+        return PettingZooWorld(self._make, rounds=self.rounds, success=self.success)
+
+    def _make(self) -> ParallelEnv:
+        try:
+            import pettingzoo  # noqa: F401
+        except ImportError as error:
+            raise MissingExtra("pettingzoo", "teams", f"The task '{self.name}'") from error
+        try:
+            with imported_in_time(self.id):
+                maker = importlib.import_module(self.id).parallel_env
+        except ImportError as error:
+            package = self.id.partition(".")[0]
+            raise InputError(
+                f"There is no environment '{self.id}'", str(error), f"pip install {package}, if that package has it"
+            ) from error
+        except AttributeError:
+            raise InputError(
+                f"The module '{self.id}' has no parallel_env",
+                "agents of a squad act at once",
+                f"Play it turn by turn as text: pettingzoo:{self.id.removeprefix('pettingzoo.')}",
+            ) from None
+        try:
+            return maker(**self.config)
+        except TypeError as error:
+            raise InputError(f"'{self.id}' cannot be made with {self.config}", str(error), "See task.config") from error
+
+    @property
+    def name(self) -> str:
+        """The module after "squad:"."""
+        return f"squad:{self.id}"
+
+    @property
+    def description(self) -> str:
+        """A sentence with the environment and its agents."""
+        return f"{self.id} over arrays, agents {', '.join(self._agents)}."
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The environment's possible agents."""
+        return self._agents
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces of an agent, with its number and what it sees of others' choices."""
+        return self._spaces
+
+    @property
+    def max_turns(self) -> int:
+        """One turn of every agent in each round."""
+        return self.rounds * len(self._agents)
+
+    @property
+    def max_new_tokens(self) -> int:
+        """1, because a turn is one action."""
+        return 1
+
+    def first_text(self, example: Example) -> str:
+        """Return the beginning of the episode as text for a reader."""
+        return f"{self.id}, seed {example.columns['seed']}"
+
+    @property
+    def needs_clock(self) -> bool:
+        """True: the environment comes from PettingZoo or from elsewhere."""
+        return True
+
+    def environment(self) -> InTurns:
+        """Return a fresh episode."""
+        return InTurns(self._world(), parents=self.parents)

@@ -1,0 +1,287 @@
+"""Several agents over arrays: a row for each, agents that die, come late and see each other's choices."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.envs import ArrayObservation, Step
+from grouprl.envs.builtin.squads import CLIMBING, ColorGrid, Crossing, MatrixGame
+from grouprl.envs.joint_world import InTurns
+from grouprl.orchestrator.make_policy import build_policy
+from grouprl.orchestrator.resolve import resolve
+from grouprl.policy import ArrayInputs, Build, Mlp
+from grouprl.protocols import Discrete, Spaces
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import to_batch
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.engines import local_engine
+from grouprl.rollout.episode import Start
+from grouprl.rollout.episodes import Episodes
+from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.vectors.array_episodes import play_arrays
+from grouprl.tasks import Example, load_task
+from grouprl.testing import check_inputs, check_policy
+
+
+def starts(count: int) -> list[Start]:
+    return [Start(Example(f"q{i}", "", {"seed": i}), i, action_seed=1000 * i) for i in range(count)]
+
+
+def played(make: Any, count: int = 4, turns: int = 100, which: slice = slice(None)) -> Episodes:
+    probe = make()
+    policy = Mlp(Build(probe.spaces, values=True), hidden=(8,))
+    engine, agents = local_engine(policy), probe.agents
+    return play_arrays(engine, make, starts(count)[which], spaces=probe.spaces, max_turns=turns, agents=agents)
+
+
+def test_each_agent_has_a_row_and_both_earn_what_their_pair_pays() -> None:
+    policy = Mlp(Build(MatrixGame().spaces, values=True), hidden=(8,))
+    episodes = play_arrays(
+        local_engine(policy), MatrixGame, starts(9), spaces=MatrixGame().spaces, max_turns=2, agents=MatrixGame.agents
+    )
+    assert episodes.agent_b.tolist() == [0, 1] * 9
+    assert episodes.episode_b.tolist() == [e for e in range(9) for _ in range(2)]
+    inputs = episodes.rollout.inputs
+    assert isinstance(inputs, ArrayInputs)
+    chosen = inputs.action_bt[:, 0].tolist()
+    assert len(set(zip(chosen[::2], chosen[1::2], strict=True))) > 2  # agents of one episode have seeds of their own
+    paid = [CLIMBING[row][column] for row, column in zip(chosen[::2], chosen[1::2], strict=True)]
+    assert episodes.turn_reward_bs[:, 0].tolist() == [x for x in paid for _ in range(2)]
+    assert not episodes.rollout.truncated_b.any()
+    assert torch.allclose(policy.logp(inputs), episodes.rollout.logp_bt, atol=1e-6)
+    assert inputs.observation_bt["agent"][:, 0].tolist() == [0, 1] * 9
+    assert "earlier" not in inputs.observation_bt
+    check_inputs(inputs)
+    check_policy(policy, inputs, values=True)
+
+
+def test_parents_are_seen_and_the_joint_policy_is_a_distribution() -> None:
+    def make() -> MatrixGame:
+        return MatrixGame(parents="all")
+
+    inputs = played(make).rollout.inputs
+    assert isinstance(inputs, ArrayInputs)
+    earlier = inputs.observation_bt["earlier"][:, 0]
+    assert torch.equal(earlier[::2], torch.zeros(4, 2, 3))  # the first agent has no parents
+    assert torch.equal(earlier[1::2, 0].argmax(-1), inputs.action_bt[::2, 0])
+    assert torch.equal(earlier[1::2].sum((1, 2)), torch.ones(4))
+
+    policy, total = Mlp(Build(make().spaces, dtype=torch.float64), hidden=(8,)), 0.0
+    torch.nn.init.normal_(policy.module["mean"][-1].weight, generator=torch.Generator().manual_seed(1))
+    for row, column in product(range(3), repeat=2):
+        game = make()
+        first = game.reset(Example("q", "", {"seed": 0}), 0)
+        second = game.step(row).observation
+        given = ArrayInputs.of(
+            [{k: np.asarray(v)[None] for k, v in seen.values.items()} for seen in (first, second)],
+            [np.array([row]), np.array([column])],
+        )
+        total += float(policy.logp(given).sum().exp())
+    assert total == pytest.approx(1.0, abs=1e-12)
+
+
+def test_who_arrives_leaves_and_the_late_one_is_cut_off() -> None:
+    world, moves = Crossing(size=3, rounds=4), {"first": [1, 1, 2, 2], "second": [0, 0, 0, 0], "late": [0, 0]}
+    seen = world.reset(Example("q", "", {"seed": 0}), 0)
+    acted, rewards = [], dict.fromkeys(world.agents, 0.0)
+    step = Step(seen)  # type: ignore[arg-type]
+    used = dict.fromkeys(world.agents, 0)
+    while not (step.terminated or step.truncated):
+        agent = step.observation.agent
+        acted.append(agent)
+        step = world.step(moves[agent][used[agent]])
+        used[agent] += 1
+        for name, reward in step.rewards.items():
+            rewards[name] += reward
+    assert acted == ["first", "second"] * 2 + ["first", "second", "late"] * 2
+    # first: a step to the right, into the second agent, a step down, into the late one
+    assert rewards == pytest.approx({"first": -0.05 - 0.15 - 0.05 - 0.15, "second": -0.2, "late": -0.1})
+    assert set(step.info["finals"]) == {"first", "second", "late"}
+    assert world.score() == {"correct": 0.0}
+    arriving = Crossing(size=3, rounds=5)
+    arriving.reset(Example("q", "", {"seed": 0}), 0)
+    rounds = [{"first": 2, "second": 0}, {"first": 2, "second": 0}, {"first": 1, "second": 0, "late": 4}]
+    for number, actions in enumerate(rounds):
+        for action in actions.values():
+            step = arriving.step(action)
+        if number == 1:
+            assert step.observation.agent == "first"
+    # the late one stands in the way until it moves, and moves after the first
+    assert step.rewards["first"] == pytest.approx(-0.15)
+    for action in (1, 0, 0):
+        step = arriving.step(action)
+    for action in (1, 0, 0):
+        step = arriving.step(action)
+    assert step.rewards["first"] == pytest.approx(0.95)
+    assert step.truncated
+    assert set(step.info["finals"]) == {"second", "late"}
+    assert arriving.score() == {"correct": pytest.approx(1 / 3)}
+
+
+def squad(**options: Any) -> InTurns:
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    return load_task({"name": "squad:parallel_ferry", **options}).environment()
+
+
+def test_rows_of_the_dead_end_and_those_of_a_limit_go_on_with_their_last_observation() -> None:
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    task = load_task("squad:parallel_ferry")
+    policy = Mlp(Build(task.spaces, values=True), hidden=(8,))
+    episodes = play_arrays(
+        local_engine(policy),
+        task.environment,
+        starts(2),
+        spaces=task.spaces,
+        max_turns=task.max_turns,
+        agents=task.agents,
+    )
+    assert episodes.agent_b.tolist() == [0, 1, 2] * 2
+    inputs = episodes.rollout.inputs
+    assert isinstance(inputs, ArrayInputs)
+    assert inputs.length_b.tolist() == [1, 3, 2] * 2
+    assert inputs.observation_bt["own"][:3, :, 0].tolist() == [[0, 0, 0], [0, 1, 2], [1, 2, 0]]
+    assert episodes.rollout.truncated_b.tolist() == [False, True, True] * 2
+    assert inputs.final_b["own"][:, 0].tolist()[1:3] == [3, 3]
+    told = inputs.action_bt + 5  # the space counts from 5, and an action is its own reward
+    assert episodes.turn_reward_bs.tolist() == (told * inputs.present_bt()).tolist()
+    assert torch.allclose(policy.logp(inputs), episodes.rollout.logp_bt, atol=1e-6)
+
+
+def test_a_round_limit_of_the_task_cuts_the_living_off() -> None:
+    environment = squad(rounds=1)
+    environment.reset(Example("q", "", {"seed": 0}), 0)
+    environment.step(0)
+    step = environment.step(2)
+    assert step.truncated
+    assert not step.terminated
+    assert dict(step.rewards) == {"early": 5.0, "long": 7.0}
+    assert set(step.info["finals"]) == {"long"}
+
+
+def test_an_episode_does_not_depend_on_those_beside_it() -> None:
+    def make() -> ColorGrid:
+        return ColorGrid(rounds=5, switch=0.5, parents={"follower": ("leader",)})
+
+    whole, alone = played(make), played(make, which=slice(2, 3))
+    assert torch.equal(whole.rollout.inputs.rows([4, 5]).action_bt, alone.rollout.inputs.action_bt)
+    assert whole.turn_reward_bs[4:6].tolist() == alone.turn_reward_bs.tolist()
+    assert whole.rollout.truncated_b.all()
+    assert np.abs(whole.turn_reward_bs).sum() > 0  # somebody took a block
+
+
+def test_the_leader_knows_the_wanted_colour_and_the_follower_does_not() -> None:
+    grid = ColorGrid(size=3, blocks=1, penalty=2.0, rounds=1)
+    seen = {}
+    first = grid.reset(Example("q", "", {"seed": 3}), 3)
+    seen["leader"] = first.values["own"]
+    seen["follower"] = grid.step(0).observation.values["own"]
+    assert seen["leader"][-2:].sum() == 1
+    assert seen["follower"][-2:].sum() == 0
+    assert seen["leader"][:9].tolist() == seen["follower"][9:18].tolist()  # each sees itself first
+    taken = []
+    for seed in range(30):
+        grid = ColorGrid(size=3, blocks=1, penalty=2.0, rounds=1)
+        own = np.asarray(grid.reset(Example("q", "", {"seed": seed}), seed).values["own"])
+        wanted, place = int(own[-2:].argmax()), int(own[:9].argmax())
+        right = place + 1 if place % 3 < 2 else place
+        grid.step(1)
+        reward = grid.step(0).rewards["leader"]
+        colours = own[18:36].reshape(2, 9)[:, right]
+        expected = 0.0 if not colours.any() else 1.0 if colours.argmax() == wanted else -2.0
+        assert reward == expected
+        taken.append(reward)
+    assert {0.0, 1.0, -2.0} <= set(taken)
+
+
+class Silent:
+    """Two agents, and no word on whom the limit cuts off."""
+
+    agents = ("a", "b")
+    spaces = Spaces(Discrete(2), Discrete(2))
+
+    def reset(self, example: object, seed: int) -> ArrayObservation:
+        return ArrayObservation(np.asarray(0), agent="a")
+
+    def step(self, action: int) -> Step:
+        return Step(ArrayObservation(np.asarray(1), agent="b"), 1.0)  # type: ignore[arg-type]
+
+    def score(self) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def test_a_limit_without_last_observations_is_a_failure_that_says_so() -> None:
+    (failure,) = played(Silent, count=1, turns=3).failures
+    assert "finals" in failure.what
+    assert "task.turns" in failure.what
+
+
+class Stranger(Silent):
+    """Shows an agent that the task does not have."""
+
+    def step(self, action: int) -> Step:
+        return Step(ArrayObservation(np.asarray(1), agent="c"), 1.0)  # type: ignore[arg-type]
+
+
+def test_an_unknown_agent_ends_the_episode() -> None:
+    (failure,) = played(Stranger, count=1, turns=3).failures
+    assert "it names the agent 'c'" in failure.what
+
+
+def test_bad_squads_are_refused_by_name() -> None:
+    with pytest.raises(InputError, match="parents act earlier, in the order row, column"):
+        MatrixGame(parents={"row": ("column",)})
+    with pytest.raises(InputError, match="they are given by agent, or are 'all'"):
+        MatrixGame(parents="some")
+    with pytest.raises(InputError, match="a square of finite numbers"):
+        MatrixGame(payoff=[[1.0, 2.0]])
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    with pytest.raises(InputError, match="the agents early and late have the spaces"):
+        load_task({"name": "squad:parallel_ferry", "config": {"odd": True}})
+    with pytest.raises(InputError, match="There is no environment 'no_such_world'"):
+        load_task("squad:no_such_world")
+    with pytest.raises(InputError, match="has no parallel_env"):
+        load_task("squad:json")
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(MissingExtra, match=r"grouprl\[teams\]"):
+        load_task("squad:parallel_ferry")
+
+
+def test_agents_are_compared_with_their_like_and_lanes_refuse_them() -> None:
+    config = parse_config(
+        {
+            "task": {"name": "env:grouprl.envs.builtin.squads:MatrixGame", "turns": 2},
+            "model": {"name": "mlp", "settings": {"hidden": [8]}},
+            "method": "grpo",
+            "batch": {"prompts": 2, "group_size": 3},
+            "environment": {"workers": 0},
+        }
+    )
+    run = resolve(config)
+    policy = build_policy(run)
+    rows = open_rows(config, run.task, policy, run.reward, 1, ErrorPolicy())
+    example = [run.task.example("train", index) for index in range(2)]
+    batch = to_batch(rows.rows([RolloutRequest(n, n, e, 3) for n, e in enumerate(example)]), max_length=2)
+    assert len(batch.group_b.unique()) == 4  # two prompts, two agents
+    for group in batch.group_b.unique():
+        assert len(batch.agent_b[batch.group_b == group].unique()) == 1
+    assert torch.equal(batch.reward_b[batch.agent_b == 0], batch.reward_b[batch.agent_b == 1])
+    lanes = {"name": "env:grouprl.envs.builtin.squads:MatrixGame", "turns": 2, "horizon": 2}
+    kind = type(rows)
+    assert kind.refusals(config, run.task, []) == []
+    from grouprl.rollout.vectors.lane_rows import LaneRows
+
+    assert "several agents" in LaneRows.refusals(config, load_task(lanes), [])[0]
