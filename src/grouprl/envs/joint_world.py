@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JointStep:
-    """What the agents of a `JointWorld` see and earn after they have acted."""
+    """Observations and rewards of the agents of a `JointWorld` after they have acted."""
 
     seen: Mapping[str, object]
     """Observations (arrays or `ArrayObservation`) of the agents that act next; others are dead or not there yet."""
