@@ -10,62 +10,6 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.discovery import task_classes
 from grouprl.records.examples import Example, Message, Split
-from grouprl.tasks.adapters.alfworld import AlfWorld
-from grouprl.tasks.adapters.control import Control
-from grouprl.tasks.adapters.gym import Gym
-from grouprl.tasks.adapters.huggingface import HuggingFace
-from grouprl.tasks.adapters.jsonl import Jsonl
-from grouprl.tasks.adapters.mcp import McpTask
-from grouprl.tasks.adapters.openenv import OpenEnv
-from grouprl.tasks.adapters.pairs import Pairs
-from grouprl.tasks.adapters.pettingzoo import PettingZoo
-from grouprl.tasks.adapters.program import Program
-from grouprl.tasks.adapters.reasoning import ReasoningGym
-from grouprl.tasks.adapters.rollouts import Rollouts
-from grouprl.tasks.adapters.squads import Squad
-from grouprl.tasks.adapters.step_labels import StepLabels
-from grouprl.tasks.adapters.task_folders import TaskFolders
-from grouprl.tasks.adapters.textarena import TextArena
-from grouprl.tasks.adapters.textworld import TextWorld
-from grouprl.tasks.adapters.tools import PythonToolTask, ToolTask
-from grouprl.tasks.adapters.verifiers import Verifiers
-from grouprl.tasks.adapters.webshop import WebShop
-from grouprl.tasks.builtin.agents.adventure import AdventureTask
-from grouprl.tasks.builtin.agents.browser import BrowserTask
-from grouprl.tasks.builtin.agents.diagnose import DiagnoseTask
-from grouprl.tasks.builtin.agents.faithful import FaithfulTask
-from grouprl.tasks.builtin.agents.games import CalculatorTask, GuessTask, KeysTask, TicTacToeTask
-from grouprl.tasks.builtin.agents.repositories import RepositoriesTask
-from grouprl.tasks.builtin.agents.roles import HostTask, ProposeTask
-from grouprl.tasks.builtin.agents.screen import ScreenTask
-from grouprl.tasks.builtin.agents.search import SearchTask
-from grouprl.tasks.builtin.agents.shortlist import ShortlistTask
-from grouprl.tasks.builtin.agents.sql import SqlTask
-from grouprl.tasks.builtin.agents.subgoals import SubgoalsTask
-from grouprl.tasks.builtin.agents.teams import SignalsTask, TeamTask
-from grouprl.tasks.builtin.agents.terminal import TerminalTask
-from grouprl.tasks.builtin.agents.wordle import WordleTask
-from grouprl.tasks.builtin.single_turn.arithmetic import Addition, Chain, Multiplication
-from grouprl.tasks.builtin.single_turn.code import CodeTask
-from grouprl.tasks.builtin.single_turn.countdown import Countdown
-from grouprl.tasks.builtin.single_turn.duels import Duels
-from grouprl.tasks.builtin.single_turn.gui_critic import Critic
-from grouprl.tasks.builtin.single_turn.maze import Maze
-from grouprl.tasks.builtin.single_turn.picture_quality import Inspect
-from grouprl.tasks.builtin.single_turn.preferences import Preferences
-from grouprl.tasks.builtin.single_turn.reading import Chart, Counting
-from grouprl.tasks.builtin.single_turn.recall import Recall
-from grouprl.tasks.builtin.single_turn.reflection import Reflect
-from grouprl.tasks.builtin.single_turn.retelling import Retell
-from grouprl.tasks.builtin.single_turn.routing import Route
-from grouprl.tasks.builtin.single_turn.self_search import SelfSearch
-from grouprl.tasks.builtin.single_turn.sequences import Reverse, Sorting, Summands
-from grouprl.tasks.builtin.single_turn.speedup import Speed
-from grouprl.tasks.builtin.single_turn.stepwise import StepsTask
-from grouprl.tasks.builtin.single_turn.structured import Schema, ToolCall
-from grouprl.tasks.builtin.single_turn.thinking import Ponder
-from grouprl.tasks.builtin.single_turn.tool_choice import Choose
-from grouprl.tasks.builtin.single_turn.words import Words
 from grouprl.tasks.environments import EnvironmentTask, OwnEnvironment, SeededTask
 from grouprl.tasks.generated import GeneratedTask
 from grouprl.tasks.options import OptionTask
@@ -194,7 +138,6 @@ __all__ = [
     "Speed",
     "Split",
     "SqlTask",
-    "Squad",
     "StepLabels",
     "StepsTask",
     "SubgoalsTask",
