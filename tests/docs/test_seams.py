@@ -10,9 +10,10 @@ from pathlib import Path
 import grouprl
 
 ROOT = Path(grouprl.__file__).parent
-POLICIES = ("CausalPolicy", "TokenPolicy", "TeamPolicy", "ArrayPolicy", "ShardedPolicy")
+POLICIES = ("CausalPolicy", "TokenPolicy", "TeamPolicy", "ArrayPolicy", "ShardedPolicy", "DistributedPolicy")
 OWNERS = {
     "grouprl.policy": "the policies themselves",
+    "grouprl.protocols.policies": "asks once whether a policy is divided among processes (`distributed`)",
     "grouprl.testing": "conformance tests of each kind",
     "grouprl.records.offline": "defines stored rows",
     "grouprl.rollout.row_kinds": "decides once which source of rows a task needs",

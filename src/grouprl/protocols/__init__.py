@@ -32,6 +32,7 @@ from grouprl.protocols.policies import (
     PolicyInputs,
     Scorer,
     Trainable,
+    distributed,
 )
 from grouprl.protocols.sampling import (
     NO_VERSION,
@@ -84,4 +85,5 @@ __all__ = [
     "Spaces",
     "Trainable",
     "WeightSync",
+    "distributed",
 ]

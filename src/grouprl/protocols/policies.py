@@ -247,6 +247,14 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
         ...
 
 
+def distributed(model: object) -> DistributedPolicy[PolicyInputs] | None:
+    """Return the model as one whose weights are divided among processes; None if this process has them all.
+
+    It is the only place that asks, so that training, references and checkpoints cannot disagree on it.
+    """
+    return model if isinstance(model, DistributedPolicy) else None
+
+
 @runtime_checkable
 class DistributedOptimizer(Protocol):
     """The optimiser of a distributed policy, divided as its weights are."""

@@ -26,7 +26,7 @@ from grouprl.orchestrator.on_ray.placement import close_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward
 from grouprl.policy.threads import choose_threads
-from grouprl.protocols import DistributedPolicy
+from grouprl.protocols import distributed
 from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune
 from grouprl.storage.lock import FolderLock
@@ -269,8 +269,8 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
     session.graded = state.get("graded", False)
     session.best = Best.from_json(state["best"]) if state.get("best") else None
     session.optimizer = make_optimizer(config, model, session.phase)
-    if checkpoint.parts is not None and isinstance(model, DistributedPolicy):
-        model.load_parts(checkpoint.parts)
+    if checkpoint.parts is not None and (spread := distributed(model)) is not None:
+        spread.load_parts(checkpoint.parts)
     else:
         model.load_trainable_state(checkpoint.weights)
         fresh = session.optimizer.state_dict()

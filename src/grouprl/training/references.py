@@ -13,7 +13,7 @@ from torch import Tensor
 from grouprl.algorithms.references import FROZEN, Iterates, ReferenceRule
 from grouprl.core.json_types import State
 from grouprl.policy.state import between
-from grouprl.protocols import DistributedPolicy, FollowingScorer, Policy, PolicyInputs, Scorer
+from grouprl.protocols import FollowingScorer, Policy, PolicyInputs, Scorer, distributed
 
 KEPT_POSITIONS = 2**22
 """Number of positions whose log-probs are kept for each reference: 16 MiB in float32. The least recently used row is
@@ -88,7 +88,8 @@ class CopiedFollower:
 
 def follower_of(policy: Policy[PolicyInputs], name: str) -> FollowingScorer[PolicyInputs]:
     """Return a copy of the policy as it is now that follows it: in parts where the policy is distributed."""
-    return policy.follower(name) if isinstance(policy, DistributedPolicy) else CopiedFollower(policy)
+    spread = distributed(policy)
+    return CopiedFollower(policy) if spread is None else spread.follower(name)
 
 
 class References:

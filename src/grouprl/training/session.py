@@ -29,7 +29,7 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
 from grouprl.policy.state import as_policy
-from grouprl.protocols import DistributedPolicy, Policy, RunEngine, Scorer, Trainable
+from grouprl.protocols import Policy, RunEngine, Scorer, Trainable, distributed
 from grouprl.protocols.run_events import CheckpointWritten
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
@@ -214,19 +214,19 @@ class Session:
 
     def _write_weights(self, path: Path) -> None:
         """Write the trainable weights to a safetensors file."""
-        if not isinstance(self.policy, DistributedPolicy):
+        if (spread := distributed(self.policy)) is None:
             save_file(self.policy.trainable_state(), path)
             return
-        described = [(name, each.dtype, tuple(each.shape)) for name, each in self.policy.named_parameters()]
-        write_tensors(path, described, self.policy.each_weight())
+        described = [(name, each.dtype, tuple(each.shape)) for name, each in spread.named_parameters()]
+        write_tensors(path, described, spread.each_weight())
 
     def _parameters(self) -> Callable[[Path], None]:
         """Return a function that writes the weights and the optimiser into the folder of a checkpoint."""
         assert self.optimizer is not None
-        if not isinstance(self.model, DistributedPolicy):
+        spread = distributed(self.model)
+        if spread is None:
             return whole_parameters(self.model.trainable_state(), self.optimizer.state_dict())
-        policy = self.model
-        return lambda folder: policy.save_parts(folder / PARTS)
+        return lambda folder: spread.save_parts(folder / PARTS)
 
     def close(self) -> None:
         """End the processes of the run; nothing on disk depends on it."""
@@ -244,7 +244,8 @@ class Session:
 
 def frozen(policy: Policy) -> Scorer:
     """Return a copy of the current policy that is not trained."""
-    return policy.snapshot() if isinstance(policy, DistributedPolicy) else policy.copied(trainable=False)
+    spread = distributed(policy)
+    return policy.copied(trainable=False) if spread is None else spread.snapshot()
 
 
 def placement_of(resolved: ResolvedRun, model: Trainable) -> RunPlacement | None:

@@ -18,7 +18,7 @@ from grouprl.algorithms.method import Loss
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
-from grouprl.protocols import DistributedPolicy, PolicyInputs, Trainable
+from grouprl.protocols import PolicyInputs, Trainable, distributed
 
 
 class OutputLoss(ABC):
@@ -59,7 +59,7 @@ def accumulate(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, flo
     rows passed through the model with gradients.
     """
     found = (_one_pass if loss.couples == "sequence" else _two_passes)(model, loss, step)
-    for parameter in [] if isinstance(model, DistributedPolicy) else model.parameters():
+    for parameter in model.parameters() if distributed(model) is None else []:
         if parameter.grad is None:  # an optimiser would skip it, including weight decay and momentum
             parameter.grad = torch.zeros_like(parameter)
     return found
@@ -116,8 +116,8 @@ def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int])
     def piece(own: list[int]) -> Batch:
         return columns(step.rows(torch.tensor(own)))
 
-    if isinstance(model, DistributedPolicy):
-        yield from model.run_passes(_pass, loss, inputs_of(step), rows, piece, loss.outputs)
+    if (spread := distributed(model)) is not None:
+        yield from spread.run_passes(_pass, loss, inputs_of(step), rows, piece, loss.outputs)
         return
     for own in model.passes(inputs_of(step), rows):
         yield _pass(model, loss, piece(own))
@@ -171,8 +171,8 @@ def _let_idle_rest(model: Trainable) -> None:
 def _clipped_norm(model: Trainable, grad_clip: float) -> float:
     """Clip the gradient to `grad_clip` (0: no clipping), and return its norm before."""
     limit = grad_clip if grad_clip > 0 else math.inf
-    if isinstance(model, DistributedPolicy):
-        norm = model.clip(limit)
+    if (spread := distributed(model)) is not None:
+        norm = spread.clip(limit)
     else:
         norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in model.owners()))
     if not math.isfinite(norm):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grouprl.orchestrator.asynchronous.sampler_canary import Canary, CanaryReport
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
-from grouprl.protocols import DistributedPolicy, Policy
+from grouprl.protocols import Policy, distributed
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.sampler import later
 
@@ -39,8 +39,8 @@ class SharedMemorySync:
     def publish(self, version: int, policy: Policy) -> None:
         """Publish the current weights as version `version`; see `grouprl.protocols.WeightSync`."""
         number = later(self.version, version)
-        if isinstance(policy, DistributedPolicy):
-            checksum = self._weights.publish_each(number, policy.each_weight())
+        if (spread := distributed(policy)) is not None:
+            checksum = self._weights.publish_each(number, spread.each_weight())
         else:
             checksum = self._weights.publish(number, policy.trainable_state())
         self._canary.expect(version, checksum, keep=self.remembered)
