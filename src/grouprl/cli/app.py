@@ -132,7 +132,21 @@ def print_error(kind: str, message: str, **parts: str) -> None:
 
 
 ORDER = (
-    *("init", "train", "launch", "plan", "compare", "runs", "eval", "report", "show", "track", "laws", "lessons"),
+    *(
+        "init",
+        "new",
+        "train",
+        "launch",
+        "plan",
+        "compare",
+        "runs",
+        "eval",
+        "report",
+        "show",
+        "track",
+        "laws",
+        "lessons",
+    ),
     *(
         "export",
         "serve",
@@ -213,11 +227,12 @@ def _mount() -> None:
         tasks,
         train,
     )
-    from grouprl.cli.laboratory import compare
+    from grouprl.cli.laboratory import compare, new
     from grouprl.cli.scoring import check_reward, rewardbench
 
     panel, catalogue = "Runs", "Catalogue"
     app.command("init", rich_help_panel=panel)(train.init_command)
+    app.command("new", rich_help_panel=panel)(new.new_command)
     app.command("runs", rich_help_panel=panel)(show.runs_command)
     app.command("train", rich_help_panel=panel)(train.train_command)
     app.command("launch", rich_help_panel=panel, context_settings=AS_GIVEN)(launch.launch_command)
