@@ -16,9 +16,9 @@ import pytest
 
 Slow = Literal["all", "turn", "none"]
 DURATIONS = Path(__file__).parents[1] / "durations.json"
-LIMIT = 1.0
+LIMIT = 0.5
 """Seconds from which a test is slow."""
-TURNS = 5
+TURNS = 8
 """Commits in a row that together run every slow test."""
 
 
