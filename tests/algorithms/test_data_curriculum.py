@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,14 @@ from grouprl.algorithms.curriculum.papers.bandit import BanditOverSources, Thomp
 from grouprl.algorithms.curriculum.papers.curriculum import EasyToHard, HardStage, HistoryResampling, at_random, best
 from grouprl.algorithms.curriculum.papers.difficulty import DifficultyTargeted, VarianceSampling, attend, distinct_3
 from grouprl.algorithms.curriculum.papers.probe import probe_prompts
-from grouprl.algorithms.curriculum.papers.reward_selection import RewardSelection, selected
+from grouprl.algorithms.curriculum.papers.reward_selection import OpenPrompts, RewardSelection, selected
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.sampling.papers.budget import EntropyTemperature, LengthBudget
 from grouprl.core.errors import RunError
 from grouprl.records.samples import subset
 
 ALL = [VarianceSampling(), DifficultyTargeted(predict="ledger"), ThompsonSampling(), BanditOverSources()]
-ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0), RewardSelection(keep=8, completions=2)]
+ALL += [HistoryResampling(), EasyToHard(), HardStage(after=0.0), OpenPrompts(), RewardSelection(keep=8, completions=2)]
 
 
 def step(part: Any, context: FakeContext, advantage: float = 0.0) -> list[int]:
@@ -445,6 +446,24 @@ def test_a_selection_among_prompts_that_nobody_can_score_ends_in_words(monkeypat
     monkeypatch.setattr("grouprl.algorithms.curriculum.papers.reward_selection.probe_prompts", none_scored)
     with pytest.raises(RunError, match="not one completion to the 8 prompts could be scored"):
         RewardSelection(keep=3).choose(4, FakeContext())
+
+
+def test_the_prompts_that_the_policy_is_least_sure_of_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measure is a mean over the tokens of a completion, whose number differs."""
+
+    def entropies(context: Any, indices: Any, completions: int) -> Any:
+        sampled = probe_prompts(context, indices, completions)
+        there_bt = sampled.rollout.entropy_bt > 0
+        return replace(
+            sampled,
+            rollout=replace(sampled.rollout, entropy_bt=there_bt * torch.tensor(sampled.index_b % 5.0)[:, None]),
+        )
+
+    monkeypatch.setattr("grouprl.algorithms.curriculum.papers.reward_selection.probe_prompts", entropies)
+    part, context = OpenPrompts(share=0.5), FakeContext(prompts=2, lengths=lambda index, _: 1 + index)
+    assert set(step(part, context)) | set(step(part, context)) == {2, 3, 4, 7}
+    assert context.notes["selected_entropy"] == pytest.approx((2 + 3 + 4 + 2) / 4)
+    assert OpenPrompts(share=1.0).idle(RunFacts())
 
 
 def test_a_selection_of_all_or_more_is_idle() -> None:

@@ -42,6 +42,7 @@ COMPOSED: dict[str, dict[str, Any]] = {
     "curriculum.easy_to_hard": {"base": "grpo", "curriculum": {"part": "easy_to_hard", "by": "answer", "mastery": 0.1}},
     "curriculum.hard_stage": {"base": "grpo", "curriculum": {"part": "hard_stage", "after": 0.25}},
     "curriculum.reward_selection": {"base": "grpo", "curriculum": "reward_selection"},
+    "curriculum.open_prompts": {"base": "grpo", "curriculum": "open_prompts"},
     "augment.tie_margin": {"name": "dpo_ties", "rate": 0.1},
 }
 """Methods of parts that no entry of the catalogue has by default."""

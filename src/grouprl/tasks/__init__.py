@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from grouprl.tasks.builtin.single_turn.structured import Schema, ToolCall
     from grouprl.tasks.builtin.single_turn.thinking import Ponder
     from grouprl.tasks.builtin.single_turn.tool_choice import Choose
+    from grouprl.tasks.builtin.single_turn.transcribing import Transcribe
     from grouprl.tasks.builtin.single_turn.words import Words
 
 __all__ = [
@@ -155,6 +156,7 @@ __all__ = [
     "TicTacToeTask",
     "ToolCall",
     "ToolTask",
+    "Transcribe",
     "Verifiers",
     "WebShop",
     "WordleTask",

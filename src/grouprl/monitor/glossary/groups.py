@@ -194,6 +194,13 @@ define(
     "well below the reward of all prompts where hard ones are kept. Near 0: most may be too hard to begin with",
 )
 define(
+    "selected_entropy",
+    "nats",
+    "groups",
+    "mean token entropy, before the first step, of the prompts that are sampled from then on (open_prompts)",
+    "above the entropy of all prompts. Near 0: the policy is sure of everything, and the choice is by chance",
+)
+define(
     "completions_least",
     "completions",
     "groups",
