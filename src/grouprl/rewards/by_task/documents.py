@@ -142,5 +142,5 @@ def document(completion: str, answer: str) -> dict[str, float]:
     said = blocks(completion) if len(completion) <= LONGEST else {}
     kinds = [kind for kind in KINDS if kind in right or kind in said]
     earned = {kind: MEASURES[kind](said[kind], right[kind]) for kind in kinds if kind in said and kind in right}
-    shares = {kind: earned.get(kind, 0.0) / max(1, len(kinds)) for kind in KINDS}
-    return {**shares, "correct": float(completion == answer)}
+    shares = {str(kind): earned.get(kind, 0.0) / max(1, len(kinds)) for kind in KINDS}
+    return shares | {"correct": float(completion == answer)}
