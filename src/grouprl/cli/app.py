@@ -142,6 +142,7 @@ ORDER = (
         "runs",
         "eval",
         "report",
+        "doctor",
         "show",
         "track",
         "laws",
@@ -227,7 +228,7 @@ def _mount() -> None:
         tasks,
         train,
     )
-    from grouprl.cli.laboratory import compare, new
+    from grouprl.cli.laboratory import compare, doctor, new
     from grouprl.cli.scoring import check_reward, rewardbench
 
     panel, catalogue = "Runs", "Catalogue"
@@ -240,6 +241,7 @@ def _mount() -> None:
     app.command("compare", rich_help_panel=panel)(compare.compare_command)
     app.command("eval", rich_help_panel=panel)(evaluate.eval_command)
     app.command("report", rich_help_panel=panel)(export.report_command)
+    app.command("doctor", rich_help_panel=panel)(doctor.doctor_command)
     app.command("show", rich_help_panel=panel)(show.show_command)
     app.command("track", rich_help_panel=panel)(export.track_command)
     app.command("laws", rich_help_panel=panel)(laws.laws_command)

@@ -1,0 +1,117 @@
+"""`grouprl doctor`: what is wrong with a run, with evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from grouprl.cli import completion
+from grouprl.cli.options import AsJson
+from grouprl.cli.results import put_data
+from grouprl.core.errors import InputError
+from grouprl.core.terminal import Terminal
+
+if TYPE_CHECKING:
+    from grouprl.core.finding import RunFinding
+    from grouprl.view.diagnosis import Diagnosis, Witness
+    from grouprl.view.runfiles import RunData
+
+NOTHING = (
+    "Nothing was found that needs attention. Most findings need 5 to 20 training steps; what to look at where a run "
+    "does not learn stands in docs/not_learning.md."
+)
+STYLES = {"alarm": "bold red", "warning": "yellow", "note": "dim"}
+
+
+def doctor_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=completion.runs)],
+    as_json: AsJson = False,
+) -> None:
+    """Diagnose a run: what was found, the most likely cause first, with numbers and the rows that show it.
+
+    A run that goes on, or was killed, is examined by the records it has so
+    far. What each finding means stands in docs/codes.md.
+
+    [bold]Examples[/]
+    grouprl doctor runs/addition-grpo-s0
+    grouprl doctor runs/addition-grpo-s0 --json
+    """
+    from grouprl.view.diagnosis import diagnose
+    from grouprl.view.runfiles import read_run
+
+    data = read_run(run, rollouts=False)
+    found = diagnose(data, _findings(data))
+    if as_json:
+        put_data({"run": str(run), "outcome": _outcome(data), "findings": [each.data() for each in found]}, indent=2)
+        return
+    console = Terminal(highlight=False)
+    console.print(_outcome(data))
+    for words in data.missing if data.findings is not None else ():  # an unfinished run lacks what its end writes
+        console.print(f"Not read: {words}", style="yellow")
+    if not found:
+        console.print(NOTHING)
+    for number, each in enumerate(found, 1):
+        console.print(Text(f"\n{number}. {each.finding.severity}", style=STYLES[each.finding.severity]), end="")
+        console.print(Text(f"  {each.finding.code}, {each.finding.when()}"))
+        for line in _lines(each, run):
+            console.print(Padding(line, (0, 0, 0, 3)))
+
+
+def _findings(data: RunData) -> list[RunFinding]:
+    """Return the findings of a run's health report, or, before there is one, those of its records."""
+    from grouprl.core.finding import RunFinding
+
+    if data.findings is not None:
+        return [RunFinding(**row) for row in data.findings]
+    if not (data.folder / "config.yaml").is_file():
+        from grouprl.storage.run_folder import runs_meant
+
+        raise InputError(f"{data.folder} is no run folder", "a run folder holds config.yaml", runs_meant(data.folder))
+    from grouprl.config.run import load_config
+    from grouprl.monitor.health import examine
+    from grouprl.orchestrator.resolve import resolve
+    from grouprl.training.health_facts import health_facts
+
+    resolved = resolve(load_config(str(data.folder / "config.yaml")))
+    return examine(data.records, health_facts(resolved.config, resolved.method, resolved.max_new_tokens, exact=True))
+
+
+def _outcome(data: RunData) -> str:
+    """Say how the run ended, and whether its findings explain a failure."""
+    from grouprl.monitor.outcome import verdict
+    from grouprl.view.sections import evaluations
+
+    steps = len(data.of_phase("train"))
+    words = verdict(*evaluations(data)).words
+    return data.worded(f"{steps} steps. {words}")
+
+
+def _lines(each: Diagnosis, folder: Path) -> Iterator[Text]:
+    found = each.finding
+    yield Text(found.text)
+    if each.course:
+        values = " → ".join(f"{value:.4g} (step {step})" for step, value in each.course)
+        yield Text(f"{found.key}: {values}", style="cyan")
+    if each.rows:
+        first = each.rows[0]
+        yield Text(f"Rows of step {first.step}, {each.sign}:")
+        yield from map(_row, each.rows)
+        shown = f"--step {first.step} --prompt {quote(first.prompt)} --sample {first.sample}"
+        yield Text(f"grouprl show {quote(str(folder))} {shown}", style="dim")
+    yield Text(f"What to do: {found.remedy}")
+
+
+def _row(row: Witness) -> Text:
+    from grouprl.view.diagnosis import EXCERPT
+
+    reward = "no reward" if row.reward is None else f"reward {row.reward:.3g}"
+    size = f"{row.tokens} tokens" + (f", {row.turns} turns" if row.turns > 1 else "")
+    text = row.text if len(row.text) <= EXCERPT else f"{row.text[:EXCERPT]} …"
+    return Text(f"- {row.prompt} #{row.sample}: {reward}, {size}, {row.ended}: {json.dumps(text, ensure_ascii=False)}")

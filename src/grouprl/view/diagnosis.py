@@ -1,0 +1,193 @@
+"""A diagnosis of a run: its findings, the most likely cause first, each with its numbers and the rows behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+from grouprl.core.finding import SEVERITIES, RunFinding
+from grouprl.core.json_types import JsonObject
+from grouprl.view.runfiles import RunData
+from grouprl.view.trajectory import Trajectory, of_step
+
+BREAKS = ("non_finite", "zero_learning_rate", "reward_errors", "sampler_gap", "weak_start", "below_demonstrations")
+"""Findings that explain others: what is broken before anything can be learned."""
+OUTCOMES = ("no_gain", "collapse")
+"""Findings that others explain."""
+SHOWN = 3
+"""Largest number of rows for a finding."""
+EXCERPT = 120
+"""Largest number of characters of a row's text."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A completion or an episode of a stored step that shows a finding."""
+
+    step: int
+    prompt: str
+    sample: int
+    reward: float | None
+    tokens: int
+    turns: int
+    ended: str
+    text: str
+    tied: bool
+    """Whether all rewards of its group are equal."""
+    repeated: bool
+    """Whether another completion of its group has the same text."""
+    entropy: float
+    """Mean entropy of its tokens, in nats; 0 where it is not stored."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What shows a finding in single rows: which of them, in words, and the rows themselves in order."""
+
+    words: str
+    rows: Callable[[Sequence[Witness]], Sequence[Witness]]
+
+
+def _most(words: str, key: Callable[[Witness], float], of: Callable[[Witness], bool] = lambda row: True) -> Sign:
+    """Return the sign whose rows satisfy `of`, those with the largest `key` first."""
+    return Sign(words, lambda rows: sorted(filter(of, rows), key=key, reverse=True))
+
+
+def _by_reward(row: Witness) -> float:
+    return 0.0 if row.reward is None else row.reward
+
+
+LONGEST = _most("the longest", lambda row: row.tokens)
+FEWEST_TURNS = _most("those with the fewest turns", lambda row: -row.turns)
+LEAST = _most("those that earned least", lambda row: -_by_reward(row), lambda row: row.reward is not None)
+TIED = _most("rows of groups with equal rewards", _by_reward, lambda row: row.tied)
+SIGNS: Mapping[str, Sign] = {
+    "reward_errors": _most("those without a reward", lambda row: row.tokens, lambda row: row.reward is None),
+    "no_signal": TIED,
+    "dead_groups": TIED,
+    "truncation": _most("the longest that were cut off", lambda row: row.tokens, lambda row: row.ended != "ended"),
+    "length_growth": LONGEST,
+    "length_exploitation": LONGEST,
+    "length_shrinking": _most("the shortest", lambda row: -row.tokens),
+    "fewer_turns": FEWEST_TURNS,
+    "below_demonstrations": FEWEST_TURNS,
+    "tools_unused": FEWEST_TURNS,
+    "repeated_calls": _most("those with the most turns", lambda row: row.turns),
+    "entropy_collapse": _most("those that repeat another of their group", _by_reward, lambda row: row.repeated),
+    "entropy_explosion": _most("those with the highest entropy", lambda row: row.entropy),
+    "overoptimisation": _most("those that the learned reward pays most", _by_reward),
+    "collapse": LEAST,
+    "no_gain": LEAST,
+}
+"""By code: which rows show a finding. What is not listed is of whole steps: a gradient, a clip, a learning rate."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A finding with its evidence."""
+
+    finding: RunFinding
+    course: tuple[tuple[int, float], ...]
+    """Values of the finding's metric, as (step, value): first, when the finding began, and last."""
+    sign: str
+    """Which rows are shown, in words; "" if single rows show nothing."""
+    rows: tuple[Witness, ...]
+
+    def data(self) -> JsonObject:
+        """Return it as JSON data."""
+        return {
+            **self.finding.as_row(),
+            "when": self.finding.when(),
+            "course": [list(point) for point in self.course],
+            "sign": self.sign,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def diagnose(run: RunData, findings: Sequence[RunFinding]) -> list[Diagnosis]:
+    """Return the findings of a run with their evidence, the most likely cause first.
+
+    Notes come last. Before them stands what is broken from the start, then everything else, then outcomes that the
+    others explain; alarms stand before warnings, and what began earlier before what began later.
+    """
+    stored = _stored(run.folder)
+    return [_diagnosis(run, found, stored) for found in sorted(findings, key=likelihood)]
+
+
+def likelihood(found: RunFinding) -> tuple[bool, int, int, bool, int]:
+    """Return a key that sorts findings by how likely they are the cause of the others, the likeliest first."""
+    tier = 0 if found.code in BREAKS else 2 if found.code in OUTCOMES else 1
+    return found.severity == "note", tier, SEVERITIES.index(found.severity), not found.persists, found.first_step
+
+
+def course(run: RunData, found: RunFinding) -> tuple[tuple[int, float], ...]:
+    """Return the values of a finding's metric at the first record, when it began and when it was last seen."""
+    values = {
+        int(record["step"]): float(record[found.key])
+        for record in (*run.of_phase("train"), *run.of_phase("eval"))
+        if isinstance(record.get(found.key), int | float)
+    }
+    if not values:
+        return ()
+    wanted = (min(values), *(max((s for s in values if s <= at), default=min(values)) for at in _times(found)))
+    return tuple((step, values[step]) for step in dict.fromkeys(wanted))
+
+
+def _times(found: RunFinding) -> tuple[int, int]:
+    return found.first_step, found.last_step
+
+
+def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagnosis:
+    sign = SIGNS.get(found.code)
+    near = max((step for step in stored if step <= found.last_step), default=stored[0] if stored else None)
+    if sign is None or near is None:
+        return Diagnosis(found, course(run, found), "", ())
+    rows = tuple(sign.rows(witnesses(of_step(run.folder, near)))[:SHOWN])
+    return Diagnosis(found, course(run, found), sign.words, rows)
+
+
+def _stored(folder: Path) -> list[int]:
+    return sorted(int(path.stem.partition("-")[2]) for path in folder.glob("rollouts/step-*.parquet"))
+
+
+def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
+    """Return the completions or episodes of a stored step with what findings are about."""
+    rewards: dict[str, set[float | None]] = {}
+    texts: Counter[tuple[str, str]] = Counter()
+    for each in found:
+        rewards.setdefault(each.prompt, set()).add(_reward(each))
+        texts[each.prompt, _said(each)] += 1
+    return [
+        Witness(
+            step=each.step,
+            prompt=each.prompt,
+            sample=each.sample,
+            reward=_reward(each),
+            tokens=sum(len(turn.said) for turn in each.turns),
+            turns=len(each.turns),
+            ended=each.ended,
+            text=_said(each),
+            tied=len(rewards[each.prompt]) == 1,
+            repeated=texts[each.prompt, _said(each)] > 1,
+            entropy=_entropy(each),
+        )
+        for each in found
+    ]
+
+
+def _reward(each: Trajectory) -> float | None:
+    if each.rows[0].get("reward") is None:
+        return None
+    return float(sum(row["reward"] or 0.0 for row in each.rows))
+
+
+def _said(each: Trajectory) -> str:
+    return " ⏎ ".join("".join(piece.text for piece in turn.said) for turn in each.turns)
+
+
+def _entropy(each: Trajectory) -> float:
+    known = [piece.entropy for turn in each.turns for piece in turn.said if piece.entropy is not None]
+    return fmean(known) if known else 0.0

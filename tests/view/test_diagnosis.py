@@ -1,0 +1,119 @@
+"""`grouprl doctor`: findings in the order of causes, with numbers and the rows that show them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from grouprl.cli.app import app
+from grouprl.core.finding import CODES, RunFinding
+from grouprl.monitor import health_codes
+from grouprl.view.diagnosis import BREAKS, OUTCOMES, SIGNS, Witness, course, likelihood
+from grouprl.view.runfiles import RunData, read_run
+from single_runs import launch
+
+ROWS = [
+    Witness(4, "p", 0, 1.0, 3, 1, "ended", "abc", tied=True, repeated=True, entropy=0.1),
+    Witness(4, "p", 1, 1.0, 3, 1, "ended", "abc", tied=True, repeated=True, entropy=0.2),
+    Witness(4, "q", 0, 0.0, 9, 4, "truncated", "xxxxxxxxx", tied=False, repeated=False, entropy=2.0),
+    Witness(4, "q", 1, None, 5, 2, "ended", "yyyyy", tied=False, repeated=False, entropy=1.0),
+]
+
+
+def found(code: str, severity: Any = "warning", first: int = 5, *, persists: bool = True, key: str = "m") -> RunFinding:
+    return RunFinding(code, severity, key, "text.", "remedy.", first, 8, persists)
+
+
+def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_all() -> None:
+    findings = [
+        found("inert_clip", "note", first=1),
+        found("no_gain", "warning", first=2),
+        found("entropy_collapse", first=7),
+        found("stands_still", first=3, persists=False),
+        found("dead_groups", first=6),
+        found("moves_too_fast", "alarm", first=8),
+        found("sampler_gap", first=9),
+    ]
+    order = [each.code for each in sorted(findings, key=likelihood)]
+    assert order == [
+        "sampler_gap", "moves_too_fast", "dead_groups", "entropy_collapse", "stands_still", "no_gain", "inert_clip"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "rows"),
+    [
+        ("reward_errors", [3]),
+        ("dead_groups", [0, 1]),
+        ("truncation", [2]),
+        ("length_growth", [2, 3, 0, 1]),
+        ("length_shrinking", [0, 1, 3, 2]),
+        ("fewer_turns", [0, 1, 3, 2]),
+        ("repeated_calls", [2, 3, 0, 1]),
+        ("entropy_collapse", [0, 1]),
+        ("entropy_explosion", [2, 3, 1, 0]),
+        ("no_gain", [2, 0, 1]),
+    ],
+)
+def test_each_finding_names_the_rows_that_show_it(code: str, rows: list[int]) -> None:
+    assert [ROWS.index(row) for row in SIGNS[code].rows(ROWS)] == rows
+
+
+def test_findings_that_are_named_exist() -> None:
+    assert health_codes.__name__.startswith("grouprl.")
+    assert {name for name, code in CODES.items() if code.source == "health"} >= {*BREAKS, *OUTCOMES, *SIGNS}
+
+
+def test_the_course_has_the_values_at_the_first_record_at_the_beginning_and_at_the_end() -> None:
+    run = RunData(Path(), records=[{"phase": "train", "step": step, "m": step / 10} for step in range(1, 11)])
+    assert course(run, found("dead_groups")) == ((1, 0.1), (5, 0.5), (8, 0.8))
+    assert course(run, found("dead_groups", key="other")) == ()
+    assert course(run, found("dead_groups", first=1)) == ((1, 0.1), (8, 0.8))
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which no completion is ever right."""
+    folder = tmp_path_factory.mktemp("runs") / "sick"
+    return launch(folder, task="multiplication", steps=6, warmup={"steps": 0}, eval={"every": 0, "prompts": 4}).folder
+
+
+def doctor(folder: Path) -> Any:
+    told = CliRunner().invoke(app, ["doctor", str(folder), "--json"])
+    assert told.exit_code == 0, told.output
+    return json.loads(told.stdout)
+
+
+def test_a_run_without_a_signal_is_diagnosed_with_its_rows(sick: Path) -> None:
+    said = doctor(sick)
+    assert said["outcome"].startswith("6 steps.")
+    first = said["findings"][0]
+    assert first["code"] == "no_signal"
+    assert first["severity"] == "alarm"
+    assert [row["tied"] for row in first["rows"]] == [True] * 3
+    text = CliRunner().invoke(app, ["doctor", str(sick)])
+    assert "1. alarm  no_signal" in text.output
+    assert f"--step {first['rows'][0]['step']} --prompt" in " ".join(text.output.split())
+    assert "What to do: Check the reward" in " ".join(text.output.split())
+
+
+def test_a_run_that_was_killed_is_examined_by_its_records(sick: Path) -> None:
+    whole = doctor(sick)["findings"]
+    os.rename(sick / "health.json", sick / "health.kept")
+    try:
+        again = doctor(sick)["findings"]
+    finally:
+        os.rename(sick / "health.kept", sick / "health.json")
+    assert {each["code"] for each in again} == {each["code"] for each in whole}
+    assert read_run(sick, rollouts=False).findings is not None
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["doctor", str(tmp_path)])
+    assert told.exit_code == 2
+    assert "a run folder holds config.yaml" in " ".join(told.output.split()).lower()
