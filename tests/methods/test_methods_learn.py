@@ -93,7 +93,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(sample_b))
     row_b = torch.arange(64) % 8
     score_b = (batch.need("old_bt", "the test") - batch.need("ref_bt", "the test")).sum(1)
-    known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v")
+    known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v", "multiplier")
     return batch.replace(
         keys={
             "answer": sample_b,
@@ -116,7 +116,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         },
         rewards={
             "continuations": 8 * batch.reward_b,
-            **dict.fromkeys(("#density", "margin"), torch.zeros_like(batch.reward_b)),
+            **dict.fromkeys(("#density", "#cost", "margin"), torch.zeros_like(batch.reward_b)),
             **dict.fromkeys(COMPONENTS, batch.reward_b),
         },
         turn_reward_bs=batch.reward_b[:, None],

@@ -177,6 +177,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "continuations": below(9, b).to(dtype),
             "margin": torch.cos(3 * batch.reward_b),
             "#density": (pair_b % 3).to(dtype) / 2,
+            "#cost": torch.cos(4 * batch.reward_b),
             **{name: torch.sin((2 + i) * batch.reward_b) for i, name in enumerate(COMPONENTS)},
         },
         past={
@@ -185,6 +186,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "tie_margin": torch.full_like(batch.reward_b, 0.4),
             "advantage": normal(b),
             "reward_std": torch.full((b,), 1.5, dtype=dtype),
+            "multiplier": torch.full((b,), 0.8, dtype=dtype),
             "reward_mean": torch.full((b,), 0.25, dtype=dtype),
             "fewest_calls": visits_b.to(dtype) - 1,
             "q": torch.sin(3 * batch.reward_b),

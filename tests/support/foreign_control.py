@@ -61,3 +61,17 @@ def nothing() -> int:
 
 def broken() -> gymnasium.Env:
     raise RuntimeError("no licence")
+
+
+class Arms(gymnasium.Env):  # type: ignore[misc]
+    """One choice of three arms: they pay 1, 0.6 and 0, and cost 1, 0.2 and 0 (info["cost"])."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.ones(1, np.float32), [1.0, 0.6, 0.0][action], True, False, {"cost": [1.0, 0.2, 0.0][action]}

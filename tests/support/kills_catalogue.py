@@ -83,6 +83,11 @@ OWN: dict[str, dict[str, Any]] = {
         }
         for name in ("tb", "db", "subtb")
     },
+    "constrained_grpo": {
+        "task": {"name": f"control:{Path(__file__).parent / 'foreign_control.py'}:Arms", "turns": 1},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "warmup": {"steps": 0},
+    },
     "tpo": OF_THREE | {"task": f"pairs:{ROWS / 'triples.jsonl'}"},
     "tpo@trl": OF_THREE | {"task": f"pairs:{ROWS / 'triples.jsonl'}"},
     "modpo": STORED | {"task": f"pairs:{ROWS / 'margins.jsonl'}"},

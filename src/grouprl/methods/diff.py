@@ -88,7 +88,8 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
         state_bs=zero[:, None],
         rewards={
             **dict.fromkeys(
-                ("continuations", "#density", "key_steps", "valid_steps", "execution", "judge", "margin"), zero_b
+                ("continuations", "#density", "#cost", "key_steps", "valid_steps", "execution", "judge", "margin"),
+                zero_b,
             ),
             **dict.fromkeys(("accuracy", "format"), batch.reward_b),
         },
@@ -115,7 +116,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
         },
         past={
             **dict.fromkeys(("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v"), zero_b),
-            **dict.fromkeys(("score_mean", "reward_mean"), zero_b),
+            **dict.fromkeys(("score_mean", "reward_mean", "multiplier"), zero_b),
             "reward_std": zero_b + 1,
             "q": batch.reward_b,
         },

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 
+COST = "#cost"
+"""Name of the sum of an episode's costs; with this sign it is measured and not paid."""
+
+
 class ControlEnvironment:
     """An episode of a Gymnasium environment whose observations are arrays; those of a Box are flattened.
 
@@ -36,6 +40,7 @@ class ControlEnvironment:
         self._make, self._success = make, success
         self._env: gymnasium.Env = None
         self._playing, self._total, self._used = False, 0.0, False
+        self._cost: float | None = None
 
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the episode. Raises InputError if the object was used before or the example has no seed."""
@@ -61,13 +66,18 @@ class ControlEnvironment:
         found, paid, terminated, truncated, info = self._env.step(self._fitted(action))
         reward = _one_number(paid)
         self._total += reward
+        if "cost" in info:
+            self._cost = (self._cost or 0.0) + _one_number(info["cost"], "cost")
         self._playing = not (terminated or truncated)
         late = bool(truncated) and not terminated
         return Step(self._shown(found, info), reward, bool(terminated), late)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
-        """Return `correct`, whether the total reward is a success; empty if no threshold is set."""
-        return {} if self._success is None else {"correct": float(self._total >= self._success)}
+        """Return `correct`, whether the total reward is a success, if a threshold is set, and `#cost`, the sum of the
+        costs, if the environment states them in `info["cost"]`.
+        """
+        known = {} if self._success is None else {"correct": float(self._total >= self._success)}
+        return known if self._cost is None else {**known, COST: self._cost}
 
     def close(self) -> None:
         """Close the Gymnasium environment."""
@@ -97,16 +107,16 @@ class ControlEnvironment:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
-def _one_number(reward: object) -> float:
-    """Return a reward as a number. Raises InputError if it is not finite, or several."""
+def _one_number(reward: object, what: str = "reward") -> float:
+    """Return a reward or a cost as a number. Raises InputError if it is not finite, or several."""
     try:
         found = np.asarray(reward, np.float64)
     except (TypeError, ValueError):
         found = np.zeros(0)
     if found.shape != () or not np.isfinite(found):
         raise InputError(
-            f"step() returned the reward {reward!r}",
-            "a reward is one finite number",
+            f"step() returned the {what} {reward!r}",
+            f"a {what} is one finite number",
             "Several goals are components: wrap the environment, and return their sum",
         )
     return float(found)

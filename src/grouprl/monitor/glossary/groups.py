@@ -119,6 +119,13 @@ define(
     "it settles where kl_controlled is near the target. Growing without end: the policy runs away; lower optim.lr",
 )
 define(
+    "multiplier",
+    "weight",
+    "groups",
+    "weight of the cost against the reward in this step, where a part holds a limit of costs (lagrangian)",
+    "it settles where the mean cost is at its limit; 0: the limit does not bind. Growing without end: it cannot be met",
+)
+define(
     "kl_controlled",
     "nats",
     "groups",
