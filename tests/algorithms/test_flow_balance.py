@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grouprl import Batch, method
-from grouprl.algorithms.objective.papers.flow_balance import imbalance
+from grouprl.algorithms.flow import imbalance
 
 STRINGS = torch.tensor(list(itertools.product((0, 1), repeat=3)))
 PREFIX_BT = torch.stack([torch.zeros(8, dtype=torch.long), 1 + STRINGS[:, 0], 3 + 2 * STRINGS[:, 0] + STRINGS[:, 1]], 1)

@@ -144,6 +144,7 @@ SHARED = {
     "auxiliary_models",
     "building",
     "data_part",
+    "flow",
     "lines",
     "losses",
     "method",

@@ -40,7 +40,7 @@ def read(html: str) -> Balanced:
 @pytest.mark.parametrize("name", ["grpo", "grpo@trl", "ppo", "dpo", "gspo"])
 def test_a_card_shows_formula_parts_settings_and_papers(name: str) -> None:
     card = describe(grouprl.methods()[name])
-    text = read(grouprl.methods()[name]._repr_html_()).text
+    text = read(grouprl.methods.show(name)._repr_html_()).text
     for part in card["parts"]:
         assert part["words"] in text
     for setting in card["settings"]:
@@ -49,6 +49,13 @@ def test_a_card_shows_formula_parts_settings_and_papers(name: str) -> None:
     assert card["formula"] in text
     assert all(paper["title"] in text for paper in card["papers"])
     assert all(line in text for line in card["differs"])
+
+
+def test_a_card_prints_its_formula_where_nothing_shows_html() -> None:
+    shown = grouprl.methods.show("dr_grpo")
+    assert repr(shown).startswith("dr_grpo: GRPO Done Right\nL = -1/(B·Lmax)")
+    with pytest.raises(grouprl.InputError, match="Did you mean"):
+        grouprl.methods.show("dr_grop")
 
 
 def test_what_a_card_says_is_text_and_no_markup() -> None:

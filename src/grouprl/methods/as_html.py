@@ -6,6 +6,23 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from grouprl.core.json_types import JsonObject
+from grouprl.methods.describe import describe
+from grouprl.methods.registry import Entry
+
+
+class ShownCard:
+    """The card of a catalogue entry, which a notebook shows as a page; `data` holds the same as plain data."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.data = describe(entry)
+
+    def __repr__(self) -> str:
+        """Return name, title and formula."""
+        return f"{self.data['name']}: {self.data['title']}\n{self.data['formula']}"
+
+    def _repr_html_(self) -> str:
+        """Return the card for a notebook."""
+        return card_html(self.data)
 
 
 def card_html(card: JsonObject) -> str:

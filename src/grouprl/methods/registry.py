@@ -72,13 +72,6 @@ class Entry:
         """Name of the library whose numbers the entry has ('trl' for `grpo@trl`), or ''."""
         return self.name.partition("@")[2]
 
-    def _repr_html_(self) -> str:
-        """Return the card for a notebook."""
-        from grouprl.methods.as_html import card_html
-        from grouprl.methods.describe import describe
-
-        return card_html(describe(self))
-
     def build(self, **settings: object) -> Method:
         """Compose the method. Raises InputError on unknown or ill-typed settings, with a suggestion."""
         method = checked(_validated(self.compose), settings, f"method {self.name}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from grouprl.algorithms.advantage.advantage import Relative
 from grouprl.algorithms.advantage.returns import ReturnsToGo
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
+from grouprl.algorithms.critic.flow_loss import FlowLoss
+from grouprl.algorithms.flow import Lambda
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objective.papers.flow_balance import FlowBalance, FlowLoss, Lambda
+from grouprl.algorithms.objective.flow_balance import FlowBalance
 from grouprl.algorithms.objective.papers.vargrad import VarGrad
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
 from grouprl.core.numbers import Positive
@@ -58,28 +60,6 @@ entry(
 )
 
 
-def tb() -> Method:
-    """Compose trajectory balance: log Z is the critic's value of the first state."""
-    return subtb(None)
-
-
-def db() -> Method:
-    """Compose detailed balance: every step has a flow of its own to balance."""
-    return subtb(0.0)
-
-
-def subtb(lam: Lambda = 0.9) -> Method:
-    """Compose sub-trajectory balance: a stretch of n steps weighs λ^(n-1), None: only the whole trajectory."""
-    return Method(
-        reward_transform=(RewardAtTurnEnd(),),
-        advantage=ReturnsToGo(),
-        objective=FlowBalance(lam=lam),
-        aggregate=SequenceMean(),
-        critic=FlowLoss(lam=lam),
-        on_policy=True,
-    )
-
-
 PRETRAINING = Paper("Pre-Training and Fine-Tuning Generative Flow Networks", "2310.03419", 2023)
 BALANCE = (
     "u_t = log F(s_t) - Σ_{s<t} (log π(a_s) - r_s),  r_t = log P_B(s_t | s_{t+1}), log R(x) besides at the end, "
@@ -103,6 +83,12 @@ RECORDED = (
 SOURCE = "GFNOrg/torchgfn: gfn/gflownet/{trajectory_balance,detailed_balance,sub_trajectory_balance}.py"
 FIELDS = {"value_bt": [[0.5, 0.25]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]}
 LEVELS = "A is the reward to go; Σ(log π - r) before each state is 0, -1.25, -3, so u = 0.5, 1.5, 3"
+
+
+def tb() -> Method:
+    """Compose trajectory balance: log Z is the critic's value of the first state."""
+    return subtb(None)
+
 
 entry(
     "tb",
@@ -135,6 +121,12 @@ entry(
     ),
 )
 
+
+def db() -> Method:
+    """Compose detailed balance: every step has a flow of its own to balance."""
+    return subtb(0.0)
+
+
 entry(
     "db",
     db,
@@ -162,6 +154,19 @@ entry(
         recommended={"learning_rate": 1e-3},
     ),
 )
+
+
+def subtb(lam: Lambda = 0.9) -> Method:
+    """Compose sub-trajectory balance: a stretch of n steps weighs λ^(n-1), None: only the whole trajectory."""
+    return Method(
+        reward_transform=(RewardAtTurnEnd(),),
+        advantage=ReturnsToGo(),
+        objective=FlowBalance(lam=lam),
+        aggregate=SequenceMean(),
+        critic=FlowLoss(lam=lam),
+        on_policy=True,
+    )
+
 
 entry(
     "subtb",
