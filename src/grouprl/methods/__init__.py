@@ -1,6 +1,7 @@
 """The catalogue of methods: compositions of parts, each with a card; one folder for each family.
 
-`grouprl.methods` is this package, `grouprl.methods()` the whole catalogue by name, `grouprl.methods.show("grpo")` a card.
+`grouprl.methods` is this package, `grouprl.methods()` the whole catalogue by name, and `grouprl.methods.show("grpo")`
+a card.
 """
 
 import sys

@@ -45,7 +45,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Sign:
-    """What shows a finding in single rows: which of them, in words, and the rows themselves in order."""
+    """The rows that show a finding: their description, and a function that selects and orders them."""
 
     words: str
     rows: Callable[[Sequence[Witness]], Sequence[Witness]]

@@ -1,4 +1,4 @@
-"""What is measured on the pairs of a loss: TRL's metrics by their names, and what tells why likelihoods fall."""
+"""Measures of the pairs of a loss: TRL's metrics by their names, and those that explain falling likelihoods."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def doctor_command(
 ) -> None:
     """Diagnose a run: what was found, the most likely cause first, with numbers and the rows that show it.
 
-    A run that goes on, or was killed, is examined by the records it has so
-    far. What each finding means stands in docs/codes.md.
+    A run that still trains, or was killed, is examined by the records it has
+    so far. What each finding means stands in docs/codes.md.
 
     [bold]Examples[/]
     grouprl doctor runs/addition-grpo-s0

@@ -121,7 +121,7 @@ MEASURES: dict[Kind, Callable[[list[str], list[str]], float]] = {
     "formula": lambda a, b: likeness("\n".join(a), "\n".join(b)),
     "table": lambda a, b: table_likeness(table_of(a), table_of(b)),
 }
-"""How the lines of each kind are compared."""
+"""The comparison of the lines of each kind."""
 
 
 @known_examples(

@@ -14,7 +14,7 @@ from grouprl.tasks.registry import register_task
 
 LETTERS, DIGITS = "acilosx", "0123456"
 ALIKE = {"o": "0", "l": "1", "i": "1", "s": "5", "0": "o", "1": "l", "5": "s"}
-"""What a bad scan makes of a sign."""
+"""The sign that a bad scan shows in place of another."""
 
 
 @register_task("transcribe")
