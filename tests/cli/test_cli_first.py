@@ -172,10 +172,12 @@ DATA = [
     ("show", "RUN"),
     ("show", "RUN", "--list"),
     ("report", "RUN"),
+    ("doctor", "RUN"),
     ("eval", "RUN", "--prompts", "2"),
     ("laws", "RUN"),
     ("runs", "RUNS"),
     ("init", "NEW"),
+    ("new", "reward", "mine", "--folder", "NEW"),
     ("export", "RUN", "MODEL"),
     ("track", "RUN", "tensorboard"),
 ]
@@ -220,6 +222,8 @@ def test_errors_of_every_command_are_plain_data_on_request(path):
     for wrong in (["--nonsense"], ["no/such:thing"] * (2 if path in (("methods", "diff"), ("export",)) else 1)):
         if path in (("sandbox",), ("recipes",)) and wrong != ["--nonsense"]:
             wrong = ["--level", "nonsense"] if path == ("sandbox",) else ["more"]
+        if path == ("new",) and wrong != ["--nonsense"]:
+            wrong = ["nothing", "mine"]
         if path == ("init",) and wrong != ["--nonsense"]:
             wrong = [__file__]
         done = invoke(*path, *wrong, "--json")

@@ -9,7 +9,7 @@ import pytest
 
 from grouprl.config.json_schema import json_schema
 from grouprl.config.run import recipe_names, recipes_folder
-from grouprl.config.sections import WITHOUT_DOT
+from grouprl.config.sections import as_number
 from grouprl.config.yaml_files import read_yaml
 
 SCHEMA = json_schema()
@@ -22,7 +22,7 @@ def as_an_editor_reads(value: object) -> object:
         return {key: as_an_editor_reads(each) for key, each in value.items()}
     if isinstance(value, list):
         return [as_an_editor_reads(each) for each in value]
-    return float(value) if isinstance(value, str) and WITHOUT_DOT.fullmatch(value) else value
+    return as_number(value)
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -296,7 +296,8 @@ def test_what_a_run_must_provide():
         "vc_ppo",
     }
     turns = {"duration_aware", "multi_turn_ppo", "ppo_control", "spa_rl", "st_ppo", "turn_ppo", "ufo"}
-    assert critics == completions | turns
+    flows = {"tb", "db", "subtb"}
+    assert critics == completions | turns | flows
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp_baseline", "gspo", "raft", "reinforce_rej"])

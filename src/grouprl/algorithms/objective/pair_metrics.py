@@ -52,11 +52,17 @@ def shapes(batch: Batch, index_e2: Tensor) -> dict[str, Tensor]:
 def overlap(token_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
     """Return the share of the longer completion's positions that lie in a beginning or an end common to both, [E]."""
     place_t = torch.arange(token_bt.shape[1], device=token_bt.device)
-    size_b = torch.where(batch.mask_bt, place_t + 1, 0).amax(1)
+    size_b, token_bt = batch.mask_bt.sum(1), _gathered(token_bt, batch.mask_bt)
     backwards_bt = token_bt.gather(1, (size_b[:, None] - 1 - place_t).clamp(min=0))
     shorter_e, longer_e = size_b[index_e2].amin(1), size_b[index_e2].amax(1)
     begun_e, ended_e = (_alike(each_bt, index_e2, shorter_e, place_t) for each_bt in (token_bt, backwards_bt))
     return torch.minimum(begun_e + ended_e, shorter_e).to(batch.dtype) / longer_e.clamp(min=1)
+
+
+def _gathered(token_bt: Tensor, mask_bt: Tensor) -> Tensor:
+    """Return [B,T] the tokens of the mask from the first column on, without the gaps between them."""
+    place_bt = torch.where(mask_bt, mask_bt.cumsum(1) - 1, mask_bt.shape[1])
+    return torch.zeros_like(token_bt[:, :1]).expand(-1, mask_bt.shape[1] + 1).scatter(1, place_bt, token_bt)[:, :-1]
 
 
 def _alike(token_bt: Tensor, index_e2: Tensor, shorter_e: Tensor, place_t: Tensor) -> Tensor:
