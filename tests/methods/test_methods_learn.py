@@ -137,6 +137,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "score_mean": score_b.mean().expand(64),
             "reward_mean": batch.reward_b.mean().expand(64),
             "reward_std": batch.reward_b.std().expand(64),
+            "group_weight": torch.ones_like(batch.reward_b),
             **{name: torch.zeros(64, dtype=torch.float64) for name in known},
         },
         step=step,

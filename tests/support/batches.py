@@ -184,6 +184,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             **given.past,
             "score_mean": torch.full_like(batch.reward_b, 0.2),
             "tie_margin": torch.full_like(batch.reward_b, 0.4),
+            "group_weight": (1 + batch.group_b % 3).to(dtype) / 2,
             "advantage": normal(b),
             "reward_std": torch.full((b,), 1.5, dtype=dtype),
             "multiplier": torch.full((b,), 0.8, dtype=dtype),

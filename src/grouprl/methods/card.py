@@ -68,6 +68,7 @@ Condition = Literal[
     "accuracy_alone",
     "one_agent",
     "no_opponents",
+    "one_data_group",
 ]
 
 

@@ -251,6 +251,7 @@ _WHEN = {
     "accuracy_alone": "the reward is the accuracy",
     "one_agent": "one agent acts",
     "no_opponents": "no opponent's completions are among the rows",
+    "one_data_group": "all pairs are of one data group",
 }
 
 

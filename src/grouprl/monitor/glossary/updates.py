@@ -254,6 +254,13 @@ define(
     level="pair",
 )
 define(
+    "largest_group_weight",
+    "share",
+    "update",
+    "largest weight of a labelled group of the data after this step (robust_groups)",
+    "settles. Near 1: one group decides alone",
+)
+define(
     "nll_loss",
     "nats",
     "policy",

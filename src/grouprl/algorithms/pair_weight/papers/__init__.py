@@ -1,0 +1,1 @@
+"""Weights of pairs of a single paper."""
