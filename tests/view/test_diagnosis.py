@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -96,9 +98,14 @@ def test_a_run_without_a_signal_is_diagnosed_with_its_rows(sick: Path) -> None:
     assert first["code"] == "no_signal"
     assert first["severity"] == "alarm"
     assert [row["tied"] for row in first["rows"]] == [True] * 3
+    table = pq.read_table(sick / f"rollouts/step-{first['rows'][0]['step']:06d}.parquet").to_pylist()
+    for row in first["rows"]:
+        (stored,) = [each for each in table if (each["prompt_id"], each["sample"]) == (row["prompt"], row["sample"])]
+        assert row["tokens"] == sum(stored["mask"]), "also where the texts of single tokens are unknown"
+        assert row["entropy"] == pytest.approx(np.mean(stored["entropy"]))
     text = CliRunner().invoke(app, ["doctor", str(sick)])
     assert "1. alarm  no_signal" in text.output
-    assert f"--step {first['rows'][0]['step']} --prompt" in " ".join(text.output.split())
+    assert f"--step {first['rows'][0]['step']} --prompt" in text.output
     assert "What to do: Check the reward" in " ".join(text.output.split())
 
 

@@ -166,7 +166,7 @@ def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
             prompt=each.prompt,
             sample=each.sample,
             reward=_reward(each),
-            tokens=sum(len(turn.said) for turn in each.turns),
+            tokens=sum(map(len, _entropies(each))),
             turns=len(each.turns),
             ended=each.ended,
             text=_said(each),
@@ -189,5 +189,14 @@ def _said(each: Trajectory) -> str:
 
 
 def _entropy(each: Trajectory) -> float:
-    known = [piece.entropy for turn in each.turns for piece in turn.said if piece.entropy is not None]
+    known = [entropy for row in _entropies(each) for entropy in row if entropy is not None]
     return fmean(known) if known else 0.0
+
+
+def _entropies(each: Trajectory) -> list[list[float | None]]:
+    """Return the stored entropy of each token that the policy wrote, row by row; the texts of tokens may be unknown."""
+    return [
+        [entropy for entropy, own in zip(row["entropy"], row["mask"], strict=True) if own]
+        for row in each.rows
+        if row.get("entropy") and row.get("mask")
+    ]

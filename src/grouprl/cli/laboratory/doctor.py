@@ -60,8 +60,10 @@ def doctor_command(
     for number, each in enumerate(found, 1):
         console.print(Text(f"\n{number}. {each.finding.severity}", style=STYLES[each.finding.severity]), end="")
         console.print(Text(f"  {each.finding.code}, {each.finding.when()}"))
-        for line in _lines(each, run):
+        for line in _lines(each):
             console.print(Padding(line, (0, 0, 0, 3)))
+        if each.rows:
+            console.print(f"   {_command(each.rows[0], run)}", style="dim", soft_wrap=True)
 
 
 def _findings(data: RunData) -> list[RunFinding]:
@@ -93,25 +95,31 @@ def _outcome(data: RunData) -> str:
     return data.worded(f"{steps} steps. {words}")
 
 
-def _lines(each: Diagnosis, folder: Path) -> Iterator[Text]:
+def _lines(each: Diagnosis) -> Iterator[Text]:
     found = each.finding
     yield Text(found.text)
     if each.course:
         values = " → ".join(f"{value:.4g} (step {step})" for step, value in each.course)
         yield Text(f"{found.key}: {values}", style="cyan")
-    if each.rows:
-        first = each.rows[0]
-        yield Text(f"Rows of step {first.step}, {each.sign}:")
-        yield from map(_row, each.rows)
-        shown = f"--step {first.step} --prompt {quote(first.prompt)} --sample {first.sample}"
-        yield Text(f"grouprl show {quote(str(folder))} {shown}", style="dim")
     yield Text(f"What to do: {found.remedy}")
+    if each.rows:
+        yield Text(f"Step {each.rows[0].step}, {each.sign}:")
+        yield from map(_row, each.rows)
+
+
+def _command(row: Witness, folder: Path) -> str:
+    """Return the command that shows a row in full, in one line to be copied."""
+    return f"grouprl show {quote(str(folder))} --step {row.step} --prompt {quote(row.prompt)} --sample {row.sample}"
 
 
 def _row(row: Witness) -> Text:
     from grouprl.view.diagnosis import EXCERPT
 
     reward = "no reward" if row.reward is None else f"reward {row.reward:.3g}"
-    size = f"{row.tokens} tokens" + (f", {row.turns} turns" if row.turns > 1 else "")
+    size = _counted(row.tokens, "token") + (f", {row.turns} turns" if row.turns > 1 else "")
     text = row.text if len(row.text) <= EXCERPT else f"{row.text[:EXCERPT]} …"
     return Text(f"- {row.prompt} #{row.sample}: {reward}, {size}, {row.ended}: {json.dumps(text, ensure_ascii=False)}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -28,6 +28,12 @@ def set_defaults(tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, obje
     """
     if not settings:
         return
+    if not tokenizer.chat_template:
+        raise InputError(
+            f"model.chat_template_kwargs is {dict(settings)}, and the tokenizer has no chat template",
+            "its settings are variables of a chat template",
+            "Leave them out, use an instruct model, or set tokenizer.chat_template",
+        )
     template = template_of(tokenizer)
     template.check(settings)
     if not isinstance(template.source, str):
