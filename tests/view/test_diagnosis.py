@@ -20,10 +20,10 @@ from grouprl.view.runfiles import RunData, read_run
 from single_runs import launch
 
 ROWS = [
-    Witness(4, "p", 0, 1.0, 3, 1, "ended", "abc", tied=True, repeated=True, entropy=0.1),
-    Witness(4, "p", 1, 1.0, 3, 1, "ended", "abc", tied=True, repeated=True, entropy=0.2),
-    Witness(4, "q", 0, 0.0, 9, 4, "truncated", "xxxxxxxxx", tied=False, repeated=False, entropy=2.0),
-    Witness(4, "q", 1, None, 5, 2, "ended", "yyyyy", tied=False, repeated=False, entropy=1.0),
+    Witness(4, "p", 0, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.1),
+    Witness(4, "p", 1, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.2),
+    Witness(4, "q", 0, 0.0, 9, 4, "turns", True, "xxxxxxxxx", tied=False, repeated=False, entropy=2.0),
+    Witness(4, "q", 1, None, 5, 2, "won", False, "yyyyy", tied=False, repeated=False, entropy=1.0),
 ]
 
 

@@ -34,6 +34,8 @@ class Witness:
     tokens: int
     turns: int
     ended: str
+    cut: bool
+    """Whether a limit ended one of its rows."""
     text: str
     tied: bool
     """Whether all rewards of its group are equal."""
@@ -68,7 +70,7 @@ SIGNS: Mapping[str, Sign] = {
     "reward_errors": _most("those without a reward", lambda row: row.tokens, lambda row: row.reward is None),
     "no_signal": TIED,
     "dead_groups": TIED,
-    "truncation": _most("the longest that were cut off", lambda row: row.tokens, lambda row: row.ended != "ended"),
+    "truncation": _most("the longest that were cut off", lambda row: row.tokens, lambda row: row.cut),
     "length_growth": LONGEST,
     "length_exploitation": LONGEST,
     "length_shrinking": _most("the shortest", lambda row: -row.tokens),
@@ -169,6 +171,7 @@ def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
             tokens=sum(map(len, _entropies(each))),
             turns=len(each.turns),
             ended=each.ended,
+            cut=any(row.get("truncated") for row in each.rows),
             text=_said(each),
             tied=len(rewards[each.prompt]) == 1,
             repeated=texts[each.prompt, _said(each)] > 1,
