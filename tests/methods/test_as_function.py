@@ -18,8 +18,10 @@ from grouprl.algorithms.advantage.advantage import RawReward
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.reward_transform.papers.span_rewards import SpanRewards
 from grouprl.cli.app import app
+from grouprl.config.run import load_config, recipe_names
 from grouprl.core.errors import InputError
 from grouprl.methods.as_function import as_function, own_code
+from grouprl.methods.compose import compose
 from grouprl.methods.plain_names import read_first
 
 
@@ -76,12 +78,36 @@ def leaves_of(method: Method, case: Case) -> dict[str, Tensor]:
 @pytest.mark.parametrize("which", range(2))
 @pytest.mark.filterwarnings("ignore:the method")
 def test_what_is_shown_computes_the_advantages_the_loss_and_its_gradient(name: str, which: int) -> None:
-    method, case = grouprl.method(name), cases()[which]
+    check(grouprl.method(name), SHOWN[name], cases()[which])
+
+
+SHORT = {"part": "length_allowance", "hard": 2, "easy": 2, "base": 0, "per_nat": 1, "short": 1, "fade": 3}
+RECIPES = {
+    name: compose(given).method
+    for name in recipe_names()
+    if isinstance(given := load_config(name, plugins=False).model_dump(mode="json")["method"], dict)
+} | {"tight_budgets": compose({"base": "grpo", "reward_transform": [SHORT]}).method}
+"""Methods that recipes compose, by the recipe: parts in them need not be in any entry."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.filterwarnings("ignore:the method")
+def test_what_recipes_compose_is_computed_as_it_is_shown(name: str) -> None:
+    try:
+        source = as_function(RECIPES[name])
+    except InputError as error:
+        pytest.skip(str(error))
+    for case in cases():
+        check(RECIPES[name], source, case)
+
+
+def check(method: Method, source: str, case: Case) -> None:
+    """Compare the shown function with the method: advantages, loss, gradients."""
     prepared, own = method.prepare(case.batch), leaves_of(method, case)
     others = {key: value for key, value in own.items() if key not in ("logp_bt", "entropy_bt")}
     loss = method.loss(own["logp_bt"], prepared, own["entropy_bt"], outputs=others).value
     leaves = leaves_of(method, case)
-    plain, adv_bt = called(SHOWN[name], case, leaves)
+    plain, adv_bt = called(source, case, leaves)
     torch.testing.assert_close(adv_bt, prepared.advantage_bt, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(plain, loss, rtol=1e-12, atol=1e-12)
     for shown, expected in zip((plain, loss), (leaves, own), strict=True):

@@ -116,6 +116,10 @@ def working_directory_importable() -> Iterator[None]:
             sys.path.remove(here)
 
 
+def _one(what: str) -> str:
+    return f"an {what}" if what[0] in "aeiou" else f"a {what}"
+
+
 def _module(name: str, what: str) -> ModuleType:
     with working_directory_importable(), imported_in_time(name):
         try:
@@ -124,7 +128,7 @@ def _module(name: str, what: str) -> ModuleType:
             if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
                 raise _broken(name, what, error) from error
             raise InputError(
-                f"The module '{name}' of a {what} cannot be found",
+                f"The module '{name}' of {_one(what)} cannot be found",
                 remedy=f"It was looked for in {os.getcwd()} and in the installed packages. For a file, give its path.",
             ) from error
         except (Exception, SystemExit) as error:
@@ -133,7 +137,7 @@ def _module(name: str, what: str) -> ModuleType:
 
 def _module_from_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
-        raise InputError(f"The file '{path}' of a {what} does not exist", remedy=f"Looked for {path.resolve()}.")
+        raise InputError(f"The file '{path}' of {_one(what)} does not exist", remedy=f"Looked for {path.resolve()}.")
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=4).hexdigest()
     import_from_beside(path)
     with imported_in_time(str(path)):
@@ -145,5 +149,5 @@ def _module_from_file(path: Path, what: str) -> ModuleType:
 
 def _broken(where: str, what: str, error: BaseException) -> InputError:
     if isinstance(error, InputError):  # for instance, a part that breaks a rule of parts
-        return InputError(f"Importing '{where}' for a {what} failed: {error.what}", error.rule, error.remedy)
-    return InputError(f"Importing '{where}' for a {what} failed: {raised(error)}")
+        return InputError(f"Importing '{where}' for {_one(what)} failed: {error.what}", error.rule, error.remedy)
+    return InputError(f"Importing '{where}' for {_one(what)} failed: {raised(error)}")

@@ -43,7 +43,7 @@ class LengthAllowance(RewardTransform):
     reads = ("entropy_bt",)
     plain = (
         "difficulty_b = 1 + 9 * (1 - mean(correct_b.to(reward_b.dtype), same_bb))\n"
-        "unsure_b = mean((entropy_bt * mask_bt).sum(1) / mask_bt.sum(1).clamp(min=1), same_bb)\n"
+        "unsure_b = mean((old_entropy_bt * mask_bt).sum(1) / mask_bt.sum(1).clamp(min=1), same_bb)\n"
         "hard_b = {base!r} + {per_nat!r} * unsure_b\n"
         "easy_b = torch.where(difficulty_b < {easy!r}, {short!r}, torch.inf)\n"
         "budget_b = torch.where(difficulty_b >= {hard!r}, hard_b, easy_b)\n"
