@@ -71,7 +71,7 @@ def test_a_plan_says_how_tools_are_carried(tmp_path: Path, family: str) -> None:
     assert found.refusals == ()
     notes = " ".join(found.notes)
     assert "the chat template does not announce tools: they are described in the prompt" in notes
-    assert "does not show results of tools: they stand in a user's message" in notes
+    assert "does not show results of tools: they are part of a user's message" in notes
 
 
 def test_a_plan_refuses_a_template_that_renders_nothing(tmp_path: Path) -> None:
