@@ -11,6 +11,7 @@ import grouprl
 from fake_context import FakeContext
 from grouprl.algorithms.advantage.papers.constrained import Lagrangian, weight
 from grouprl.core.errors import InputError
+from grouprl.envs.construction.arms import Arms
 from grouprl.tasks import load_task
 from small import f64, near, small
 
@@ -91,3 +92,15 @@ def test_the_best_mixture_of_three_arms_is_found(
     mean_pay, mean_cost = torch.tensor(found)[-100:].mean(0).tolist()
     assert mean_pay == pytest.approx(pay, abs=0.04)
     assert mean_cost == pytest.approx(cost, abs=0.04)
+
+
+def test_arms_are_taken_once_and_state_their_cost() -> None:
+    arms = Arms()
+    arms.reset(None, 0)  # type: ignore[arg-type]
+    assert arms.score() == {}
+    assert arms.step(1).reward == 0.6
+    assert arms.score() == {"#cost": 0.2}
+    with pytest.raises(InputError, match="one choice"):
+        arms.step(0)
+    with pytest.raises(InputError, match="two arms"):
+        Arms([1.0], [1.0])

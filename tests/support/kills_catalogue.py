@@ -84,7 +84,7 @@ OWN: dict[str, dict[str, Any]] = {
         for name in ("tb", "db", "subtb")
     },
     "constrained_grpo": {
-        "task": {"name": f"control:{Path(__file__).parent / 'foreign_control.py'}:Arms", "turns": 1},
+        "task": "env:grouprl.envs.construction.arms:Arms",
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "warmup": {"steps": 0},
     },

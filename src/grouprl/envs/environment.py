@@ -116,6 +116,8 @@ class Environment(Protocol):
 
 COUNT = "#"
 """The first character of the names of components that are counts."""
+COST = "#cost"
+"""The component that environments state a cost by: measured and not paid, for methods that hold a limit of it."""
 
 
 def worth(components: Mapping[str, float]) -> float:

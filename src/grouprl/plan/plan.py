@@ -35,6 +35,7 @@ from grouprl.plan.checks import (
     without_effect,
 )
 from grouprl.plan.codes import told
+from grouprl.plan.components import component_refusals
 from grouprl.plan.disk import disk_notes
 from grouprl.plan.forward_plan import (
     PassChoice,
@@ -207,6 +208,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
         findings=(
             *_ruled_out(run, facts, requested, model, lengths),
             *told(codes.REWARD_TRIAL, trial.refusals),
+            *told(codes.FIELD, component_refusals(run, trial, requested)),
             *told(codes.CLUSTER, placing.refusals),
             *needed.refusals,
             *told(codes.OWN_PART, faults),

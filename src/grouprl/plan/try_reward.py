@@ -33,6 +33,8 @@ class RewardTrial:
     notes: list[str] = field(default_factory=list)
     graded: bool = False
     """Whether some score was neither 0 nor 1, so that completions are not simply right or wrong."""
+    components: tuple[str, ...] | None = None
+    """The components of the scores; None if nothing was scored."""
 
 
 def try_reward(settings: Settings, reward: Callable[..., object], task: Task) -> RewardTrial:
@@ -59,6 +61,17 @@ def try_reward(settings: Settings, reward: Callable[..., object], task: Task) ->
         return _tried(scorer, reward_name(reward), examples, task, settings.correct_at)
     finally:
         close_reward(scorer)
+
+
+def components_of(reward: Callable[..., object], task: Task) -> tuple[str, ...] | None:
+    """Return the components of a reward of this package on completions of a few prompts; None if none was scored, or
+    it is the user's, which is tried in a worker alone.
+    """
+    if any(_is_own(plain) for plain in plain_rewards(reward)):
+        return None
+    found = [_scores(reward, task, example, 1.0) for example in _examples(task)]
+    scored = [scores for scores in found if scores.ok_b.any()]
+    return tuple(dict.fromkeys(name for scores in scored for name in scores.components)) if scored else None
 
 
 def _is_own(plain: object) -> bool:
@@ -101,7 +114,8 @@ def _tried(
     for example in examples:
         scores = _scores(scorer, task, example, correct_at)
         if scores.ok_b.any():
-            return RewardTrial(notes=_notes(name, [*problems, *scores.problems]), graded=scores.graded)
+            notes = _notes(name, [*problems, *scores.problems])
+            return RewardTrial(notes=notes, graded=scores.graded, components=tuple(scores.components))
         problems += [problem for problem in scores.problems if problem.status != "not_applicable"]
         tried += len(scores.status_b)
         if problems and all(problem.status == "timeout" for problem in problems):

@@ -79,6 +79,12 @@ class OfflineRows(ScoringSource):
         assert isinstance(task, StoredRows)
         return survey(task, task.stored_rows, encoder, positions)
 
+    @classmethod
+    def components_of(cls, task: Task, looked_at: Sequence[object]) -> tuple[str, ...]:
+        """Return the components that are stored with the rows of a few prompts."""
+        assert isinstance(task, StoredRows)
+        return named_components([row for example in looked_at for row in task.stored_rows(example)])
+
     def rows(
         self,
         requests: Sequence[RolloutRequest],
@@ -187,7 +193,7 @@ def laid_out(policy: TokenPolicy, rows: Sequence[StoredRow], tokens: Sequence[St
 
 def scores_of(rows: Sequence[StoredRow], fits_b: np.ndarray) -> Scores:
     """Return the rewards that are stored with the rows; those that do not fit have none."""
-    names = dict.fromkeys(name for row in rows for name in row.components)
+    names = named_components(rows)
     return Scores(
         reward_b=np.where(fits_b, np.array([row.reward for row in rows], dtype=np.float64), np.nan),
         components={name: np.array([row.components.get(name, np.nan) for row in rows]) for name in names},
@@ -195,6 +201,11 @@ def scores_of(rows: Sequence[StoredRow], fits_b: np.ndarray) -> Scores:
         status_b=np.where(fits_b, "ok", "too_long").astype("<U14"),
         problems=[],
     )
+
+
+def named_components(rows: Sequence[StoredRow]) -> tuple[str, ...]:
+    """Return the names of the components that some of the rows have, in order."""
+    return tuple(dict.fromkeys(name for row in rows for name in row.components))
 
 
 def likeliest(task: StoredRows, policy: TokenPolicy, example: Example) -> tuple[StoredRow, StoredTokens]:

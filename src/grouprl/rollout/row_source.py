@@ -110,6 +110,11 @@ class ScoringSource(ABC):
         return None
 
     @classmethod
+    def components_of(cls, task: Task, looked_at: Sequence[object]) -> tuple[str, ...] | None:
+        """Return the components of rewards that exist before the run; None if rows are scored as they are sampled."""
+        return None
+
+    @classmethod
     def spaces_of(cls, task: Task) -> Spaces | None:
         """Return the observation and action spaces of environments over arrays; None if the task has none."""
         return None

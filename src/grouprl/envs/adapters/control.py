@@ -10,16 +10,12 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of
-from grouprl.envs.environment import ArrayObservation, Step
+from grouprl.envs.environment import COST, ArrayObservation, Step
 
 if TYPE_CHECKING:
     import gymnasium
 
     from grouprl.records.examples import Example
-
-
-COST = "#cost"
-"""Name of the sum of an episode's costs; with this sign it is measured and not paid."""
 
 
 class ControlEnvironment:
