@@ -75,6 +75,20 @@ OWN: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "warmup": {"steps": 0},
     },
+    "ippo": {
+        "task": {"name": "env:grouprl.envs.builtin.squads:ColorGrid", "turns": 12, "config": {"rounds": 4}},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "warmup": {"steps": 0},
+    },
+    **{
+        name: {
+            "task": {"name": "construct:knapsack", "count": 6, "strategies": 2},
+            "model": {"name": "pointer", "settings": {"width": 8, "layers": 1, "heads": 2}},
+            "method": {"name": name, "strategies": 2},
+            "warmup": {"steps": 0},
+        }
+        for name in ("poppy", "compass")
+    },
     **{
         name: {
             "task": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},

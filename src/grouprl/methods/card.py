@@ -69,6 +69,7 @@ Condition = Literal[
     "one_agent",
     "no_opponents",
     "one_data_group",
+    "one_strategy",
 ]
 
 

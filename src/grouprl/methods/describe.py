@@ -252,6 +252,7 @@ _WHEN = {
     "one_agent": "one agent acts",
     "no_opponents": "no opponent's completions are among the rows",
     "one_data_group": "all pairs are of one data group",
+    "one_strategy": "the policy has one strategy",
 }
 
 

@@ -61,3 +61,26 @@ class Variants(Allocation):
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the part has no effect if `limit` is 1."""
         return ["variants has no effect: limit is 1"] if self.limit == 1 else []
+
+
+@part("allocation")
+class Strategies(Variants):
+    """Spread a prompt's completions evenly over strategies of the policy, of which the task tells it the number.
+
+    The strategies are the task's variants of the prompt (`construct:` with `task.strategies`), at most `limit` of them;
+    together their completions are one group. `keys.variant` numbers the strategy (Poppy, arXiv:2210.03475).
+    """
+
+    needs_text = False
+
+    limit: Annotated[int, Field(ge=1)] = 4
+    says = "spread the completions of a prompt over up to {limit} strategies of the policy"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse groups in which some strategy has no completion."""
+        if run.group_size >= self.limit:
+            return []
+        return [
+            f"strategies spreads {run.group_size} completions over {self.limit} strategies. "
+            f"Use batch.group_size of {self.limit} or more, or fewer strategies (method.strategies)"
+        ]

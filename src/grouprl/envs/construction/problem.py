@@ -106,11 +106,15 @@ class ConstructionProblem(ABC):
     @property
     def spaces(self) -> Spaces:
         """The map is the context of an episode; an observation is what changes about it."""
+        return self.spaces_with(0)
+
+    def spaces_with(self, told: int) -> Spaces:
+        """Return the spaces of a policy that is also told `told` numbers, such as which strategy it has."""
         nodes = self.nodes
         seen: dict[str, ArraySpace] = {
             "here": Discrete(nodes),
             "nodes": Box((nodes, self.changing)),
-            "whole": Box((self.summary,)),
+            "whole": Box((self.summary + told,)),
         }
         return Spaces(DictSpace(seen), Discrete(nodes), DictSpace({"map": Box((nodes, self.features))}))
 

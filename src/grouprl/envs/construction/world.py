@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 
+def nothing_told(example: Example, luck: np.random.Generator) -> np.ndarray:
+    """Return no numbers: the policy has one strategy."""
+    return np.zeros(0)
+
+
 class ConstructionWorld:
     """An environment of arrays in which one solution is built, node by node.
 
@@ -25,13 +30,20 @@ class ConstructionWorld:
         problem: the problem.
         instance: returns the instance of an example.
         gap: whether `score` reports how many percent the cost is above the lowest, where that is known.
+        told: returns what else the policy is told of an episode, [K], after the numbers of the whole solution.
     """
 
     def __init__(
-        self, problem: ConstructionProblem, instance: Callable[[Example], Instance], *, gap: bool = False
+        self,
+        problem: ConstructionProblem,
+        instance: Callable[[Example], Instance],
+        *,
+        gap: bool = False,
+        told: Callable[[Example, np.random.Generator], np.ndarray] = nothing_told,
     ) -> None:
-        self.problem, self._instance_of, self._gap = problem, instance, gap
+        self.problem, self._instance_of, self._gap, self._tell = problem, instance, gap, told
         self.spaces = problem.spaces
+        self._told_k = np.zeros(0)
         self.instance: Instance = {}
         self.building: Building | None = None
         self._over = False
@@ -41,7 +53,9 @@ class ConstructionWorld:
         if self.building is not None or self._over:
             raise self._misuse("reset() was called twice")
         self.instance = self._instance_of(example)
-        self.building = self.problem.begin(self.instance, np.random.default_rng(seed))
+        luck = np.random.default_rng(seed)
+        self.building, self._told_k = self.problem.begin(self.instance, luck), self._tell(example, luck)
+        self.spaces = self.problem.spaces_with(len(self._told_k))
         return self._shown({"map": self.problem.map_of(self.instance).astype(np.float32)})
 
     def step(self, action: object) -> Step:
@@ -73,7 +87,7 @@ class ConstructionWorld:
         values = {
             "here": seen.here,
             "nodes": seen.nodes_nd.astype(np.float32),
-            "whole": seen.whole_s.astype(np.float32),
+            "whole": np.concatenate([seen.whole_s, self._told_k]).astype(np.float32),
         }
         return ArrayObservation(values, legal_n if legal_n.any() else None, context)
 

@@ -25,7 +25,8 @@ class Construct(SeededTask):
     A prompt is an instance, made from a seed; the reward is the negative cost. The samples of a group are solutions of
     one instance, and each tour of a TSP starts in a city of its own. It is for policies over arrays (model: pointer).
     With `gap`, rows report how many percent their cost is above the lowest, where that can be computed, or above the
-    best known one of a file.
+    best known one of a file. With `strategies` the policy is told which of several it has (method: poppy), or with
+    `latent` a vector that stands for one (compass); in evaluations they are drawn.
     """
 
     problem: str = Field(min_length=1, description="the name of a problem, or a file that ends in .vrp or .tsp")
@@ -33,6 +34,11 @@ class Construct(SeededTask):
         10, ge=2, description="cities, customers, items, tasks or jobs of an instance; a file has its own"
     )
     gap: bool = Field(False, description="whether rows report their distance from the best solution, #gap_percent")
+
+    strategies: int = Field(1, ge=1, description="strategies of the policy, whose number it is told; 1: it is not told")
+    latent: int = Field(
+        0, ge=0, description="numbers, from -1 to 1, of a vector that the policy is told in place of a number"
+    )
 
     _problem: ConstructionProblem = PrivateAttr()
     _given: Instance | None = PrivateAttr(default=None)
@@ -66,7 +72,29 @@ class Construct(SeededTask):
     @property
     def spaces(self) -> Spaces:
         """The spaces of the problem; the map is the context."""
-        return self._problem.spaces
+        return self._problem.spaces_with(self.latent or (self.strategies if self.strategies > 1 else 0))
+
+    def variants(self, example: Example) -> tuple[Example, ...]:
+        """Return the instance once for each strategy, whose number or vector is the column `told`."""
+        return tuple(
+            Example(
+                f"{example.id}/{k}", example.prompt, {**example.columns, "told": self._strategy(example, k).tolist()}
+            )
+            for k in range(self.strategies)
+        )
+
+    def _strategy(self, example: Example, number: int) -> np.ndarray:
+        if self.latent:
+            return np.random.default_rng([int(example.columns["seed"]), number]).uniform(-1, 1, self.latent)
+        return np.eye(self.strategies)[number] if self.strategies > 1 else np.zeros(0)
+
+    def _told(self, example: Example, luck: np.random.Generator) -> np.ndarray:
+        """Return what the policy is told: what the example says, else a strategy by chance."""
+        if "told" in example.columns:
+            return np.asarray(example.columns["told"], dtype=float)
+        if self.latent:
+            return luck.uniform(-1, 1, self.latent)
+        return self._strategy(example, int(luck.integers(self.strategies)))
 
     @property
     def max_turns(self) -> int:
@@ -96,7 +124,7 @@ class Construct(SeededTask):
 
     def environment(self) -> ConstructionWorld:
         """Return a fresh episode."""
-        return ConstructionWorld(self._problem, self.instance, gap=self.gap)
+        return ConstructionWorld(self._problem, self.instance, gap=self.gap, told=self._told)
 
 
 @lru_cache(maxsize=1024)
