@@ -43,16 +43,16 @@ def test_ties_teach_nothing_and_a_single_strategy_is_compared_with_itself() -> N
         near(part(alone), [[1], [-1], [0]])
 
 
-@pytest.mark.parametrize(("name", "least"), [("poppy", 0.95), ("compass", 0.95)])
+@pytest.mark.parametrize(("name", "least"), [("poppy", 0.95), ("compass", 0.85)])
 def test_two_strategies_of_a_hidden_type_become_its_specialists(name: str, least: float) -> None:
     """An instance is of type 0 or 1, which nobody sees, and a choice pays 1 where it is the type: a single strategy is
-    right half of the time, two specialists together always. The chance that the best of two is right is
-    1 - (1 - p)(1 - q), for both types."""
+    right half of the time, two equal ones at most 0.75, two specialists always. The best of two is right with chance
+    1 - (1 - p)(1 - q), here the mean over both types."""
     torch.manual_seed(0)
     logits_k = torch.zeros(2, 2, dtype=torch.float64, requires_grad=True)
     method, optimizer = grouprl.method(name, strategies=2), torch.optim.Adam([logits_k], lr=0.1)
     group_b, strategy_b = torch.arange(64) // 8, torch.arange(64) % 8 // 4
-    for _ in range(120):
+    for _ in range(100):
         right_b = torch.randint(2, (8,))[group_b]
         choice_b = torch.multinomial(logits_k.detach().softmax(-1)[strategy_b], 1)[:, 0]
         batch = small((choice_b == right_b).double().tolist(), [1] * 64)
@@ -98,7 +98,7 @@ def test_a_population_trains_and_rows_know_their_strategy(tmp_path: Any) -> None
             "steps": 1,
             "batch": {"prompts": 2, "group_size": 4},
             "eval": {"every": 0, "prompts": 2, "final_prompts": 2},
-            "run": {"dir": str(tmp_path / "run"), "threads": 1},
+            "run": {"folder": str(tmp_path / "run"), "threads": 1},
         }
     )
     rows = grouprl.load_run(str(tmp_path / "run")).rollouts()
