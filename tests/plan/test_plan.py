@@ -170,6 +170,7 @@ def test_activation_estimate_is_what_autograd_keeps(engine, hidden, layers, inte
 def test_human_sizes():
     assert [human(n) for n in (0, 512, 2048, 1.5 * 2**30)] == ["0 B", "512 B", "2 KiB", "1.5 GiB"]
     assert human(152_000, "") == "152 k"
+    assert [human(n) for n in (1000, 1010 * 2**20, 999.6)] == ["1000 B", "1010 MiB", "1000 B"]
 
 
 # --- objective, settings, provenance --------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import torch
 
 from grouprl import InputError, RunError
 from grouprl.storage.checkpoint import (
+    find_checkpoint,
     inspect,
     load,
-    load_policy_state,
     newest,
     prune,
     save_checkpoint,
@@ -111,10 +111,10 @@ def test_a_damaged_checkpoint_is_detected_and_the_previous_one_used(run: RunFold
 
 def test_policy_state_by_step(run: RunFolder) -> None:
     save(run, 4)
-    assert load_policy_state(run.path, 4)["w"][0] == 4
-    assert load_policy_state(run.path)["w"][0] == 4
+    assert find_checkpoint(run.path, 4).weights["w"][0] == 4
+    assert find_checkpoint(run.path).weights["w"][0] == 4
     with pytest.raises(InputError, match="it has: 4"):
-        load_policy_state(run.path, 5)
+        find_checkpoint(run.path, 5)
 
 
 def test_rewind_forgets_what_came_after(run: RunFolder) -> None:

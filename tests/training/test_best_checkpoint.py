@@ -16,7 +16,7 @@ from grouprl.evaluation.best import Best, best_of
 from grouprl.evaluation.evaluate import Evaluation
 from grouprl.evaluation.gain import PromptValues
 from grouprl.evaluation.pass_at_k import Estimate
-from grouprl.storage.checkpoint import load_policy_state
+from grouprl.storage.checkpoint import find_checkpoint
 from grouprl.training.export import load_trained
 from short_runs import SMALL, quiet
 
@@ -94,7 +94,7 @@ def test_the_best_checkpoint_outlives_newer_ones_and_is_evaluated_and_exported(t
     assert json.loads((run / "best.json").read_text())["step"] == 2
     assert json.loads((run / "summary.json").read_text())["best"]["value"] == 3.0
     assert sorted(each.name for each in (run / "checkpoints").iterdir()) == ["step-000002", "step-000004"]
-    weights = load_policy_state(run, 2)
+    weights = find_checkpoint(run, 2).weights
     found = load_trained(run, "best")
     assert found.when == "checkpoint 2"
     for name, each in found.policy.trainable_state().items():  # type: ignore[union-attr]
@@ -124,5 +124,5 @@ def test_a_resumed_run_keeps_the_same_best_checkpoint(tmp_path: Path) -> None:
     grouprl.train(half, ["steps=4"], resume=True, accept_changes=True, console=quiet())
     assert (half / "best.json").read_text() == (whole / "best.json").read_text()
     assert sorted(each.name for each in (half / "checkpoints").iterdir()) == ["step-000002", "step-000004"]
-    for name, each in load_policy_state(half, 2).items():
-        assert (each == load_policy_state(whole, 2)[name]).all()
+    for name, each in find_checkpoint(half, 2).weights.items():
+        assert (each == find_checkpoint(whole, 2).weights[name]).all()

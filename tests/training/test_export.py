@@ -1,14 +1,19 @@
 """Export, and evaluation of what was exported; the runs here are made of a configuration and weights, untrained."""
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
-from grouprl.storage.checkpoint import save_checkpoint, whole_parameters
+from grouprl.storage.checkpoint import Checkpoint, save_checkpoint, whole_parameters
 from grouprl.storage.run_folder import RunFolder
+from grouprl.storage.shards import write_parts
+from grouprl.training import export as export_module
 from grouprl.training.export import export, load_trained
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}}
@@ -80,6 +85,48 @@ def test_lora_is_exported_as_a_plain_model(run, tmp_path):
         found = AutoModelForCausalLM.from_pretrained(tmp_path / "out")(input_ids=ids).logits
     assert not (tmp_path / "out" / "adapter_config.json").exists()
     assert torch.allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("model", "method"), [({}, "grpo"), ({"lora": {"r": 2}}, "grpo"), ({}, "ppo")])
+def test_parts_give_the_folder_that_a_whole_checkpoint_gives(tmp_path, monkeypatch, model, method):
+    config = parse_config({"task": "addition", "method": method, "model": {**TINY, **model}})
+    weights = shifted(config, 0.1).trainable_state()
+    for name, write in (("whole", whole_parameters(weights, {})), ("parts", parts(weights))):
+        folder = RunFolder.create(tmp_path / name)
+        folder.config.write_text(config.dump())
+        save_checkpoint(folder, "train", 1, write, {})
+        with monkeypatch.context() as patch:
+            if name == "parts":
+                patch.setattr(Checkpoint, "weights", property(lambda self: pytest.fail("the weights were read whole")))
+            assert export(folder.path, tmp_path / f"{name}-out", 1) == "checkpoint 1"
+    whole, parted = tmp_path / "whole-out", tmp_path / "parts-out"
+    assert {p.name for p in whole.iterdir()} == {p.name for p in parted.iterdir()}
+    for path in whole.glob("*.safetensors"):
+        one, other = load_file(path), load_file(parted / path.name)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    for path in whole.glob("*.json"):
+        assert json.loads(path.read_text()) == json.loads((parted / path.name).read_text()), path.name
+
+
+def test_parts_without_room_for_the_model_are_written_and_not_compared(run, tmp_path, monkeypatch):
+    config = parse_config({"task": "addition", "model": TINY})
+    save_checkpoint(run, "train", 6, parts(shifted(config, 0.6).trainable_state()), {})
+    monkeypatch.setattr(export_module, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(export_module, "check_final_model", lambda *given: pytest.fail("it was loaded"))
+    said = export(run.path, tmp_path / "out", 6)
+    assert said == "checkpoint 6 (its answers were not compared with those of transformers: 1000 B of memory are free)"
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+def parts(weights):
+    """What writes weights as several processes do."""
+
+    def write(folder):
+        (folder / "shards").mkdir()
+        write_parts({f"weights/{name}": weight for name, weight in weights.items()}, folder / "shards", None)
+
+    return write
 
 
 def test_nothing_is_overwritten(run, tmp_path):

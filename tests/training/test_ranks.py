@@ -10,6 +10,9 @@ import torch
 import rank_memory
 import rank_runs
 from grouprl.policy.sharded.sharded_policy import PIECE
+from grouprl.storage.model_files import StoredTensors
+from grouprl.storage.shards import WEIGHTS, read_whole
+from grouprl.training.export import export
 from ranks import run_on_ranks
 
 SCRIPTS = Path(__file__).parents[1] / "support"
@@ -86,7 +89,13 @@ def test_a_rank_that_dies_is_told_and_one_process_goes_on(tmp_path: Path) -> Non
     assert "rank 1 was ended by SIGKILL" in said
     assert "Traceback" not in said
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-000000", "step-000002"]
-    assert (run / "checkpoints" / "step-000002" / "shards").is_dir()
+    shards = run / "checkpoints" / "step-000002" / "shards"
+    assert shards.is_dir()
+    assert export(run, tmp_path / "out", 2) == "checkpoint 2"
+    written = dict(StoredTensors(tmp_path / "out")())
+    for name, weight in read_whole(shards, WEIGHTS).items():
+        assert torch.equal(written.pop(name), weight), name
+    assert written == {}
     rank_runs.train_on(1, config, run, "--resume", "-q")
     found = [record["step"] for record in rank_runs.metrics(run) if record["phase"] == "train"]
     assert found == [1, 2, 3, 4]
@@ -134,6 +143,7 @@ def test_ranks_train_on_what_is_sampled_ahead(tmp_path: Path) -> None:
     codes, said = rank_runs.on_ranks(2, config, folder, "-q", fault="1 passes 8 kill")
     assert codes[0] == 3, said
     assert "rank 1 of 2 is gone" in said
+    assert "newest checkpoint" in export(folder, tmp_path / "out"), "of halves of matrices, by one process"
     rank_runs.train_on(2, config, folder, "--resume", "-q")
     steps = [line for line in rank_runs.metrics(folder) if line["phase"] == "train"]
     assert [line["step"] for line in steps] == [1, 2, 3, 4]

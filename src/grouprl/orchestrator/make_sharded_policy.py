@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from grouprl.config.sections import Model, Placing
     from grouprl.orchestrator.resolve import ResolvedRun
     from grouprl.policy.language.causal_lm import CausalPolicy
+    from grouprl.policy.sharded.outline import Outline
     from grouprl.policy.sharded.rank_policy import RankPolicy
     from grouprl.policy.sharded.ranks import Ranks, Station
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
 MASTERS = ("auto", "float32", "float64")
 """Types that the weights of a sharded policy may have."""
+PASS_OPTIONS = ("temperature", "value_head", "token_budget", "passes")
+PLACE_OPTIONS = ("device", "dtype", "precision", "engine")
+"""Arguments of `load_policy` that an outline does not have: how passes are made, and where and in which type."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +51,25 @@ class RunBuilders:
 
     def part(self, station: Station) -> RankPolicy:
         """Return the rank's part of the policy."""
-        from grouprl.policy.sharded.outline import outline_of
         from grouprl.policy.sharded.rank_policy import RankPolicy
 
         self._prepare()
         assert station.mesh is not None
-        options = dict(self.options)
-        settings = {name: options.pop(name) for name in ("temperature", "value_head", "token_budget", "passes")}
-        place = self._place(station)
-        for name in ("device", "dtype", "precision", "engine"):
-            del options[name]
-        outline = outline_of(self.name, resolve_dtype(place["dtype"], station.device), **options)
         return RankPolicy(
-            outline,
+            self.outline(station.device),
             device=station.device,
             mesh=station.mesh,
             mixed=self.mixed,
             offload=self.offload,
-            **settings,
+            **{name: self.options[name] for name in PASS_OPTIONS},
         )
+
+    def outline(self, device: torch.device) -> Outline:
+        """Return the model without its weights, in the type that ranks store for passes on `device`."""
+        from grouprl.policy.sharded.outline import outline_of
+
+        own = {name: value for name, value in self.options.items() if name not in (*PASS_OPTIONS, *PLACE_OPTIONS)}
+        return outline_of(self.name, resolve_dtype(self.types()["dtype"], device), **own)
 
     def whole(self, station: Station) -> CausalPolicy:
         """Return a whole copy of the policy, as a single process would have it, without its value head."""
@@ -157,6 +161,11 @@ def check_alone(model: Model) -> None:
         )
 
 
+def in_one_process(model: Model) -> Model:
+    """Return the model settings with which one process builds the policy of a run that may have had several."""
+    return model.model_copy(update={"tensor_parallel": 1, "offload": False})
+
+
 def model_of_whole_copy(model: Model, policy: object) -> Model:
     """Return the model settings with which another process builds the policy; with ranks, in the types of a whole
     copy.
@@ -166,8 +175,8 @@ def model_of_whole_copy(model: Model, policy: object) -> Model:
     from grouprl.policy.sharded.sharded_policy import as_sharded
 
     dtype = "float32" if model.dtype == "auto" else model.dtype
-    alone = {"tensor_parallel": 1, "offload": False, "dtype": dtype, "precision": as_sharded(policy).whole_precision}
-    return model.model_copy(update=alone)
+    types = {"dtype": dtype, "precision": as_sharded(policy).whole_precision}
+    return in_one_process(model).model_copy(update=types)
 
 
 def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:

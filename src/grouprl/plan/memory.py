@@ -267,4 +267,6 @@ def human(count: float, unit: str = "B") -> str:
     """Write a number of bytes (or of anything else, in thousands) with three digits: 1.5 GiB, 156 k."""
     base, names = (1024, ("", "Ki", "Mi", "Gi", "Ti")) if unit == "B" else (1000, ("", "k", "M", "G", "T"))
     power = min(int(math.log(count, base)), 4) if count >= 1 else 0
-    return f"{count / base**power:.3g} {names[power]}{unit}".strip()
+    value = count / base**power
+    digits = f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"  # "g" writes 1010 as 1.01e+03
+    return f"{digits} {names[power]}{unit}".strip()

@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedModel
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 KEPT = ("bos_token_id", "pad_token_id", "do_sample", "temperature", "top_p", "top_k")
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Return the tokens that end a completion: those of the tokenizer and of the model's generation settings."""
+    config = getattr(model, "generation_config", None)
+    stated = getattr(config, "eos_token_id", None)
+    listed = stated if isinstance(stated, list) else [stated]
+    return tuple(sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None}))
 
 
 def generation_settings(model: PreTrainedModel, eos_ids: Sequence[int]) -> GenerationConfig:

@@ -248,10 +248,12 @@ def step_name(step: int) -> str:
     return f"{PREFIX['train']}-{step:06d}"
 
 
-def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tensor]:
-    """Return the trainable parameters of checkpoint `step` of a run (None: the newest complete one).
+def find_checkpoint(run_path: Path, step: int | None = None) -> Checkpoint:
+    """Return checkpoint `step` of a run (None: the newest complete one).
 
-    Raises InputError naming the available checkpoints.
+    Raises:
+        InputError: there is none, or none of that step; the message names those that there are.
+        RunError: the checkpoint is damaged.
     """
     run = RunFolder.open(run_path)
     if step is None:
@@ -259,12 +261,12 @@ def load_policy_state(run_path: Path, step: int | None = None) -> dict[str, Tens
         if found is None:
             rule = "; ".join(complaints) or "the first one is written after run.checkpoint_every steps"
             raise InputError(f"{run_path} has no whole checkpoint", rule)
-        return found.weights
+        return found
     path = run.checkpoints / step_name(step)
     if not path.is_dir():
         there = ", ".join(str(number) for number, _ in sorted(_of_phase(run, PREFIX["train"]))) or "none"
         raise InputError(f"{run_path} has no checkpoint {step}", f"it has: {there}")
-    return load(path).weights
+    return load(path)
 
 
 def _folders(run: RunFolder) -> list[Path]:

@@ -42,19 +42,31 @@ def stored_shapes(folder: Path) -> dict[str, list[int]]:
     return found
 
 
-def stored_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor in the safetensors files of a model, in the type in which it is stored.
+class StoredTensors:
+    """The tensors in the safetensors files of a model, in the type in which they are stored.
 
-    A tensor is a view of its file: only what is read of it takes memory, until it is dropped.
+    A tensor is a view of its file: only what is read of it takes memory, until it is dropped. A file is opened anew
+    for each, since the pages of a mapped file are kept until it is closed.
     """
-    from safetensors import safe_open
 
-    for path in sorted(folder.glob("model*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-        for name in names:
-            with safe_open(path, framework="pt") as file:  # anew: pages of a mapped file are kept until it is closed
-                yield name, file.get_tensor(name)
+    def __init__(self, folder: Path) -> None:
+        from safetensors import safe_open
+
+        self._paths: dict[str, Path] = {}
+        for path in sorted(folder.glob("model*.safetensors")):
+            with safe_open(path, framework="pt") as file:
+                self._paths |= dict.fromkeys(file.keys(), path)
+
+    def __getitem__(self, name: str) -> Tensor:
+        from safetensors import safe_open
+
+        with safe_open(self._paths[name], framework="pt") as file:
+            found: Tensor = file.get_tensor(name)
+        return found
+
+    def __call__(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield every tensor with its name."""
+        yield from ((name, self[name]) for name in self._paths)
 
 
 def write_model_files(

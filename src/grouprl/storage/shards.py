@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -69,19 +70,55 @@ def names_and_shapes(folder: Path) -> dict[str, tuple[tuple[int, ...], torch.dty
     }
 
 
+class PartsReader:
+    """Whole tensors out of the parts, read by this process alone, one at a time.
+
+    Raises:
+        RunError: there is no metadata.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._described = names_and_shapes(folder)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor, by name."""
+        return {name: shape for name, (shape, _) in self._described.items()}
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor, whole.
+
+        Raises:
+            RunError: the files do not hold it.
+        """
+        return self.read_all([name])[name]
+
+    def read_all(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Return tensors, whole, by name.
+
+        Raises:
+            RunError: the files do not hold them.
+        """
+        state = {name: torch.zeros(shape, dtype=dtype) for name in names for shape, dtype in [self._described[name]]}
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process is meant
+                dcp.load(state, storage_reader=FileSystemReader(self._folder), no_dist=True)
+        except DAMAGED as error:
+            raise _unreadable(self._folder, error) from error
+        return state
+
+
 def read_whole(folder: Path, beginning: str) -> dict[str, Tensor]:
     """Return whole tensors, read by this process alone, by the rest of their names after `beginning`.
 
     Raises:
         RunError: the files do not hold them.
     """
-    known = {name: each for name, each in names_and_shapes(folder).items() if name.startswith(beginning)}
-    state = {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in known.items()}
-    try:
-        dcp.load(state, storage_reader=FileSystemReader(folder), no_dist=True)
-    except DAMAGED as error:
-        raise _unreadable(folder, error) from error
-    return {name.removeprefix(beginning): tensor for name, tensor in state.items()}
+    reader = PartsReader(folder)
+    found = reader.read_all([name for name in reader.shapes if name.startswith(beginning)])
+    return {name.removeprefix(beginning): tensor for name, tensor in found.items()}
 
 
 def read_memory(folder: Path) -> dict[int, dict[str, Tensor]]:

@@ -6,23 +6,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.make_policy import build_model
-from grouprl.orchestrator.resolve import resolve
+from grouprl.orchestrator.make_policy import build_model, load_options
+from grouprl.orchestrator.make_sharded_policy import builders_of, in_one_process
+from grouprl.orchestrator.resolve import ResolvedRun, resolve
+from grouprl.plan.memory import human
 from grouprl.policy import CausalPolicy, load_policy
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.passes import free_bytes
+from grouprl.policy.sharded.stored_policy import StoredPolicy
 from grouprl.policy.state import as_policy
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import Policy, Trainable
-from grouprl.storage.checkpoint import best_step, load_policy_state
+from grouprl.storage.checkpoint import Checkpoint, best_step, find_checkpoint
 from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.tasks import Task
 from grouprl.training.saved_model import check_final_model
+
+ROOM = 2.5
+"""How often a model must fit into the free memory to be compared: here, and in a process of `transformers`."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +62,41 @@ def load_trained(run: Path, checkpoint: int | Literal["best"] | None = None) -> 
         InputError: `run` is not a run folder, has no such checkpoint, or has nothing to load yet.
         RunError: the checkpoint is damaged.
     """
+    return _load(find_point(run, checkpoint))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a run whose policy is asked for, nothing of it loaded: the final model, or a checkpoint."""
+
+    run: ResolvedRun
+    folder: RunFolder
+    when: str
+    checkpoint: Checkpoint | None = None
+    """None: the final model."""
+
+
+def find_point(run: Path, checkpoint: int | Literal["best"] | None = None) -> Point:
+    """Return the point of a run that `load_trained` loads; it raises the same errors."""
     folder = RunFolder.open(run)
     config = load_config(str(folder.config))
-    resolved = resolve(config)
-    task = resolved.task
-    if checkpoint == "best":
-        checkpoint = best_step(run)
-    if checkpoint is None and folder.model.is_dir() and policy_kind(config.model.name) is None:
-        final = _final_reward(folder.model, config) if resolved.scores else _final(folder.model, config, task)
-        return Trained(config, task, final, "the final model")
-    state = load_policy_state(run, checkpoint)
-    model = build_model(resolved)
-    model.load_trainable_state(state)
+    resolved = resolve(config.model_copy(update={"model": in_one_process(config.model)}))
+    step = best_step(run) if checkpoint == "best" else checkpoint
+    if step is None and folder.model.is_dir() and policy_kind(resolved.config.model.name) is None:
+        return Point(resolved, folder, "the final model")
     newest = "the newest checkpoint" + " (the run has no final model)" * (not folder.model.is_dir())
-    when = newest if checkpoint is None else f"checkpoint {checkpoint}"
-    return Trained(config, task, model, when)
+    when = newest if step is None else f"checkpoint {step}"
+    return Point(resolved, folder, when, find_checkpoint(run, step))
+
+
+def _load(point: Point) -> Trained:
+    config, task, where = point.run.config, point.run.task, point.folder.model
+    if point.checkpoint is not None:
+        model = build_model(point.run)
+        model.load_trainable_state(point.checkpoint.weights)
+    else:
+        model = _final_reward(where, config) if point.run.scores else _final(where, config, task)
+    return Trained(config, task, model, point.when)
 
 
 def _final(folder: Path, config: Config, task: Task) -> CausalPolicy | TeamPolicy:
@@ -95,9 +124,29 @@ def export(run: Path, dest: Path, checkpoint: int | Literal["best"] | None = Non
     """
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise InputError(f"{dest} exists already", "an export never overwrites anything", "Choose an empty folder")
-    trained = load_trained(run, checkpoint)
+    point = find_point(run, checkpoint)
     dest.parent.mkdir(parents=True, exist_ok=True)
     with replacing(dest) as folder:
+        parts = None if point.checkpoint is None else point.checkpoint.parts
+        if parts is not None:
+            return point.when + _export_parts(point.run, parts, folder)
+        trained = _load(point)
         trained.model.save(folder)
         check_final_model(trained.model, folder, trained.task)
-    return trained.when
+    return point.when
+
+
+def _export_parts(run: ResolvedRun, parts: Path, folder: Path) -> str:
+    """Write the policy of a checkpoint of several processes, tensor by tensor; return what is to be said about that.
+
+    What was written is compared with `transformers` where this machine has room for the model, which needs it twice.
+    """
+    options = load_options(run, run.config.model.name, run.config.seed)
+    stored = StoredPolicy(builders_of(run, options).outline(torch.device("cpu")), parts)
+    call_syntax(stored.tokenizer, run.config.sampling.tool_calls)
+    stored.save(folder)
+    free = free_bytes(torch.device("cpu"))
+    if free is not None and ROOM * stored.nbytes > free:
+        return f" (its answers were not compared with those of transformers: {human(free)} of memory are free)"
+    check_final_model(_final(folder, run.config, run.task), folder, run.task)
+    return ""

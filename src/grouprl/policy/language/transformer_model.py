@@ -10,6 +10,7 @@ import torch
 
 from grouprl.policy.engine import ModelEngine
 from grouprl.policy.fast_forward.forward import LeanEngine, LeanModel
+from grouprl.policy.generation import end_tokens
 from grouprl.policy.language.choose_engine import choose_engine
 from grouprl.policy.language.text import TextModel
 from grouprl.policy.passes import (
@@ -110,10 +111,7 @@ class TransformerModel(TextModel):
     @property
     def eos_ids(self) -> tuple[int, ...]:
         """Tokens that end a completion: those of the tokenizer and of the model's generation settings."""
-        config = getattr(self.model, "generation_config", None)
-        stated = getattr(config, "eos_token_id", None)
-        listed = stated if isinstance(stated, list) else [stated]
-        return tuple(sorted({int(i) for i in [self.tokenizer.eos_token_id, *listed] if i is not None}))
+        return end_tokens(self.model, self.tokenizer)
 
     @property
     def widths(self) -> tuple[int, int]:

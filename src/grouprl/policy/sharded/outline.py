@@ -24,7 +24,7 @@ from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, initial_weights, tiny_config
 from grouprl.policy.language.tokenizer_checks import check_vocabulary
 from grouprl.policy.lora import add_lora
-from grouprl.storage.model_files import stored_shapes, stored_tensors
+from grouprl.storage.model_files import StoredTensors, stored_shapes
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -92,7 +92,7 @@ def _weights_of(path: str, model: PreTrainedModel, dtype: torch.dtype) -> Weight
     stored = stored_shapes(folder) if folder.is_dir() else {}
     wanted = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
     if all(stored.get(name) == shape for name, shape in wanted.items()):
-        return partial(stored_tensors, folder)
+        return StoredTensors(folder)
     log.info("%s is stored under other names: each rank reads it whole once.", path)
     return partial(_whole_first, path, dtype)
 

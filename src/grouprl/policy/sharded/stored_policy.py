@@ -1,0 +1,79 @@
+"""A policy as the checkpoint of several processes holds it, which one process writes as a model without having room for
+it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from grouprl.policy.generation import end_tokens
+from grouprl.policy.sharded.outline import Outline, plain_name
+from grouprl.policy.sharded.sharded_weights import entries, save_sharded
+from grouprl.storage.model_files import StoredTensors
+from grouprl.storage.shards import WEIGHTS, PartsReader
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class StoredPolicy:
+    """A policy whose parameters stay on disk: each is read, whole, when it is asked for.
+
+    Args:
+        outline: the model of the run, without weights.
+        folder: the parts of a checkpoint.
+
+    Raises:
+        RunError: the parts cannot be read.
+    """
+
+    def __init__(self, outline: Outline, folder: Path) -> None:
+        self._outline, self._parts = outline, PartsReader(folder)
+        self.model: PreTrainedModel = outline.model
+        self.tokenizer: PreTrainedTokenizerBase = outline.tokenizer
+        shape = self._parts.shapes.get(f"{WEIGHTS}value_head.weight")
+        self.value_head = None if shape is None else nn.Linear(shape[1], shape[0], device="meta")
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        return end_tokens(self.model, self.tokenizer)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights."""
+        return next(self.model.parameters()).dtype
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the model that `save` writes."""
+        return sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in (e.described for e in entries(self.model)))
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter, without its numbers."""
+        yield from ((name, each) for name, each in self.model.named_parameters() if each.requires_grad)
+        if self.value_head is not None:
+            yield from ((f"value_head.{name}", each) for name, each in self.value_head.named_parameters())
+
+    def gathered(self, names: Iterable[str], name: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Yield parameters one after the other: those that were trained from the checkpoint, those below adapters from
+        the files of the model that the run began with.
+        """
+        weights = self._outline.weights
+        below = weights if isinstance(weights, StoredTensors) else None
+        for each in names:
+            if f"{WEIGHTS}{each}" in self._parts.shapes:
+                yield each, self._parts.read(f"{WEIGHTS}{each}")
+                continue
+            if below is None:
+                below = dict(weights())
+            yield each, below[plain_name(each)].to(self.dtype)
+
+    def save(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face folder, tensor by tensor, adapters merged; see `CausalPolicy.save`."""
+        save_sharded(self, folder, adapter_only=False)
