@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,15 +65,17 @@ class StoredPolicy:
         """Yield parameters one after the other: those that were trained from the checkpoint, those below adapters from
         the files of the model that the run began with.
         """
-        weights = self._outline.weights
-        below = weights if isinstance(weights, StoredTensors) else None
         for each in names:
             if f"{WEIGHTS}{each}" in self._parts.shapes:
                 yield each, self._parts.read(f"{WEIGHTS}{each}")
-                continue
-            if below is None:
-                below = dict(weights())
-            yield each, below[plain_name(each)].to(self.dtype)
+            else:
+                yield each, self._below[plain_name(each)].to(self.dtype)
+
+    @cached_property
+    def _below(self) -> StoredTensors | dict[str, Tensor]:
+        """The weights that the run began with; in memory only if they have no files in the model's own names."""
+        weights = self._outline.weights
+        return weights if isinstance(weights, StoredTensors) else dict(weights())
 
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face folder, tensor by tensor, adapters merged; see `CausalPolicy.save`."""
