@@ -180,6 +180,7 @@ DATA = [
     ("new", "reward", "mine", "--folder", "NEW"),
     ("export", "RUN", "MODEL"),
     ("track", "RUN", "tensorboard"),
+    ("view", "RUN", "--export", "PAGE"),
 ]
 ELSEWHERE = {("train",), ("launch",), ("compare",), ("serve",), ("lessons",), ("rewardbench",), ("schema",), ()}
 """Tested on their own: what trains the run of these tests, alone or on several processes (with the same lines), or many
@@ -197,7 +198,12 @@ def test_every_command_gives_plain_data():
 
 @pytest.mark.parametrize("arguments", DATA, ids=" ".join)
 def test_every_listing_is_plain_data_on_request(arguments, trained, tmp_path):
-    places = {"RUN": str(trained[0]), "MODEL": str(tmp_path / "model"), "RUNS": str(trained[0].parent)}
+    places = {
+        "RUN": str(trained[0]),
+        "MODEL": str(tmp_path / "model"),
+        "PAGE": str(tmp_path / "runs.html"),
+        "RUNS": str(trained[0].parent),
+    }
     places["NEW"] = str(tmp_path / "new")
     done = invoke(*(places.get(each, each) for each in arguments), "--json")
     assert done.exit_code in (0, NOTHING_FOUND), done.output

@@ -203,6 +203,7 @@ WITHIN: Mapping[str, Mapping[str, set[str]]] = {
     "rewards": {"": {"by_task", "math"}, "by_task": {""}, "judging": {""}, "math": {""}},
     "plan": {"": set(), "cluster": {""}},
     "monitor": {"": set(), "glossary": set()},
+    "view": {"": set(), "app": {""}},
 }
 """Rooms within rooms, with those that each imports from; "" for the files that stand in none of them."""
 

@@ -143,6 +143,7 @@ ORDER = (
         "eval",
         "report",
         "doctor",
+        "view",
         "show",
         "track",
         "laws",
@@ -228,7 +229,7 @@ def _mount() -> None:
         tasks,
         train,
     )
-    from grouprl.cli.laboratory import compare, doctor, new
+    from grouprl.cli.laboratory import compare, doctor, new, view
     from grouprl.cli.scoring import check_reward, rewardbench
 
     panel, catalogue = "Runs", "Catalogue"
@@ -242,6 +243,7 @@ def _mount() -> None:
     app.command("eval", rich_help_panel=panel)(evaluate.eval_command)
     app.command("report", rich_help_panel=panel)(export.report_command)
     app.command("doctor", rich_help_panel=panel)(doctor.doctor_command)
+    app.command("view", rich_help_panel=panel)(view.view_command)
     app.command("show", rich_help_panel=panel)(show.show_command)
     app.command("track", rich_help_panel=panel)(export.track_command)
     app.command("laws", rich_help_panel=panel)(laws.laws_command)

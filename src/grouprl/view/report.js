@@ -20,7 +20,7 @@ function nearest(xs, x) {
   return best;
 }
 
-for (const figure of document.querySelectorAll("figure.chart")) {
+function follow(figure) {
   const { box: [x0, x1, left, right, width], across, series } = JSON.parse(figure.dataset.curves);
   const svg = figure.querySelector("svg"), cross = svg.querySelector(".cross");
   svg.addEventListener("pointermove", (event) => {
@@ -41,6 +41,8 @@ for (const figure of document.querySelectorAll("figure.chart")) {
   });
   svg.addEventListener("pointerleave", () => { cross.setAttribute("hidden", ""); tip.hidden = true; });
 }
+
+document.querySelectorAll("figure.chart").forEach(follow);
 
 const rollouts = document.getElementById("rollouts");
 if (rollouts) rollouts.addEventListener("pointerover", (event) => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -12,6 +13,16 @@ from grouprl.core.errors import InputError
 from grouprl.storage.run_folder import runs_meant, write_text
 from grouprl.view.runfiles import RunData, read_run
 from grouprl.view.sections import SECTIONS, missing, without_folders
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a page has beside the style and the script of all pages."""
+
+    style: str = ""
+    script: str = ""
+    asks: bool = False
+    """Whether its script reads data from the server that the page came from."""
 
 
 def write_report(run_folder: Path) -> Path:
@@ -40,12 +51,16 @@ def page(run: RunData) -> str:
     return whole_page(_title(run), links, f"{missing(run)}{body}")
 
 
-def whole_page(title: str, links: str, body: str) -> str:
-    """Return a page with the style and the script of all pages; `links` and `body` are HTML, `title` is a text."""
-    style, script, title = _asset("report.css"), _asset("report.js"), escape(title)
+def whole_page(title: str, links: str, body: str, *, own: Own | None = None) -> str:
+    """Return a page with the style and the script of all pages; `links` and `body` are HTML, `title` is a text.
+
+    `own` is what a page has besides.
+    """
+    own, title = own or Own(), escape(title)
+    style, script = _asset("report.css") + own.style, _asset("report.js") + own.script
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script, own.asks)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{style}</style></head><body>"
         f'<header><h1>{title}</h1></header><nav aria-label="Sections">{links}</nav>'
@@ -54,10 +69,13 @@ def whole_page(title: str, links: str, body: str) -> str:
     )
 
 
-def _policy(script: str) -> str:
-    """Return a policy that allows only this script and inline styles: a model's text cannot run or load anything."""
+def _policy(script: str, asks: bool) -> str:
+    """Return a policy that allows only this script and inline styles: a model's text cannot run or load anything.
+
+    A page that `asks` may also read data from its own server.
+    """
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    sources = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    sources = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'" + "; connect-src 'self'" * asks
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
 
 

@@ -48,12 +48,13 @@ def run_lines(root: Path) -> list[RunLine]:
             "runs are listed from the folder that holds theirs",
             "Name it: grouprl runs FOLDER",
         )
-    found = [_line(path.parent) for path in root.glob("*/config.yaml")]
+    found = [run_line(path.parent, read_run(path.parent, rollouts=False)) for path in root.glob("*/config.yaml")]
     return sorted(found, key=lambda line: line.age)
 
 
-def _line(folder: Path) -> RunLine:
-    run, age = read_run(folder, rollouts=False), max(0.0, time.time() - _written(folder))
+def run_line(folder: Path, run: RunData) -> RunLine:
+    """Return the line of one run folder, whose files have been read."""
+    age = max(0.0, time.time() - _written(folder))
     done = max((int(step) for record in run.of_phase("train") if (step := record.get("step")) is not None), default=0)
     try:
         config = load_config(str(folder / "config.yaml"), plugins=False)
@@ -96,7 +97,7 @@ def _written(folder: Path) -> float:
 def _is_held(lock: Path) -> bool:
     """Return whether a process works on the run: it holds the lock of the folder."""
     try:
-        handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+        handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)  # enough for a shared lock, in a folder that is read only
     except OSError:
         return False
     try:

@@ -1,0 +1,218 @@
+"""What the application can be asked: one function per question, from its parameters to plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import yaml
+
+from grouprl.core.errors import InputError
+from grouprl.core.finding import RunFinding
+from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.methods.describe import describe
+from grouprl.methods.registry import find
+from grouprl.monitor.glossary import GROUPS, lookup
+from grouprl.view.app.library import RunLibrary
+from grouprl.view.app.request import Asked
+from grouprl.view.app.row_query import PARAMETERS, choices, page_of
+from grouprl.view.app.row_tokens import group_of
+from grouprl.view.charts import Series, chart
+from grouprl.view.curves import COLOURS
+from grouprl.view.diagnosis import diagnose
+from grouprl.view.run_list import run_line
+from grouprl.view.sections import evaluations
+
+PHASES = ("train", "eval", "warmup", "pretraining")
+
+
+def runs(library: RunLibrary, asked: Asked) -> JsonObject:
+    """The runs that are shown, each with its task, method, steps, state and outcome."""
+    lines = {name: run_line(folder, library.data(name)) for name, folder in library.folders().items()}
+    return {"runs": [asdict(line) | {"name": name} for name, line in lines.items()]}
+
+
+def run(library: RunLibrary, asked: Asked) -> JsonObject:
+    """One run: its summary, held-out numbers before and after, and files that could not be read."""
+    data = library.data(asked.needed("run"))
+    before, after = evaluations(data)
+    return {"summary": data.summary, "before": before, "after": after, "missing": data.missing, "graded": data.graded}
+
+
+def metrics(library: RunLibrary, asked: Asked) -> JsonObject:
+    """The metrics of runs, each with its unit, its meaning, what to look for, and the runs that have it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in _named(library, asked):
+        for phase in PHASES:
+            records = library.data(name).of_phase(phase)
+            for metric in dict.fromkeys(
+                key for record in records for key, value in record.items() if _is_number(value)
+            ):
+                found.setdefault((phase, metric), []).append(name)
+    listed = [{"metric": key, "phase": phase, "runs": of} | _meaning(key) for (phase, key), of in found.items()]
+    return {"metrics": sorted((each for each in listed if each["metric"] != "step"), key=_topic)}
+
+
+def curves(library: RunLibrary, asked: Asked) -> JsonObject:
+    """The values of metrics by step, the runs beside each other, with the figure that the page shows."""
+    phase, names = asked.text("phase", "train"), _named(library, asked)
+    if phase not in PHASES:
+        raise InputError(f"phase={phase}", f"it is one of {', '.join(PHASES)}")
+    if not asked.texts("metric"):
+        raise InputError("metric is missing", "this question needs it, once or several times")
+    return {"curves": [_curve(library, names, metric, phase) for metric in asked.texts("metric")]}
+
+
+def settings(library: RunLibrary, asked: Asked) -> JsonObject:
+    """Every setting of the runs in one table, and whether it is the same in all of them."""
+    names = _named(library, asked)
+    flat = {name: _flat(_settings(library.data(name).config)) for name in names}
+    keys = dict.fromkeys(key for each in flat.values() for key in each)
+    rows = [{"setting": key, "values": [flat[name].get(key) for name in names]} for key in keys]
+    return {"runs": names, "settings": [row | {"same": len(set(row["values"])) == 1} for row in rows]}
+
+
+def findings(library: RunLibrary, asked: Asked) -> JsonObject:
+    """What the health report of a run found, the most likely cause first, each with numbers and the rows behind it."""
+    data = library.data(asked.needed("run"))
+    if data.findings is None:
+        remedy = "The health report is written when a run ends. Until then: grouprl doctor RUN"
+        return {"findings": [], "examined": False, "remedy": remedy}
+    found = diagnose(data, [RunFinding(**row) for row in data.findings])
+    return {"findings": [each.data() for each in found], "examined": True, "remedy": ""}
+
+
+def rows(library: RunLibrary, asked: Asked) -> JsonObject:
+    """A page of a run's stored rows: filtered, searched and sorted."""
+    return page_of(library.rows(asked.needed("run")), asked)
+
+
+def row_choices(library: RunLibrary, asked: Asked) -> JsonObject:
+    """The values by which a run's rows can be filtered."""
+    return choices(library.rows(asked.needed("run")))
+
+
+def group(library: RunLibrary, asked: Asked) -> JsonObject:
+    """All rows of one group of a step, best first, with the numbers of every token and what was said turn by turn."""
+    name = asked.needed("run")
+    step, number = asked.whole("step"), asked.whole("group")
+    if step is None or number is None:
+        raise InputError("step or group is missing", "this question needs both")
+    return group_of(library.folder(name), library.rows(name), step, number, library.pieces(name))
+
+
+def method(library: RunLibrary, asked: Asked) -> JsonObject:
+    """What a run optimises: its parts with their formulas as they were set, and the card of its method."""
+    data = library.data(asked.needed("run"))
+    name = str(data.summary.get("method") or _flat(_settings(data.config)).get("method.name") or "")
+    try:
+        card: JsonObject | None = describe(find(name))
+    except InputError:
+        card = None  # a method of the user's own, whose file is not loaded here
+    return {"name": name, "objective": data.summary.get("objective") or [], "card": card}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question: the function that answers it, and its parameters."""
+
+    answer: Callable[[RunLibrary, Asked], JsonObject]
+    parameters: tuple[str, ...] = ()
+
+
+QUESTIONS: Mapping[str, Question] = {
+    "runs": Question(runs),
+    "run": Question(run, ("run",)),
+    "metrics": Question(metrics, ("run",)),
+    "curves": Question(curves, ("run", "metric", "phase")),
+    "settings": Question(settings, ("run",)),
+    "findings": Question(findings, ("run",)),
+    "rows": Question(rows, PARAMETERS),
+    "choices": Question(row_choices, ("run",)),
+    "group": Question(group, ("run", "step", "group")),
+    "method": Question(method, ("run",)),
+}
+"""By the last part of its path: /api/NAME."""
+
+
+def answered(library: RunLibrary, name: str, given: Mapping[str, Sequence[str]]) -> JsonObject:
+    """Return the answer to a question.
+
+    Raises:
+        InputError: a parameter is unknown, absent or wrong, or there is no such run.
+    """
+    question = QUESTIONS[name]
+    return question.answer(library, Asked(given, question.parameters))
+
+
+def questions() -> JsonObject:
+    """Return all questions with their parameters, as plain data."""
+    found = [(name, each.answer.__doc__ or "", each.parameters) for name, each in QUESTIONS.items()]
+    return {"questions": [{"path": f"/api/{name}", "is": words, "parameters": list(of)} for name, words, of in found]}
+
+
+def _named(library: RunLibrary, asked: Asked) -> list[str]:
+    """Return the runs of a question; all if none is named."""
+    names = asked.texts("run") or list(library.folders())
+    for name in names:
+        library.folder(name)
+    return list(dict.fromkeys(names))
+
+
+def _curve(library: RunLibrary, names: Sequence[str], metric: str, phase: str) -> JsonObject:
+    found = [_series(library.data(name).of_phase(phase), metric, name) for name in names]
+    known = [series for series in found if series.y]
+    about = _meaning(metric)
+    words = f"{about['words']} Look for: {about['good']}." if about["words"] else "Not in the glossary of this version."
+    figure = chart(metric, words, known[:COLOURS], None)
+    values = [{"run": s.name, "x": list(s.x), "y": list(s.y), "low": list(s.low), "high": list(s.high)} for s in known]
+    return {
+        "metric": metric,
+        "phase": phase,
+        **about,
+        "series": values,
+        "drawn": min(len(known), COLOURS),
+        "figure": figure,
+    }
+
+
+def _series(records: Sequence[JsonMapping], metric: str, name: str) -> Series:
+    found = [
+        (record.get("step", place), record) for place, record in enumerate(records) if _is_number(record.get(metric))
+    ]
+    whole = bool(found) and all(_is_number(r.get(f"{metric}_{end}")) for _, r in found for end in ("low", "high"))
+    low, high = ([r[f"{metric}_{end}"] for _, r in found] if whole else () for end in ("low", "high"))
+    return Series(name, [float(step) for step, _ in found], [r[metric] for _, r in found], low=low, high=high)
+
+
+def _meaning(metric: str) -> JsonObject:
+    try:
+        entry = lookup(metric)
+    except InputError:
+        return {"unit": "", "group": "", "words": "", "good": ""}
+    words = f"{entry.words[0].upper()}{entry.words[1:]}."
+    return {"unit": entry.unit, "group": entry.group, "words": words, "good": entry.good}
+
+
+def _topic(each: JsonMapping) -> int:
+    """Return a key that sorts metrics as the glossary does: first how well it goes, last what is not in it."""
+    return [*GROUPS, ""].index(each["group"])
+
+
+def _settings(text: str) -> object:
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError:
+        return {}
+
+
+def _flat(settings: object, before: str = "") -> dict[str, str | None]:
+    """Return nested settings as one level of dotted names, their values as texts."""
+    if isinstance(settings, Mapping) and settings:
+        inner = (_flat(value, f"{before}.{key}" if before else str(key)) for key, value in settings.items())
+        return {name: value for each in inner for name, value in each.items()}
+    return {before: None if settings is None else str(settings)} if before else {}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,73 @@
+"""The application as one file: the answers of its questions, kept in the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonObject
+from grouprl.storage.run_folder import write_text
+from grouprl.view.app.answers import PHASES, answered
+from grouprl.view.app.library import RunLibrary
+from grouprl.view.app.page import stored_page
+from grouprl.view.app.row_tokens import group_of
+
+SINGLE = ("run", "findings", "method", "choices")
+"""Questions about one run whose answers an exported page holds."""
+
+
+def export_page(library: RunLibrary, path: Path, rows: int) -> int:
+    """Write the page with all runs, and the newest `rows` rows of each; return how many rows are left out.
+
+    Raises:
+        InputError: `path` is a folder, or is not a page by its name.
+    """
+    if path.is_dir() or path.suffix not in (".html", ".htm"):
+        raise InputError(f"--export {path}", "it is the file of a page", "Such as: --export runs.html")
+    data = stored_data(library, rows)
+    write_text(path, stored_page(data))
+    return sum(data["left_out"].values())
+
+
+def stored_data(library: RunLibrary, rows: int) -> JsonObject:
+    """Return the answers that the page holds: as those of the server, but rows whole and groups by step and number."""
+    names = list(library.folders())
+    kept = {name: _newest(library.rows(name), rows) for name in names}
+    found: JsonObject = {each: {name: answered(library, each, {"run": [name]}) for name in names} for each in SINGLE}
+    found["runs"] = answered(library, "runs", {})
+    found["settings"] = answered(library, "settings", {})
+    found["metrics"] = answered(library, "metrics", {})
+    found["curves"] = {phase: _curves(library, found["metrics"]["metrics"], phase) for phase in PHASES}
+    found["rows"] = {name: table.to_pylist() for name, table in kept.items()}
+    found["groups"] = {name: _groups(library, name, table) for name, table in kept.items()}
+    found["left_out"] = {name: len(library.rows(name)) - len(table) for name, table in kept.items()}
+    return found
+
+
+def _curves(library: RunLibrary, metrics: list[JsonObject], phase: str) -> JsonObject:
+    names = [each["metric"] for each in metrics if each["phase"] == phase]
+    asked = {"metric": names, "phase": [phase]}
+    return {each["metric"]: each for each in answered(library, "curves", asked)["curves"]} if names else {}
+
+
+def _newest(table: pa.Table, rows: int) -> pa.Table:
+    """Return the rows of the newest steps, whole steps only, that are at most `rows` together."""
+    counts = {each["values"]: each["counts"] for each in pc.value_counts(table["step"]).to_pylist()}
+    kept, left = [], rows
+    for step in sorted(counts, reverse=True):
+        left -= counts[step]
+        if left < 0:
+            break
+        kept.append(step)
+    return table.filter(pc.is_in(table["step"], pa.array(kept, pa.int64())))
+
+
+def _groups(library: RunLibrary, name: str, table: pa.Table) -> JsonObject:
+    pieces, folder = library.pieces(name), library.folder(name)
+    found = dict.fromkeys(zip(table["step"].to_pylist(), table["group"].to_pylist(), strict=True))
+    return {
+        f"{step}/{group}": group_of(folder, table, step, group, pieces) for step, group in found if group is not None
+    }

@@ -1,0 +1,335 @@
+"""The application in which runs are looked at: its questions by a test client, its page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from starlette.testclient import TestClient
+
+from grouprl.core.errors import InputError, MissingExtra, RunError
+from grouprl.envs.builtin.chromium import NAMES
+from grouprl.view.app.answers import QUESTIONS
+from grouprl.view.app.export import export_page, stored_data
+from grouprl.view.app.library import RunLibrary
+from grouprl.view.app.row_table import COLUMNS
+from grouprl.view.app.server import listening, make_view, serve_view
+from shown_runs import EVIL, rows_of, run_folder, stored_row
+
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None or "GROUPRL_BROWSER" not in os.environ, reason="make browser runs it where there is a Chromium"
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    run_folder(place / "a")
+    run_folder(place / "b", rate=0.01, finished=False)
+    return place
+
+
+@pytest.fixture(scope="module")
+def client(place: Path) -> TestClient:
+    return TestClient(make_view(RunLibrary([place])), base_url="http://127.0.0.1")
+
+
+def asked(client: TestClient, path: str, status: int = 200) -> dict:
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def places(client: TestClient, query: str) -> list[tuple[int, int]]:
+    return [(row["step"], row["place"]) for row in asked(client, f"/api/rows?run=a&{query}")["rows"]]
+
+
+def test_runs_are_listed_with_their_state(client):
+    found = {run["name"]: run for run in asked(client, "/api/runs")["runs"]}
+    assert (found["a"]["state"], found["b"]["state"]) == ("finished", "stopped")
+    assert (found["a"]["method"], found["a"]["steps"], found["a"]["of_steps"]) == ("grpo", 2, 2)
+
+
+def test_every_question_is_listed_and_says_what_it_is(client):
+    listed = {each["path"]: each for each in asked(client, "/api")["questions"]}
+    assert set(listed) == {f"/api/{name}" for name in QUESTIONS}
+    assert all(each["is"].endswith(".") for each in listed.values())
+
+
+def test_curves_lie_over_each_other_with_the_glossary_line(client):
+    (curve,) = asked(client, "/api/curves?metric=reward_mean")["curves"]
+    assert [(s["run"], s["x"], s["y"]) for s in curve["series"]] == [(run, [1, 2], [0.1, 0.2]) for run in "ab"]
+    assert curve["unit"] == "reward"
+    assert "mean reward" in curve["words"].lower()
+    assert curve["figure"].count("<polyline") == 2
+    (held_out,) = asked(client, "/api/curves?metric=eval/greedy&phase=eval&run=a")["curves"]
+    assert (held_out["series"][0]["low"], held_out["series"][0]["high"]) == ([0.4], [0.6])
+
+
+def test_a_metric_that_the_glossary_lacks_is_shown_without_a_meaning(client):
+    listed = {each["metric"]: each for each in asked(client, "/api/metrics?run=a")["metrics"]}
+    assert listed["own"]["words"] == ""
+    assert listed["reward_mean"]["words"]
+    assert list(listed).index("reward_mean") < list(listed).index("own")
+
+
+def test_settings_say_what_differs(client):
+    rows = {row["setting"]: row for row in asked(client, "/api/settings?run=a&run=b")["settings"]}
+    assert rows["optim.lr"] == {"setting": "optim.lr", "values": ["0.001", "0.01"], "same": False}
+    assert rows["method.name"]["same"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", [(step, place) for step in (1, 2) for place in range(5)]),
+        ("step=2&group=1", [(2, 0), (2, 1), (2, 2)]),
+        ("step=1&sort=-reward", [(1, 0), (1, 3), (1, 4), (1, 1), (1, 2)]),
+        ("step=1&sort=reward", [(1, 1), (1, 4), (1, 3), (1, 0), (1, 2)]),
+        ("step=1&reward_min=0.25&reward_max=0.75", [(1, 3), (1, 4)]),
+        ("step=1&length_max=3", [(1, 0), (1, 3), (1, 4)]),
+        ("step=1&ended=cut off", [(1, 1)]),
+        ("step=1&ended=turn limit&agent=boss", [(1, 4)]),
+        ("step=1&text=THREE", [(1, 1)]),
+        ("step=1&text=2%2B2", [(1, 3), (1, 4)]),
+        ("step=1&text=th.ee", []),
+        ("step=1&correct=true", [(1, 0)]),
+        ("step=1&used=false", [(1, 2)]),
+        ("step=1&status=error", [(1, 2)]),
+        ("prompt_id=q/2&sample=1", [(1, 4), (2, 4)]),
+        ("offset=8&limit=5", [(2, 3), (2, 4)]),
+    ],
+)
+def test_rows_are_filtered_sorted_and_paged(client, place, query, found):
+    assert places(client, query) == found
+
+
+def test_numbers_of_a_row_are_over_its_trained_tokens(client):
+    row = asked(client, "/api/rows?run=a&step=1&sample=0&group=1")["rows"][0]
+    assert (row["length"], row["entropy"], row["logp"], row["advantage"]) == (2, 0.25, -0.5, 1.0)
+    pulls = [each["pull"] for each in asked(client, "/api/rows?run=a&step=1")["rows"]]
+    assert pulls == pytest.approx([1 / 8, 5 / 8, 0, 1 / 8, 1 / 8])  # |A| 1 and 1/2 over 1, 5, 0, 2 and 2 tokens
+
+
+def test_a_group_has_its_tokens_and_turns(client):
+    found = asked(client, "/api/group?run=a&step=1&group=1")
+    assert [row["place"] for row in found["rows"]] == [0, 1, 2]
+    assert (found["previous"], found["next"]) == (None, 2)
+    assert found["columns"] == ["behavior_logp", "entropy", "advantage", "mask"]
+    assert found["rows"][0]["tokens"] == [["2", -0.5, 0.25, 1.0, 1.0], ["⟨end⟩", -9.0, 7.0, 1.0, 0.0]]
+    (turn,) = asked(client, "/api/group?run=a&step=1&group=2")["rows"][0]["turns"]
+    assert (turn["action"], turn["seen"], turn["reward"]) == ("go", "a wall", 0.5)
+
+
+def test_findings_lead_to_rows(client):
+    (found,) = asked(client, "/api/findings?run=a")["findings"]
+    assert [(row["step"], row["prompt"], row["sample"]) for row in found["rows"]] == [(2, "q/1", 1)]
+    assert places(client, "step=2&prompt_id=q/1&sample=1") == [(2, 1)]
+    assert asked(client, "/api/findings?run=b") == {
+        "findings": [],
+        "examined": False,
+        "remedy": "The health report is written when a run ends. Until then: grouprl doctor RUN",
+    }
+
+
+def test_a_method_has_its_card(client):
+    assert "clip" in asked(client, "/api/method?run=b")["card"]["formula"]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("rows", "run is missing"),
+        ("rows?run=c", "there is no run 'c'"),
+        ("rows?run=a&setp=1", "Did you mean 'step'"),
+        ("rows?run=a&step=one", "it is a whole number"),
+        ("rows?run=a&reward_min=nan", "it is a finite number"),
+        ("rows?run=a&limit=100000", "1 to 1000 rows"),
+        ("rows?run=a&sort=rewards", "Did you mean 'reward'"),
+        ("rows?run=a&correct=1", "it is true or false"),
+        ("rows?run=a&run=b", "run is given 2 times"),
+        ("curves", "metric is missing"),
+        ("curves?metric=x&phase=test", "it is one of train"),
+        ("group?run=a&step=1", "step or group is missing"),
+        ("group?run=a&step=1&group=7", "group 7 of step 1 is not stored"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_why(client, query, words):
+    assert words in asked(client, f"/api/{query}", 400)["error"]["message"]
+
+
+def test_what_is_not_there_is_said(client):
+    assert "There is no GET /api/nope" in asked(client, "/api/nope", 404)["error"]["message"]
+
+
+def test_a_run_is_followed_while_it_trains(tmp_path):
+    folder = run_folder(tmp_path / "live", steps=1, finished=False)
+    client = TestClient(make_view(RunLibrary([tmp_path])), base_url="http://127.0.0.1")
+    assert asked(client, "/api/rows?run=live")["total"] == 5
+    pq.write_table(pa.Table.from_pylist(rows_of(2)), folder / "rollouts" / "step-000002.parquet")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"phase": "train", "step": 2, "reward_mean": 0.9}) + "\n")
+    assert asked(client, "/api/rows?run=live")["total"] == 10
+    assert asked(client, "/api/curves?run=live&metric=reward_mean")["curves"][0]["series"][0]["y"] == [0.1, 0.9]
+    run_folder(tmp_path / "second")
+    assert [run["name"] for run in asked(client, "/api/runs")["runs"]] == ["live", "second"]
+
+
+def test_nothing_is_written_to_a_folder(tmp_path):
+    folder = run_folder(tmp_path / "kept")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    for path in (folder, folder / "rollouts"):
+        path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    client = TestClient(make_view(RunLibrary([folder])), base_url="http://127.0.0.1")
+    for question in ("runs", "run?run=kept", "rows?run=kept", "findings?run=kept", "group?run=kept&step=1&group=1"):
+        asked(client, f"/api/{question}")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_a_damaged_step_leaves_the_others(tmp_path):
+    folder = run_folder(tmp_path / "hurt")
+    (folder / "rollouts" / "step-000001.parquet").write_bytes(b"PAR1 no")
+    client = TestClient(make_view(RunLibrary([folder])), base_url="http://127.0.0.1")
+    assert {row["step"] for row in asked(client, "/api/rows?run=hurt")["rows"]} == {2}
+
+
+def test_rows_that_store_less_have_empty_columns(tmp_path):
+    folder = run_folder(tmp_path / "old", steps=1)
+    old = [{"step": 1, "group": 0, "prompt": "p", "completion": "c", "completion_ids": [1, 2], "reward": 0.5}]
+    pq.write_table(pa.Table.from_pylist(old), folder / "rollouts" / "step-000001.parquet")
+    (row,) = RunLibrary([folder]).rows("old").to_pylist()
+    known = {"step": 1, "place": 0, "group": 0, "prompt": "p", "completion": "c", "reward": 0.5, "length": 2}
+    assert row == dict.fromkeys(COLUMNS.names) | known | {"ended": "ended"}
+
+
+def test_names_that_occur_twice_tell_their_parents(tmp_path):
+    for parent in ("x", "y"):
+        run_folder(tmp_path / parent / "same")
+    assert set(RunLibrary([tmp_path / "x", tmp_path / "y"]).folders()) == {"x/same", "y/same"}
+
+
+def test_a_place_without_runs_is_refused(tmp_path):
+    with pytest.raises(InputError, match="there is no run in"):
+        RunLibrary([tmp_path])
+    with pytest.raises(InputError, match="there is no folder"):
+        RunLibrary([tmp_path / "gone"])
+
+
+def test_a_token_lets_in_by_address_cookie_or_header(place):
+    app = make_view(RunLibrary([place]), "secret")
+    client = TestClient(app, base_url="http://127.0.0.1")
+    for path in ("/", "/api/runs", "/?token=wrong", "/api/runs?token=secre"):
+        asked(client, path, 401)
+    asked(client, "/api/runs?token=secret")
+    assert client.get("/api/runs", headers={"authorization": "Bearer secret"}).status_code == 200
+    entered = client.get("/?token=secret", follow_redirects=False)
+    assert (entered.status_code, entered.headers["location"]) == (303, "/")
+    assert "HttpOnly" in entered.headers["set-cookie"]
+    asked(client, "/api/runs")  # the client keeps the cookie
+
+
+def test_foreign_pages_and_names_are_kept_out(place):
+    app = make_view(RunLibrary([place]), hosts=("lab.example",))
+    assert TestClient(app, base_url="http://lab.example").get("/api/runs").status_code == 200
+    assert TestClient(app, base_url="http://evil.example").get("/api/runs").status_code == 403
+    here = TestClient(app, base_url="http://127.0.0.1")
+    assert here.get("/api/runs", headers={"origin": "http://evil.example"}).status_code == 403
+    assert here.post("/api/runs").status_code == 405
+
+
+def test_without_starlette_the_remedy_is_said(place, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "starlette.applications", None)
+    with pytest.raises(MissingExtra, match=r"grouprl\[serve\]"):
+        make_view(RunLibrary([place]))
+
+
+def test_a_port_that_is_taken_is_named():
+    with listening("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(RunError, match=f"127.0.0.1:{port} cannot be listened on"):
+            listening("127.0.0.1", port)
+
+
+def test_an_exported_page_holds_the_newest_whole_steps(place, tmp_path):
+    data = stored_data(RunLibrary([place]), 7)
+    assert {row["step"] for row in data["rows"]["a"]} == {2}
+    assert data["left_out"] == {"a": 5, "b": 5}
+    assert set(data["groups"]["a"]) == {"2/1", "2/2"}
+    path = tmp_path / "page.html"
+    assert export_page(RunLibrary([place]), path, 1000) == 0
+    text = path.read_text()
+    assert EVIL not in text
+    assert "connect-src" not in text
+    assert not any(outside in text for outside in (' src="', "@import", "url("))
+    with pytest.raises(InputError, match="the file of a page"):
+        export_page(RunLibrary([place]), tmp_path, 10)
+
+
+def test_a_hundred_thousand_rows_are_answered_at_once(tmp_path):
+    folder = run_folder(tmp_path / "large", steps=1)
+    rows = [stored_row(1, n // 8, n % 8, f"word {n}", float(n % 3)) for n in range(1000)]
+    table = pa.concat_tables([pa.Table.from_pylist(rows)] * 10)
+    for step in range(1, 11):
+        pq.write_table(table, folder / "rollouts" / f"step-{step:06d}.parquet")
+    client = TestClient(make_view(RunLibrary([folder])), base_url="http://127.0.0.1")
+    assert asked(client, "/api/rows?run=large")["of"] == 100_000
+    answer = client.get("/api/rows?run=large&text=word%20777&sort=-reward&limit=20")
+    assert answer.json()["total"] == 100
+    assert answer.elapsed.total_seconds() < 1.0  # without the index it takes several
+
+
+# ---- in a browser
+
+
+def rendered(url: str) -> str:
+    """The page as Chromium shows it, after its questions are answered."""
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+    return subprocess.run([*command, url], capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def exported(place: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "runs.html"
+    export_page(RunLibrary([place]), path, 1000)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def served(place: Path) -> str:
+    opened = listening("127.0.0.1", 0)
+    app = make_view(RunLibrary([place]))
+    threading.Thread(target=serve_view, args=(app, opened), daemon=True).start()
+    return f"http://127.0.0.1:{opened.getsockname()[1]}/"
+
+
+@needs_chromium
+@pytest.mark.parametrize("source", ["served", "exported"])
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("", ["finished", "stopped"]),
+        ("#/curves?run=a&run=b", ["reward_mean", "<polyline"]),
+        ("#/rows?run=a&step=1&sort=-reward&reward_min=0.25", ["1–3 of 3 that fit, of 10", "✓"]),
+        (
+            "#/group?run=a&step=1&group=1&colour=entropy&row=1",
+            ["step 1, group 1", "rgba(var(--ent), 0.550)", "#1 · reward 0"],
+        ),
+        ("#/findings?run=a", ["Many rows are cut off.", "step 2, q/1 #1"]),
+        ("#/settings", ["optim.lr", "0.001", "0.01"]),
+        ("#/method?run=a", ["Papers", "arXiv:"]),
+        ("#/rows?run=a&sort=nonsense", []),
+    ],
+)
+def test_every_address_shows_what_it_names(source, address, words, request):
+    shown = rendered(request.getfixturevalue(source) + address)
+    assert [each for each in words if each not in shown] == []
+    assert "owned" not in shown.split("<title>")[1].split("</title>")[0]
