@@ -18,11 +18,11 @@ from starlette.testclient import TestClient
 from grouprl.core.errors import InputError, MissingExtra, RunError
 from grouprl.envs.builtin.chromium import NAMES
 from grouprl.view.app.answers import QUESTIONS
-from grouprl.view.app.export import export_page, stored_data
-from grouprl.view.app.library import RunLibrary
+from grouprl.view.app.exported_page import export_page, stored_data
 from grouprl.view.app.row_table import COLUMNS
 from grouprl.view.app.server import listening, make_view, serve_view
-from shown_runs import EVIL, rows_of, run_folder, stored_row
+from grouprl.view.app.shown_runs import RunLibrary
+from viewed_runs import EVIL, rows_of, run_folder, stored_row
 
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 needs_chromium = pytest.mark.skipif(

@@ -16,8 +16,8 @@ from grouprl.view.sections import SECTIONS, missing, without_folders
 
 
 @dataclass(frozen=True)
-class Own:
-    """What a page has beside the style and the script of all pages."""
+class PageExtras:
+    """Additions of a page to the style and the script of all pages."""
 
     style: str = ""
     script: str = ""
@@ -51,16 +51,16 @@ def page(run: RunData) -> str:
     return whole_page(_title(run), links, f"{missing(run)}{body}")
 
 
-def whole_page(title: str, links: str, body: str, *, own: Own | None = None) -> str:
+def whole_page(title: str, links: str, body: str, *, extras: PageExtras | None = None) -> str:
     """Return a page with the style and the script of all pages; `links` and `body` are HTML, `title` is a text.
 
-    `own` is what a page has besides.
+    `extras` are what a page has besides.
     """
-    own, title = own or Own(), escape(title)
-    style, script = _asset("report.css") + own.style, _asset("report.js") + own.script
+    extras, title = extras or PageExtras(), escape(title)
+    style, script = _asset("report.css") + extras.style, _asset("report.js") + extras.script
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script, own.asks)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script, extras.asks)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{style}</style></head><body>"
         f'<header><h1>{title}</h1></header><nav aria-label="Sections">{links}</nav>'

@@ -12,7 +12,7 @@ from grouprl.cli.results import put_data
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.view.app.library import RunLibrary
+    from grouprl.view.app.shown_runs import RunLibrary
 
 
 def view_command(
@@ -48,7 +48,7 @@ def view_command(
 ) -> None:
     """Look at runs in a browser: curves, every rollout, findings, settings, formulas.
 
-    Curves of all runs lie over each other; rollouts are filtered, sorted and
+    Curves of all runs are drawn together; rollouts are filtered, sorted and
     searched, a group stands side by side, its tokens coloured by advantage,
     probability or entropy; findings lead to the rows that show them. Runs that
     still train are followed. Folders are only read, nothing is fetched from
@@ -61,7 +61,7 @@ def view_command(
     grouprl view runs --export runs.html           one file to pass on
     grouprl view --host 0.0.0.0                    for others: with a token
     """
-    from grouprl.view.app.library import RunLibrary
+    from grouprl.view.app.shown_runs import RunLibrary
 
     library = RunLibrary(runs or [Path("runs")])
     if export is not None:
@@ -86,7 +86,7 @@ def _announce(url: str, count: int, *, as_json: bool) -> None:
 
 
 def _export(library: RunLibrary, path: Path, rows: int, *, as_json: bool) -> None:
-    from grouprl.view.app.export import export_page
+    from grouprl.view.app.exported_page import export_page
 
     left = export_page(library, path, rows)
     if as_json:

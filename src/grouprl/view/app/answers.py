@@ -1,4 +1,4 @@
-"""What the application can be asked: one function per question, from its parameters to plain data."""
+"""The questions that the application answers: one function each, from the parameters to plain data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from grouprl.core.finding import RunFinding
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.methods.describe import describe
 from grouprl.methods.registry import find
-from grouprl.monitor.glossary import GROUPS, lookup
-from grouprl.view.app.library import RunLibrary
-from grouprl.view.app.request import Asked
+from grouprl.monitor.glossary import GLOSSARY, GROUPS, lookup
+from grouprl.view.app.parameters import Parameters
 from grouprl.view.app.row_query import PARAMETERS, choices, page_of
 from grouprl.view.app.row_tokens import group_of
+from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.charts import Series, chart
 from grouprl.view.curves import COLOURS
 from grouprl.view.diagnosis import diagnose
@@ -26,20 +26,20 @@ from grouprl.view.sections import evaluations
 PHASES = ("train", "eval", "warmup", "pretraining")
 
 
-def runs(library: RunLibrary, asked: Asked) -> JsonObject:
+def runs(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The runs that are shown, each with its task, method, steps, state and outcome."""
     lines = {name: run_line(folder, library.data(name)) for name, folder in library.folders().items()}
     return {"runs": [asdict(line) | {"name": name} for name, line in lines.items()]}
 
 
-def run(library: RunLibrary, asked: Asked) -> JsonObject:
+def run(library: RunLibrary, asked: Parameters) -> JsonObject:
     """One run: its summary, held-out numbers before and after, and files that could not be read."""
     data = library.data(asked.needed("run"))
     before, after = evaluations(data)
     return {"summary": data.summary, "before": before, "after": after, "missing": data.missing, "graded": data.graded}
 
 
-def metrics(library: RunLibrary, asked: Asked) -> JsonObject:
+def metrics(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The metrics of runs, each with its unit, its meaning, what to look for, and the runs that have it."""
     found: dict[tuple[str, str], list[str]] = {}
     for name in _named(library, asked):
@@ -53,7 +53,7 @@ def metrics(library: RunLibrary, asked: Asked) -> JsonObject:
     return {"metrics": sorted((each for each in listed if each["metric"] != "step"), key=_topic)}
 
 
-def curves(library: RunLibrary, asked: Asked) -> JsonObject:
+def curves(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The values of metrics by step, the runs beside each other, with the figure that the page shows."""
     phase, names = asked.text("phase", "train"), _named(library, asked)
     if phase not in PHASES:
@@ -63,7 +63,7 @@ def curves(library: RunLibrary, asked: Asked) -> JsonObject:
     return {"curves": [_curve(library, names, metric, phase) for metric in asked.texts("metric")]}
 
 
-def settings(library: RunLibrary, asked: Asked) -> JsonObject:
+def settings(library: RunLibrary, asked: Parameters) -> JsonObject:
     """Every setting of the runs in one table, and whether it is the same in all of them."""
     names = _named(library, asked)
     flat = {name: _flat(_settings(library.data(name).config)) for name in names}
@@ -72,8 +72,8 @@ def settings(library: RunLibrary, asked: Asked) -> JsonObject:
     return {"runs": names, "settings": [row | {"same": len(set(row["values"])) == 1} for row in rows]}
 
 
-def findings(library: RunLibrary, asked: Asked) -> JsonObject:
-    """What the health report of a run found, the most likely cause first, each with numbers and the rows behind it."""
+def findings(library: RunLibrary, asked: Parameters) -> JsonObject:
+    """The findings of a run's health report, the most likely cause first, each with numbers and the rows behind it."""
     data = library.data(asked.needed("run"))
     if data.findings is None:
         remedy = "The health report is written when a run ends. Until then: grouprl doctor RUN"
@@ -82,17 +82,17 @@ def findings(library: RunLibrary, asked: Asked) -> JsonObject:
     return {"findings": [each.data() for each in found], "examined": True, "remedy": ""}
 
 
-def rows(library: RunLibrary, asked: Asked) -> JsonObject:
+def rows(library: RunLibrary, asked: Parameters) -> JsonObject:
     """A page of a run's stored rows: filtered, searched and sorted."""
     return page_of(library.rows(asked.needed("run")), asked)
 
 
-def row_choices(library: RunLibrary, asked: Asked) -> JsonObject:
+def row_choices(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The values by which a run's rows can be filtered."""
     return choices(library.rows(asked.needed("run")))
 
 
-def group(library: RunLibrary, asked: Asked) -> JsonObject:
+def group(library: RunLibrary, asked: Parameters) -> JsonObject:
     """All rows of one group of a step, best first, with the numbers of every token and what was said turn by turn."""
     name = asked.needed("run")
     step, number = asked.whole("step"), asked.whole("group")
@@ -101,8 +101,8 @@ def group(library: RunLibrary, asked: Asked) -> JsonObject:
     return group_of(library.folder(name), library.rows(name), step, number, library.pieces(name))
 
 
-def method(library: RunLibrary, asked: Asked) -> JsonObject:
-    """What a run optimises: its parts with their formulas as they were set, and the card of its method."""
+def method(library: RunLibrary, asked: Parameters) -> JsonObject:
+    """The objective of a run: its parts with their formulas as they were set, and the card of its method."""
     data = library.data(asked.needed("run"))
     name = str(data.summary.get("method") or _flat(_settings(data.config)).get("method.name") or "")
     try:
@@ -113,24 +113,24 @@ def method(library: RunLibrary, asked: Asked) -> JsonObject:
 
 
 @dataclass(frozen=True)
-class Question:
+class PageQuestion:
     """A question: the function that answers it, and its parameters."""
 
-    answer: Callable[[RunLibrary, Asked], JsonObject]
+    answer: Callable[[RunLibrary, Parameters], JsonObject]
     parameters: tuple[str, ...] = ()
 
 
-QUESTIONS: Mapping[str, Question] = {
-    "runs": Question(runs),
-    "run": Question(run, ("run",)),
-    "metrics": Question(metrics, ("run",)),
-    "curves": Question(curves, ("run", "metric", "phase")),
-    "settings": Question(settings, ("run",)),
-    "findings": Question(findings, ("run",)),
-    "rows": Question(rows, PARAMETERS),
-    "choices": Question(row_choices, ("run",)),
-    "group": Question(group, ("run", "step", "group")),
-    "method": Question(method, ("run",)),
+QUESTIONS: Mapping[str, PageQuestion] = {
+    "runs": PageQuestion(runs),
+    "run": PageQuestion(run, ("run",)),
+    "metrics": PageQuestion(metrics, ("run",)),
+    "curves": PageQuestion(curves, ("run", "metric", "phase")),
+    "settings": PageQuestion(settings, ("run",)),
+    "findings": PageQuestion(findings, ("run",)),
+    "rows": PageQuestion(rows, PARAMETERS),
+    "choices": PageQuestion(row_choices, ("run",)),
+    "group": PageQuestion(group, ("run", "step", "group")),
+    "method": PageQuestion(method, ("run",)),
 }
 """By the last part of its path: /api/NAME."""
 
@@ -142,7 +142,7 @@ def answered(library: RunLibrary, name: str, given: Mapping[str, Sequence[str]])
         InputError: a parameter is unknown, absent or wrong, or there is no such run.
     """
     question = QUESTIONS[name]
-    return question.answer(library, Asked(given, question.parameters))
+    return question.answer(library, Parameters(given, question.parameters))
 
 
 def questions() -> JsonObject:
@@ -151,7 +151,7 @@ def questions() -> JsonObject:
     return {"questions": [{"path": f"/api/{name}", "is": words, "parameters": list(of)} for name, words, of in found]}
 
 
-def _named(library: RunLibrary, asked: Asked) -> list[str]:
+def _named(library: RunLibrary, asked: Parameters) -> list[str]:
     """Return the runs of a question; all if none is named."""
     names = asked.texts("run") or list(library.folders())
     for name in names:
@@ -194,9 +194,10 @@ def _meaning(metric: str) -> JsonObject:
     return {"unit": entry.unit, "group": entry.group, "words": words, "good": entry.good}
 
 
-def _topic(each: JsonMapping) -> int:
+def _topic(each: JsonMapping) -> tuple[int, int]:
     """Return a key that sorts metrics as the glossary does: first how well it goes, last what is not in it."""
-    return [*GROUPS, ""].index(each["group"])
+    order = {name: place for place, name in enumerate(GLOSSARY)}
+    return [*GROUPS, ""].index(each["group"]), order.get(each["metric"], len(order))
 
 
 def _settings(text: str) -> object:

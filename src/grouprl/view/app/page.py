@@ -6,7 +6,7 @@ import json
 from importlib.resources import files
 
 from grouprl.core.json_types import JsonObject
-from grouprl.view.report import Own, whole_page
+from grouprl.view.report import PageExtras, whole_page
 
 TITLE = "grouprl · view"
 TABS = (
@@ -55,4 +55,4 @@ def _finite(value: object) -> object:
 def _page(body: str, *, asks: bool) -> str:
     links = "".join(f'<a href="#/{name}" data-tab="{name}">{words}</a>' for name, words in TABS)
     style, script = (files("grouprl.view.app").joinpath(name).read_text("utf-8") for name in ("view.css", "view.js"))
-    return whole_page(TITLE, links, body, own=Own(style, script, asks))
+    return whole_page(TITLE, links, body, extras=PageExtras(style, script, asks))

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
-from grouprl.view.app.request import Asked
+from grouprl.view.app.parameters import Parameters
 from grouprl.view.app.row_table import COLUMNS
 
 WHOLE = ("step", "group", "sample", "row")
@@ -29,7 +29,7 @@ PARAMETERS = (
 """Parameters of a listing of rows: exact values, the ends of ranges, a text to search for, the order, and the page."""
 
 
-def selected(rows: pa.Table, asked: Asked) -> pa.Table:
+def selected(rows: pa.Table, asked: Parameters) -> pa.Table:
     """Return the rows that a question selects, in its order.
 
     Raises:
@@ -39,7 +39,7 @@ def selected(rows: pa.Table, asked: Asked) -> pa.Table:
     return _sorted(rows.filter(wanted) if wanted is not None else rows, asked.text("sort", "step"))
 
 
-def page_of(rows: pa.Table, asked: Asked) -> JsonObject:
+def page_of(rows: pa.Table, asked: Parameters) -> JsonObject:
     """Return a page of the selected rows as plain data, with the number of all of them.
 
     Raises:
@@ -65,7 +65,7 @@ def _cut(text: str | None) -> str:
     return whole if len(whole) <= EXCERPT else f"{whole[:EXCERPT]} …"
 
 
-def _wanted(rows: pa.Table, asked: Asked) -> pa.ChunkedArray | None:
+def _wanted(rows: pa.Table, asked: Parameters) -> pa.ChunkedArray | None:
     tests = [pc.equal(rows[name], value) for name in WHOLE if (value := asked.whole(name)) is not None]
     tests += [pc.equal(rows[name], text) for name in NAMES if (text := asked.text(name))]
     tests += [pc.equal(rows[name], _flag(name, text)) for name in FLAGS if (text := asked.text(name))]

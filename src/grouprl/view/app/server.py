@@ -12,8 +12,8 @@ from grouprl.chat.limits import Access
 from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import InputError, MissingExtra, RunError
 from grouprl.view.app.answers import QUESTIONS, answered, questions
-from grouprl.view.app.library import RunLibrary
 from grouprl.view.app.page import as_json, live_page
+from grouprl.view.app.shown_runs import RunLibrary
 
 if TYPE_CHECKING:
     from starlette.requests import Request

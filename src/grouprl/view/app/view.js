@@ -1,5 +1,6 @@
 const stored = document.getElementById("stored") ? JSON.parse(document.getElementById("stored").textContent) : null;
 const view = document.getElementById("view"), said = document.getElementById("said"), keys = document.getElementById("keys");
+const MORE = ["ended", "agent", "status", "source", "correct", "used", "prompt_id", "reward_min", "reward_max", "length_min", "length_max"];
 const COLOURS = 8, BATCH = 12, PAGE = 50, LIVE_SECONDS = 4;
 let lines = [], place = null, drawing = 0, seen = "";
 
@@ -78,7 +79,7 @@ const figures = (value) => (value === null || value === undefined ? "" : typeof 
 const percent = (value) => (value === null ? "" : (100 * value).toFixed(1) + " %");
 const link = (words, tab, query) => h("a", { href: address(tab, query) }, words);
 const cell = (value, kind) => h("td", { class: kind }, value instanceof Node ? value : figures(value));
-const heads = (...columns) => h("thead", {}, h("tr", {}, columns.map((each) => (each instanceof Node ? each : h("th", { scope: "col" }, each)))));
+const heads = (...columns) => h("thead", {}, h("tr", {}, columns.filter((each) => each !== null).map((each) => (each instanceof Node ? each : h("th", { scope: "col" }, each)))));
 const scrolled = (...inside) => h("div", { class: "scroll" }, h("table", { class: "list" }, ...inside));
 const muted = (words) => h("p", { class: "muted" }, words);
 
@@ -155,21 +156,21 @@ const VIEWS = {
     const found = await ask("rows", query), sort = one("sort", "step");
     const pick = (label, key, values) => (values.length > 1 || one(key) ? chosen(label, key, [["", "any"], ...values.map((each) => [String(each), String(each)])], one(key)) : "");
     const ends = (label, key) => [field(label + " from", key + "_min", "number"), field("to", key + "_max", "number")];
-    const form = filters(whichRun(), field("text", "text", "search", { wide: true, hint: "in prompts and completions" }), pick("step", "step", options.step), pick("ended", "ended", options.ended), pick("agent", "agent", options.agent),
+    const form = filters(whichRun(), field("text", "text", "search", { wide: true, hint: "in prompts and completions" }), pick("step", "step", options.step), h("details", { class: "more", open: innerWidth > 700 || MORE.some((each) => one(each)) }, h("summary", {}, "more"), pick("ended", "ended", options.ended), pick("agent", "agent", options.agent),
       pick("status", "status", options.status), pick("source", "source", options.source), pick("right", "correct", ["true", "false"]), pick("trained on", "used", ["true", "false"]), ends("reward", "reward"), ends("length", "length"),
-      field("prompt", "prompt_id", "search"), h("button", { type: "button", onclick: () => { location.hash = address("rows", { run: name }); } }, "clear"));
+      field("prompt", "prompt_id", "search")), h("button", { type: "button", onclick: () => { location.hash = address("rows", { run: name }); } }, "clear"));
     const head = (key, label, kind, title) => h("th", { scope: "col", class: kind, title, "aria-sort": sort === key ? "ascending" : sort === "-" + key ? "descending" : null },
       h("button", { type: "button", onclick: () => go({ sort: sort === "-" + key ? key : "-" + key, offset: "" }) }, label + (sort === key ? " ↑" : sort === "-" + key ? " ↓" : "")));
-    const agents = options.agent.length > 0;
+    const agents = options.agent.length > 0, marked = found.rows.some((row) => row.correct !== null);
     const body = found.rows.map((row, number) => h("tr", { class: number === Number(one("at", "-1")) ? "at" : null },
       cell(link(String(row.step), "group", { run: name, step: row.step, group: row.group, row: row.place }), "n"), cell((row.prompt_id || "") + " #" + figures(row.sample)), agents ? cell(row.agent) : "",
-      cell(row.reward, "n"), cell(row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓" : "✗")), cell(row.length, "n"), cell(row.ended.replaceAll("_", " "), "less"),
+      cell(row.reward, "n"), marked ? cell(row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓" : "✗")) : "", cell(row.length, "n"), cell(row.ended.replaceAll("_", " "), "less"),
       cell(row.advantage, "n less"), cell(percent(row.pull), "n less"), cell(row.entropy, "n less"), h("td", { class: "said" }, h("pre", {}, row.completion))));
     const last = Math.min(found.offset + found.limit, found.total), turn = (to) => go({ offset: to || "", at: "" });
     const pager = h("div", { class: "pager" }, h("button", { type: "button", id: "back", disabled: found.offset === 0, onclick: () => turn(Math.max(0, found.offset - PAGE)) }, "‹ back"),
       h("span", {}, found.total ? found.offset + 1 + "–" + last + " of " + found.total + (found.total < found.of ? " that fit, of " + found.of : "") : "no row fits, of " + found.of),
       h("button", { type: "button", id: "on", disabled: last >= found.total, onclick: () => turn(found.offset + PAGE) }, "on ›"), stored && stored.left_out[name] ? muted(stored.left_out[name] + " older rows are not in this file") : "");
-    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : "", head("reward", "reward", "n"), head("correct", "right"), head("length", "length", "n", "tokens"), head("ended", "ended", "less"),
+    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), marked ? head("correct", "right") : null, head("length", "length", "n", "tokens"), head("ended", "ended", "less"),
       head("advantage", "advantage", "n less", "mean over its trained tokens"), head("pull", "pull", "n less", "share of |advantage|, summed over the trained tokens of the step"), head("entropy", "entropy", "n less", "mean, in nats"), "completion"), h("tbody", {}, body))];
   },
 

@@ -8,7 +8,7 @@ from math import isfinite
 from grouprl.core.errors import InputError, suggest
 
 
-class Asked:
+class Parameters:
     """The parameters of a question, each with one value or several, as texts."""
 
     def __init__(self, given: Mapping[str, Sequence[str]], known: Sequence[str]) -> None:

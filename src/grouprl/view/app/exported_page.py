@@ -11,9 +11,9 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.storage.run_folder import write_text
 from grouprl.view.app.answers import PHASES, answered
-from grouprl.view.app.library import RunLibrary
 from grouprl.view.app.page import stored_page
 from grouprl.view.app.row_tokens import group_of
+from grouprl.view.app.shown_runs import RunLibrary
 
 SINGLE = ("run", "findings", "method", "choices")
 """Questions about one run whose answers an exported page holds."""
