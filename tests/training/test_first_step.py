@@ -13,8 +13,11 @@ import grouprl
 from grouprl import InputError
 from grouprl.config.run import parse_config
 from grouprl.core.errors import RunError
+from grouprl.orchestrator.make_policy import build_policy
+from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
-from grouprl.training.first_reference import check_first_step
+from grouprl.policy.language.load import load_policy
+from grouprl.training.first_reference import check_first_step, guiding_weights
 from grouprl.training.loop import train
 from small import f64, small
 
@@ -79,3 +82,29 @@ def test_the_plan_says_which_weights_the_reference_is() -> None:
     said = str(plan(parse_config(config("dpo", warmup={"steps": 3}))).notes)
     assert "the reference is the model that the run begins with after 3 warm-up steps, tiny" in said
     assert "the reference is" not in str(plan(parse_config(config("simpo"))).notes)
+
+
+def test_a_soup_of_models_is_the_average_of_their_weights(tmp_path: Path) -> None:
+    """SALSA: half of each model; of the policy alone it is the policy, and the first loss is DPO's."""
+    folder = (
+        train(parse_config(config("simpo", steps=2, optim={"lr": 1e-2})), folder=tmp_path / "other").folder / "model"
+    )
+    model = config("dpo")["model"]
+    soup = parse_config(config("dpo", model={**model, "reference": {"initial": 0.25, str(folder): 0.75}}))
+    run = resolve(soup)
+    policy = build_policy(run)
+    own, other = policy.trainable_state(), load_policy(str(folder)).trainable_state()
+    assert any(not torch.equal(own[name], other[name]) for name in own)
+    for name, x in guiding_weights(run, policy).items():
+        torch.testing.assert_close(x, 0.25 * own[name] + 0.75 * other[name])
+    assert f"the average of weights 0.25 of initial and 0.75 of {folder}" in str(plan(soup).notes)
+    alone = config("dpo", model={**model, "reference": {"initial": 1}})
+    assert losses(train(parse_config(alone), folder=tmp_path / "alone").folder)[0] == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize(
+    "shares", [{"initial": 0.5, "a": 0.4}, {"auto": 0.5, "a": 0.5}, {"none": 1.0}, {"a": -1, "b": 2}]
+)
+def test_shares_of_a_soup_are_those_of_models_and_add_up(shares: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=r"reference"):
+        parse_config(config("dpo", model={"name": "tiny", "reference": shares}))

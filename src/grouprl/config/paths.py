@@ -90,7 +90,9 @@ def _code(value: object, base: Path) -> object:
 
 
 def _reference(value: object, base: Path) -> object:
-    """Make the folder of a reference absolute; the names of the policy's own stay."""
+    """Make the folders of a reference absolute; the names of the policy's own stay."""
+    if isinstance(value, Mapping):
+        return {_reference(name, base): share for name, share in value.items()}
     return value if value in OWN_REFERENCES else _at(value, base)
 
 

@@ -138,9 +138,20 @@ class Model(Section):
     chat_template_kwargs: JsonObject = {}
     """Values of the chat template's variables, such as {enable_thinking: false}: for training, evaluation, serving and
     every engine alike, and for the exported model. A conversation that sets one itself has its own value."""
-    reference: WrittenName = "auto"
+    reference: WrittenName | dict[WrittenName, WrittenPositive] = "auto"
     """The frozen reference policy. `auto`: the policy as reinforcement begins, if the method reads one; `initial`:
-    that, read or not; `none`; or the folder of a model of the same architecture and tokenizer."""
+    that, read or not; `none`; the folder of a model of the same architecture and tokenizer; or several such folders
+    with shares that add up to 1, whose weights are averaged: {initial: 0.5, runs/other/model: 0.5}."""
+
+    @pydantic.field_validator("reference")
+    @classmethod
+    def _shares_add_up(cls, value: str | dict[str, float]) -> str | dict[str, float]:
+        """Refuse an average of models whose shares are not those of one model, or of none."""
+        if isinstance(value, dict) and ({"auto", "none"} & value.keys() or abs(sum(value.values()) - 1) > 1e-6):
+            raise ValueError(
+                f"{value} is no average of models: shares add up to 1, and belong to folders or to `initial`"
+            )
+        return value
 
 
 class Warmup(Section):

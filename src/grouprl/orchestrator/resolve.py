@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -62,10 +62,14 @@ class ResolvedRun:
         return chosen not in ("auto", "none") or (chosen == "auto" and reads_frozen([*self.method.parts()]))
 
     @property
-    def guide(self) -> str | None:
-        """The folder of the model that is the reference; None if it is the policy's own beginning."""
+    def guides(self) -> Mapping[str, float]:
+        """The shares of the models whose weights the reference averages, by folder; empty if it is the policy's own
+        beginning, which `initial` also stands for in an average.
+        """
         chosen = self.config.model.reference
-        return None if chosen in OWN_REFERENCES else chosen
+        if isinstance(chosen, dict):
+            return {} if set(chosen) == {"initial"} else chosen
+        return {} if chosen in OWN_REFERENCES else {chosen: 1.0}
 
     @property
     def needs_values(self) -> bool:

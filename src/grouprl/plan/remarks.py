@@ -46,8 +46,10 @@ def _reference(run: ResolvedRun) -> Iterator[str]:
     """Say which weights a loss of preferences compares the policy with."""
     if not run.needs_reference or not scores_against_frozen(run.method.parts()):
         return
-    if run.guide is not None:
-        yield f"the reference is the model in {run.guide}: margins do not begin at 0"
+    if run.guides:
+        shares = " and ".join(f"{share:g} of {name}" for name, share in run.guides.items())
+        what = f"the average of weights {shares}" if len(run.guides) > 1 else f"the model in {next(iter(run.guides))}"
+        yield f"the reference is {what}: margins do not begin at 0"
         return
     steps = run.config.warmup.steps
     after = f" after {steps} warm-up steps" if steps else ""

@@ -2,7 +2,8 @@
 
 Where both agree, every margin is 0 and a loss of pairs or labels has its analytic value: log 2 of DPO, 1/(4β²) of IPO,
 1 of a hinge. Anything else means that the reference is another model than the run says, or that the two are computed
-differently. A run may name a reference of other weights: the guiding model of Pre-DPO, or any stronger one.
+differently. A run may name a reference of other weights: the guiding model of Pre-DPO, any stronger one, or an average
+of several.
 """
 
 from __future__ import annotations
@@ -50,11 +51,23 @@ def check_first_step(method: Method, batch: Batch, dtype: torch.dtype) -> None:
 def guiding_weights(run: ResolvedRun, policy: Policy) -> dict[str, Tensor]:
     """Return the weights of the model that `model.reference` names, by the names of the policy's own.
 
+    Of several models it is the average of their weights by their shares, a soup (SALSA);
+    `initial` among them is the policy itself. Averaged in float64, so that a soup of equal weights has those.
+
     Raises:
-        InputError: the policy is no language model or has adapters, or the model has another architecture or tokenizer.
+        InputError: the policy is no language model or has adapters, or a model has another architecture or tokenizer.
     """
-    folder = run.guide
-    assert folder is not None
+    soup: dict[str, Tensor] = {}
+    for folder, share in run.guides.items():
+        weights = policy.trainable_state() if folder == "initial" else _weights_in(folder, run, policy)
+        for name, x in weights.items():
+            soup[name] = soup.get(name, 0) + share * x.double()
+    own = policy.trainable_state()
+    return {name: x.to(own[name].dtype) for name, x in soup.items()}
+
+
+def _weights_in(folder: str, run: ResolvedRun, policy: Policy) -> dict[str, Tensor]:
+    """Return the weights of the model in a folder, which must fit the policy."""
     tokenizer = getattr(policy, "tokenizer", None)
     if tokenizer is None or run.config.model.lora is not None:
         what = type(policy).__name__ if tokenizer is None else "a policy with adapters"

@@ -229,7 +229,7 @@ def reinforce_step(session: Session) -> None:
             rollout = collect_rollout(session.context)
         rest_engine(session.sampler)
         batch = batch_of(session, rollout.wanted) if rollout is not None else None
-        if batch is not None and session.step == 0 and session.resolved.guide is None:
+        if batch is not None and session.step == 0 and not session.resolved.guides:
             check_first_step(method, batch, getattr(session.model, "dtype", batch.dtype))
         session.references.follow(session.step)
         with torch.no_grad(), span("advantages"):

@@ -135,7 +135,7 @@ class Session:
         self.phase, self.step = phase, 0
         self.optimizer = make_optimizer(self.config, self.model, phase)
         if phase != "warmup" and first and self.resolved.needs_reference:
-            guide = None if self.resolved.guide is None else guiding_weights(self.resolved, self.policy)
+            guide = guiding_weights(self.resolved, self.policy) if self.resolved.guides else None
             with replacing(self.run.reference) as temporary:
                 if guide is None:
                     self._write_weights(temporary)
@@ -147,7 +147,7 @@ class Session:
 
     def first_reference(self) -> Scorer:
         """Return the policy as it is now as the reference: the base of adapters that nothing has trained yet."""
-        trained = self.config.warmup.steps > 0 or self.resolved.guide is not None
+        trained = self.config.warmup.steps > 0 or bool(self.resolved.guides)
         return frozen(self.policy) if self.config.model.lora and trained else self.policy.reference()
 
     def publish(self) -> None:
