@@ -10,6 +10,7 @@ import torch
 import grouprl
 from batches import COMPONENTS
 from grouprl import Batch, Method
+from grouprl.core.edges import Edges
 
 TARGET = torch.tensor([1, 3, 2])
 SETTINGS = {
@@ -17,6 +18,7 @@ SETTINGS = {
     "vapo": {"length_alpha": 5.0},
     "dapo_direct": {"lam": 0.95},
     "copg": {"beta": 0.05},
+    "plaid": {"lowest": 1.0},
     "discopop": {"tau": 1.0},
     "gtpo_trajectory": {"entropy_limit": None},
     "egsw": {"kl_coef": 0.0},
@@ -143,6 +145,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         },
         step=step,
         steps=steps,
+        edges={"similar": Edges(torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, dtype=torch.float64))},
         last_entropy=entropy,
         refs={"iterates": batch.need("ref_bt", "the test")},
     )

@@ -165,7 +165,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "measure": _second(batch),
             **dict.fromkeys(("episode", "review"), pair_b),
         },
-        edges={"preferred": _preferences(batch)},
+        edges={"preferred": _preferences(batch), "similar": _similarity(batch)},
         marks={
             **given.marks,
             "said": ~batch.mask_bt & batch.mask_bt.flip(1).cummax(1).values.flip(1),
@@ -207,6 +207,12 @@ def _preferences(batch: Batch) -> Edges:
     related_bb = (batch.group_b[:, None] == batch.group_b) & (i_bb < j_bb) & ((i_bb + j_bb) % 4 != 1)
     chance_bb = torch.sin(3.0 * i_bb + 5.0 * j_bb).to(batch.dtype) / 2 + 0.5
     return Edges.where(related_bb, chance_bb)
+
+
+def _similarity(batch: Batch) -> Edges:
+    """Cosines of the prompts of rows of different groups."""
+    apart_bb = batch.group_b[:, None] != batch.group_b
+    return Edges.where(apart_bb, torch.cos(1.0 + batch.group_b[:, None] * batch.group_b).to(batch.dtype))
 
 
 def named_outputs(method: Method, cross_bt: Tensor, logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:

@@ -69,6 +69,7 @@ OWN: dict[str, dict[str, Any]] = {
     "ssp": {"task": {"name": "propose", "largest": 9, "attempts": 3}, "warmup": LEARNT},
     "bradley_terry": STORED,
     "hypo": STORED,
+    "relative_po": STORED,
     "reward_regression": STORED,
     "ppo_control": {
         "task": {"name": "control:CartPole-v1", "horizon": 8},

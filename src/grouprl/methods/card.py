@@ -70,6 +70,7 @@ Condition = Literal[
     "no_opponents",
     "one_data_group",
     "one_strategy",
+    "all_apart",
 ]
 
 

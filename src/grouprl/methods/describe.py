@@ -253,6 +253,7 @@ _WHEN = {
     "no_opponents": "no opponent's completions are among the rows",
     "one_data_group": "all pairs are of one data group",
     "one_strategy": "the policy has one strategy",
+    "all_apart": "no two completions have the same final answer",
 }
 
 

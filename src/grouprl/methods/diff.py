@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from grouprl.algorithms.augment.papers.preferences.similar_prompts import SIMILAR
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
 from grouprl.core.batch import Batch
+from grouprl.core.edges import Edges
 from grouprl.core.json_types import JsonObject
 from grouprl.core.outputs import ENTROPY, LOG_PROB, SCORE, VALUE
 from grouprl.methods.compose import STAGES, flat_part
@@ -85,6 +87,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
     zero_b, zero = torch.zeros_like(batch.reward_b), torch.zeros_like(batch.group_b)
     return batch.replace(
         turn_reward_bs=batch.reward_b[:, None],
+        edges={SIMILAR: Edges(zero.new_zeros(0, 2), zero_b[:0])},
         state_bs=zero[:, None],
         rewards={
             **dict.fromkeys(

@@ -254,6 +254,20 @@ define(
     level="pair",
 )
 define(
+    "sampling_temperature",
+    "",
+    "update",
+    "temperature at which this step's completions were sampled (rising_temperature)",
+    "its schedule",
+)
+define(
+    "prompt_similarity",
+    "cosine",
+    "update",
+    "mean cosine of the prompts of different groups in the rollout (similar_prompts)",
+    "the prompts of the data. Near 1: contrasts across prompts all weigh alike",
+)
+define(
     "largest_group_weight",
     "share",
     "update",
