@@ -121,3 +121,21 @@ def test_relative_folders_start_at_the_configuration(folders, tmp_path):
     (tmp_path / "rm").mkdir()
     found = absolute_paths({"reward": {"model": ["rm", "hub/id"]}}, tmp_path)
     assert found["reward"] == {"model": [str(tmp_path / "rm"), "hub/id"]}
+
+
+def test_only_the_answer_behind_the_thought_is_scored(folders):
+    """RLMT: whatever is thought, the score is that of the answer; without an end it is the whole's, or the empty's."""
+    plain, answers = load_model_reward(folders[:1]), load_model_reward(folders[:1], after="=,")
+    strict = load_model_reward(folders[:1], after="=,", strict=True)
+    alone, empty, whole = scored(plain, ["45", "", "1 45"])
+    for reward in (answers, strict):
+        given = scored(reward, ["1+1=, 45", "45=,9=,45 ", "=,", "45=,"])
+        assert [v.reward for v in given] == pytest.approx([alone.reward] * 2 + [empty.reward] * 2, abs=1e-6)
+    assert scored(answers, ["1 45"])[0].reward == pytest.approx(whole.reward, abs=1e-6)
+    assert scored(strict, ["1 45"])[0].reward == pytest.approx(empty.reward, abs=1e-6)
+    assert abs(alone.reward - whole.reward) > 1e-6
+
+
+def test_strict_needs_the_end_of_a_thought(folders):
+    with pytest.raises(InputError, match="strict is on without"):
+        load_model_reward(folders[:1], strict=True)

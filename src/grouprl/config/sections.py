@@ -490,6 +490,10 @@ class ScoringModels(Section):
     """For a process reward model: what is paid of the chances σ(score) at the ends of the steps."""
     separator: str = "\n"
     """What ends a step, with `steps`."""
+    after: WrittenName | None = None
+    """What ends a thought, such as `</think>`: the model scores what stands behind the last one alone (RLMT)."""
+    strict: bool = False
+    """With `after`: a completion without it is scored as an empty answer, not as a whole."""
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -37,9 +37,12 @@ class ModelReward(VerdictReward):
         steps: for process reward models, what of the chances σ(score) at the ends of the steps is paid; None: the score
             of the whole completion.
         separator: what ends a step.
+        after: what ends a thought: only the text behind the last one is scored ("Language Models that Think, Chat
+            Better"); None: the whole completion.
+        strict: whether a completion without `after` is scored as an empty answer, instead of as a whole.
 
     Raises:
-        InputError: several scores of a single model are to be combined.
+        InputError: several scores of a single model are to be combined, or `strict` without `after`.
     """
 
     models: tuple[RewardModel, ...]
@@ -48,6 +51,8 @@ class ModelReward(VerdictReward):
     chat: bool = False
     steps: OfSteps | None = None
     separator: str = "\n"
+    after: str | None = None
+    strict: bool = False
     sees_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -56,6 +61,12 @@ class ModelReward(VerdictReward):
                 f"reward.model.combine is {self.combine}",
                 "it tells how the scores of several reward models become one, and there is one",
                 "Leave it out, or name several folders",
+            )
+        if self.strict and self.after is None:
+            raise InputError(
+                "reward.model.strict is on without reward.model.after",
+                "it says what a completion without the end of its thought is worth",
+                "Set after, e.g. </think>, or leave strict out",
             )
 
     def verdicts(
@@ -66,10 +77,11 @@ class ModelReward(VerdictReward):
         A completion that a model cannot read, such as one that is too long, has failed.
         """
         prompts = [self._shown(each[PLACE].prompt if PLACE in each else "") for each in columns]
+        answers = [self._answer(each) for each in completions]
         try:
-            score_mb = self._scores(prompts, completions)
+            score_mb = self._scores(prompts, answers)
         except InputError:
-            return [self._alone(*row, terms) for row in zip(prompts, completions, strict=True)]
+            return [self._alone(*row, terms) for row in zip(prompts, answers, strict=True)]
         return [self._verdict(score_m, terms) for score_m in score_mb.unbind(1)]
 
     def _alone(self, prompt: Prompt, completion: str, terms: Terms) -> Verdict:
@@ -101,6 +113,15 @@ class ModelReward(VerdictReward):
         several = len(self.models) > 1
         parts = {"ensemble_mean": float(score_m.mean()), "ensemble_std": float(score_m.std())} if several else {}
         return Verdict("ok", total, parts, total >= terms.correct_at, graded=terms.correct_at == 1.0)
+
+    def _answer(self, completion: str) -> str:
+        """Return the text that the models score: what stands behind the thought, without the blanks around it."""
+        if self.after is None:
+            return completion
+        _, end, answer = completion.rpartition(self.after)
+        if end:
+            return answer.strip()
+        return "" if self.strict else completion
 
     def _shown(self, prompt: Prompt) -> Prompt:
         return ({"role": "user", "content": prompt},) if self.chat and isinstance(prompt, str) else prompt
@@ -136,6 +157,8 @@ def load_model_reward(
     chat: bool = False,
     steps: OfSteps | None = None,
     separator: str = "\n",
+    after: str | None = None,
+    strict: bool = False,
     device: str = "auto",
     dtype: str = "auto",
 ) -> ModelReward:
@@ -154,7 +177,7 @@ def load_model_reward(
                 "a prompt is shown in the template of the reward model's tokenizer",
                 "Leave it out",
             )
-    return ModelReward(models, combine, spread, chat, steps, separator)
+    return ModelReward(models, combine, spread, chat, steps, separator, after, strict)
 
 
 def _folder(name: str) -> str:

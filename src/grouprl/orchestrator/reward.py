@@ -104,6 +104,8 @@ def _learned_reward(settings: Reward) -> RewardFunction | None:
         chat=chosen.chat,
         steps=chosen.steps,
         separator=chosen.separator,
+        after=chosen.after,
+        strict=chosen.strict,
     )
 
 
