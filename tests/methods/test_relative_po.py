@@ -15,7 +15,7 @@ import torch
 import grouprl
 from grouprl import Batch, InputError
 from grouprl.algorithms.augment.papers.preferences.similar_prompts import SimilarPrompts, cosines, token_counts
-from grouprl.algorithms.objective.papers.relative import Relative
+from grouprl.algorithms.objective.papers.across_prompts import AcrossPrompts
 from grouprl.config.run import parse_config
 from grouprl.core.edges import Edges
 from grouprl.training.loop import train
@@ -103,7 +103,7 @@ def test_far_scores_stay_finite():
 
 def test_scores_of_pairs_are_refused():
     with pytest.raises(ValueError, match="single completions"):
-        Relative(score=grouprl.method("aot").objective.score)
+        AcrossPrompts(score=grouprl.method("aot").objective.score)
 
 
 def test_prompts_are_as_alike_as_their_tokens():

@@ -115,7 +115,7 @@ class ModelReward(VerdictReward):
         return Verdict("ok", total, parts, total >= terms.correct_at, graded=terms.correct_at == 1.0)
 
     def _answer(self, completion: str) -> str:
-        """Return the text that the models score: what stands behind the thought, without the blanks around it."""
+        """Return the text that the models score: what follows the thought, without the blanks around it."""
         if self.after is None:
             return completion
         _, end, answer = completion.rpartition(self.after)

@@ -9,7 +9,7 @@ from grouprl.algorithms.aggregate.aggregate import SequenceMean
 from grouprl.algorithms.augment.papers.preferences.similar_prompts import SimilarPrompts
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objective.papers.relative import Relative
+from grouprl.algorithms.objective.papers.across_prompts import AcrossPrompts
 from grouprl.core.numbers import Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import BETA, RECOMMENDED, REFERENCE
@@ -26,7 +26,7 @@ def relative_po(
     by: str = "tokens",
 ) -> Method:
     """Compose RPO: every chosen completion of a step against every rejected one, the more the prompts are alike."""
-    objective = Relative(link=Logistic(beta=beta), weighing=weighing, temperature=temperature, diagonal=diagonal)
+    objective = AcrossPrompts(link=Logistic(beta=beta), weighing=weighing, temperature=temperature, diagonal=diagonal)
     return Method(
         advantage=RawReward(),
         objective=objective,

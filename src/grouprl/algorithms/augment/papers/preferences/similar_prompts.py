@@ -1,4 +1,4 @@
-"""How alike the prompts of a rollout are."""
+"""Cosines of the prompts of a rollout, by their tokens or by a column of the data."""
 
 from __future__ import annotations
 

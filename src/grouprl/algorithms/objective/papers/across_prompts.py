@@ -21,7 +21,7 @@ from grouprl.core.numbers import Positive, Share
 
 
 @part("objective")
-class Relative(Objective):
+class AcrossPrompts(Objective):
     """Every chosen completion of the optimiser step against every rejected one, of whichever prompt (RPO).
 
     From arXiv:2402.10958. Chosen is a completion that is better than another of its prompt or, alone with its prompt,
@@ -46,7 +46,7 @@ class Relative(Objective):
     def __post_init__(self) -> None:
         if type(self.score).__call__ is Score.__call__ or not self.link.margins:
             raise InputError(
-                f"relative has the score '{self.score.name}' and the link '{self.link.name}'",
+                f"across_prompts has the score '{self.score.name}' and the link '{self.link.name}'",
                 "it compares the scores of single completions by their difference",
                 "Use log_ratio or log_prob, and a link such as logistic",
             )
