@@ -11,6 +11,7 @@ import pytest
 import grouprl
 from grouprl.experiments import loaded_run
 from grouprl.plan.plan import Plan
+from grouprl.training.loop import Summary
 from short_runs import SMALL, quiet
 
 
@@ -46,6 +47,7 @@ def test_a_notebook_shows_the_page_in_a_frame(folder: Path) -> None:
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown  # it is escaped, so only the frame runs it
     assert 'sandbox="allow-scripts"' in shown
+    assert Summary(folder)._repr_html_() == shown
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

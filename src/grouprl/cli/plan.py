@@ -43,6 +43,13 @@ def plan_command(
     price: Annotated[
         float | None, typer.Option(metavar="X", min=0, help="With --on: price of an accelerator for an hour.")
     ] = None,
+    power: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="A run as pilot: which groups teach, and how much shows a difference."),
+    ] = None,
+    see: Annotated[
+        float | None, typer.Option(metavar="X", help="With --power: the difference (default: 0.03).")
+    ] = None,
 ) -> None:
     """Show what a run will do, and check it: nothing is trained or written.
 
@@ -55,9 +62,17 @@ def plan_command(
     grouprl plan run.yaml --set batch.group_size=1
     grouprl plan run.yaml --json
     grouprl plan run.yaml --on 4x8xH100 --completion-tokens 800 --price 2.5
+    grouprl plan run.yaml --power runs/pilot-s0 --power runs/pilot-s1 --see 0.05
 
     Exit code 2 if the run cannot work.
     """
+    if power:
+        from grouprl.cli.plan_power import show_power
+
+        show_power(source, changes or [], power, 0.03 if see is None else see, as_json=as_json)
+        return
+    if see is not None:
+        raise InputError("--see belongs to --power", "a difference is seen with what a pilot says")
     if on:
         from grouprl.cli.plan_on import show_on
 

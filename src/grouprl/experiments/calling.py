@@ -16,13 +16,13 @@ from grouprl.experiments.arms import Choice, Values, arms_of, methods_of
 from grouprl.experiments.budget import Budget, budget_of
 from grouprl.experiments.compare import default_sweep, run_comparison, source_of
 from grouprl.experiments.design import Comparison, Trial
-from grouprl.experiments.loaded_run import framed
 from grouprl.experiments.page import html
 from grouprl.experiments.preview import preview
 from grouprl.experiments.result import ComparisonResult
 from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.experiments.schedule import Store, Tell, workers_of
 from grouprl.experiments.writing import write_result
+from grouprl.view.report import framed
 
 
 class ShownResult(ComparisonResult):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +15,11 @@ from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.storage.run_folder import RunFolder
-from grouprl.view.report import page
+from grouprl.view.report import framed, page
 from grouprl.view.runfiles import read_records, read_run
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
-
-FRAME_HEIGHT = 640
-"""Height of a page within a notebook, in pixels."""
 
 
 def load_run(path: str | Path) -> LoadedRun:
@@ -96,14 +92,6 @@ class LoadedRun:
     def _repr_html_(self) -> str:
         """Return the report in a frame of its own, which nothing of the notebook reaches."""
         return framed(page(read_run(self.folder)))
-
-
-def framed(html: str) -> str:
-    """Return a page in a frame, for a notebook."""
-    return (
-        f'<iframe srcdoc="{escape(html, quote=True)}" sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}" '
-        'style="border:0"></iframe>'
-    )
 
 
 def _table(found: pa.Table) -> pandas.DataFrame | pa.Table:

@@ -56,6 +56,8 @@ from grouprl.training.saved_model import check_final_model
 from grouprl.training.session import Session
 from grouprl.training.step_metrics import account_step, add_engine_metrics, rollout_metrics
 from grouprl.training.telling import phase, record_of, tell_rollout, tell_step
+from grouprl.view.report import framed, page
+from grouprl.view.runfiles import read_run
 
 When = Literal["before", "between", "after"]
 
@@ -66,6 +68,10 @@ class Summary:
 
     folder: Path
     interrupted: bool = False
+
+    def _repr_html_(self) -> str:
+        """Return the report of the run for a notebook, in a frame of its own."""
+        return framed(page(read_run(self.folder)))
 
 
 def train(

@@ -15,6 +15,10 @@ from grouprl.view.runfiles import RunData, read_run
 from grouprl.view.sections import SECTIONS, missing, without_folders
 
 
+FRAME_HEIGHT = 640
+"""Height of a page within a notebook, in pixels."""
+
+
 @dataclass(frozen=True)
 class PageExtras:
     """Additions of a page to the style and the script of all pages."""
@@ -66,6 +70,14 @@ def whole_page(title: str, links: str, body: str, *, extras: PageExtras | None =
         f'<header><h1>{title}</h1></header><nav aria-label="Sections">{links}</nav>'
         f'<main>{body}</main><div id="tip" role="status" hidden></div>'
         f"<script>{script}</script></body></html>\n"
+    )
+
+
+def framed(html: str) -> str:
+    """Return a page in a frame, for a notebook."""
+    return (
+        f'<iframe srcdoc="{escape(html, quote=True)}" sandbox="allow-scripts" width="100%" height="{FRAME_HEIGHT}" '
+        'style="border:0"></iframe>'
     )
 
 

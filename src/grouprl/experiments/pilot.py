@@ -1,0 +1,123 @@
+"""A pilot: the rewards that a run has stored, and what its evaluations measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from grouprl.core.errors import InputError
+from grouprl.core.json_types import JsonMapping
+from grouprl.experiments.power import Floats, Spread, extrapolated, teaching
+from grouprl.storage.run_folder import RunFolder
+from grouprl.view.app.row_table import file_table
+from grouprl.view.runfiles import read_run
+
+GROUPS = 200
+"""Number of groups of a pilot, if as many are stored."""
+MEASURES = ("eval/pass@1", "eval/reward")
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """The first or last stored groups of a run."""
+
+    steps: tuple[int, int]
+    """First and last step."""
+    rewards: tuple[Floats, ...]
+    """The rewards of each group."""
+    tokens: float
+    """Mean tokens of a completion."""
+
+    @property
+    def size(self) -> int:
+        """Completions of the smallest group."""
+        return min(map(len, self.rewards))
+
+    def teaching(self, size: int) -> tuple[float, float, float] | None:
+        """Return the share of groups of `size` that have unequal rewards, and its interval.
+
+        Beyond the pilot's own size the share is extrapolated, without an interval (NaN); None if rewards are graded.
+        """
+        if size <= self.size:
+            return tuple(teaching(self.rewards, size))  # type: ignore[return-value]
+        share = extrapolated(self.rewards, size)
+        return None if share is None else (share, float("nan"), float("nan"))
+
+
+def pilot_of(folder: Path, *, last: bool = False) -> Pilot:
+    """Return the first stored groups of a run, or the last; whole steps, until there are enough.
+
+    Raises:
+        InputError: it is no run folder, or no group of two sampled completions with rewards is stored.
+    """
+    paths = sorted(RunFolder.open(folder).rollouts.glob("step-*.parquet"))
+    found: list[Floats] = []
+    steps, tokens = [], []
+    for path in reversed(paths) if last else paths:
+        table = file_table(path)
+        groups: dict[int, list[float]] = {}
+        columns = (table[name].to_pylist() for name in ("group", "reward", "source"))
+        for group, reward, source in zip(*columns, strict=True):
+            if reward is not None and source in (None, "sampled"):
+                groups.setdefault(group, []).append(reward)
+        found += [np.array(each) for each in groups.values() if len(each) > 1]
+        steps.append(int(path.stem.partition("-")[2]))
+        tokens += table["length"].to_pylist()
+        if len(found) >= GROUPS:
+            break
+    if len(found) < 2:
+        raise InputError(
+            f"{folder} stores fewer than two groups with rewards",
+            "a pilot is made of groups",
+            "Store some: --set run.rollouts_every=1",
+        )
+    return Pilot((min(steps), max(steps)), tuple(found), float(np.mean(tokens)))
+
+
+@dataclass(frozen=True)
+class Held:
+    """A prediction of a pilot held against what the run recorded."""
+
+    what: str
+    predicted: float
+    seen: float
+
+
+def held_against(folder: Path, pilot: Pilot, completions: int) -> list[Held]:
+    """Return what `pilot`, the last groups of a run, predicts of that run, beside what was seen.
+
+    The groups that teach are predicted by the first half of each group's completions; the interval of the last
+    evaluation by the spread of training rewards, with `completions` of each held-out prompt.
+    """
+    half = pilot.size // 2
+    found = []
+    firsts = [group[:half] for group in pilot.rewards]
+    if half > 1 and (share := extrapolated(firsts, pilot.size)) is not None:
+        what = f"groups of {pilot.size} that teach, by groups of {half}"
+        found.append(Held(what, share, teaching(pilot.rewards, pilot.size).value))
+    record = next(reversed(read_run(folder, rollouts=False).of_phase("eval")), {})
+    measure = _measure(record, pilot.rewards)
+    if measure and record.get("eval/prompts"):
+        width = (record[f"{measure}_high"] - record[f"{measure}_low"]) / 2
+        predicted = Spread.of(pilot.rewards).half_width(int(record["eval/prompts"]), completions)
+        found.append(Held(f"± of {measure} on {record['eval/prompts']:.0f} prompts", predicted, width))
+    return found
+
+
+def finals(folders: Sequence[Path]) -> tuple[str, list[float]]:
+    """Return the measure that all runs' last evaluations have, and its values; ("", []) if there is none."""
+    records = [next(reversed(read_run(folder, rollouts=False).of_phase("eval")), {}) for folder in folders]
+    graded = any(record.get("eval/graded") for record in records)
+    for name in reversed(MEASURES) if graded else MEASURES:
+        if all(name in record for record in records):
+            return name, [float(record[name]) for record in records]
+    return "", []
+
+
+def _measure(record: JsonMapping, rewards: Sequence[Floats]) -> str:
+    binary = all(np.isin(group, (0.0, 1.0)).all() for group in rewards)
+    name = MEASURES[0] if binary else MEASURES[1]
+    return name if {name, f"{name}_low", f"{name}_high"} <= record.keys() else ""

@@ -1,0 +1,145 @@
+"""Power before compute: shares of groups that teach, and prompts and seeds that show a difference."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from grouprl.cli.app import app
+from grouprl.core.errors import InputError
+from grouprl.evaluation.pass_at_k import t_quantile
+from grouprl.experiments.pilot import held_against, pilot_of
+from grouprl.experiments.power import (
+    Spread,
+    extrapolated,
+    prompts_needed,
+    seeds_needed,
+    smallest_difference,
+    teaching,
+)
+from viewed_runs import run_folder
+
+
+def groups(*rewards: list[float]) -> list[np.ndarray]:
+    return [np.array(each) for each in rewards]
+
+
+def test_a_part_of_a_group_differs_as_often_as_its_subsets_do():
+    group = [0.0, 0.5, 0.5, 1.0, 1.0, 1.0]
+    for size in range(1, 7):
+        subsets = [len(set(each)) > 1 for each in itertools.combinations(group, size)]
+        assert teaching(groups(group, group), size).value == pytest.approx(sum(subsets) / len(subsets))
+    assert teaching(groups([1.0, 0.0, 0.0, 1.0]), 2).value == pytest.approx(2 / 3)
+
+
+def test_no_share_is_certain():
+    share = teaching(groups(*[[0.0, 1.0]] * 10), 2)
+    assert share.value == 1.0
+    assert 0.6 < share.low < 0.8
+
+
+def test_uniform_chances_are_extrapolated_exactly():
+    # c of 2 is 0, 1, 2: E[p] = 1/2 and E[p²] = 1/3, those of a uniform p, for which E[p^G] = 1/(G + 1)
+    pilot = groups([0.0, 0.0], [0.0, 1.0], [1.0, 1.0])
+    for size in (2, 4, 9):
+        assert extrapolated(pilot, size) == pytest.approx(1 - 2 / (size + 1))
+
+
+def test_limits_of_the_extrapolation():
+    sure = groups([0.0, 0.0], [1.0, 1.0])
+    assert extrapolated(sure, 64) == pytest.approx(0.0)
+    equal = groups(*[[0.0, 1.0]] * 4)  # E[p²] is 0, below E[p]²: no spread is left
+    assert extrapolated(equal, 3) == pytest.approx(1 - 2 / 8)
+    assert extrapolated(groups([0.0, 0.5]), 4) is None
+    with pytest.raises(InputError, match="a group of one"):
+        extrapolated(groups([1.0]), 4)
+    with pytest.raises(InputError, match="a part is no larger"):
+        teaching(sure, 3)
+
+
+def test_the_extrapolation_keeps_a_known_spread():
+    rng = np.random.default_rng(0)
+    p_q = rng.beta(0.5, 1.5, 4000)
+    pilot = [(rng.random(4) < p).astype(float) for p in p_q]
+    truth = float(np.mean(1 - p_q**16 - (1 - p_q) ** 16))
+    assert extrapolated(pilot, 16) == pytest.approx(truth, abs=0.02)
+
+
+def test_the_spread_of_rewards_is_parted():
+    spread = Spread.of(groups([0.0, 2.0], [10.0, 12.0], [20.0, 22.0]))
+    assert (spread.mean, spread.within) == (11.0, 2.0)
+    assert spread.between == pytest.approx(100 - 2 / 2)
+    assert spread.half_width(25, 4) == pytest.approx(1.959964 * math.sqrt((99 + 2 / 4) / 25), rel=1e-6)
+    assert spread.of_difference(4, shared=True) == pytest.approx(1.0)
+    assert spread.of_difference(4, shared=False) == pytest.approx(199.0)
+
+
+def test_prompts_are_those_of_the_textbook():
+    assert prompts_needed(0.5, 0.1) == 393  # (1.95996 + 0.84162)² = 7.8489 times 50 is 392.4
+    assert smallest_difference(0.5, 393) == pytest.approx(0.1, abs=1e-4)
+    with pytest.raises(InputError, match="above 0"):
+        prompts_needed(0.5, 0.0)
+
+
+def test_seeds_have_the_power_that_they_are_said_to_have():
+    assert seeds_needed(1.0, 1.0) == 18  # (2.1098 + 0.8416)²·2 = 17.4, and with 17: (2.1199 + 0.8416)²·2 = 17.5
+    assert seeds_needed(0.0, 0.1) == 2
+    assert seeds_needed(1.0, 1e-6) is None
+    drawn = np.random.default_rng(0).normal(1.0, math.sqrt(2), (4000, 18))
+    t = drawn.mean(1) / (drawn.std(1, ddof=1) / math.sqrt(18))
+    assert (np.abs(t) > t_quantile(17)).mean() == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    folders = [run_folder(tmp_path / name, steps=steps) for name, steps in (("a", 2), ("b", 3))]
+    for folder, value in zip(folders, (0.4, 0.6), strict=True):
+        record = {"eval/pass@1": value, "eval/reward": value, "eval/prompts": 64, "eval/graded": 1.0}
+        ends = {"eval/reward_low": value - 0.1, "eval/reward_high": value + 0.1}
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"phase": "eval", "step": 3, **record, **ends}) + "\n")
+    return folders
+
+
+def test_a_pilot_is_read_from_stored_rows(runs):
+    pilot = pilot_of(runs[0])
+    assert pilot.steps == (1, 2)
+    assert [group.tolist() for group in pilot.rewards] == [[1.0, 0.0], [0.75, 0.25]] * 2  # one row has no reward
+    (held,) = held_against(runs[0], pilot, 1)
+    assert held.what == "± of eval/reward on 64 prompts"
+    assert held.seen == pytest.approx(0.1)
+    # means 1/2 in every group: nothing between prompts; within (1/2 + 1/8)/2 of them
+    assert held.predicted == pytest.approx(1.959964 * math.sqrt(0.3125 / 64), rel=1e-6)
+
+
+def test_a_run_without_groups_is_refused(tmp_path):
+    folder = run_folder(tmp_path / "none", steps=1)
+    (folder / "rollouts" / "step-000001.parquet").unlink()
+    with pytest.raises(InputError, match=r"run\.rollouts_every=1"):
+        pilot_of(folder)
+
+
+def test_the_command_tells_shares_prompts_seeds_and_what_was_seen(runs):
+    options = [part for run in runs for part in ("--power", str(run))]
+    done = CliRunner().invoke(app, ["plan", "addition", *options, "--see", "0.2"], env={"COLUMNS": "160"})
+    assert done.exit_code == 0, done.output
+    for words in ("groups of 2", "as configured: not known", "of each method; eval/reward of 2 runs", "Held against"):
+        assert words in done.output
+    found = json.loads(CliRunner().invoke(app, ["plan", "addition", *options, "--json"]).stdout)
+    assert found["deviation"] == pytest.approx(math.sqrt(0.02))
+    assert found["seeds"] == seeds_needed(math.sqrt(0.02), 0.03)
+    assert found["tokens"] == 2 * found["seeds"] * found["tokens_per_run"]
+    one = CliRunner().invoke(app, ["plan", "addition", *options[:2]], env={"COLUMNS": "160"})
+    assert "not known from one run" in one.output
+
+
+def test_what_belongs_to_a_pilot_needs_one(runs):
+    assert "--see belongs to --power" in CliRunner().invoke(app, ["plan", "addition", "--see", "0.1"]).output
+    refused = CliRunner().invoke(app, ["plan", "addition", "--power", str(runs[0]), "--see", "0"])
+    assert refused.exit_code == 2
