@@ -120,6 +120,15 @@ def test_numbers_of_a_row_are_over_its_trained_tokens(client):
     assert pulls == pytest.approx([1 / 8, 5 / 8, 0, 1 / 8, 1 / 8])  # |A| 1 and 1/2 over 1, 5, 0, 2 and 2 tokens
 
 
+def test_groups_of_a_step_are_listed_by_what_they_pull(client):
+    found = asked(client, "/api/groups?run=a")
+    assert (found["step"], found["steps"]) == (2, [1, 2])
+    first, second = found["groups"]
+    assert (first["group"], first["prompt_id"], first["place_count"], first["pull_sum"]) == (1, "q/1", 3, 0.75)
+    assert (second["group"], second["reward_mean"], second["reward_min"], second["reward_max"]) == (2, 0.5, 0.25, 0.75)
+    assert "stored are steps 1-2" in asked(client, "/api/groups?run=a&step=9", 400)["error"]["message"]
+
+
 def test_a_group_has_its_tokens_and_turns(client):
     found = asked(client, "/api/group?run=a&step=1&group=1")
     assert [row["place"] for row in found["rows"]] == [0, 1, 2]
@@ -323,6 +332,7 @@ def served(place: Path) -> str:
             "#/group?run=a&step=1&group=1&colour=entropy&row=1",
             ["step 1, group 1", "rgba(var(--ent), 0.550)", "#1 · reward 0"],
         ),
+        ("#/groups?run=a&step=2", ["2 of 2 groups have different rewards", "75.0 %", "q/2"]),
         ("#/findings?run=a", ["Many rows are cut off.", "step 2, q/1 #1"]),
         ("#/settings", ["optim.lr", "0.001", "0.01"]),
         ("#/method?run=a", ["Papers", "arXiv:"]),

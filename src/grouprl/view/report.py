@@ -14,7 +14,6 @@ from grouprl.storage.run_folder import runs_meant, write_text
 from grouprl.view.runfiles import RunData, read_run
 from grouprl.view.sections import SECTIONS, missing, without_folders
 
-
 FRAME_HEIGHT = 640
 """Height of a page within a notebook, in pixels."""
 

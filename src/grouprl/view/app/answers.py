@@ -10,11 +10,12 @@ import yaml
 from grouprl.core.errors import InputError
 from grouprl.core.finding import RunFinding
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.core.wording import in_ranges
 from grouprl.methods.describe import describe
 from grouprl.methods.registry import find
 from grouprl.monitor.glossary import GLOSSARY, GROUPS, lookup
 from grouprl.view.app.parameters import Parameters
-from grouprl.view.app.row_query import PARAMETERS, choices, page_of
+from grouprl.view.app.row_query import PARAMETERS, choices, groups_of, page_of
 from grouprl.view.app.row_tokens import group_of
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.charts import Series, chart
@@ -92,6 +93,18 @@ def row_choices(library: RunLibrary, asked: Parameters) -> JsonObject:
     return choices(library.rows(asked.needed("run")))
 
 
+def groups(library: RunLibrary, asked: Parameters) -> JsonObject:
+    """The groups of a step, by default of the newest, those that pull most first."""
+    table = library.rows(asked.needed("run"))
+    steps = choices(table)["step"]
+    step = asked.whole("step", steps[-1] if steps else 0)
+    if step not in steps:
+        raise InputError(
+            f"step {step} is not stored", f"stored are {in_ranges(steps)}" if steps else "nothing is stored"
+        )
+    return {"step": step, "steps": steps, "groups": groups_of(table, step)}
+
+
 def group(library: RunLibrary, asked: Parameters) -> JsonObject:
     """All rows of one group of a step, best first, with the numbers of every token and what was said turn by turn."""
     name = asked.needed("run")
@@ -129,6 +142,7 @@ QUESTIONS: Mapping[str, PageQuestion] = {
     "findings": PageQuestion(findings, ("run",)),
     "rows": PageQuestion(rows, PARAMETERS),
     "choices": PageQuestion(row_choices, ("run",)),
+    "groups": PageQuestion(groups, ("run", "step")),
     "group": PageQuestion(group, ("run", "step", "group")),
     "method": PageQuestion(method, ("run",)),
 }

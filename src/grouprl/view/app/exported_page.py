@@ -12,6 +12,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.storage.run_folder import write_text
 from grouprl.view.app.answers import PHASES, answered
 from grouprl.view.app.page import stored_page
+from grouprl.view.app.row_query import choices, groups_of
 from grouprl.view.app.row_tokens import group_of
 from grouprl.view.app.shown_runs import RunLibrary
 
@@ -43,6 +44,7 @@ def stored_data(library: RunLibrary, rows: int) -> JsonObject:
     found["curves"] = {phase: _curves(library, found["metrics"]["metrics"], phase) for phase in PHASES}
     found["rows"] = {name: table.to_pylist() for name, table in kept.items()}
     found["groups"] = {name: _groups(library, name, table) for name, table in kept.items()}
+    found["grouped"] = {name: _grouped(table) for name, table in kept.items()}
     found["left_out"] = {name: len(library.rows(name)) - len(table) for name, table in kept.items()}
     return found
 
@@ -51,6 +53,12 @@ def _curves(library: RunLibrary, metrics: list[JsonObject], phase: str) -> JsonO
     names = [each["metric"] for each in metrics if each["phase"] == phase]
     asked = {"metric": names, "phase": [phase]}
     return {each["metric"]: each for each in answered(library, "curves", asked)["curves"]} if names else {}
+
+
+def _grouped(table: pa.Table) -> JsonObject:
+    """Return the answers of `groups` of the steps that are kept."""
+    steps = choices(table)["step"]
+    return {str(step): {"step": step, "steps": steps, "groups": groups_of(table, step)} for step in steps}
 
 
 def _newest(table: pa.Table, rows: int) -> pa.Table:

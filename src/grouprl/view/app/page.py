@@ -13,6 +13,7 @@ TABS = (
     ("runs", "Runs"),
     ("curves", "Curves"),
     ("rows", "Rollouts"),
+    ("groups", "Groups"),
     ("findings", "Findings"),
     ("settings", "Settings"),
     ("method", "Method"),

@@ -18,6 +18,16 @@ PAGE, LARGEST_PAGE = 50, 1000
 """Rows of a page by default and at most."""
 EXCERPT = 240
 """Largest number of characters of a prompt or completion in a listing."""
+TOTALS = (
+    ("prompt_id", "first"),
+    ("place", "count"),
+    ("reward", "mean"),
+    ("reward", "min"),
+    ("reward", "max"),
+    ("length", "mean"),
+    ("pull", "sum"),
+)
+"""Columns of a listing of groups, and how each is put together from the group's rows."""
 PARAMETERS = (
     "run",
     *WHOLE,
@@ -97,6 +107,15 @@ def _sorted(rows: pa.Table, order: str) -> pa.Table:
     keys = [(column, "descending" if order.startswith("-") else "ascending")]
     keys += [(name, "ascending") for name in ("step", "place") if name != column]
     return rows.take(pc.sort_indices(rows, sort_keys=keys))
+
+
+def groups_of(rows: pa.Table, step: int) -> list[JsonObject]:
+    """Return the groups of a step, those that pull most first: their rewards, lengths and shares of |advantage|."""
+    found = rows.filter(pc.equal(rows["step"], step)).group_by("group", use_threads=False).aggregate(list(TOTALS))
+    names = {f"{column}_{how}": column if how == "first" else f"{column}_{how}" for column, how in TOTALS}
+    named = found.rename_columns([names.get(name, name) for name in found.column_names])
+    listed: list[JsonObject] = named.to_pylist()
+    return sorted(listed, key=lambda each: each["pull_sum"] or 0.0, reverse=True)
 
 
 def choices(rows: pa.Table) -> JsonObject:

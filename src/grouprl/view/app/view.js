@@ -36,6 +36,11 @@ function kept(name, query) {
   const run = [query.run].flat()[0];
   if (name === "curves") return { curves: [query.metric].flat().map((each) => stored.curves[query.phase || "train"][each]).filter(Boolean) };
   if (name === "rows") return page(select(stored.rows[run], query), stored.rows[run].length, query);
+  if (name === "groups") {
+    const steps = Object.keys(stored.grouped[run]), found = stored.grouped[run][query.step || steps[steps.length - 1]];
+    if (!found) throw new Error("this step is not in the file");
+    return found;
+  }
   if (name === "group") {
     const found = stored.groups[run][query.step + "/" + query.group];
     if (!found) throw new Error("this group is not in the file");
@@ -174,13 +179,25 @@ const VIEWS = {
       head("advantage", "advantage", "n less", "mean over its trained tokens"), head("pull", "pull", "n less", "share of |advantage|, summed over the trained tokens of the step"), head("entropy", "entropy", "n less", "mean, in nats"), "completion"), h("tbody", {}, body))];
   },
 
+  async groups() {
+    const name = run(), found = await ask("groups", { run: name, step: one("step") }), most = Math.max(1e-12, ...found.groups.map((each) => each.pull_sum || 0));
+    const form = filters(whichRun(), chosen("step", "step", found.steps.map((each) => [String(each), String(each)]), String(found.step)));
+    const bar = (share) => h("meter", { min: 0, max: most, value: share || 0, title: percent(share) });
+    const body = found.groups.map((each) => h("tr", {}, cell(link(each.prompt_id || "group " + each.group, "group", { run: name, step: found.step, group: each.group })), cell(each.place_count, "n"),
+      cell(each.reward_mean, "n"), cell(each.reward_min === null ? "none" : short(each.reward_min) + " to " + short(each.reward_max), "n"), cell(each.length_mean, "n less"), cell(percent(each.pull_sum), "n"), cell(bar(each.pull_sum), "less")));
+    const head = (words, title) => h("th", { scope: "col", class: "n", title }, words), less = h("th", { scope: "col", class: "n less" }, "length");
+    const teach = found.groups.filter((each) => each.reward_min !== each.reward_max).length;
+    return [form, muted(teach + " of " + found.groups.length + " groups have different rewards. Pull: the share of |advantage|, summed over the trained tokens of the step."),
+      scrolled(heads("prompt", head("rows"), head("reward", "mean"), head("from, to"), less, head("pull"), h("th", { class: "less", "aria-label": "pull" })), h("tbody", {}, body))];
+  },
+
   async group() {
     const name = run(), at = one("row"), found = await ask("group", { run: name, step: one("step"), group: one("group") });
     const kinds = TINTS.filter((each) => found.columns.includes(each.column) && (each.of !== "version" || found.rows.some((row) => (row.tokens || []).some((token) => token[1 + found.columns.indexOf("version")] !== null))));
     const colour = kinds.find((each) => each.name === one("colour")) || kinds[0], to = (group) => go({ group, row: "" });
-    const bar = h("div", { class: "pager" }, link("← rollouts", "rows", { run: name, step: found.step }), h("button", { type: "button", id: "back", disabled: found.previous === null, onclick: () => to(found.previous) }, "‹ group"),
+    const bar = h("div", { class: "pager" }, link("← groups", "groups", { run: name, step: found.step }), h("button", { type: "button", id: "back", disabled: found.previous === null, onclick: () => to(found.previous) }, "‹ group"),
       h("b", {}, "step " + found.step + ", group " + found.group), h("button", { type: "button", id: "on", disabled: found.next === null, onclick: () => to(found.next) }, "group ›"),
-      kinds.length ? filters(chosen("tokens by", "colour", kinds.map((each) => [each.name, each.words]), colour.name, { id: "colour" })) : "");
+      link("how it is computed", "method", { run: name }), kinds.length ? filters(chosen("tokens by", "colour", kinds.map((each) => [each.name, each.words]), colour.name, { id: "colour" })) : "");
     const strongest = colour ? Math.max(1e-12, ...found.rows.flatMap((row) => (row.tokens || []).map((token) => Math.abs(token[1 + found.columns.indexOf(colour.column)] || 0)))) : 1;
     const cards = found.rows.map((row) => h("article", { class: String(row.place) === at ? "at" : null, id: "row-" + row.place }, facts(row, name), told(row, found.columns, colour, strongest)));
     return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), colour ? legend(colour, strongest) : "", h("div", { class: "side" }, cards)];
@@ -192,7 +209,7 @@ const VIEWS = {
       h("span", { class: "badge", title: each.code }, each.severity), " ", h("span", { class: "muted" }, each.code + ", " + each.when), h("p", {}, each.text), h("p", { class: "remedy" }, each.remedy),
       each.course.length ? h("p", {}, link(each.key, "curves", { run: name, metric: each.key, phase: each.key.startsWith("eval/") ? "eval" : "train" }), ": " + each.course.map(([step, value]) => short(value) + " (step " + step + ")").join(" → ")) : "",
       each.rows.length ? h("p", { class: "muted" }, each.sign + ":") : "",
-      each.rows.length ? h("ul", {}, each.rows.map((row) => h("li", { class: "muted" }, link("step " + row.step + ", " + row.prompt + " #" + row.sample, "rows", { run: name, step: row.step, prompt_id: row.prompt }), " " + (row.reward === null ? "no reward" : "reward " + short(row.reward)) + ", " + row.tokens + " tokens, " + row.ended))) : ""));
+      each.rows.length ? h("ul", {}, each.rows.map((row) => h("li", { class: "muted" }, link("step " + row.step + ", " + row.prompt + " #" + row.sample, "rows", { run: name, step: row.step, prompt_id: row.prompt, sample: row.sample }), " " + (row.reward === null ? "no reward" : "reward " + short(row.reward)) + ", " + row.tokens + " tokens, " + row.ended))) : ""));
     const none = found.examined ? "Nothing was found that needs attention." : found.remedy;
     return [filters(whichRun()), items.length ? h("ul", { class: "findings" }, items) : muted(none)];
   },
@@ -286,7 +303,7 @@ const turnOf = (turn) => h("div", { class: "episode" }, h("p", { class: "turn" }
 
 function facts(row, name) {
   const words = [row.agent, row.reward === null ? "no reward" : "reward " + short(row.reward), ...Object.entries(row.components).map(([key, value]) => key + " " + short(value)), row.advantage === null ? "not trained on" : "advantage " + short(row.advantage),
-    row.pull === null ? "" : "pull " + percent(row.pull), row.length + " tokens", row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
+    row.pull === null ? "" : "pull " + percent(row.pull), row.caller !== null && row.caller >= 0 ? "row " + row.row + ", called by row " + row.caller : "", row.length + " tokens", row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
   const mark = row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓ right " : "✗ wrong ");
   return h("p", {}, mark, h("span", { class: "muted" }, "#" + figures(row.sample) + " · " + words.join(" · ")));
 }
@@ -328,7 +345,7 @@ async function draw() {
 function marks() {
   const picked = (place.query.run || []).filter((each) => lines.some((line) => line.name === each)), shared = { run: picked };
   for (const tab of document.querySelectorAll("nav a")) {
-    const here = tab.dataset.tab === place.tab || (tab.dataset.tab === "rows" && place.tab === "group");
+    const here = tab.dataset.tab === place.tab || (tab.dataset.tab === "groups" && place.tab === "group");
     here ? tab.setAttribute("aria-current", "page") : tab.removeAttribute("aria-current");
     tab.href = address(tab.dataset.tab, shared);
   }
@@ -336,7 +353,7 @@ function marks() {
   document.title = "grouprl · " + place.tab + (picked.length === 1 ? " · " + picked[0] : "");
 }
 
-const KEYS = [["1 … 6", "the tabs"], ["/", "search"], ["j  k", "next, previous row"], ["Enter", "open the row's group"], ["n  p", "next, previous page or group"], ["c", "colour tokens by the next number"], ["b", "back to the rollouts"], ["?", "these keys"]];
+const KEYS = [["1 … 7", "the tabs"], ["/", "search"], ["j  k", "next, previous row"], ["Enter", "open the row's group"], ["n  p", "next, previous page or group"], ["c", "colour tokens by the next number"], ["b", "back to the rollouts"], ["?", "these keys"]];
 keys.append(h("table", {}, h("tbody", {}, KEYS.map(([key, words]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, words))))), h("button", { type: "button", onclick: () => keys.close() }, "close"));
 
 function step(by) {
