@@ -60,6 +60,7 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
         )
     if policy_kind(name) is None or run.row_kind.text:
         return
+    yield from getattr(run.task, "notes", ())
     size = sum(parameter.numel() for parameter in build_kind(run).parameters())
     yield f"the policy {name} has {size:,} trainable parameters"
     if getattr(run.method.critic, "gamma", 0.0) == 1:

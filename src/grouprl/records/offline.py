@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
 
 from grouprl.records.examples import Message
 
@@ -46,6 +48,47 @@ class StoredRow:
     """The messages of a completion that is more than one text of the assistant: tool calls, several turns."""
 
 
+@dataclass(frozen=True, eq=False)
+class StoredEpisode:
+    """A stored trajectory of T actions over arrays; two are equal if all their numbers are."""
+
+    observations: np.ndarray | Mapping[str, np.ndarray]
+    """[T+1,…] what was seen before each action and after the last one, by name for a `DictSpace`."""
+    actions: np.ndarray
+    """[T] numbers of actions, or [T,A] vectors."""
+    rewards: np.ndarray
+    """[T] reward of each action."""
+    terminated: bool
+    """Whether the episode ended by itself; if not, a limit cut it, and its return goes on behind it."""
+    behavior_logp: np.ndarray | None = None
+    """[T] log-prob of each action under the policy that took it; None if it is not known."""
+    legal: np.ndarray | None = None
+    """[T,A] bool: which actions were legal; None: all."""
+    components: Mapping[str, float] = field(default_factory=dict)
+    """Components of the episode's reward besides those of its actions; `#cost` and other counts are not paid."""
+    correct: bool = False
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return its arrays, in a fixed order."""
+        seen = self.observations
+        shown = [seen] if isinstance(seen, np.ndarray) else [seen[name] for name in sorted(seen)]
+        known = [each for each in (self.behavior_logp, self.legal) if each is not None]
+        return [*shown, self.actions, self.rewards, *known]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredEpisode):
+            return NotImplemented
+        mine, yours = self.arrays(), other.arrays()
+        same = len(mine) == len(yours) and all(np.array_equal(a, b) for a, b in zip(mine, yours, strict=True))
+        return same and self._plain() == other._plain()
+
+    def _plain(self) -> tuple[object, ...]:
+        return self.terminated, dict(self.components), self.correct
+
+
 def samples_evaluations(task: object) -> bool:
     """Return whether a task with stored rows has a reward for sampled completions, by which it is evaluated."""
     return bool(getattr(task, "samples_evaluations", False))
@@ -53,13 +96,14 @@ def samples_evaluations(task: object) -> bool:
 
 @runtime_checkable
 class StoredRows(Protocol):
-    """A task whose completions are stored: pairs with a known winner, demonstrations, rollouts of another run.
+    """A task whose rows are stored: pairs with a known winner, demonstrations, rollouts of another run, trajectories.
 
-    Nothing is sampled for such a task: the rows of a prompt are its group. A task may have an attribute `limit`, a
-    `RowLimit` of its rows, and `notes`, sentences on its data that a plan prints; with
-    `samples_evaluations` an evaluation samples completions and scores them by the task's reward.
+    Rows are `StoredRow`; those of a task with `spaces` are `StoredEpisode`. Nothing is sampled for such a task: the
+    rows of a prompt are its group. A task may have an attribute `limit`, a `RowLimit` of its rows, and `notes`,
+    sentences on its data that a plan prints; with `samples_evaluations` an evaluation samples completions and scores
+    them by the task's reward. Evaluations of trajectories are played in the task's environment.
     """
 
-    def stored_rows(self, example: object, /) -> Sequence[StoredRow]:
+    def stored_rows(self, example: object, /) -> Sequence[Any]:
         """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
         ...

@@ -14,7 +14,7 @@ from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import SCORE
 from grouprl.protocols import EntropyScaling
-from grouprl.records.offline import RowLimit, StoredRow, StoredRows, samples_evaluations
+from grouprl.records.offline import RowLimit, StoredEpisode, StoredRow, StoredRows, samples_evaluations
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.rollout import Rollout
@@ -55,22 +55,12 @@ class OfflineRows(ScoringSource):
     def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
         """Say why a run on stored rows cannot work."""
         assert isinstance(task, StoredRows)
-        found = []
-        most = max((len(task.stored_rows(example)) for example in looked_at), default=0)
-        if most and config.batch.group_size != most:
-            found.append(
-                f"the groups of '{task.name}' have up to {most} rows, but batch.group_size is "
-                f"{config.batch.group_size}. Set it to {most}"
-            )
-        if config.run.async_steps:
-            found.append(f"run.async_steps samples ahead, and '{task.name}' has its completions stored. Set it to 0")
+        found = stored_refusals(config, task, looked_at)
         if config.sampling.max_new_tokens is not None and not samples_evaluations(task):
             found.append(
                 f"sampling.max_new_tokens limits what is sampled, and '{task.name}' has its completions stored. "
                 "Leave it out, or set the task's max_length"
             )
-        if key := config.reward.replaced:
-            found.append(f"reward.{key} has nothing to score: '{task.name}' has its rewards stored. Leave it out")
         return found
 
     @classmethod
@@ -127,6 +117,23 @@ class OfflineRows(ScoringSource):
     def counted(self, samples: Rows) -> Rows:
         """Return the rows unchanged: stored rewards cannot fail."""
         return samples
+
+
+def stored_refusals(config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
+    """Say why a run on stored rows of any kind cannot work."""
+    assert isinstance(task, StoredRows)
+    found = []
+    most = max((len(task.stored_rows(example)) for example in looked_at), default=0)
+    if most and config.batch.group_size != most:
+        found.append(
+            f"the groups of '{task.name}' have up to {most} rows, but batch.group_size is "
+            f"{config.batch.group_size}. Set it to {most}"
+        )
+    if config.run.async_steps:
+        found.append(f"run.async_steps samples ahead, and '{task.name}' has its rows stored. Set it to 0")
+    if key := config.reward.replaced:
+        found.append(f"reward.{key} has nothing to score: '{task.name}' has its rewards stored. Leave it out")
+    return found
 
 
 def stored(task: StoredRows, policy: TokenPolicy, requests: Sequence[RolloutRequest]) -> TextSamples:
@@ -203,7 +210,7 @@ def scores_of(rows: Sequence[StoredRow], fits_b: np.ndarray) -> Scores:
     )
 
 
-def named_components(rows: Sequence[StoredRow]) -> tuple[str, ...]:
+def named_components(rows: Sequence[StoredRow | StoredEpisode]) -> tuple[str, ...]:
     """Return the names of the components that some of the rows have, in order."""
     return tuple(dict.fromkeys(name for row in rows for name in row.components))
 

@@ -17,6 +17,7 @@ from grouprl.rollout.row_settings import RowSettings
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.text_episodes import TextEpisodes
 from grouprl.rollout.vectors.lane_rows import LaneRows
+from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
 from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
 from grouprl.tasks.task import Task
 
@@ -34,7 +35,7 @@ def row_kind(task: Task) -> RowKind:
         InputError: the task's environment lacks the methods of one.
     """
     if isinstance(task, StoredRows):
-        return OfflineRows
+        return OfflineRows if task.spaces is None else StoredEpisodes
     if environments(task) is None:
         return CompletionRows
     if task.spaces is None:

@@ -50,6 +50,16 @@ def arrays_of(space: gymnasium.Space, value: object) -> tuple[object, object]:
     return (next(iter(found.values())) if len(found) == 1 else found), mask
 
 
+def columns_of(space: gymnasium.Space, values: object) -> tuple[object, np.ndarray | None]:
+    """Return N values of a Gymnasium space, stacked leaf by leaf, as [N,…] of `observation_space`, and their masks."""
+    found = {
+        key: np.stack([_shifted(inner, value) for value in cast("Sequence[object]", part)])
+        for key, inner, part in _parts(space, values)
+    }
+    masks = found.pop(MASK, None)
+    return (next(iter(found.values())) if len(found) == 1 else found), masks
+
+
 def _leaves(space: gymnasium.Space, name: str = "") -> list[tuple[str, gymnasium.Space]]:
     if (inside := _inner(space)) is None:
         return [(name, space)]

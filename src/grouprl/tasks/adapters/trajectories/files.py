@@ -1,0 +1,171 @@
+"""Files of trajectories: JSON lines, Parquet, npz, and datasets of Minari, each read as plain mappings of arrays."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.records.offline import StoredEpisode
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Raw = Mapping[str, object]
+"""A trajectory by the names of its columns, not checked yet."""
+NEEDED = ("observations", "actions", "rewards", "terminated")
+KNOWN = (*NEEDED, "logps", "legal", "group", "components", "correct")
+BY_ACTION = ("actions", "rewards", "logps", "legal")
+"""Columns with an entry for each action."""
+MINARI = "minari:"
+
+
+def read(path: str) -> Iterator[tuple[str, Raw]]:
+    """Yield the trajectories of a file, each with words that say where it is.
+
+    Raises:
+        InputError: there is no such file, or it is of another kind or damaged.
+        MissingExtra: the library that reads it is not installed.
+    """
+    if path.startswith(MINARI):
+        yield from _of_minari(path.removeprefix(MINARI))
+        return
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(
+            f"There is no file '{path}'", "trajectories are read from .jsonl, .parquet, .npz or minari:ID", "See above"
+        )
+    readers = {".jsonl": _of_lines, ".parquet": _of_parquet, ".npz": _of_npz}
+    if file.suffix not in readers:
+        raise InputError(f"'{path}' ends in '{file.suffix}'", f"trajectories are read from {', '.join(readers)}")
+    for number, raw in enumerate(readers[file.suffix](file)):
+        where = f"trajectory {number} of '{path}'"
+        check_names(raw, where)
+        yield where, raw
+
+
+def check_names(raw: Raw, where: str) -> None:
+    """Check the columns of a trajectory. Raises InputError on unknown and missing ones."""
+    for name in raw:
+        if name not in KNOWN:
+            raise InputError(f"{where} has the column '{name}'", f"it has {', '.join(KNOWN)}", suggest(name, KNOWN))
+    if missing := [name for name in NEEDED if name not in raw]:
+        raise InputError(f"{where} lacks {', '.join(missing)}", f"every trajectory has {', '.join(NEEDED)}")
+
+
+def write(path: str | Path, episodes: Sequence[StoredEpisode]) -> None:
+    """Write trajectories as JSON lines, which `trajectories:PATH` reads."""
+    with Path(path).open("w", encoding="utf-8") as file:
+        for each in episodes:
+            seen = each.observations
+            shown = seen.tolist() if isinstance(seen, np.ndarray) else {k: v.tolist() for k, v in seen.items()}
+            row: dict[str, object] = {"observations": shown, "actions": each.actions.tolist()}
+            row |= {"rewards": each.rewards.tolist(), "terminated": each.terminated, "correct": each.correct}
+            known = {"logps": each.behavior_logp, "legal": each.legal}
+            row |= {name: array.tolist() for name, array in known.items() if array is not None}
+            row |= {"components": dict(each.components)} if each.components else {}
+            file.write(json.dumps(row) + "\n")
+
+
+def _of_lines(file: Path) -> Iterator[Raw]:
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise InputError(f"line {number} of {file} is not JSON: {error}", "a line is a trajectory") from error
+            if not isinstance(row, dict):
+                raise InputError(f"line {number} of {file} is {type(row).__name__}", "a line is a JSON object")
+            yield row
+
+
+def _of_parquet(file: Path) -> Iterator[Raw]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file} cannot be read: {error}", "it is a Parquet file with a row per trajectory") from error
+    for row in table.to_pylist():
+        yield {name: value for name, value in row.items() if value is not None or name in NEEDED}
+
+
+def _of_npz(file: Path) -> Iterator[Raw]:
+    """Cut arrays that hold all trajectories one after the other; `lengths` [E] are their numbers of actions."""
+    try:
+        with np.load(file, allow_pickle=False) as loaded:
+            held = dict(loaded)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{file} cannot be read: {error}", "it is what numpy.savez writes") from error
+    if "lengths" not in held:
+        raise InputError(f"{file} lacks lengths", "an npz says how many actions each trajectory has", "Add lengths [E]")
+    length_e = held.pop("lengths").astype(np.int64)
+    _check_counts(file, held, length_e)
+    for episode, (end, length) in enumerate(zip(length_e.cumsum().tolist(), length_e.tolist(), strict=True)):
+        acted, seen = slice(end - length, end), slice(end - length + episode, end + episode + 1)
+        row: dict[str, object] = {}
+        for name, array in held.items():
+            whole, _, key = name.partition(".")
+            found = array[seen if whole == "observations" else acted] if _stretches(whole) else array[episode]
+            if key:
+                named = row.setdefault(whole, {})
+                assert isinstance(named, dict)
+                named[key] = found
+            else:
+                row[name] = found
+        yield row
+
+
+def _stretches(name: str) -> bool:
+    """Return whether a column has an entry for each action or observation, not one for each trajectory."""
+    return name == "observations" or name in BY_ACTION
+
+
+def _check_counts(file: Path, held: Mapping[str, np.ndarray], length_e: np.ndarray) -> None:
+    actions, episodes = int(length_e.sum()), len(length_e)
+    for name, array in held.items():
+        whole = name.partition(".")[0]
+        wanted = actions + episodes if whole == "observations" else actions if whole in BY_ACTION else episodes
+        if len(array) != wanted:
+            raise InputError(
+                f"{name} of {file} has {len(array)} entries",
+                f"{episodes} trajectories of {actions} actions in all have {wanted}",
+                "Observations have one more than actions in each trajectory: the last one follows the last action",
+            )
+
+
+def _of_minari(name: str) -> Iterator[tuple[str, Raw]]:
+    """Yield the episodes of a dataset of Minari that is on this machine."""
+    try:
+        import minari
+    except ImportError as error:
+        raise MissingExtra("minari", "hdf5", f"The dataset 'minari:{name}'", whole="minari") from error
+    try:
+        dataset = minari.load_dataset(name)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"Minari cannot load '{name}': {error}", "it is read from this machine", f"minari download {name}"
+        ) from error
+    for number, raw in of_minari(dataset.iterate_episodes(), dataset.observation_space, dataset.action_space):
+        yield f"episode {number} of 'minari:{name}'", raw
+
+
+def of_minari(episodes: Iterable[Any], seen: gymnasium.Space, done: gymnasium.Space) -> Iterator[tuple[int, Raw]]:
+    """Yield the number and the columns of each episode of Minari, as values of this package's spaces."""
+    from grouprl.envs.adapters.gymnasium_spaces import columns_of
+
+    for each in episodes:
+        shown, legal_ta = columns_of(seen, each.observations)
+        row = {
+            "observations": shown,
+            "actions": columns_of(done, each.actions)[0],
+            "rewards": np.asarray(each.rewards),
+            "terminated": bool(each.terminations[-1]),
+        }
+        yield int(each.id), row if legal_ta is None else {**row, "legal": legal_ta[:-1]}
