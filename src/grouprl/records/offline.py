@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from grouprl.core.errors import InputError
 from grouprl.records.examples import Message
 
 GiveWay = Literal["keep_start", "keep_end", "drop"]
@@ -47,6 +48,16 @@ class StoredRow:
     messages: tuple[Message, ...] | None = None
     """The messages of a completion that is more than one text of the assistant: tool calls, several turns."""
 
+    @property
+    def total(self) -> float:
+        """The reward."""
+        return self.reward
+
+    @property
+    def beginning(self) -> tuple[float, ...]:
+        """No numbers: a prompt is a text."""
+        return ()
+
 
 @dataclass(frozen=True, eq=False)
 class StoredEpisode:
@@ -70,6 +81,18 @@ class StoredEpisode:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    @property
+    def total(self) -> float:
+        """The return: the sum of all rewards."""
+        return float(self.rewards.sum())
+
+    @property
+    def beginning(self) -> tuple[float, ...]:
+        """The numbers of the first observation."""
+        seen = self.observations
+        shown = [seen] if isinstance(seen, np.ndarray) else [seen[name] for name in sorted(seen)]
+        return tuple(float(x) for each in shown for x in np.ravel(each[0]))
 
     def arrays(self) -> list[np.ndarray]:
         """Return its arrays, in a fixed order."""
@@ -107,3 +130,15 @@ class StoredRows(Protocol):
     def stored_rows(self, example: object, /) -> Sequence[Any]:
         """Return the rows of a prompt, at least one; a pair has its winner (reward 1) first, its loser (0) second."""
         ...
+
+
+def stored_of(task: object, example: object) -> Sequence[StoredRow | StoredEpisode]:
+    """Return the stored rows of a prompt.
+
+    Raises:
+        InputError: the task has none.
+    """
+    if not isinstance(task, StoredRows):
+        name = getattr(task, "name", task)
+        raise InputError(f"the task '{name}' has no stored rows", "they are to be weighed before any is sampled")
+    return task.stored_rows(example)

@@ -16,7 +16,7 @@ from grouprl.envs.array_spaces import bounded, fitted, observed, spelt
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.protocols import Box, DictSpace, Environment, PromptSource, PromptTask, Space, Spaces
-from grouprl.records.offline import StoredRow, StoredRows
+from grouprl.records.offline import StoredEpisode, StoredRow, StoredRows
 from grouprl.records.requests import RolloutRequest
 from grouprl.testing.rules import hold, refuses
 
@@ -149,7 +149,25 @@ def check_stored_rows(task: Any) -> None:
         hold(bool(rows), "a prompt has at least one row")
         hold(rows == list(task.stored_rows(example)), "the rows of a prompt are always the same")
         for row in rows:
-            _check_row(row)
+            if getattr(task, "spaces", None) is None:
+                _check_row(row)
+            else:
+                _check_episode(row, task.spaces)
+
+
+def _check_episode(row: StoredEpisode, spaces: Spaces) -> None:
+    hold(isinstance(row, StoredEpisode), f"a trajectory is a StoredEpisode, not {type(row).__name__}")
+    seen, length = row.observations, len(row.actions)
+    for array in seen.values() if isinstance(seen, Mapping) else [seen]:
+        hold(len(array) == length + 1, "there is an observation before each action and after the last")
+    hold(row.rewards.shape == (length,), "every action has a reward")
+    hold(bool(np.isfinite(row.rewards).all()), "rewards are finite")
+    hold(row.behavior_logp is None or row.behavior_logp.shape == (length,), "every action has one log-prob")
+    for action in row.actions:
+        try:
+            fitted(spaces.action, action)
+        except InputError as error:
+            raise AssertionError(f"does not hold: an action is of its space: it {error}") from None
 
 
 def _check_row(row: StoredRow) -> None:

@@ -232,6 +232,13 @@ define(
     "falls slowly as prompts are solved. 0: every prompt is solved, and none is sampled any more",
 )
 define(
+    "effective_trajectories",
+    "trajectories",
+    "groups",
+    "1/Σ p², of the chances with which stored trajectories are drawn (stored_returns)",
+    "as many as there are: all are drawn alike; near 1: one alone is cloned. Raise the temperature",
+)
+define(
     "levels_open",
     "levels",
     "groups",

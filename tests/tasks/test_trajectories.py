@@ -1,0 +1,264 @@
+"""Stored trajectories of arrays: every format gives the same rows, what is damaged is refused, and runs learn."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError, MissingExtra
+from grouprl.orchestrator.make_policy import build_kind
+from grouprl.orchestrator.resolve import resolve
+from grouprl.plan.plan import plan
+from grouprl.protocols import Box, Discrete, Spaces
+from grouprl.records.offline import StoredEpisode, StoredRow, stored_of
+from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import to_batch
+from grouprl.rewards.error_policy import ErrorPolicy
+from grouprl.rollout.row_kinds import open_rows, row_kind
+from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
+from grouprl.tasks import load_task
+from grouprl.tasks.adapters.trajectories.checking import checked
+from grouprl.tasks.adapters.trajectories.files import of_minari, write
+from grouprl.testing import check_stored_rows
+from grouprl.training.loop import train
+
+WALKS = Path(__file__).parents[1] / "support" / "stored_rows" / "walks.jsonl"
+GRID: dict[str, Any] = {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}}
+ARMS = "env:grouprl.envs.construction.arms:Arms"
+MODEL = {"name": "mlp", "settings": {"hidden": [8]}}
+LINE = Spaces(Box((2,)), Discrete(3))
+GOOD: dict[str, Any] = {
+    "observations": [[0, 1], [2, 3], [4, 5]],
+    "actions": [2, 0],
+    "rewards": [1, 0.5],
+    "terminated": False,
+    "logps": [-1, -0.5],
+}
+
+
+def of_arms(folder: Path, arms: list[int], pay: tuple[float, ...] = (1.0, 0.6, 0.0)) -> str:
+    shown = np.ones((2, 1), np.float32)
+    rows = [StoredEpisode(shown, np.array([arm]), np.array([pay[arm]]), True) for arm in arms]
+    write(folder / "arms.jsonl", rows)
+    return f"trajectories:{folder / 'arms.jsonl'}"
+
+
+def run(task: Any, **changes: Any) -> Any:
+    settings = {
+        "task": task,
+        "model": MODEL,
+        "method": "sft",
+        "steps": 3,
+        "batch": {"prompts": 6, "group_size": 1},
+        "optim": {"lr": 0.02, "schedule": "constant"},
+        "eval": {"every": 0, "final_prompts": 4},
+        "run": {"threads": 1},
+    }
+    return parse_config({**settings, **changes})
+
+
+def walks(**options: Any) -> Any:
+    return {"name": f"trajectories:{WALKS}", "of": GRID, **options}
+
+
+def rows_of(config: Any, numbers: list[int]) -> Any:
+    resolved = resolve(config)
+    errors, policy = ErrorPolicy(), build_kind(resolved)
+    source = open_rows(config, resolved.task, policy, resolved.reward, 1, errors)
+    assert isinstance(source, StoredEpisodes)
+    return source.rows([RolloutRequest(k, i, resolved.task.example("train", i), 1) for k, i in enumerate(numbers)])
+
+
+def learnt(config: Any, folder: Path) -> tuple[float, float]:
+    """Train; return the loss of the last step and the reward of the greedy policy."""
+    train(config, folder=folder, console=Console(quiet=True))
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [each["loss"] for each in steps if "loss" in each][-1], json.loads((folder / "summary.json").read_text())[
+        "after"
+    ]["eval/greedy_reward"]
+
+
+def test_the_task_keeps_the_rules_of_stored_rows() -> None:
+    task = load_task(walks())
+    check_stored_rows(task)
+    assert row_kind(task) is StoredEpisodes
+    assert "24 trajectories" in task.notes[0]  # type: ignore[attr-defined]
+
+
+def test_rows_are_what_is_stored() -> None:
+    rows = [json.loads(line) for line in WALKS.read_text().splitlines()]
+    samples = rows_of(run(walks()), [3, 0])
+    batch = to_batch(samples, max_length=9)
+    for place, raw in enumerate((rows[3], rows[0])):
+        length = len(raw["actions"])
+        assert batch.mask_bt[place].sum() == length
+        assert batch.token_bt[place, :length].tolist() == raw["actions"]
+        assert batch.inputs.observation_bt[place, :length].tolist() == raw["observations"][:-1]
+        assert batch.inputs.final_b[place].tolist() == raw["observations"][-1]
+        assert batch.inputs.legal_bta[place, :length].tolist() == raw["legal"]
+        np.testing.assert_allclose(batch.turn_reward_bs[place, :length], raw["rewards"], rtol=1e-6)
+        np.testing.assert_allclose(batch.behavior_bt[place, :length], raw["logps"], rtol=1e-6)
+        assert float(batch.reward_b[place]) == pytest.approx(sum(raw["rewards"]), rel=1e-6)
+    assert not batch.truncated_b.any()
+    assert batch.from_source("replay").all()
+
+
+def test_every_file_format_gives_the_same_trajectories(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    task = load_task(walks())
+    mine = [stored_of(task, task.example("train", i))[0] for i in range(24)]
+    assert all(isinstance(each, StoredEpisode) for each in mine)
+    pq.write_table(
+        pa.Table.from_pylist([json.loads(x) for x in WALKS.read_text().splitlines()]), tmp_path / "w.parquet"
+    )
+    columns = {"observations": "observations", "actions": "actions", "rewards": "rewards"}
+    columns |= {"behavior_logp": "logps", "legal": "legal"}
+    flat = {name: np.concatenate([getattr(each, field) for each in mine]) for field, name in columns.items()}
+    counts = {"lengths": np.array([len(each) for each in mine]), "terminated": np.ones(24, bool)}
+    np.savez(tmp_path / "w.npz", **flat, **counts)
+    for name in ("w.parquet", "w.npz"):
+        other = load_task({"name": f"trajectories:{tmp_path / name}", "of": GRID})
+        assert [stored_of(other, other.example("train", i))[0] for i in range(24)] == mine
+    np.savez(tmp_path / "bad.npz", **{**flat, "rewards": flat["rewards"][1:]}, **counts)
+    with pytest.raises(InputError, match=r"rewards of .* has"):
+        load_task({"name": f"trajectories:{tmp_path / 'bad.npz'}", "of": GRID})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"actions": [3, 0]}, "number 0 is 3"),
+        ({"actions": [0.5, 0]}, "number 0 is 0.5"),
+        ({"actions": []}, "has no actions"),
+        ({"actions": ["up", "down"]}, "not arrays of numbers"),
+        ({"observations": [[0], [1], [2]]}, "shape"),
+        ({"observations": [[0, 1], [2, float("nan")], [4, 5]]}, "number 1 is"),
+        ({"observations": [[0, 1], [2, 3]]}, "2 observations and 2 actions"),
+        ({"rewards": [1.0]}, "the rewards of x"),
+        ({"rewards": [1.0, float("inf")]}, "the rewards of x"),
+        ({"logps": [-1.0]}, "the logps of x"),
+        ({"legal": [[1, 1, 1]]}, "masks of x have the shape"),
+        ({"legal": [[1, 1, 0], [1, 1, 1]]}, "action 0 of x is not legal"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(changes: dict[str, Any], said: str) -> None:
+    assert len(checked(GOOD, LINE, "x")) == 2
+    with pytest.raises(InputError, match=said):
+        checked({**GOOD, **changes}, LINE, "x")
+
+
+def test_an_episode_that_ended_needs_no_last_observation() -> None:
+    found = checked({**GOOD, "observations": [[0, 1], [2, 3]], "terminated": True}, LINE, "x")
+    assert np.asarray(found.observations)[-1].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "line 1 .* not JSON"),
+        ("[1]", "line 1 .* is list"),
+        ('{"actions": []}', "lacks observations"),
+        ("", "no traj"),
+    ],
+)
+def test_files_that_are_damaged_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "t.jsonl").write_text(text)
+    with pytest.raises(InputError, match=said):
+        load_task({"name": f"trajectories:{tmp_path / 't.jsonl'}", "of": ARMS})
+    with pytest.raises(InputError, match="no file"):
+        load_task({"name": "trajectories:nowhere.jsonl", "of": ARMS})
+    with pytest.raises(InputError, match="made of text"):
+        load_task({"name": f"trajectories:{WALKS}", "of": "addition"})
+
+
+def test_an_unknown_column_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({**GOOD, "reward": [1, 1]}))
+    with pytest.raises(InputError, match=r"column 'reward'.*rewards"):
+        load_task({"name": f"trajectories:{tmp_path / 't.jsonl'}", "of": ARMS})
+
+
+def test_groups_and_the_best_share(tmp_path: Path) -> None:
+    lines = [json.dumps({**json.loads(x), "group": n // 2}) for n, x in enumerate(WALKS.read_text().splitlines())]
+    (tmp_path / "g.jsonl").write_text("\n".join(lines))
+    grouped = load_task({"name": f"trajectories:{tmp_path / 'g.jsonl'}", "of": GRID})
+    assert grouped.size("train") == 12
+    assert len(stored_of(grouped, grouped.example("train", 0))) == 2
+    best, whole = load_task(walks(best=0.25)), load_task(walks())
+    assert best.size("train") == 6
+    totals = sorted(row.total for i in range(24) for row in stored_of(whole, whole.example("train", i)))
+    kept = sorted(row.total for i in range(6) for row in stored_of(best, best.example("train", i)))
+    assert kept == totals[-6:]
+    said = [str(each) for each in plan(run({"name": f"trajectories:{tmp_path / 'g.jsonl'}", "of": GRID})).refusals]
+    assert any("up to 2 rows" in words for words in said)
+
+
+def test_workers_get_the_environment_alone() -> None:
+    task = load_task(walks())
+    away = pickle.loads(pickle.dumps(task))
+    away.environment().reset(away.example("eval", 0), 0)
+    assert len(pickle.dumps(task)) < 2000
+    assert task.size("train") == 24
+
+
+def test_minari_is_named_when_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "minari", None)
+    with pytest.raises(MissingExtra, match=r"minari\[hdf5\]"):
+        load_task({"name": "trajectories:minari:cartpole/mixed-v0", "of": ARMS})
+
+
+def test_episodes_of_minari_become_rows() -> None:
+    """Nested observations, a mask, and actions that count from 1, as `minari.EpisodeData` holds them."""
+    spaces = pytest.importorskip("gymnasium").spaces
+    seen = spaces.Dict({"at": spaces.Box(-1, 1, (2,)), "action_mask": spaces.MultiBinary(3)})
+    episode = SimpleNamespace(
+        id=4,
+        observations={"at": np.arange(6).reshape(3, 2) / 10, "action_mask": np.ones((3, 3), np.int8)},
+        actions=np.array([3, 1]),
+        rewards=np.array([1.0, 0.5]),
+        terminations=np.array([False, False]),
+    )
+    ((number, raw),) = of_minari([episode], seen, spaces.Discrete(3, start=1))
+    found = checked(raw, LINE, "x")
+    assert number == 4
+    assert found.actions.tolist() == [2, 0]
+    assert found.legal is not None
+    assert found.legal.shape == (2, 3)
+    np.testing.assert_allclose(np.asarray(found.observations)[2], [0.4, 0.5])
+
+
+QUICK: dict[str, Any] = {"optim": {"lr": 0.1, "schedule": "constant"}, "eval": {"every": 0, "final_prompts": 2}}
+
+
+def test_cloning_takes_the_shares_of_the_data(tmp_path: Path) -> None:
+    """Arms 0 and 1 in three and one of four trajectories: the loss falls to their entropy, 0.5623 nats."""
+    task = {"name": of_arms(tmp_path, [0, 0, 0, 1]), "of": ARMS}
+    loss, reward = learnt(run(task, steps=15, batch={"prompts": 4, "group_size": 1}, **QUICK), tmp_path / "run")
+    assert loss == pytest.approx(0.5623, abs=0.01)
+    assert reward == 1
+
+
+def test_the_best_of_the_data_is_found_by_its_weight(tmp_path: Path) -> None:
+    """One of twenty takes the arm that pays 1: drawn by returns it is cloned, drawn alike the others are."""
+    task = {"name": of_arms(tmp_path, [0] + [2] * 19), "of": ARMS}
+    weighted = {"name": "weighted_bc", "against": "nothing"}
+    found = [
+        learnt(run(task, method=method, batch={"prompts": 20, "group_size": 1}, **QUICK), tmp_path / str(n))[1]
+        for n, method in enumerate(("sft", weighted))
+    ]
+    assert found == [0, 1]
+
+
+def test_text_is_weighed_by_its_rewards_too() -> None:
+    assert StoredRow("x", 0.5).total == 0.5
+    assert StoredRow("x", 0.5).beginning == ()
+    with pytest.raises(InputError, match="no stored rows"):
+        stored_of(load_task("addition"), None)
