@@ -98,14 +98,17 @@ OWN: dict[str, dict[str, Any]] = {
         }
         for name in ("tb", "db", "subtb")
     },
-    "weighted_bc": {
-        "task": {
-            "name": f"trajectories:{ROWS / 'walks.jsonl'}",
-            "of": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},
-        },
-        "model": {"name": "mlp", "settings": {"hidden": [8]}},
-        "batch": {"prompts": 8, "group_size": 1, "minibatches": 2},
-        "warmup": {"steps": 0},
+    **{
+        name: {
+            "task": {
+                "name": f"trajectories:{ROWS / 'walks.jsonl'}",
+                "of": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},
+            },
+            "model": {"name": "mlp", "settings": {"hidden": [8]}},
+            "batch": {"prompts": 8, "group_size": 1, "minibatches": 2},
+            "warmup": {"steps": 0},
+        }
+        for name in ("weighted_bc", "f_dvl", "odice")
     },
     "constrained_grpo": {
         "task": "env:grouprl.envs.construction.arms:Arms",

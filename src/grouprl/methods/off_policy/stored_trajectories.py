@@ -1,12 +1,24 @@
-"""Learning from stored trajectories: cloning of those that are drawn by their returns."""
+"""Learning from stored trajectories: cloning of what earned much, or more than its state's value."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from grouprl.algorithms.advantage.papers.residual_weight import ResidualWeight
+from grouprl.algorithms.aggregate.aggregate import TokenMean
+from grouprl.algorithms.critic.papers.implicit_values import Divergence, ImplicitValues
 from grouprl.algorithms.curriculum.papers.stored_returns import Against, StoredReturns
 from grouprl.algorithms.method import Method
-from grouprl.core.numbers import Positive
+from grouprl.algorithms.objective.objective import PolicyGradient
+from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
+from grouprl.algorithms.update.papers.orthogonal_values import OrthogonalValues
+from grouprl.algorithms.update.papers.transitions import Transitions
+from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
+from grouprl.methods.settings import in_the_update
 
 
 def weighted_bc(base: Method, temperature: Positive = 0.1, against: Against = "beginning") -> Method:
@@ -62,4 +74,140 @@ entry(
         ],
     ),
     base="sft",
+)
+
+
+def f_dvl(
+    lam: Annotated[float, Field(gt=0.5, lt=1)] = 0.8,
+    gamma: Share = 0.99,
+    divergence: Divergence = "chi_square",
+    temperature: Positive = 3.0,
+    limit: Positive = 100.0,
+    size: Count = 64,
+) -> Method:
+    """Compose f-DVL: implicit values, and cloning weighted by exp of the difference to them."""
+    return Method(
+        reward_transform=(RewardAtTurnEnd(),),
+        advantage=ResidualWeight(gamma=gamma, rule="exponential", temperature=temperature, limit=limit),
+        objective=PolicyGradient(),
+        aggregate=TokenMean(),
+        critic=ImplicitValues(lam=lam, gamma=gamma, divergence=divergence),
+        update=Transitions(size=size),
+    )
+
+
+def odice(
+    lam: Annotated[float, Field(gt=0.5, lt=1)] = 0.6,
+    gamma: Share = 0.99,
+    eta: NonNegative = 1.0,
+    limit: Positive = 100.0,
+) -> Method:
+    """Compose ODICE: values by an orthogonal gradient, and cloning weighted by what is above them."""
+    return Method(
+        reward_transform=(RewardAtTurnEnd(),),
+        advantage=ResidualWeight(gamma=gamma, rule="residual", limit=limit),
+        objective=PolicyGradient(),
+        aggregate=TokenMean(),
+        critic=ImplicitValues(lam=lam, gamma=gamma, divergence="conjugate"),
+        update=OrthogonalValues(eta=eta),
+    )
+
+
+SAMPLE = (
+    "One sample r + γV(s') stands for Q(s, a): where chance moves the state, a lucky step is taken for a merit of its "
+    "action."
+)
+TARGET = "The target V̄ is the value as the step began, not a moving average with rate 0.005, and there is one critic."
+STEP: dict[str, Any] = {
+    "fields": {"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]},
+    "rewards": [1],
+    "lengths": [2],
+}
+entry(
+    "f_dvl",
+    f_dvl,
+    Card(
+        title="f-DVL: implicit values of stored data, then weighted cloning (dual RL)",
+        papers=[
+            Paper("Dual RL: Unification and New Methods for Reinforcement and Imitation Learning", "2302.08560", 2024)
+        ],
+        summary="Learn which stored actions turned out better than usual, without asking for others, and clone these.",
+        formula=(
+            "L_V = mean[λ·F(δ_t) - (1-λ)·δ_t],  F(δ) = max(δ,0) (total variation) or δ⁺ + (δ⁺)²/4 (χ²),  "
+            "δ_t = r_t + γV̄_{t+1} - V_t;  L_π = -mean[min(exp(τδ_t), 100)·log π(a_t|s_t)]"
+        ),
+        defaults={
+            "lam": "the paper: between 0.5 and 1; ours in between",
+            "gamma": "the paper: 0.99",
+            "divergence": "χ², as in most of the paper's settings",
+            "temperature": "IQL's for locomotion: 3",
+            "limit": "hari-sikchi/DVL, actor.py: 100",
+            "size": "that of ppo_control; DVL has 256",
+        },
+        differs=[
+            SAMPLE,
+            TARGET,
+            "χ² is flat below 0: the authors' code takes max(δ + δ²/4, 0), which rises again below -4.",
+        ],
+        notes=[
+            in_the_update("those of whole trajectories"),
+            "χ² knows the scale of rewards; total variation does not.",
+        ],
+        reduces=[Reduction("sft", settings={"temperature": 1e-12}, why="every action weighs 1")],
+        needs=["stored trajectories with their rewards (task: trajectories:FILE)", "a critic (value head)"],
+        source="hari-sikchi/DVL offline/critic.py, actor.py; the paper, section 5",
+        golden=[
+            Golden(
+                **STEP,
+                settings={"gamma": 0.5, "temperature": 2.0},
+                advantage=[[1.0, 1.648721271]],
+                loss=1.324360635,
+                grad=[[-0.5, -0.824360635]],
+                why="δ = 0.25 + 0.5·0.5 - 0.5 = 0 and 0.75 - 0.5 = 0.25: weights e^0 and e^0.5, log-probs -1",
+            )
+        ],
+        recommended={"group": 1, "learning_rate": 3e-4},
+    ),
+)
+
+entry(
+    "odice",
+    odice,
+    Card(
+        title="ODICE: values by an orthogonal gradient, then weighted cloning",
+        papers=[
+            Paper(
+                "ODICE: Revealing the Mystery of Distribution Correction Estimation via Orthogonal-gradient Update",
+                "2402.00348",
+                2024,
+            )
+        ],
+        summary="As f-DVL, and values also learn from a state to the next, as far as that does not undo the other way.",
+        formula=(
+            "g = ∇(1-λ)V(s) + g_f + η·(g_b - (g_f·g_b/|g_f|²)·g_f),  g_f = ∇_{V(s)} λf*(r + γV̄' - V),  "
+            "g_b = ∇_{V(s')} λf*(r + γV' - V̄),  f*(x) = x + x²/4 from -2 on, else -1;  "
+            "L_π = -mean[min(max(δ_t, 0), 100)·log π(a_t|s_t)]"
+        ),
+        defaults={
+            "lam": "maoliyuan/ODICE-Pytorch: 0.6, another for some data sets",
+            "gamma": "the code: 0.99",
+            "eta": "the code: 1",
+            "limit": "the code: 100",
+        },
+        differs=[TARGET, "No layer normalisation and one critic, where the code has two."],
+        notes=[in_the_update("those of whole trajectories; the backward gradient is not among them")],
+        needs=["stored trajectories with their rewards (task: trajectories:FILE)", "a critic (value head)"],
+        source="maoliyuan/ODICE-Pytorch: odice.py, configs/offline_RL.yaml",
+        golden=[
+            Golden(
+                **STEP,
+                settings={"gamma": 0.5},
+                advantage=[[0.0, 0.25]],
+                loss=0.125,
+                grad=[[0.0, -0.125]],
+                why="max(δ, 0) of 0 and 0.25: one action of two is cloned, log-prob -1",
+            )
+        ],
+        recommended={"group": 1, "learning_rate": 2e-4},
+    ),
 )
