@@ -70,7 +70,7 @@ class StoredEpisode:
     rewards: np.ndarray
     """[T] reward of each action."""
     terminated: bool
-    """Whether the episode ended by itself; if not, a limit cut it, and its return goes on behind it."""
+    """Whether the episode ended by itself; if not, a limit cut it, and its return continues behind it."""
     behavior_logp: np.ndarray | None = None
     """[T] log-prob of each action under the policy that took it; None if it is not known."""
     legal: np.ndarray | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -118,11 +118,7 @@ SAMPLE = (
     "action."
 )
 TARGET = "The target V̄ is the value as the step began, not a moving average with rate 0.005, and there is one critic."
-STEP: dict[str, Any] = {
-    "fields": {"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]},
-    "rewards": [1],
-    "lengths": [2],
-}
+FIELDS: dict[str, object] = {"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]}
 entry(
     "f_dvl",
     f_dvl,
@@ -158,7 +154,9 @@ entry(
         source="hari-sikchi/DVL offline/critic.py, actor.py; the paper, section 5",
         golden=[
             Golden(
-                **STEP,
+                rewards=[1],
+                lengths=[2],
+                fields=FIELDS,
                 settings={"gamma": 0.5, "temperature": 2.0},
                 advantage=[[1.0, 1.648721271]],
                 loss=1.324360635,
@@ -200,7 +198,9 @@ entry(
         source="maoliyuan/ODICE-Pytorch: odice.py, configs/offline_RL.yaml",
         golden=[
             Golden(
-                **STEP,
+                rewards=[1],
+                lengths=[2],
+                fields=FIELDS,
                 settings={"gamma": 0.5},
                 advantage=[[0.0, 0.25]],
                 loss=0.125,

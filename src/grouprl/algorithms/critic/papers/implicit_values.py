@@ -17,13 +17,15 @@ from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
 
 Divergence = Literal["total_variation", "chi_square", "conjugate"]
+LOWEST = {"chi_square": 0.0, "conjugate": -2.0}
+"""The δ from which F rises."""
 
 
 def above(delta: Tensor, divergence: Divergence) -> Tensor:
     """Return F(δ): max(δ, 0), (δ + δ²/4) of max(δ, 0), or f*(δ) of χ², which is δ + δ²/4 from -2 on and -1 below."""
     if divergence == "total_variation":
         return delta.clamp(min=0)
-    over = delta.clamp(min=0 if divergence == "chi_square" else -2)
+    over = delta.clamp(min=LOWEST[divergence])
     return over + over.square() / 4
 
 
@@ -31,8 +33,7 @@ def slope_above(delta: Tensor, divergence: Divergence) -> Tensor:
     """Return F'(δ)."""
     if divergence == "total_variation":
         return (delta > 0).to(delta.dtype)
-    lowest = 0 if divergence == "chi_square" else -2
-    return torch.where(delta > lowest, 1 + delta / 2, 0)
+    return torch.where(delta > LOWEST[divergence], 1 + delta / 2, 0)
 
 
 @part("critic")

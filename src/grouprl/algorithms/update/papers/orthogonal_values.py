@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import VALUE
-from grouprl.protocols import FinalInputs
+from grouprl.protocols import FinalInputs, Policy, PolicyInputs
 
 SMALLEST = 1e-10
 """Smallest square of a gradient that another is projected on, as in the authors' code."""
@@ -62,7 +62,7 @@ class OrthogonalValues(Update):
                 self.add_backward(learner.policy, critic, step)
                 yield {**metrics, "grad_norm": learner.apply()}
 
-    def add_backward(self, policy: Any, critic: ImplicitValues, step: Batch) -> None:
+    def add_backward(self, policy: Policy, critic: ImplicitValues, step: Batch) -> None:
         """Add η·coef·(g_b - its part along g_f) to the gradients of a step."""
         own = [parameter for _, parameter in policy.named_parameters()]
         before = [None if p.grad is None else p.grad.clone() for p in own]
@@ -105,27 +105,27 @@ def pulls(critic: ImplicitValues, step: Batch, value_bt: Tensor, final_b: Tensor
     return forward_bt, onto_bt, (back_bt * last_bt).sum(1) * ~ended_b
 
 
-def _ends(step: Batch) -> tuple[list[int], Any]:
+def _ends(step: Batch) -> tuple[list[int], PolicyInputs | None]:
     """Return the rows that a limit cut, and the inputs of their last observations (None: there are none)."""
     rows = [] if step.truncated_b is None else step.truncated_b.nonzero()[:, 0].tolist()
     finals = cast("FinalInputs", step.inputs).finals()
     return (rows, finals.rows(rows)) if rows and finals is not None else ([], None)
 
 
-def _finals(policy: Any, step: Batch) -> Tensor:
+def _finals(policy: Policy, step: Batch) -> Tensor:
     """Return [B] the value of the observation after the last action where a limit cut the row, else 0."""
     found_b, (rows, finals) = torch.zeros_like(step.reward_b), _ends(step)
-    if rows:
+    if finals is not None:
         found_b[rows] = policy.evaluate(finals, (VALUE,))[VALUE][:, 0].to(found_b)
     return found_b
 
 
-def _gradient(policy: Any, own: Sequence[Tensor], step: Batch, by_bt: Tensor, by_last_b: Tensor) -> list[Tensor]:
+def _gradient(policy: Policy, own: Sequence[Tensor], step: Batch, by_bt: Tensor, by_last_b: Tensor) -> list[Tensor]:
     """Return the gradient of Σ by·V over positions and last observations, one tensor for each parameter."""
     clear(policy)
     policy.backward(step.inputs, {VALUE: by_bt})
     rows, finals = _ends(step)
-    if rows:
+    if finals is not None:
         policy.backward(finals, {VALUE: by_last_b[rows][:, None]})
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in own]
 
