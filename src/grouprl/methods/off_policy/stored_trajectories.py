@@ -117,7 +117,9 @@ SAMPLE = (
     "One sample r + γV(s') stands for Q(s, a): where chance moves the state, a lucky step is taken for a merit of its "
     "action."
 )
-TARGET = "The target V̄ is the value as the step began, not a moving average with rate 0.005, and there is one critic."
+TARGET = (
+    "The target V_old is the value as the step began, not a moving average with rate 0.005, and there is one critic."
+)
 FIELDS: dict[str, object] = {"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]}
 entry(
     "f_dvl",
@@ -130,7 +132,7 @@ entry(
         summary="Learn which stored actions turned out better than usual, without asking for others, and clone these.",
         formula=(
             "L_V = mean[λ·F(δ_t) - (1-λ)·δ_t],  F(δ) = max(δ,0) (total variation) or δ⁺ + (δ⁺)²/4 (χ²),  "
-            "δ_t = r_t + γV̄_{t+1} - V_t;  L_π = -mean[min(exp(τδ_t), 100)·log π(a_t|s_t)]"
+            "δ_t = r_t + γV_old,{t+1} - V_t;  L_π = -mean[min(exp(τδ_t), 100)·log π(a_t|s_t)]"
         ),
         defaults={
             "lam": "the paper: between 0.5 and 1; ours in between",
@@ -182,8 +184,8 @@ entry(
         ],
         summary="As f-DVL, and values also learn from a state to the next, as far as that does not undo the other way.",
         formula=(
-            "g = ∇(1-λ)V(s) + g_f + η·(g_b - (g_f·g_b/|g_f|²)·g_f),  g_f = ∇_{V(s)} λf*(r + γV̄' - V),  "
-            "g_b = ∇_{V(s')} λf*(r + γV' - V̄),  f*(x) = x + x²/4 from -2 on, else -1;  "
+            "g = ∇(1-λ)V(s) + g_f + η·(g_b - (g_f·g_b/|g_f|²)·g_f),  g_f = ∇_{V(s)} λf*(r + γV_old' - V),  "
+            "g_b = ∇_{V(s')} λf*(r + γV' - V_old),  f*(x) = x + x²/4 from -2 on, else -1;  "
             "L_π = -mean[min(max(δ_t, 0), 100)·log π(a_t|s_t)]"
         ),
         defaults={

@@ -38,12 +38,12 @@ def slope_above(delta: Tensor, divergence: Divergence) -> Tensor:
 
 @part("critic")
 class ImplicitValues(Critic):
-    """λ·F(δ) - (1 - λ)·δ with δ_t = r_t + γV̄_{t+1} - V_t, V̄ the values as the step began (dual RL, arXiv:2302.08560).
+    """λ·F(δ) - (1 - λ)·δ with δ_t = r_t + γV_old,{t+1} - V_t, V_old those of the step's beginning (arXiv:2302.08560).
 
     The minimum is between the mean and the best of what followed a state in the data, nearer to the best the larger λ:
     of total variation, the quantile at which a share (1 - λ)/λ lies above it. No action outside the data is ever
     asked for. F is that of total variation or χ² as f-DVL has them, or the full conjugate of χ² (ODICE). *Differs from
-    the paper*: r + γV̄(s') stands for its Q(s, a), and V̄ is renewed with every step, not by a moving average.
+    the paper*: r + γV_old(s') stands for its Q(s, a), and V_old is renewed with every step, not by a moving average.
     """
 
     lam: Annotated[float, Field(gt=0.5, lt=1)] = 0.8
@@ -53,7 +53,7 @@ class ImplicitValues(Critic):
     reads = ("value_bt",)
 
     def targets(self, batch: Batch) -> Tensor:
-        """Return [B,T] r_t + γV̄_{t+1}."""
+        """Return [B,T] r_t + γV_old,{t+1}."""
         value_bt = torch.where(batch.mask_bt, batch.need("value_bt", self.name), 0)
         return gae(batch, self.gamma, batch.reward_b.new_zeros(batch.size[0])) + value_bt
 
@@ -77,4 +77,4 @@ class ImplicitValues(Critic):
     def formula(self) -> str:
         f = {"total_variation": "max(δ, 0)", "chi_square": "(δ + δ²/4)·1[δ > 0]", "conjugate": "f*(δ)"}[self.divergence]
         scale = "" if self.coef == 1 else f"{self.coef:g} · "
-        return f"{scale}[{self.lam:g}·{f} - {1 - self.lam:g}·δ],  δ_t = r_t + {self.gamma:g}·V̄_{{t+1}} - V_t"
+        return f"{scale}[{self.lam:g}·{f} - {1 - self.lam:g}·δ],  δ_t = r_t + {self.gamma:g}·V_old,{{t+1}} - V_t"

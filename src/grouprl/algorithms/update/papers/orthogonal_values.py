@@ -90,7 +90,7 @@ def pulls(critic: ImplicitValues, step: Batch, value_bt: Tensor, final_b: Tensor
     """
     active_bt, count = step.active_bt, step.active_bt.sum().clamp(min=1)
     paid_bt, old_bt = token_rewards(step), step.need("value_bt", critic.name)
-    was_bt = step.need("return_bt", critic.name) - paid_bt  # γV̄(s')
+    was_bt = step.need("return_bt", critic.name) - paid_bt  # γV_old(s')
     share = critic.lam / count
     forward_bt = -share * slope_above(paid_bt + was_bt - value_bt, critic.divergence) * active_bt
     follows_bt = torch.zeros_like(value_bt)
