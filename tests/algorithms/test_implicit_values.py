@@ -93,8 +93,8 @@ def walk(seed: int = 0) -> tuple[object, Batch]:
         turn_bt=torch.where(mask_bt, torch.arange(3), -1),
         turn_reward_bs=f64([[0.5, 0.0, 0.5], [0.0, 0.5, 0.0], [-1.0, 0.0, 0.0]]),
     )
-    value_bt = policy.evaluate(inputs, ("value",))["value"].double()  # type: ignore[attr-defined]
-    final_b = policy.evaluate(inputs.finals(), ("value",))["value"][:, 0].double()  # type: ignore[attr-defined]
+    value_bt = policy.evaluate(inputs, ("value",))["value"].double()
+    final_b = policy.evaluate(inputs.finals(), ("value",))["value"][:, 0].double()
     return policy, batch.replace(value_bt=value_bt, final_value_b=torch.where(batch.truncated_b, final_b, 0))
 
 

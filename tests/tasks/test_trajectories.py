@@ -97,7 +97,7 @@ def test_the_task_keeps_the_rules_of_stored_rows() -> None:
 def test_rows_are_what_is_stored() -> None:
     rows = [json.loads(line) for line in WALKS.read_text().splitlines()]
     samples = rows_of(run(walks()), [3, 0])
-    batch = to_batch(samples, max_length=9)
+    batch: Any = to_batch(samples, max_length=9)
     for place, raw in enumerate((rows[3], rows[0])):
         length = len(raw["actions"])
         assert batch.mask_bt[place].sum() == length
@@ -115,15 +115,16 @@ def test_rows_are_what_is_stored() -> None:
 def test_every_file_format_gives_the_same_trajectories(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     task = load_task(walks())
-    mine = [stored_of(task, task.example("train", i))[0] for i in range(24)]
-    assert all(isinstance(each, StoredEpisode) for each in mine)
+    mine: list[Any] = [stored_of(task, task.example("train", i))[0] for i in range(24)]
     pq.write_table(
         pa.Table.from_pylist([json.loads(x) for x in WALKS.read_text().splitlines()]), tmp_path / "w.parquet"
     )
     columns = {"observations": "observations", "actions": "actions", "rewards": "rewards"}
     columns |= {"behavior_logp": "logps", "legal": "legal"}
-    flat = {name: np.concatenate([getattr(each, field) for each in mine]) for field, name in columns.items()}
-    counts = {"lengths": np.array([len(each) for each in mine]), "terminated": np.ones(24, bool)}
+    flat: dict[str, Any] = {
+        name: np.concatenate([getattr(each, field) for each in mine]) for field, name in columns.items()
+    }
+    counts: dict[str, Any] = {"lengths": np.array([len(each) for each in mine]), "terminated": np.ones(24, bool)}
     np.savez(tmp_path / "w.npz", **flat, **counts)
     for name in ("w.parquet", "w.npz"):
         other = load_task({"name": f"trajectories:{tmp_path / name}", "of": GRID})

@@ -60,7 +60,7 @@ class Trajectories(OptionTask):
         self._groups = grouped(kept)
         self._content = content_of([each for group in self._groups for each in group])
 
-    def __getstate__(self) -> dict[object, object]:  # type: ignore[override]
+    def __getstate__(self) -> dict[object, object]:
         """Return the state without the trajectories: workers that play evaluations need the environment alone."""
         state = super().__getstate__()
         private = {**(state["__pydantic_private__"] or {}), "_groups": []}
