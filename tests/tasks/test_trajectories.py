@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import choices
+from grouprl.config.paths import absolute_paths
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.orchestrator.make_policy import build_kind
@@ -263,3 +265,29 @@ def test_text_is_weighed_by_its_rewards_too() -> None:
     assert StoredRow("x", 0.5).beginning == ()
     with pytest.raises(InputError, match="no stored rows"):
         stored_of(load_task("addition"), None)
+
+
+@pytest.mark.parametrize(("name", "earned"), [("sft", 0), ("f_dvl", 4), ("odice", 4)])
+def test_what_no_trajectory_did_as_a_whole_is_stitched(tmp_path: Path, name: str, earned: int) -> None:
+    """Four places, of which each trajectory is right in one at most: cloned, the greedy policy is right in none."""
+    choices.store(tmp_path / "choices.jsonl")
+    task = {"name": f"trajectories:{tmp_path / 'choices.jsonl'}", "of": f"env:{choices.__file__}:Choices"}
+    method = {"sft": "sft", "f_dvl": {"name": name, "gamma": 0.9, "size": 80}, "odice": {"name": name, "gamma": 0.9}}
+    config = run(
+        task,
+        method=method[name],
+        steps=10,
+        batch={"prompts": 20, "group_size": 1, "epochs": 2},
+        environment={"workers": 0},
+        **QUICK,
+    )
+    assert learnt(config, tmp_path / "run")[1] == earned
+
+
+def test_paths_of_the_data_and_of_their_task_are_those_of_the_file(tmp_path: Path) -> None:
+    task = {"name": "trajectories:w.jsonl", "of": {"name": "env:mine.py:World", "config": {"side": 3}}}
+    found = absolute_paths({"task": task}, tmp_path)["task"]
+    of = {"name": f"env:{tmp_path / 'mine.py'}:World", "config": {"side": 3}}
+    assert found == {"name": f"trajectories:{tmp_path / 'w.jsonl'}", "of": of}
+    library = {"name": "trajectories:minari:cartpole/mixed-v0", "of": "control:CartPole-v1"}
+    assert absolute_paths({"task": library}, tmp_path)["task"] == library

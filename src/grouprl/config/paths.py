@@ -18,8 +18,10 @@ OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Z
 """Matches path/to/file.py:name, or several names of one file, separated by commas."""
 CODE_TASKS = ("env:", "tools:", "program:", "control:")
 """Prefixes of tasks whose argument may be the user's own code."""
-FILE_TASKS = ("jsonl", "pairs", "rollouts", "task_folders")
+FILE_TASKS = ("jsonl", "pairs", "rollouts", "task_folders", "trajectories")
 """Tasks whose argument is a file or a folder."""
+OF_LIBRARY = "minari:"
+"""Beginning of an argument that names data of a library, not a file."""
 DATA_OPTIONS = {"path": FILE_TASKS, "eval": FILE_TASKS, "folder": ("textworld",), "data": ("alfworld",)}
 """Options that are paths, and the tasks that have them."""
 MAYBE_PATHS = {"dataset": ("hf",)}
@@ -38,7 +40,7 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     """Return a configuration, as plain data, with every path in it made absolute; relative paths start at `base`.
 
     Paths are: files of your own code (`file.py:name`), data of a task (`jsonl:`, `pairs:`, `rollouts:`,
-    `task_folders:`; of `hf:` and `textworld:` if such a file or folder exists), folders of models and
+    `task_folders:`, `trajectories:`; of `hf:` and `textworld:` if such a file or folder exists), folders of models and
     of a reference, `plugins` that are files, `folder` of `sampling.vllm` and `sampling.sglang`, and `run.folder`. The
     command lines of `program:` and `mcp:` are not touched.
 
@@ -126,8 +128,9 @@ def _task(task: object, base: Path) -> object:
         for options, sure in ((DATA_OPTIONS, True), (MAYBE_PATHS, False)):
             keys = [key for key, kinds in options.items() if kind in kinds and key in found]
             found |= {key: _data(found[key], base, sure=sure) for key in keys}
-    if isinstance(found.get("examples"), str | dict):  # the task that a program's task contains
-        found["examples"] = _task(task["examples"], base)
+    for key in ("examples", "of"):  # the task that another contains
+        if isinstance(found.get(key), str | dict):
+            found[key] = _task(task[key], base)
     return found
 
 
@@ -145,6 +148,8 @@ def _named(name: str, base: Path) -> str:
 
 def _data(path: object, base: Path, *, sure: bool) -> object:
     """Make a path absolute if it exists, or if it is `sure` not to be a Hub id."""
+    if isinstance(path, str) and path.startswith(OF_LIBRARY):
+        return path
     there = isinstance(path, str) and bool(path) and (sure or _exists(base / path))
     return _at(path, base) if there else path
 
