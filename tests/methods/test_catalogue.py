@@ -192,6 +192,9 @@ def meeting(reduction: Reduction, seed: int) -> Case:
     if "one_data_group" in when:
         past = {**case.batch.past, "group_weight": torch.ones_like(case.batch.reward_b)}
         case = dataclasses.replace(case, batch=case.batch.replace(past=past))
+    if "none_prefixed" in when:
+        keys = {**case.batch.keys, "twin": torch.zeros_like(case.batch.group_b)}
+        case = dataclasses.replace(case, batch=case.batch.replace(keys=keys))
     if "all_apart" in when:
         keys = {**case.batch.keys, "answer": torch.arange(len(case.batch.group_b))}
         case = dataclasses.replace(case, batch=case.batch.replace(keys=keys))

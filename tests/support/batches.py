@@ -163,6 +163,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "cut": below(2, b),
             "opponent": torch.arange(b) % 2,
             "measure": _second(batch),
+            "twin": _twins(batch),
             **dict.fromkeys(("episode", "review"), pair_b),
         },
         edges={"preferred": _preferences(batch), "similar": _similarity(batch)},
@@ -199,6 +200,13 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
 def _second(batch: Batch) -> Tensor:
     """1 for the second row of each group."""
     return torch.tensor([int((batch.group_b[:i] == g).sum() == 1) for i, g in enumerate(batch.group_b)])
+
+
+def _twins(batch: Batch) -> Tensor:
+    """The number of its group for the first row of each, the same negative for the second, 0 for the others."""
+    before_b = torch.tensor([int((batch.group_b[:i] == g).sum()) for i, g in enumerate(batch.group_b)])
+    sign_b = (before_b == 0).long() - (before_b == 1).long()
+    return sign_b * (1 + batch.group_b)
 
 
 def _preferences(batch: Batch) -> Edges:

@@ -70,6 +70,7 @@ OWN: dict[str, dict[str, Any]] = {
     "bradley_terry": STORED,
     "hypo": STORED,
     "relative_po": STORED,
+    "sr_dpo": STORED,
     "reward_regression": STORED,
     "ppo_control": {
         "task": {"name": "control:CartPole-v1", "horizon": 8},

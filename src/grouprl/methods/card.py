@@ -71,6 +71,7 @@ Condition = Literal[
     "one_data_group",
     "one_strategy",
     "all_apart",
+    "none_prefixed",
 ]
 
 
