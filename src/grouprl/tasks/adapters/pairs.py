@@ -26,6 +26,7 @@ from grouprl.tasks.adapters.preference_rows import (
     pair_inside,
     without_nulls,
 )
+from grouprl.tasks.adapters.reversed_rows import Turned, turned_table
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask, read_messages
 from grouprl.tasks.table import Table
@@ -59,6 +60,11 @@ class Pairs(RowTask):
         description="groups in which no completion is better (marked as ties, the same completion twice, or equal "
         "scores throughout): refuse them, leave them out, count a tied pair once each way and all others twice, or "
         "keep them with equal rewards, for a method that knows ties",
+    )
+    reverse: Turned = Field(
+        "no",
+        description="for pairs with the columns constraints, chosen_met and rejected_met: the prompt asks for what the "
+        "winner keeps, and for the negation of what it violates (chosen), or once so for each completion (both)",
     )
     max_length: int | None = Field(
         1024, ge=2, description="most tokens of prompt and completion together; none: the model's positions"
@@ -124,8 +130,17 @@ class Pairs(RowTask):
             held_out, _ = _read(self.eval_path, self.train_split, None)
         if not len(train.rows):
             raise InputError(f"{train.name} holds no prompts", "a task has at least one prompt")
+        train, held_out = self._turned(train), None if held_out is None else self._turned(held_out)
         self._format = format_of(train.rows[0], self._names, train.label(0))
         return self._normal(train, "train"), None if held_out is None else self._normal(held_out, "eval")
+
+    def _turned(self, table: Table) -> Table:
+        """Return the table with prompts that ask for what winners keep, as `reverse` says."""
+        if self.reverse == "both" and self.ties == "half":
+            raise InputError(
+                "reverse is both and ties is half", "each says how often a pair is used", "Leave one of the two out"
+            )
+        return turned_table(table, self.reverse, self.prompt, self.chosen, self.rejected)
 
     def example(self, split: Split, index: int) -> Example:
         """Return prompt `index` of a split; the second copy of a row (ties: half) has an id of its own."""
