@@ -254,7 +254,7 @@ _WHEN = {
     "one_data_group": "all pairs are of one data group",
     "one_strategy": "the policy has one strategy",
     "all_apart": "no two completions have the same final answer",
-    "none_prefixed": "no completion stands behind a prefixed prompt",
+    "none_prefixed": "no completion stands after a prefixed prompt",
 }
 
 

@@ -25,7 +25,7 @@ def sr_dpo(
     loss: Literal["dpo", "ipo"] = "dpo",
     prefix: Annotated[str, Field(min_length=1)] = ASKING,
 ) -> Method:
-    """Compose Sr-DPO or Sr-IPO: DPO or IPO with a margin by the log-ratios behind a prompt that asks for quality."""
+    """Compose Sr-DPO or Sr-IPO: DPO or IPO with a margin by the log-ratios after a prompt that asks for quality."""
     link: Link = LINKS[loss](beta=beta)
     method = of_pairs(score=Refined(coef=coef), link=link)
     return method.with_parts(filter=(PrefixedApart(), *method.filter), augment=(Prefixed(prefix=prefix),))
@@ -50,7 +50,7 @@ entry(
         summary="DPO or IPO whose pairs need the larger a margin, the clearer the policy itself tells them apart.",
         formula=(
             "L = mean over pairs of -log σ(β·(Δ - λ·sg[Δ_p])) (dpo) or (Δ - λ·sg[Δ_p] - 1/(2β))² (ipo),  "
-            "Δ = [log π/π_ref](y_w|x) - [log π/π_ref](y_l|x),  Δ_p the same behind (p, x)"
+            "Δ = [log π/π_ref](y_w|x) - [log π/π_ref](y_l|x),  Δ_p the same after (p, x)"
         ),
         defaults={
             "beta": BETA,

@@ -1,4 +1,4 @@
-"""Completions behind prefixed prompts are measured, not learned."""
+"""Completions after prefixed prompts are measured, not learned."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from grouprl.core.batch import Batch
 
 @part("filter")
 class PrefixedApart(Filter):
-    """Completions that stand behind a prefixed prompt have no loss and count in no statistics; they are only scored."""
+    """Completions that stand after a prefixed prompt have no loss and count in no statistics; they are only scored."""
 
-    says = "completions behind prefixed prompts are scored for their quality, and are not in the loss"
+    says = "completions after prefixed prompts are scored for their quality, and are not in the loss"
     reads = (TWIN,)
 
     def __call__(self, batch: Batch) -> Batch:

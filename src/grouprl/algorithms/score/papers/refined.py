@@ -18,9 +18,9 @@ from grouprl.core.numbers import NonNegative
 
 @part("score")
 class Refined(Shifted):
-    """s(y|x) - coef·sg[s(y|p, x)]: the larger the gap that the policy sees behind the prefix p, the larger the margin.
+    """s(y|x) - coef·sg[s(y|p, x)]: the larger the gap that the policy sees after the prefix p, the larger the margin.
 
-    The second score is that of the same completion behind a prompt that asks for good ones (`prefixed`), without
+    The second score is that of the same completion after a prompt that asks for good ones (`prefixed`), without
     gradient; a completion without such a row has none (arXiv:2405.21040).
     """
 
@@ -30,7 +30,7 @@ class Refined(Shifted):
     reads = (TWIN,)
 
     def baseline(self, logp_bt: Tensor, batch: Batch) -> Tensor:
-        """Return coef·s of each row's twin behind the prefix."""
+        """Return coef·s of each row's twin after the prefix."""
         twin_b = batch.need(TWIN, self.name)
         score_b = self.of(logp_bt, batch.replace(loss_mask_bt=None))
         meets_bb = (twin_b[:, None] > 0) & (twin_b[:, None] == -twin_b)
@@ -38,7 +38,7 @@ class Refined(Shifted):
 
     @override
     def words(self) -> str:
-        return f"{self.of.words()}, less {self.coef:g} times that behind a prompt that asks for good completions"
+        return f"{self.of.words()}, less {self.coef:g} times that after a prompt that asks for good completions"
 
     @override
     def formula(self) -> str:

@@ -1,4 +1,4 @@
-"""Completions behind a prefix that asks for good ones, by which a policy estimates their quality (Sr-DPO)."""
+"""Completions after a prefix that asks for good ones, by which a policy estimates their quality (Sr-DPO)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples, as_text
 
 TWIN = "keys.twin"
-"""Batch field that is k for a completion, -k for the same one behind a prefixed prompt, and 0 for one without."""
+"""Batch field that is k for a completion, -k for the same one after a prefixed prompt, and 0 for one without."""
 ASKING = "Rated 100 of 100: "
 
 
 @part("augment")
 class Prefixed(Augmentation):
-    """Show each completion behind its prompt with `prefix` in front, too: rows that are scored and not learned.
+    """Show each completion after its prompt with `prefix` in front, too: rows that are scored and not learned.
 
     Of a conversation the prefix begins the first message of the user. Both rows of a completion have `keys.twin`, of
     opposite sign; the new rows are of source 'extra' (Sr-DPO, arXiv:2405.21040).
@@ -30,7 +30,7 @@ class Prefixed(Augmentation):
 
     prefix: Annotated[str, Field(min_length=1)] = ASKING
     needs_text = True
-    says = "each completion stands behind its prompt with '{prefix}' in front, too"
+    says = "each completion stands after its prompt with '{prefix}' in front, too"
     fills = (TWIN,)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -40,10 +40,10 @@ class Prefixed(Augmentation):
         own = samples.with_extras(**{TWIN: np.where(samples.valid_b, number_b, 0)})
         if not len(valid):
             return own
-        return splice(own, np.zeros(len(own), dtype=bool), [self._behind(own, valid, context)])
+        return splice(own, np.zeros(len(own), dtype=bool), [self._after(own, valid, context)])
 
-    def _behind(self, own: TextSamples, rows: np.ndarray, context: RunContext) -> TextSamples:
-        """Return the rows numbered `rows` ([N] int) behind their prefixed prompts."""
+    def _after(self, own: TextSamples, rows: np.ndarray, context: RunContext) -> TextSamples:
+        """Return the rows numbered `rows` ([N] int) after their prefixed prompts."""
         shown = subset(own, rows)
         made = context.text.with_prompts(shown, [with_prefix(prompt, self.prefix) for prompt in shown.prompts])
         extras = {**made.extras, TWIN: -shown.extras[TWIN]}
