@@ -13,6 +13,7 @@ import grouprl
 from grouprl import Batch
 from grouprl.algorithms.augment.papers.preferences.prefixed import with_prefix
 from grouprl.config.run import parse_config
+from grouprl.records.examples import Chat
 from grouprl.training.loop import train
 from small import near, small
 
@@ -59,6 +60,8 @@ def test_a_prefix_begins_the_users_first_message():
     assert with_prefix("caf>", "p ") == "p caf>"
     system, user = {"role": "system", "content": "s"}, {"role": "user", "content": "q"}
     assert with_prefix((system, user, user), "p ") == (system, {"role": "user", "content": "p q"}, user)
+    kept = with_prefix(Chat((system, user), [{"name": "add"}], {"thinking": True}), "p ")
+    assert (kept.tools, kept.variables) == (({"name": "add"},), {"thinking": True})
     assert with_prefix((system,), "p ") == ({"role": "user", "content": "p"}, system)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +11,8 @@ from pydantic import Field
 from grouprl.algorithms.augment.resampling import further_numbers, splice
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.records.examples import Prompt
+from grouprl.core.json_types import JsonMapping
+from grouprl.records.examples import Chat, Prompt
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples, as_text
 
@@ -62,8 +63,11 @@ def with_prefix(prompt: Prompt, prefix: str) -> Prompt:
     """Return a prompt with a text in front: of a conversation, in front of its first message of the user."""
     if isinstance(prompt, str):
         return prefix + prompt
+    tools, variables = getattr(prompt, "tools", ()), getattr(prompt, "variables", {})
     first = next((place for place, message in enumerate(prompt) if message["role"] == "user"), None)
     if first is None:
-        return ({"role": "user", "content": prefix.strip()}, *prompt)
-    changed = {**prompt[first], "content": f"{prefix}{prompt[first]['content']}"}
-    return (*prompt[:first], changed, *prompt[first + 1 :])
+        messages: list[JsonMapping] = [{"role": "user", "content": prefix.strip()}, *prompt]
+    else:
+        asked = {**prompt[first], "content": f"{prefix}{prompt[first]['content']}"}
+        messages = [*prompt[:first], asked, *prompt[first + 1 :]]
+    return cast(Prompt, Chat(messages, tools, variables))
