@@ -77,6 +77,16 @@ entry(
 )
 
 
+SAMPLE = (
+    "One sample r + γV(s') stands for Q(s, a): where chance moves the state, a lucky step is taken for a merit of its "
+    "action."
+)
+TARGET = (
+    "The target V_old is the value as the step began, not a moving average with rate 0.005, and there is one critic."
+)
+FIELDS: dict[str, object] = {"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]}
+
+
 def f_dvl(
     lam: Annotated[float, Field(gt=0.5, lt=1)] = 0.8,
     gamma: Share = 0.99,
@@ -96,31 +106,6 @@ def f_dvl(
     )
 
 
-def odice(
-    lam: Annotated[float, Field(gt=0.5, lt=1)] = 0.6,
-    gamma: Share = 0.99,
-    eta: NonNegative = 1.0,
-    limit: Positive = 100.0,
-) -> Method:
-    """Compose ODICE: values by an orthogonal gradient, and cloning weighted by what is above them."""
-    return Method(
-        reward_transform=(RewardAtTurnEnd(),),
-        advantage=ResidualWeight(gamma=gamma, rule="residual", limit=limit),
-        objective=PolicyGradient(),
-        aggregate=TokenMean(),
-        critic=ImplicitValues(lam=lam, gamma=gamma, divergence="conjugate"),
-        update=OrthogonalValues(eta=eta),
-    )
-
-
-SAMPLE = (
-    "One sample r + γV(s') stands for Q(s, a): where chance moves the state, a lucky step is taken for a merit of its "
-    "action."
-)
-TARGET = (
-    "The target V_old is the value as the step began, not a moving average with rate 0.005, and there is one critic."
-)
-FIELDS: dict[str, object] = {"value_bt": [[0.5, 0.5]], "turn_bt": [[0, 1]], "turn_reward_bs": [[0.25, 0.75]]}
 entry(
     "f_dvl",
     f_dvl,
@@ -169,6 +154,24 @@ entry(
         recommended={"group": 1, "learning_rate": 3e-4},
     ),
 )
+
+
+def odice(
+    lam: Annotated[float, Field(gt=0.5, lt=1)] = 0.6,
+    gamma: Share = 0.99,
+    eta: NonNegative = 1.0,
+    limit: Positive = 100.0,
+) -> Method:
+    """Compose ODICE: values by an orthogonal gradient, and cloning weighted by what is above them."""
+    return Method(
+        reward_transform=(RewardAtTurnEnd(),),
+        advantage=ResidualWeight(gamma=gamma, rule="residual", limit=limit),
+        objective=PolicyGradient(),
+        aggregate=TokenMean(),
+        critic=ImplicitValues(lam=lam, gamma=gamma, divergence="conjugate"),
+        update=OrthogonalValues(eta=eta),
+    )
+
 
 entry(
     "odice",
