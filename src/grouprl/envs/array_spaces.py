@@ -63,7 +63,7 @@ def observed(spaces: Spaces, found: object, *, first: bool) -> ArrayObservation:
     context = fitted(spaces.context, given.context) if first else {}
     assert isinstance(context, dict)
     values, legal = fitted(spaces.observation, given.values), _legal(spaces.action, given.legal)
-    return ArrayObservation(values, legal, context, given.agent)
+    return ArrayObservation(values, legal, context, given.agent, given.text)
 
 
 def _legal(action: ActionSpace, mask: object) -> np.ndarray | None:
@@ -118,6 +118,11 @@ def words(space: ArraySpace) -> str:
     if isinstance(space, Image):
         return f"bytes of the shape {space.shape}"
     return f"{space.size} finite numbers" + f" of the shape {space.shape}" * (len(space.shape) != 1)
+
+
+def told(shown: ArrayObservation) -> str:
+    """Return what a reader is shown of an observation: its text, or the numbers."""
+    return spelt(shown.values) if shown.text is None else shown.text
 
 
 def spelt(values: object, most: int = 64) -> str:

@@ -59,6 +59,8 @@ class ArrayObservation:
     """The arrays of the context space, given with the first observation of an episode."""
     agent: str = ""
     """The agent that acts next, if there are several: one of the task's `agents`."""
+    text: str | None = None
+    """What a reader is shown in place of the numbers; "": nothing. The policy never sees it."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def conclude(session: Session, found: Evaluation | None) -> RunEnded:
         with replacing(run.model) as folder:
             session.model.save(folder)
     if after is not None and before is not None:
-        _write_samples(run, before.samples, after.samples)
+        _write_samples(session, before.samples, after.samples)
     write_json(run.summary, _summary(session, before, after))
     report = write_report(run.path)
     words = verdict(before.record, after.record, session.step).words if before and after else ""
@@ -100,7 +100,7 @@ def _before(session: Session) -> EvaluationEnded | None:
     return replace(found, record={**found.record, "eval/graded": 1.0}, samples=samples)
 
 
-def _write_samples(run: RunFolder, before: Sequence[Sample], after: Sequence[Sample]) -> None:
+def _write_samples(session: Session, before: Sequence[Sample], after: Sequence[Sample]) -> None:
     later = {sample.prompt: sample for sample in after}
     rows = [
         {
@@ -111,11 +111,18 @@ def _write_samples(run: RunFolder, before: Sequence[Sample], after: Sequence[Sam
             "after_reward": later[old.prompt].reward,
             "before_correct": old.correct,
             "after_correct": later[old.prompt].correct,
+            **_drawn(session, before=old, after=later[old.prompt]),
         }
         for old in before
         if old.prompt in later
     ]
-    write_json(run.samples, rows)
+    write_json(session.run.samples, rows)
+
+
+def _drawn(session: Session, **sides: Sample) -> dict[str, object]:
+    """Return the pictures that the task has of two completions, by the names of the sides."""
+    found = {side: session.task.drawing(each.prompt, each.completion) for side, each in sides.items()}
+    return {f"{side}_drawing": each.data() for side, each in found.items() if each is not None}
 
 
 def _summary(session: Session, before: EvaluationEnded | None, after: EvaluationEnded | None) -> dict[str, object]:

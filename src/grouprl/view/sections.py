@@ -12,6 +12,7 @@ from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import components, further, held_out_rewards, leading, pictures, reward_parts, success
+from grouprl.view.drawings import picture
 from grouprl.view.runfiles import RunData
 from grouprl.view.stored_steps import stored_steps
 from grouprl.view.tokens import rollout_groups
@@ -248,7 +249,8 @@ def _pair(row: Mapping[str, object], expected: bool) -> str:
         kind = "" if right is None else "right" if right else "wrong"
         score = f"reward {number(float(reward))}" if isinstance(reward, (int, float)) else ""
         foot = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{score}</span>'
-        cells.append(f"<td><pre>{_text(row.get(side))}</pre>{foot}</td>")
+        drawn = picture(row.get(f"{side}_drawing"))
+        cells.append(f"<td>{drawn}<pre>{_text(row.get(side))}</pre>{foot}</td>")
     cells += [f"<td><pre>{_text(row.get('expected'))}</pre></td>"] * expected
     return f"<tr>{''.join(cells)}</tr>"
 

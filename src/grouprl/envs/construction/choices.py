@@ -48,7 +48,7 @@ class KnapsackProblem(ConstructionProblem):
     Instances have `value` [N], `weight` [N] and `capacity` [1].
     """
 
-    name = "knapsack"
+    name, words = "knapsack", ("items", "value")
     features, changing, summary = 2, 2, 1
     gain = True
 
@@ -110,7 +110,7 @@ class Assignment(ConstructionProblem):
     Instances have `entity` [N,2] and `task` [N,2].
     """
 
-    name = "assignment"
+    name, words = "assignment", ("tasks of entity 1, 2 …:", "distance")
     features, changing, summary = 2, 4, 1
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, Spaces
+from grouprl.records.drawing import Drawing
 
 Instance: TypeAlias = Mapping[str, np.ndarray]
 """The arrays that an instance is made of, by name; each problem says which."""
@@ -71,6 +72,8 @@ class ConstructionProblem(ABC):
     """S: numbers of the whole solution that do."""
     gain: ClassVar[bool] = False
     """Whether the cost is the negative of a value that is to be large."""
+    words: ClassVar[tuple[str, str]] = ("choices", "cost")
+    """What a reader calls a solution and its cost, or its value if `gain`."""
 
     def __init__(self, size: int) -> None:
         if size < self.smallest:
@@ -117,6 +120,14 @@ class ConstructionProblem(ABC):
             "whole": Box((self.summary + told,)),
         }
         return Spaces(DictSpace(seen), Discrete(nodes), DictSpace({"map": Box((nodes, self.features))}))
+
+    def closed(self, building: Building) -> list[int]:
+        """Return the choices of a complete solution as a reader expects them, such as a tour with its way home."""
+        return building.chosen
+
+    def drawing(self, instance: Instance, choices: list[int]) -> Drawing | None:
+        """Return a picture of a solution whose choices are `closed`; None if it is nothing in the plane."""
+        return None
 
     def gap(self, instance: Instance, cost: float) -> float | None:
         """Return by how many percent a cost is above the lowest, or above the best known one (`best` [1] of an instance

@@ -73,7 +73,7 @@ class JobShop(ConstructionProblem):
     1993), given as shares of 99. Instances have `machine` [J,3] and `time` [J,3].
     """
 
-    name = "job_shop"
+    name, words = "job_shop", ("jobs", "makespan")
     features, changing, summary = 2 * MACHINES, 5, MACHINES
 
     @property

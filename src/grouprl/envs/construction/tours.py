@@ -8,6 +8,7 @@ import numpy as np
 
 from grouprl.envs.construction.exact import best_routes, best_tour
 from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
+from grouprl.records.drawing import Drawing
 
 DEPOT = 0
 """Number of the depot."""
@@ -56,7 +57,7 @@ class Tsp(ConstructionProblem):
     Instances have `place` [N,2], and `distance` [N,N] where it is not the Euclidean one.
     """
 
-    name = "tsp"
+    name, words = "tsp", ("tour", "length")
     smallest = 3
     features, changing, summary = 2, 3, 1
 
@@ -76,6 +77,14 @@ class Tsp(ConstructionProblem):
     def begin(self, instance: Instance, luck: np.random.Generator) -> Building:
         """Start in a city that `luck` chooses: the several starts of POMO (Kwon et al. 2020), drawn, not counted."""
         return _Tour(length_of(instance), int(luck.integers(self.size)))
+
+    def closed(self, building: Building) -> list[int]:
+        """Return the tour and the way home."""
+        return [*building.chosen, building.chosen[0]]
+
+    def drawing(self, instance: Instance, choices: list[int]) -> Drawing:
+        """Return the tour through its cities; the first one is marked."""
+        return Drawing(instance["place"].tolist(), choices, choices[:1])
 
     def best(self, instance: Instance) -> float | None:
         """Return the length of the shortest tour of at most 12 cities (Held and Karp)."""
@@ -124,7 +133,7 @@ class Cvrp(ConstructionProblem):
     *Differs from POMO*: no first customer is prescribed. The best routes need not begin with it.
     """
 
-    name = "cvrp"
+    name, words = "cvrp", ("routes", "length")
     features, changing, summary = 3, 4, 2
 
     @property
@@ -156,6 +165,14 @@ class Cvrp(ConstructionProblem):
     def begin(self, instance: Instance, luck: np.random.Generator) -> Building:
         """Start at the depot."""
         return _Routes(length_of(instance), instance["demand"], float(instance["capacity"][0]))
+
+    def closed(self, building: Building) -> list[int]:
+        """Return the routes, which begin and end at the depot."""
+        return [*building.chosen, DEPOT]
+
+    def drawing(self, instance: Instance, choices: list[int]) -> Drawing:
+        """Return the routes between depot and customers."""
+        return Drawing(instance["place"].tolist(), choices, [DEPOT])
 
     def best(self, instance: Instance) -> float | None:
         """Return the shortest routes of at most 9 customers."""

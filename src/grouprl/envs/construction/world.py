@@ -9,6 +9,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance
+from grouprl.envs.construction.words import sentence
 from grouprl.envs.environment import ArrayObservation, Step
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class ConstructionWorld:
         self._told_k = np.zeros(0)
         self.instance: Instance = {}
         self.building: Building | None = None
-        self._over = False
+        self._over, self._words = False, ""
 
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the solution. Raises InputError if the object was used before."""
@@ -68,6 +69,7 @@ class ConstructionWorld:
         self.building.take(node)
         self._over = not self.building.legal().any()
         paid = -self.building.cost() if self._over else 0.0
+        self._words = sentence(self.problem, self.instance, self.building) if self._over else ""
         return Step(self._shown({}), paid, terminated=self._over)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
@@ -89,7 +91,7 @@ class ConstructionWorld:
             "nodes": seen.nodes_nd.astype(np.float32),
             "whole": np.concatenate([seen.whole_s, self._told_k]).astype(np.float32),
         }
-        return ArrayObservation(values, legal_n if legal_n.any() else None, context)
+        return ArrayObservation(values, legal_n if legal_n.any() else None, context, text=self._words)
 
     def _misuse(self, what: str) -> InputError:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.envs.array_spaces import bounded, observed, spelt, zeros
+from grouprl.envs.array_spaces import bounded, observed, spelt, told, zeros
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.policy.vectors.array_inputs import SEEDS, ArrayInputs
@@ -237,7 +237,7 @@ def _observed(play: _Play, found: object, spaces: Spaces, *, last: bool = False)
         play.episode.fail(f"an observation {error.what}; {error.rule}")
         return None
     play.show(shown, first=first)
-    return Observation(spelt(shown.values), state=_key(shown.values), agent=shown.agent)
+    return Observation(told(shown), state=_key(shown.values), agent=shown.agent)
 
 
 def _settle(episodes: Sequence[Episode], stage: Stage) -> None:

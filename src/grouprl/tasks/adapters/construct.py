@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -11,11 +12,16 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.envs.construction import PROBLEMS, ConstructionWorld
 from grouprl.envs.construction.problem import ConstructionProblem, Instance
 from grouprl.envs.construction.vrplib import ENDINGS, read_instance
+from grouprl.envs.construction.words import choices
 from grouprl.protocols import Spaces
+from grouprl.records.drawing import Drawing
 from grouprl.records.examples import Example
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import without_folder
+
+SEED = re.compile(r"seed (\d+)$")
+"""The seed of an instance at the end of a prompt."""
 
 
 @register_task("construct", argument="problem")
@@ -115,6 +121,14 @@ class Construct(SeededTask):
     def needs_clock(self) -> bool:
         """False: the problems are this package's own."""
         return False
+
+    def drawing(self, prompt: str, completion: str) -> Drawing | None:
+        """Return a picture of a solution in the plane, from the sentence that ends its transcript."""
+        made, seed = choices(completion), SEED.search(prompt)
+        if not made or (self._given is None and seed is None):
+            return None
+        columns = {} if seed is None else {"seed": int(seed[1])}
+        return self._problem.drawing(self.instance(Example("", prompt, columns)), made)
 
     def instance(self, example: Example) -> Instance:
         """Return the instance of an example: that of the file, or one made from the example's seed."""
