@@ -249,8 +249,9 @@ def _pair(row: Mapping[str, object], expected: bool) -> str:
         kind = "" if right is None else "right" if right else "wrong"
         score = f"reward {number(float(reward))}" if isinstance(reward, (int, float)) else ""
         foot = f'<span class="verdict {kind}">{sign}</span> <span class="muted">{score}</span>'
-        drawn = picture(row.get(f"{side}_drawing"))
-        cells.append(f"<td>{drawn}<pre>{_text(row.get(side))}</pre>{foot}</td>")
+        drawn, said = picture(row.get(f"{side}_drawing")), str(row.get(side) or "")
+        said = said.rpartition("\n")[2] if drawn else said  # the sentence at the end states all choices
+        cells.append(f"<td>{drawn}<pre>{_text(said)}</pre>{foot}</td>")
     cells += [f"<td><pre>{_text(row.get('expected'))}</pre></td>"] * expected
     return f"<tr>{''.join(cells)}</tr>"
 
