@@ -12,7 +12,7 @@ import torch
 from grouprl import InputError, method
 from grouprl.algorithms.augment.return_scale import ReturnScale, discounted_sums
 from grouprl.algorithms.reward_transform.papers.scaled_rewards import ScaledRewards
-from grouprl.algorithms.update.papers.transitions import Transitions, actions_apart
+from grouprl.algorithms.update.transitions import Transitions, actions_apart
 from grouprl.core.batch import Batch
 from grouprl.policy import ArrayInputs, Build, Mlp, Tokens
 from grouprl.protocols import Box, Discrete, Spaces

@@ -186,6 +186,9 @@ def meeting(reduction: Reduction, seed: int) -> Case:
     if "no_opponents" in when:
         keys = {**case.batch.keys, "opponent": torch.zeros_like(case.batch.group_b)}
         case = dataclasses.replace(case, batch=case.batch.replace(keys=keys))
+    if "no_penalty" in when:
+        none = dict.fromkeys(("root_weight", "kl_weight"), torch.zeros_like(case.batch.reward_b))
+        case = dataclasses.replace(case, batch=case.batch.replace(past={**case.batch.past, **none}))
     if "one_strategy" in when:
         keys = {**case.batch.keys, "variant": torch.zeros_like(case.batch.group_b)}
         case = dataclasses.replace(case, batch=case.batch.replace(keys=keys))

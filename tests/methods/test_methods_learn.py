@@ -98,7 +98,18 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
     same = dict.fromkeys(("variant", "budget", "plan", "cut"), torch.zeros_like(sample_b))
     row_b = torch.arange(64) % 8
     score_b = (batch.need("old_bt", "the test") - batch.need("ref_bt", "the test")).sum(1)
-    known = ("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v", "multiplier")
+    known = (
+        "visits",
+        "mean",
+        "std",
+        "baseline",
+        "advantage",
+        "fewest_calls",
+        "v",
+        "multiplier",
+        "root_weight",
+        "kl_weight",
+    )
     return batch.replace(
         keys={
             "answer": sample_b,

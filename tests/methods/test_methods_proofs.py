@@ -295,7 +295,17 @@ def test_what_a_run_must_provide():
         "vapo",
         "vc_ppo",
     }
-    turns = {"duration_aware", "ippo", "multi_turn_ppo", "ppo_control", "spa_rl", "st_ppo", "turn_ppo", "ufo"}
+    turns = {
+        "dec_dpo",
+        "duration_aware",
+        "ippo",
+        "multi_turn_ppo",
+        "ppo_control",
+        "spa_rl",
+        "st_ppo",
+        "turn_ppo",
+        "ufo",
+    }
     flows = {"tb", "db", "subtb"}
     assert critics == completions | turns | flows
 

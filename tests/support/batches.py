@@ -189,6 +189,8 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "advantage": normal(b),
             "reward_std": torch.full((b,), 1.5, dtype=dtype),
             "multiplier": torch.full((b,), 0.8, dtype=dtype),
+            "root_weight": torch.full((b,), 0.3, dtype=dtype),
+            "kl_weight": torch.full((b,), 0.6, dtype=dtype),
             "reward_mean": torch.full((b,), 0.25, dtype=dtype),
             "fewest_calls": visits_b.to(dtype) - 1,
             "q": torch.sin(3 * batch.reward_b),

@@ -77,10 +77,13 @@ OWN: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "warmup": {"steps": 0},
     },
-    "ippo": {
-        "task": {"name": "env:grouprl.envs.builtin.squads:ColorGrid", "turns": 12, "config": {"rounds": 4}},
-        "model": {"name": "mlp", "settings": {"hidden": [8]}},
-        "warmup": {"steps": 0},
+    **{
+        name: {
+            "task": {"name": "env:grouprl.envs.builtin.squads:ColorGrid", "turns": 12, "config": {"rounds": 4}},
+            "model": {"name": "mlp", "settings": {"hidden": [8]}},
+            "warmup": {"steps": 0},
+        }
+        for name in ("ippo", "dec_dpo")
     },
     **{
         name: {

@@ -60,7 +60,7 @@ class ArrayObservation:
     agent: str = ""
     """The agent that acts next, if there are several: one of the task's `agents`."""
     text: str | None = None
-    """What a reader is shown in place of the numbers; "": nothing. The policy never sees it."""
+    """The text that readers are shown in place of the numbers; "" for none. The policy never sees it."""
 
 
 @dataclass(frozen=True)

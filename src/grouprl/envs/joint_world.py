@@ -49,7 +49,7 @@ class JointWorld(Protocol):
         ...
 
     def correct(self) -> float | None:
-        """Return how right the episode was, 0 to 1; None if it is only rewarded."""
+        """Return whether the episode was right, 0 or 1; None if it is only rewarded."""
         ...
 
     def close(self) -> None:

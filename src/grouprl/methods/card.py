@@ -72,6 +72,7 @@ Condition = Literal[
     "one_strategy",
     "all_apart",
     "none_prefixed",
+    "no_penalty",
 ]
 
 

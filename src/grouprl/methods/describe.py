@@ -255,6 +255,7 @@ _WHEN = {
     "one_strategy": "the policy has one strategy",
     "all_apart": "no two completions have the same final answer",
     "none_prefixed": "no completion stands after a prefixed prompt",
+    "no_penalty": "the weights of the penalties are 0",
 }
 
 

@@ -9,7 +9,7 @@ from grouprl.core.json_types import JsonObject
 
 
 @dataclass(frozen=True)
-class Drawing:
+class PlaneDrawing:
     """Dots in the plane, and a line through some of them."""
 
     dots: Sequence[tuple[float, float]]

@@ -13,7 +13,7 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.core.hashing import content_number, digest
 from grouprl.core.json_types import JsonObject
 from grouprl.protocols import Spaces
-from grouprl.records.drawing import Drawing
+from grouprl.records.drawing import PlaneDrawing
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.table import Table
@@ -193,7 +193,7 @@ class Task(ABC):
         """Return the example in different wordings, the original first (`columns` fit each variant's completion)."""
         return (example,)
 
-    def drawing(self, prompt: str, completion: str) -> Drawing | None:
+    def drawing(self, prompt: str, completion: str) -> PlaneDrawing | None:
         """Return a picture in the plane of what was done with a prompt, for the page of a run; None: there is none."""
         return None
 

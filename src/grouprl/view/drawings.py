@@ -10,7 +10,7 @@ SIZE, MARGIN = 160, 8
 
 
 def picture(found: object) -> str:
-    """Return a stored drawing (`grouprl.records.drawing.Drawing.data`) as SVG; "" if there is none or it is damaged."""
+    """Return a stored drawing (`PlaneDrawing.data`) as SVG; "" if there is none or it is damaged."""
     if not isinstance(found, Mapping) or not found.get("dots"):
         return ""
     try:

@@ -95,8 +95,8 @@ class ColorGridWorld:
         return JointStep({}, rewards, self._seen())
 
     def correct(self) -> float:
-        """Return the share of taken blocks that were wanted; 0 if none was taken."""
-        return self._right / max(1, self._right + self._wrong)
+        """Return 1 if more wanted blocks were taken than unwanted ones, else 0."""
+        return float(self._right > self._wrong)
 
     def close(self) -> None:
         """Hold nothing."""
@@ -162,8 +162,8 @@ class CrossingWorld:
         return JointStep({}, rewards, self._seen())
 
     def correct(self) -> float:
-        """Return the share of agents that arrived."""
-        return self._arrived / len(self.agents)
+        """Return 1 if all agents arrived, else 0."""
+        return float(self._arrived == len(self.agents))
 
     def close(self) -> None:
         """Hold nothing."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, Spaces
-from grouprl.records.drawing import Drawing
+from grouprl.records.drawing import PlaneDrawing
 
 Instance: TypeAlias = Mapping[str, np.ndarray]
 """The arrays that an instance is made of, by name; each problem says which."""
@@ -125,7 +125,7 @@ class ConstructionProblem(ABC):
         """Return the choices of a complete solution as a reader expects them, such as a tour with its way home."""
         return building.chosen
 
-    def drawing(self, instance: Instance, choices: list[int]) -> Drawing | None:
+    def drawing(self, instance: Instance, choices: list[int]) -> PlaneDrawing | None:
         """Return a picture of a solution whose choices are `closed`; None if it is nothing in the plane."""
         return None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from grouprl.envs.construction.exact import best_routes, best_tour
 from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
-from grouprl.records.drawing import Drawing
+from grouprl.records.drawing import PlaneDrawing
 
 DEPOT = 0
 """Number of the depot."""
@@ -82,9 +82,9 @@ class Tsp(ConstructionProblem):
         """Return the tour and the way home."""
         return [*building.chosen, building.chosen[0]]
 
-    def drawing(self, instance: Instance, choices: list[int]) -> Drawing:
+    def drawing(self, instance: Instance, choices: list[int]) -> PlaneDrawing:
         """Return the tour through its cities; the first one is marked."""
-        return Drawing(instance["place"].tolist(), choices, choices[:1])
+        return PlaneDrawing(instance["place"].tolist(), choices, choices[:1])
 
     def best(self, instance: Instance) -> float | None:
         """Return the length of the shortest tour of at most 12 cities (Held and Karp)."""
@@ -170,9 +170,9 @@ class Cvrp(ConstructionProblem):
         """Return the routes, which begin and end at the depot."""
         return [*building.chosen, DEPOT]
 
-    def drawing(self, instance: Instance, choices: list[int]) -> Drawing:
+    def drawing(self, instance: Instance, choices: list[int]) -> PlaneDrawing:
         """Return the routes between depot and customers."""
-        return Drawing(instance["place"].tolist(), choices, [DEPOT])
+        return PlaneDrawing(instance["place"].tolist(), choices, [DEPOT])
 
     def best(self, instance: Instance) -> float | None:
         """Return the shortest routes of at most 9 customers."""

@@ -16,7 +16,7 @@ from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.regularize.regularize import EntropyBonus
 from grouprl.algorithms.reward_transform.papers.scaled_rewards import ScaledRewards
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
-from grouprl.algorithms.update.papers.transitions import Transitions
+from grouprl.algorithms.update.transitions import Transitions
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.critic.critic import GAE_PAPER

@@ -119,6 +119,20 @@ define(
     "it settles where kl_controlled is near the target. Growing without end: the policy runs away; lower optim.lr",
 )
 define(
+    "root_weight",
+    "weight",
+    "groups",
+    "weight of the root of the KL from the old policy, β₁, where a part moves it (adapted_penalties)",
+    "it settles where the update moves as far as it should. At 1000: updates are too large; lower optim.lr",
+)
+define(
+    "kl_weight",
+    "weight",
+    "groups",
+    "weight of the KL from the old policy, β₂, where a part moves it (adapted_penalties)",
+    "it settles where kl_old is near the target. At 0.001: updates are far smaller than allowed",
+)
+define(
     "multiplier",
     "weight",
     "groups",

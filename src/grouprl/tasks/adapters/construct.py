@@ -14,7 +14,7 @@ from grouprl.envs.construction.problem import ConstructionProblem, Instance
 from grouprl.envs.construction.vrplib import ENDINGS, read_instance
 from grouprl.envs.construction.words import choices
 from grouprl.protocols import Spaces
-from grouprl.records.drawing import Drawing
+from grouprl.records.drawing import PlaneDrawing
 from grouprl.records.examples import Example
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
@@ -122,7 +122,7 @@ class Construct(SeededTask):
         """False: the problems are this package's own."""
         return False
 
-    def drawing(self, prompt: str, completion: str) -> Drawing | None:
+    def drawing(self, prompt: str, completion: str) -> PlaneDrawing | None:
         """Return a picture of a solution in the plane, from the sentence that ends its transcript."""
         made, seed = choices(completion), SEED.search(prompt)
         if not made or (self._given is None and seed is None):
