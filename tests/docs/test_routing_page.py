@@ -11,13 +11,14 @@ import yaml
 from rich.console import Console
 
 import flows
+import populations
 import routing
 from grouprl.config.run import parse_config
 from grouprl.envs.construction import PROBLEMS
 from grouprl.training.loop import train
 
 PAGE = (Path(__file__).parents[2] / "docs" / "routing.md").read_text(encoding="utf-8")
-TOUR, GRID = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+TOUR, POPULATION, GRID = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
 SHORT = {"steps": 2, "eval": {"every": 0, "prompts": 2, "final_prompts": 2}, "batch": {"prompts": 2, "group_size": 4}}
 
 
@@ -32,6 +33,14 @@ def test_a_solver_is_trained_and_its_gaps_are_metrics(tmp_path: Path) -> None:
     assert [row["tokens"] for row in steps] == [2 * 4 * 9] * 2  # nine choices: the first city is given
     assert all(row["reward/#gap_percent"] > 0 and row["reward_mean"] < 0 for row in steps)
     assert all(row["logp_gap_max"] < 1e-5 and row["grad_norm"] > 0 for row in steps)
+
+
+def test_the_population_of_the_page_is_that_of_the_record() -> None:
+    recorded = populations.settings("poppy", 0, POPULATION["steps"])
+    assert {**recorded["task"]} == POPULATION["task"]
+    assert all(recorded[key] == POPULATION[key] for key in ("method", "steps", "batch", "optim"))
+    assert all(row["steps"] == POPULATION["steps"] for row in json.loads(populations.RECORD.read_text()))
+    assert populations.table(json.loads(populations.RECORD.read_text())) in PAGE
 
 
 def test_a_flow_network_is_trained_on_the_grid(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import PolicyGradient
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
 from grouprl.algorithms.update.papers.orthogonal_values import OrthogonalValues
-from grouprl.algorithms.update.papers.transitions import Transitions
+from grouprl.algorithms.update.transitions import Transitions
 from grouprl.core.numbers import Count, NonNegative, Positive, Share
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
