@@ -16,7 +16,8 @@ from grouprl.monitor.history import START, HealthFacts, History, improved, perce
 from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 from grouprl.monitor.overoptimisation import overoptimisation
 from grouprl.monitor.pair_detectors import length_exploitation, likelihood_displacement, reference_drift
-from grouprl.monitor.turn_detectors import below_demonstrations, fewer_turns, repeated_calls, tools_unused
+from grouprl.monitor.reward_detectors import learnt_by_heart, success_traded, unearned_component, unreliable_judge
+from grouprl.monitor.turn_detectors import below_demonstrations, fewer_turns, repeated_calls, silent_agent, tools_unused
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
@@ -342,6 +343,10 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     no_gain,
     weak_start,
     overoptimisation,
+    success_traded,
+    learnt_by_heart,
+    unearned_component,
+    unreliable_judge,
     likelihood_displacement,
     length_exploitation,
     reference_drift,
@@ -352,6 +357,7 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     below_demonstrations,
     tools_unused,
     repeated_calls,
+    silent_agent,
     inert_clip,
     kl_term,
     idle_refill,

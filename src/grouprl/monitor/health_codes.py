@@ -225,3 +225,38 @@ POOR_CRITIC = _health(
     "Raise the critic's learning rate, pre-train it, or use a method without one.",
     "explained_variance",
 )
+SUCCESS_TRADED = _health(
+    "success_traded",
+    "warning",
+    "The reward rises while fewer completions are right: what is paid is not what is meant.",
+    "Read completions of high reward; weigh the verdict more, or pay the component that rose only where it is right.",
+    "reward_mean",
+)
+LEARNT_BY_HEART = _health(
+    "learnt_by_heart",
+    "warning",
+    "Training prompts are solved far more often than held-out ones: they are learnt by heart, or are easier.",
+    "Train on more prompts and repeat them less often; where a curriculum chooses easy ones, this is expected.",
+    "pass@1",
+)
+UNEARNED_COMPONENT = _health(
+    "unearned_component",
+    "note",
+    "A component of the reward has been 0 on every completion, so that it has taught nothing.",
+    "Check it on known completions (grouprl check-reward), or leave it out. A penalty that never applies is harmless.",
+    "reward",
+)
+UNRELIABLE_JUDGE = _health(
+    "unreliable_judge",
+    "warning",
+    "The verdicts of the judge depend on the order of a pair, or are often missing.",
+    "Average more replies (reward.judge.samples), state a clearer rubric, or take a larger judge.",
+    "judge_flips",
+)
+SILENT_AGENT = _health(
+    "silent_agent",
+    "warning",
+    "An agent of a team hardly writes anything any more: the others do without it, or it has learnt to keep out.",
+    "Read a few episodes; reward the agent for its own part (credit among agents), or leave it out.",
+    "agent_tokens",
+)

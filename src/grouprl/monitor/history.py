@@ -110,6 +110,10 @@ class History:
         first = self._first.get(name, [])
         return sum(first) / START if len(first) == START else None
 
+    def names(self, beginning: str) -> list[str]:
+        """Return the names of the metrics that begin so, in the order in which they were first seen."""
+        return [name for name in self._seen if name.startswith(beginning)]
+
     def best(self, name: str) -> float | None:
         """Return the largest window mean so far."""
         return self._best.get(name)

@@ -79,12 +79,17 @@ def call_metrics(records: Sequence[Record | None]) -> dict[str, float]:
 
 
 def agent_metrics(sampled: ScoredSamples) -> dict[str, float]:
-    """Return the mean reward of the rows of each agent, if there are several."""
+    """Return the mean reward of the rows of each agent, and the tokens that it writes in an episode, if there are
+    several agents.
+    """
     names = [None if record is None else record.agent for record in sampled.records or ()]
     found = {name: [row for row, other in enumerate(names) if other == name] for name in names if name}
     reward_b, ok_b = sampled.scores.reward_b, sampled.scores.ok_b
     scored = {name: [row for row in rows if ok_b[row]] for name, rows in found.items()}
-    return {f"agent_reward/{name}": float(reward_b[rows].mean()) for name, rows in scored.items() if rows}
+    episodes = max(1, int(sampled.first_b.sum()))
+    rewards = {f"agent_reward/{name}": float(reward_b[rows].mean()) for name, rows in scored.items() if rows}
+    written = {f"agent_tokens/{name}": float(sampled.length_b[rows].sum()) / episodes for name, rows in found.items()}
+    return rewards | written
 
 
 def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray) -> dict[str, float]:

@@ -18,6 +18,8 @@ REPEATED = 0.3
 """Share of calls that repeat an earlier one: polling or a retry now and then stays below a tenth."""
 SEVERAL = 1.5
 """Mean number of turns from which episodes have turns to lose."""
+SPOKEN, SPOKEN_LEFT = 1.0, 0.1
+"""Tokens of an agent in an episode that are an action, and the share of them that is left of an agent who is silent."""
 
 
 def fewer_turns(past: History, facts: HealthFacts) -> Finding | None:
@@ -56,3 +58,14 @@ def repeated_calls(past: History, facts: HealthFacts) -> Finding | None:
         return None
     words = f"{percent(share)} of the calls of tools repeat an earlier call of the same episode, arguments included."
     return codes.REPEATED_CALLS(words)
+
+
+def silent_agent(past: History, facts: HealthFacts) -> Finding | None:
+    """Report an agent that writes hardly anything any more, or has no turns, where it had some at the start."""
+    for name in past.names("agent_tokens/"):
+        start = past.start(name)
+        now = sum(past.values(name)) / len(past.recent)  # a step in which it has no row has no value
+        if start is not None and start >= SPOKEN and now <= SPOKEN_LEFT * start:
+            words = f"The agent `{name.partition('/')[2]}` has gone from {start:.1f} to {now:.1f} tokens in an episode."
+            return codes.SILENT_AGENT(words, key=name)
+    return None

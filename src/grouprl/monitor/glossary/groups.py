@@ -410,6 +410,13 @@ define(
     "what the task needs. Growing without more reward: a planner calls its helpers more often than it has to",
 )
 define(
+    "agent_tokens/*",
+    "tokens",
+    "completions",
+    "tokens that one agent writes in an episode on average, where a task has several agents",
+    "what its part of the task needs. Falling towards 0: the others have found that they do without it",
+)
+define(
     "agent_reward/*",
     "reward",
     "outcome",
