@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.core.errors import InputError
 from grouprl.evaluation.pass_at_k import t_quantile
+from grouprl.experiments.gradient_noise import GradientNoise, _products, gradient_noise, parted
 from grouprl.experiments.pilot import held_against, pilot_of
 from grouprl.experiments.power import (
     Spread,
@@ -23,6 +24,7 @@ from grouprl.experiments.power import (
     smallest_difference,
     teaching,
 )
+from policies import make_policy, make_tokens
 from viewed_runs import run_folder
 
 
@@ -54,8 +56,9 @@ def test_uniform_chances_are_extrapolated_exactly():
 def test_limits_of_the_extrapolation():
     sure = groups([0.0, 0.0], [1.0, 1.0])
     assert extrapolated(sure, 64) == pytest.approx(0.0)
-    equal = groups(*[[0.0, 1.0]] * 4)  # E[p²] is 0, below E[p]²: no spread is left
-    assert extrapolated(equal, 3) == pytest.approx(1 - 2 / 8)
+    equal = groups(*[[0.0, 1.0]] * 2, [0.0, 0.0])  # E[p²] is 0, below E[p]²: p = 1/3 everywhere, and a third is alike
+    fall = (1 / 27 + 8 / 27) / (1 / 9 + 4 / 9)
+    assert extrapolated(equal, 3) == pytest.approx(1 - 1 / 3 * fall)
     assert extrapolated(groups([0.0, 0.5]), 4) is None
     with pytest.raises(InputError, match="a group of one"):
         extrapolated(groups([1.0]), 4)
@@ -143,3 +146,53 @@ def test_what_belongs_to_a_pilot_needs_one(runs):
     assert "--see belongs to --power" in CliRunner().invoke(app, ["plan", "addition", "--see", "0.1"]).output
     refused = CliRunner().invoke(app, ["plan", "addition", "--power", str(runs[0]), "--see", "0"])
     assert refused.exit_code == 2
+
+
+def test_signal_and_noise_of_gradients_are_parted():
+    rng = np.random.default_rng(0)
+    gradient_gp = rng.normal(0.0, 2.0, (40, 30)) + 1.0  # |mean|² is 30, the variance 30·4
+    square = (gradient_gp**2).sum(1)
+    along = gradient_gp @ gradient_gp.sum(0)
+    signal, noise, low, high = parted(square, along)
+    pairs = gradient_gp @ gradient_gp.T
+    assert signal == pytest.approx((pairs.sum() - np.trace(pairs)) / (40 * 39))
+    assert signal + noise == pytest.approx(square.mean())
+    assert low < 30 < high
+    assert noise == pytest.approx(120, rel=0.15)
+    with pytest.raises(InputError, match="three at least"):
+        parted(square[:2], along[:2])
+
+
+def test_noise_alone_is_told_to_be_noise():
+    gradient_gp = np.random.default_rng(1).normal(0.0, 1.0, (40, 30))
+    _, _, low, high = parted((gradient_gp**2).sum(1), gradient_gp @ gradient_gp.sum(0))
+    assert low < 0 < high
+    assert GradientNoise(1, 40, -1.0, 30.0, low, high).scale is None
+    assert GradientNoise(1, 40, 3.0, 30.0, low, high).scale == 10
+    assert GradientNoise(1, 40, 3.0, 30.0, low, high).ratio(40) == pytest.approx(2.0)
+
+
+def test_gradients_of_groups_add_up_to_that_of_the_step():
+    policy, tokens = make_policy(), make_tokens([3, 5, 4], 2, 6)
+    rows = [
+        {
+            "group": i // 2,
+            "prompt_ids": list(prompt),
+            "completion_ids": list(ids),
+            "mask": [True] * (len(ids) - 1) + [False],
+            "advantage": [1.0 - i % 2 * 1.5] * len(ids),
+        }
+        for i, (prompt, ids) in enumerate(zip(tokens.prompt_ids, tokens.response_ids, strict=True))
+    ]
+    square, along = _products(policy, rows)
+    (together,), _ = _products(policy, [row | {"group": 0} for row in rows])  # a step of one group has all tokens
+    assert len(square) == 3
+    assert along.sum() == pytest.approx(together * len(square) ** 2, rel=1e-4)
+    assert _products(policy, rows[2:] + rows[:2])[0] == pytest.approx(square[[1, 2, 0]], rel=1e-4)
+    rows[0]["advantage"][-1] = 100.0  # behind the mask
+    assert _products(policy, rows)[0] == pytest.approx(square, rel=1e-4)
+
+
+def test_a_run_without_advantages_is_refused(runs):
+    with pytest.raises(InputError, match="no tokens with advantages"):
+        gradient_noise(runs[0])  # its rows have no prompts in tokens

@@ -40,6 +40,8 @@ def show_power(source: str, changes: Sequence[str], runs: Sequence[Path], differ
         first, last = pilot["steps"]
         heading(console, f"Groups that teach, by {pilot['groups']} groups of steps {first} to {last} of {pilot['run']}")
         console.print(facts(_teaching(pilot)))
+    heading(console, f"Gradient of a rollout of {found['rollout_prompts']} groups")
+    console.print(facts((each["run"], _gradient(each)) for each in found["gradients"]))
     heading(console, f"To see a difference of {difference:g} (in 80 % of cases, at 5 % two-sided)")
     console.print(facts(_needed(found)))
     if found["held"]:
@@ -65,6 +67,8 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
     return {
         "difference": difference,
         "pilots": [_pilot(run, pilot, config.batch.group_size, config.batch.prompts) for run, pilot in unique],
+        "rollout_prompts": config.batch.prompts,
+        "gradients": [_noise(run, config.batch.prompts) for run in runs],
         "spread": vars(spread),
         "prompts": [prompts_needed(variance, difference) for variance in (least, most)],
         "completions_per_prompt": samples,
@@ -97,6 +101,30 @@ def _pilot(run: Path, pilot: Pilot, configured: int, prompts: int) -> JsonObject
             rows.append({"size": size, "share": share[0], "low": low, "high": high, "configured": size == configured})
     facts = {"run": run.name, "steps": list(pilot.steps), "groups": len(pilot.rewards), "size": pilot.size}
     return facts | {"prompts": prompts, "configured": configured, "sizes": rows}
+
+
+def _noise(run: Path, groups: int) -> JsonObject:
+    """Return the signal and noise of a run's gradients; with `problem` instead where they cannot be computed."""
+    from grouprl.experiments.gradient_noise import gradient_noise
+
+    try:
+        found = gradient_noise(run)
+    except InputError as error:
+        return {"run": run.name, "problem": str(error)}
+    numbers = {"signal": found.signal, "low": found.low, "high": found.high, "noise": found.noise}
+    ratio = found.ratio(groups)
+    shown = {"scale": found.scale, "ratio": ratio if math.isfinite(ratio) else None}
+    return {"run": run.name, "step": found.step, "groups": found.groups, **numbers, **shown}
+
+
+def _gradient(each: JsonObject) -> str:
+    if "problem" in each:
+        return f"not known: {each['problem']}"
+    where = f"step {each['step']}, {each['groups']} groups"
+    if each["low"] <= 0 or each["scale"] is None:
+        return f"signal {each['signal']:.2g} [{each['low']:.2g}, {each['high']:.2g}] cannot be told from 0 ({where})"
+    ratio = "" if each["ratio"] is None else f"signal to noise {each['ratio']:.1f}; "
+    return f"{ratio}as much signal as noise at {each['scale']:.1f} groups ({where})"
 
 
 def _teaching(pilot: JsonObject) -> Iterator[tuple[str, str]]:

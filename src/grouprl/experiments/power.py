@@ -44,8 +44,9 @@ def _unequal(reward_n: Floats, size: int) -> float:
 def extrapolated(rewards: Sequence[Floats], size: int) -> float | None:
     """Return the share of groups of any `size` that have unequal rewards, if rewards are 0 or 1; else None.
 
-    The chances of success of prompts are taken to follow a beta distribution with the pilot's first two moments, each
-    without bias: E[p] = c/n and E[p²] = c(c-1)/(n(n-1)). Where they do not vary, all prompts have the same.
+    The share of groups without a difference is that of the smallest pilot group's size n, times how much it falls from
+    n to `size` where the chances of success of prompts follow a beta distribution with the pilot's first two moments,
+    each without bias: E[p] = c/n and E[p²] = c(c-1)/(n(n-1)). Where they do not vary, all prompts have the same.
 
     Raises:
         InputError: a group has a single completion.
@@ -56,7 +57,9 @@ def extrapolated(rewards: Sequence[Floats], size: int) -> float | None:
     if (n < 2).any():
         raise InputError("a group of one", "a spread needs groups of at least two", "Take another pilot")
     first, second = float((c / n).mean()), float((c * (c - 1) / (n * (n - 1))).mean())
-    return 1.0 - _all(first, second, size) - _all(1 - first, 1 - 2 * first + second, size)
+    least = int(n.min())
+    there, here = (_all(first, second, g) + _all(1 - first, 1 - 2 * first + second, g) for g in (size, least))
+    return 1.0 - (1.0 - teaching(rewards, least).value) * (there / here if here > 0 else 1.0)
 
 
 def _all(first: float, second: float, size: int) -> float:
