@@ -1,4 +1,4 @@
-"""How much of a group's gradient is signal: the gradients of a pilot's groups, compared with their mean."""
+"""Signal and noise of a gradient: those of a pilot's groups, compared with their mean."""
 
 from __future__ import annotations
 

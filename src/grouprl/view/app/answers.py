@@ -98,7 +98,7 @@ def groups(library: RunLibrary, asked: Parameters) -> JsonObject:
     table = library.rows(asked.needed("run"))
     steps = choices(table)["step"]
     step = asked.whole("step", steps[-1] if steps else 0)
-    if step not in steps:
+    if step is None or step not in steps:
         raise InputError(
             f"step {step} is not stored", f"stored are {in_ranges(steps)}" if steps else "nothing is stored"
         )
