@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import grouprl
-from grouprl.algorithms.advantage.papers.residual_weight import ResidualWeight
-from grouprl.algorithms.critic.papers.implicit_values import Divergence, ImplicitValues, above, slope_above
+from grouprl.algorithms.advantage.residual_weight import ResidualWeight
+from grouprl.algorithms.critic.implicit_values import Divergence, ImplicitValues, above, slope_above
 from grouprl.algorithms.update.papers.orthogonal_values import OrthogonalValues, pulls
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError

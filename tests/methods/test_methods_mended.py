@@ -21,7 +21,7 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Clipped
 from grouprl.algorithms.objective.papers.kl_cov import KLCov
 from grouprl.algorithms.objective.papers.soft import GeometricMean
-from grouprl.algorithms.part import Part, part
+from grouprl.algorithms.part import PARTS, Part, part
 from grouprl.algorithms.regularize.papers.coverage import Coverage
 from grouprl.algorithms.update.papers.clip_bias import clipped_terms
 from grouprl.algorithms.update.papers.trust_region import natural_step
@@ -144,7 +144,7 @@ def test_a_number_that_is_none_is_refused_inside_the_mask_and_harmless_outside(f
     near(grads[0], grads[1])
 
 
-def test_a_multiplier_that_spoils_a_token_is_refused_where_it_is_made():
+def test_a_multiplier_that_spoils_a_token_is_refused_where_it_is_made(request):
     """A weight part whose factor is not finite is named at once, not by a loss that is not a number."""
 
     @part("token_weight", "spoiled_for_a_test")
@@ -154,6 +154,7 @@ def test_a_multiplier_that_spoils_a_token_is_refused_where_it_is_made():
         def __call__(self, batch):
             return torch.full_like(batch.old_bt, math.inf)
 
+    request.addfinalizer(lambda: PARTS["token_weight"].pop("spoiled_for_a_test"))
     method = grouprl.method("grpo").with_parts(token_weight=(Spoiled(),))
     with pytest.raises(InputError, match="returned inf in row 0, token 0"):
         method.compute_advantages(small([1.0, 0.0]))

@@ -307,7 +307,8 @@ def test_what_a_run_must_provide():
         "ufo",
     }
     flows = {"tb", "db", "subtb"}
-    assert critics == completions | turns | flows
+    stored = {"f_dvl", "odice"}
+    assert critics == completions | turns | flows | stored
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp_baseline", "gspo", "raft", "reinforce_rej"])

@@ -101,7 +101,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("named", without_text())
 def test_parts_that_need_no_text_keep_their_word(tmp_path: Path, named: str) -> None:
     kind, _, name = named.partition(".")
-    alone = kind in ("curriculum", "allocation", "sampling", "refill", "buffer")
+    alone = kind in ("curriculum", "allocation", "sampling", "refill", "buffer", "update")
     method = {"base": "grpo", kind: {"part": name} if alone else [{"part": name}], **BESIDE.get(named, {})}
     prospect = plan(parse_config({**CARTPOLE, "method": method}))
     if prospect.refusals:

@@ -334,7 +334,7 @@ ACTED = {
         "salt",
     ),
     *("sdpo_segment", "spa_rl", "multi_turn_ppo", "promed", "duration_aware", "ui_s1", "rank_grpo"),
-    *("ppo_control", "ippo", "dec_dpo", "tb", "db", "subtb"),
+    *("ppo_control", "ippo", "dec_dpo", "tb", "db", "subtb", "f_dvl", "odice"),
     *("r3l", "echo", "search_r2", "retroformer"),
 }
 """Entries for tasks that are acted in over turns."""
@@ -354,6 +354,8 @@ def test_every_catalogue_entry_can_be_planned():
             )
         elif name == "text2grad":
             assert "span_feedback has no function to ask" in found[0]
+        elif name == "weighted_bc":
+            assert "stored_returns draws stored rows" in found[0]
         else:
             assert found == [], name
         assert all(part.words() for part in method.parts()), name
@@ -563,4 +565,5 @@ def test_cut_thoughts_need_room_for_their_completions():
 
 def test_a_missing_part_is_named():
     found = make(method={"base": "grpo", "augment": ["cross_pairs"]}).refusals
-    assert found[0] == "grpo reads batch.keys.variant, which no part of it fills. Add allocation: variants"
+    filled = "Add allocation: variants or allocation: strategies"
+    assert found[0] == f"grpo reads batch.keys.variant, which no part of it fills. {filled}"

@@ -50,7 +50,7 @@ def evidence(folder: Path) -> dict[str, object]:
     rollouts = {path.name: path.read_bytes() for path in sorted((folder / "rollouts").iterdir())}
     last = max((folder / "checkpoints").glob("step-*"))
     states = {name: (last / name).read_bytes() for name in ("policy.safetensors", "optimizer.pt", "data.pt")}
-    model = [path.read_bytes() for path in sorted((folder / "model").rglob("model.safetensors"))]
+    model = [path.read_bytes() for path in sorted((folder / "model").rglob("*.safetensors"))]
     assert model
     return {
         "metrics": metrics,

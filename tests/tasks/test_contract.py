@@ -196,6 +196,10 @@ ADAPTED: dict[str, Callable[[Path], Any]] = {
     "textarena": lambda folder: "textarena:GuessTheNumber-v0",
     "textworld": lambda folder: {"name": "textworld:generated", "folder": str(folder), "quest_length": 1, "games": 2},
     "tools": lambda folder: {"name": f"tools:{SUPPORT / 'tools_at_hand.py'}:add", "of": "addition"},
+    "trajectories": lambda folder: {
+        "name": f"trajectories:{SUPPORT / 'stored_rows' / 'walks.jsonl'}",
+        "of": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},
+    },
     "verifiers": letters,
     "webshop": shop,
 }

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from grouprl.tasks.adapters.textarena import TextArena
     from grouprl.tasks.adapters.textworld import TextWorld
     from grouprl.tasks.adapters.tools import PythonToolTask, ToolTask
+    from grouprl.tasks.adapters.trajectories.task import Trajectories
     from grouprl.tasks.adapters.verifiers import Verifiers
     from grouprl.tasks.adapters.webshop import WebShop
     from grouprl.tasks.builtin.agents.adventure import AdventureTask
@@ -156,6 +157,7 @@ __all__ = [
     "TicTacToeTask",
     "ToolCall",
     "ToolTask",
+    "Trajectories",
     "Transcribe",
     "Verifiers",
     "WebShop",

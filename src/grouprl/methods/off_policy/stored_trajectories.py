@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.papers.residual_weight import ResidualWeight
+from grouprl.algorithms.advantage.residual_weight import ResidualWeight
 from grouprl.algorithms.aggregate.aggregate import TokenMean
-from grouprl.algorithms.critic.papers.implicit_values import Divergence, ImplicitValues
+from grouprl.algorithms.critic.implicit_values import Divergence, ImplicitValues
 from grouprl.algorithms.curriculum.papers.stored_returns import Against, StoredReturns
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import PolicyGradient

@@ -19,6 +19,15 @@ from grouprl.methods.registry import entry
 LINKS: dict[str, type[Logistic] | type[Squared]] = {"dpo": Logistic, "ipo": Squared}
 
 
+PAIR = {
+    "rewards": [1, 0, 1, 0],
+    "lengths": [1, 1, 1, 1],
+    "log_ratio": [[0.4], [-0.2], [0.5], [0.1]],
+    "fields": {"ref_bt": [[-1.0]] * 4, "keys.twin": [1, 2, -1, -2]},
+    "advantage": [1.0, 0.0, 0.0, 0.0],
+}
+
+
 def sr_dpo(
     beta: Positive = 0.1,
     coef: NonNegative = 0.5,
@@ -30,14 +39,6 @@ def sr_dpo(
     method = of_pairs(score=Refined(coef=coef), link=link)
     return method.with_parts(filter=(PrefixedApart(), *method.filter), augment=(Prefixed(prefix=prefix),))
 
-
-PAIR = {
-    "rewards": [1, 0, 1, 0],
-    "lengths": [1, 1, 1, 1],
-    "log_ratio": [[0.4], [-0.2], [0.5], [0.1]],
-    "fields": {"ref_bt": [[-1.0]] * 4, "keys.twin": [1, 2, -1, -2]},
-    "advantage": [1.0, 0.0, 0.0, 0.0],
-}
 
 entry(
     "sr_dpo",

@@ -63,7 +63,7 @@ class AcrossPrompts(Objective):
         if self.weighing == "similarity":
             gap_bb = gap_bb * self.closeness(batch, meets_bb)
         loss_bb, right_bb = self.link(gap_bb, torch.zeros_like(gap_bb)), (gap_bb > 0).to(gap_bb.dtype)
-        share_bb = self.shares(meets_bb, own_bb).to(gap_bb.dtype)
+        share_bb = self.shares(meets_bb.to(gap_bb.dtype), own_bb.to(gap_bb.dtype))
         on_side_bb = meets_bb | meets_bb.T
         right_b = torch.where(on_side_bb, right_bb + right_bb.T, 0).sum(1) / on_side_bb.sum(1).clamp(min=1)
         return RowLoss((share_bb * loss_bb).sum().expand(len(score_b)), {"label_accuracy": right_b})
@@ -90,14 +90,13 @@ class AcrossPrompts(Objective):
         return torch.where(meets_bb, logit_bb.softmax(1), 0)
 
     def shares(self, meets_bb: Tensor, own_bb: Tensor) -> Tensor:
-        """Return [B,B] how much each contrast counts; they add up to 1."""
+        """Return [B,B] how much each contrast counts; they add up to 1. The masks are given as numbers, 0 and 1."""
         if self.weighing == "similarity":
             by_row_bb = meets_bb / meets_bb.sum(1, keepdim=True).clamp(min=1)
             return by_row_bb / meets_bb.any(1).sum().clamp(min=1)
-        other_bb = meets_bb & ~own_bb
-        own = self.diagonal * own_bb.any() / own_bb.sum().clamp(min=1)
-        other = (1 - self.diagonal) * other_bb.any() / other_bb.sum().clamp(min=1)
-        share_bb = own * own_bb + other * other_bb
+        other_bb = meets_bb * (1 - own_bb)
+        share_bb = self.diagonal * own_bb / own_bb.sum().clamp(min=1)
+        share_bb = share_bb + (1 - self.diagonal) * other_bb / other_bb.sum().clamp(min=1)
         total = share_bb.sum()
         return torch.where(total > 0, share_bb / total, share_bb)
 
@@ -143,8 +142,8 @@ meets_bb = chosen_b[:, None] & rejected_b & (own_bb | ~same_bb)
 gap_e = torch.where(meets_bb, score_b[:, None] - score_b, 0)
 margin_e = torch.zeros_like(gap_e)
 {link}
-other_bb = meets_bb & ~own_bb
-share_bb = {self.diagonal!r} * own_bb / own_bb.sum().clamp(min=1)
+other_bb = (meets_bb & ~own_bb).to(gap_e.dtype)
+share_bb = {self.diagonal!r} * own_bb.to(gap_e.dtype) / own_bb.sum().clamp(min=1)
 share_bb = share_bb + {1 - self.diagonal!r} * other_bb / other_bb.sum().clamp(min=1)
 share_bb = torch.where(share_bb.sum() > 0, share_bb / share_bb.sum(), share_bb)
 loss_bt = (share_bb * loss_e).sum() * active_bt"""

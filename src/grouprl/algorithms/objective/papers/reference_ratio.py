@@ -79,7 +79,7 @@ class ReferenceRatio(Objective):
             [
                 "log_bt = torch.where(active_bt, logp_bt.detach() - ref_bt, 0)",
                 *whole,
-                f"weight_bt = held(log_bt).exp().clamp({1 - self.clip!r}, {1 + self.clip!r})",
-                "loss_bt = -adv_bt * weight_bt * logp_bt",
+                f"ratio_bt = held(log_bt).exp().clamp({1 - self.clip!r}, {1 + self.clip!r})",
+                "loss_bt = -adv_bt * ratio_bt * logp_bt",
             ]
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import token_rewards
-from grouprl.algorithms.critic.papers.implicit_values import ImplicitValues, slope_above
+from grouprl.algorithms.critic.implicit_values import ImplicitValues, slope_above
 from grouprl.algorithms.objective.importance import clear
 from grouprl.algorithms.part import part
 from grouprl.algorithms.update.update import Update, UpdateSteps

@@ -37,6 +37,8 @@ class Trajectories(OptionTask):
 
     _inner: Task = PrivateAttr()
     _groups: list[list[StoredEpisode]] = PrivateAttr()
+    _count: int = PrivateAttr()
+    _longest: int = PrivateAttr()
     _content: str = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
@@ -58,6 +60,7 @@ class Trajectories(OptionTask):
             raise InputError(f"'{self.path}' holds no trajectories", "there must be something to learn from")
         kept = best_of(found, self.best)
         self._groups = grouped(kept)
+        self._count, self._longest = len(self._groups), max(len(episode) for _, episode in kept)
         self._content = content_of([each for group in self._groups for each in group])
 
     def __getstate__(self) -> dict[object, object]:
@@ -90,7 +93,7 @@ class Trajectories(OptionTask):
     @property
     def max_turns(self) -> int:
         """The limit of the environment, or the length of the longest trajectory."""
-        return max(self._inner.max_turns, *(len(each) for group in self._groups for each in group), 1)
+        return max(self._inner.max_turns, self._longest, 1)
 
     @property
     def max_new_tokens(self) -> int:
@@ -128,7 +131,7 @@ class Trajectories(OptionTask):
 
     def size(self, split: Split) -> int | None:
         """Return how many groups are stored, and how many beginnings an evaluation has. Raises InputError."""
-        return self._inner.size("eval") if split == "eval" else len(self._groups)
+        return self._inner.size("eval") if split == "eval" else self._count
 
     def stored_rows(self, example: Example) -> Sequence[StoredEpisode]:
         """Return the trajectories of a group."""

@@ -33,6 +33,15 @@ def outcome(batch: Batch, method: str = "sr_dpo", **settings: object) -> tuple[t
     return value.detach(), torch.autograd.grad(value, logp_bt)[0]
 
 
+@pytest.mark.parametrize(
+    ("loss", "expected"), [("dpo", math.log1p(math.exp(-0.1 * (0.6 - 0.5 * 0.4)))), ("ipo", (0.6 - 0.5 * 0.4 - 5) ** 2)]
+)
+def test_a_pair_needs_the_larger_a_margin_the_clearer_it_is_behind_the_prefix(loss: str, expected: float) -> None:
+    """Δ = 0.4 + 0.2 and, behind the prefix, Δ_p = 0.5 - 0.1; λ = 0.5 and β = 0.1, whose target of IPO is 5."""
+    method, batch = grouprl.method("sr_dpo", loss=loss), batch_of(SCORES, [1, 2, -1, -2])
+    near(method.loss(batch.old_bt, method.prepare(batch)).value, expected)
+
+
 def test_an_empty_prefix_would_shrink_beta():
     """A prefix that changes nothing takes coef·Δ off: the value is DPO's at β·(1 - coef), the slope is not."""
     value, _ = outcome(batch_of([0.4, -0.2, 0.4, -0.2], [1, 2, -1, -2]), coef=0.25)
