@@ -132,6 +132,7 @@ def test_the_command_tells_shares_prompts_seeds_and_what_was_seen(runs):
     options = [part for run in runs for part in ("--power", str(run))]
     done = CliRunner().invoke(app, ["plan", "addition", *options, "--see", "0.2"], env={"COLUMNS": "160"})
     assert done.exit_code == 0, done.output
+    assert "Loading" not in done.output
     for words in ("groups of 2", "as configured: not known", "of each method; eval/reward of 2 runs", "Held against"):
         assert words in done.output
     found = json.loads(CliRunner().invoke(app, ["plan", "addition", *options, "--json"]).stdout)

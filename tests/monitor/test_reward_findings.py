@@ -6,14 +6,17 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.monitor.health import examine
 from grouprl.monitor.history import HealthFacts
+from grouprl.monitor.metrics import agent_metrics
 from grouprl.training.loop import train
 
 SMALL = {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}}
@@ -78,8 +81,9 @@ def test_success_that_is_traded_for_reward_names_the_component() -> None:
         {**PAID, "passAT1": (0.2, 0.19)},
         {"reward_mean": (0.8, 0.2), "reward_std": (0.4, 0.4), "passAT1": (0.5, 0.2)},
         PAID,
+        {"reward_mean": (0.5, 0.52), "reward_std": (0.4, 0.4), "passAT1": (0.5, 0.2)},
     ],
-    ids=["both rise", "partial credit alone", "both fall", "no verdict"],
+    ids=["both rise", "partial credit alone", "both fall", "no verdict", "a rise within the noise"],
 )
 def test_no_trade_is_named_otherwise(columns: dict[str, tuple[float, float]]) -> None:
     assert "success_traded" not in found(steps(**columns))
@@ -116,6 +120,28 @@ def test_an_agent_that_falls_silent_is_named() -> None:
     for record in gone[8:]:
         del record["agent_tokens/helper"]
     assert "to 0.0 tokens" in found(gone)["silent_agent"].text
+    gone[-1]["agent_tokens/helper"] = 8.0
+    assert "to 0.8 tokens" in found(gone)["silent_agent"].text, "steps without a row of it count"
+
+
+def test_tokens_of_an_agent_are_those_of_an_episode_and_rewards_those_of_its_scored_rows() -> None:
+    """Two episodes: the boss writes 2 and 4 tokens in rows of its own, the helper 3, 5 and 1 in three rows of one."""
+    agents = ["boss", "helper", "helper", "helper", "boss"]
+    scores = SimpleNamespace(
+        reward_b=np.array([1.0, 0.0, 1.0, 5.0, 0.5]), ok_b=np.array([True, True, True, False, True])
+    )
+    sampled: Any = SimpleNamespace(
+        records=[SimpleNamespace(agent=agent) for agent in agents],
+        scores=scores,
+        first_b=np.array([True, False, False, False, True]),
+        length_b=np.array([2, 3, 5, 1, 4]),
+    )
+    assert agent_metrics(sampled) == {
+        "agent_reward/boss": 0.75,
+        "agent_reward/helper": 0.5,
+        "agent_tokens/boss": 3.0,
+        "agent_tokens/helper": 4.5,
+    }
 
 
 def ran(folder: Path, **changes: Any) -> dict[str, Any]:

@@ -229,7 +229,7 @@ def test_names_that_occur_twice_tell_their_parents(tmp_path):
 def test_a_place_without_runs_is_refused(tmp_path):
     with pytest.raises(InputError, match="there is no run in"):
         RunLibrary([tmp_path])
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, match="does not exist"):
         RunLibrary([tmp_path / "gone"])
 
 

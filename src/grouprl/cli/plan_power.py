@@ -26,8 +26,10 @@ def show_power(source: str, changes: Sequence[str], runs: Sequence[Path], differ
     Raises:
         InputError: a run stores no groups, or the difference is not above 0.
     """
+    from grouprl.cli.quiet import silence_loading_bars
     from grouprl.config.run import load_config
 
+    silence_loading_bars()
     if not difference > 0:
         raise InputError(f"--see {difference:g}", "a difference is above 0")
     config = load_config(source, changes, plugins=False)

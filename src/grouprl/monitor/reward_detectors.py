@@ -65,7 +65,7 @@ def learnt_by_heart(past: History, facts: HealthFacts) -> Finding | None:
     if len(tested) < 2 or right is None or was_right is None:
         return None
     held_out, before = float(tested[-1]["eval/pass@1"]), float(tested[0]["eval/pass@1"])
-    if (right - held_out) - max(0.0, was_right - before) < GAP or right <= was_right:
+    if (right - held_out) - max(0.0, was_right - before) < GAP:
         return None
     words = (
         f"Completions for training prompts are right in {percent(right)}, for held-out ones in {percent(held_out)} "

@@ -44,7 +44,7 @@ def run_lines(root: Path) -> list[RunLine]:
     """
     if not root.is_dir():
         raise InputError(
-            f"there is no folder {root}",
+            f"the folder {root} does not exist",
             "runs are listed from the folder that holds theirs",
             "Name it: grouprl runs FOLDER",
         )

@@ -34,7 +34,7 @@ class RunLibrary:
         self._lock = Lock()
         for place in self.places:
             if not _folders(place):
-                what = f"there is no run in {place}" if place.is_dir() else f"there is no folder {place}"
+                what = f"there is no run in {place}" if place.is_dir() else f"the folder {place} does not exist"
                 raise InputError(what, "a run folder, or a folder that holds some, is shown", runs_meant(place))
 
     def folders(self) -> dict[str, Path]:
