@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import grouprl
+from fake_context import FakeContext
 from grouprl import Batch, InputError
 from grouprl.algorithms.augment.papers.preferences.similar_prompts import SimilarPrompts, cosines, token_counts
 from grouprl.algorithms.objective.papers.across_prompts import AcrossPrompts
@@ -112,6 +113,18 @@ def test_prompts_are_as_alike_as_their_tokens():
     near(cosine_bb[0, 1], 2 / math.sqrt(10))
     near(cosine_bb.diag(), f64([1, 1, 0]))
     near(cosine_bb[2], f64([0, 0, 0]))
+
+
+def test_rows_of_different_prompts_have_their_cosine_as_an_edge_and_no_others_have_one():
+    """q0= and q1= share two of three characters; two completions of each."""
+    context = FakeContext([0.5, 0.5], completions=2)
+    samples = SimilarPrompts()(context.sample([context.request(0), context.request(1)]), context)
+    edges = samples.edges["similar"]
+    assert sorted(map(tuple, edges.index_e2.tolist())) == sorted(
+        pair for i in (0, 1) for j in (2, 3) for pair in ((i, j), (j, i))
+    )
+    near(edges.value_e, torch.full((8,), 2 / 3, dtype=torch.float64))
+    assert context.notes["prompt_similarity"] == pytest.approx(2 / 3)
 
 
 def columns(*values: object) -> Any:

@@ -291,3 +291,11 @@ def test_paths_of_the_data_and_of_their_task_are_those_of_the_file(tmp_path: Pat
     assert found == {"name": f"trajectories:{tmp_path / 'w.jsonl'}", "of": of}
     library = {"name": "trajectories:minari:cartpole/mixed-v0", "of": "control:CartPole-v1"}
     assert absolute_paths({"task": library}, tmp_path)["task"] == library
+
+
+def test_a_task_knows_its_size_and_length_in_a_process_that_has_no_trajectories():
+    task = load_task({"name": f"trajectories:{WALKS}", "of": {**GRID, "turns": 1}})
+    other = pickle.loads(pickle.dumps(task))
+    longest = max(len(json.loads(line)["actions"]) for line in WALKS.read_text().splitlines())
+    assert other.max_turns == task.max_turns == longest > 1
+    assert other.size("train") == task.size("train") == 24

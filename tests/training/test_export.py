@@ -109,6 +109,31 @@ def test_parts_give_the_folder_that_a_whole_checkpoint_gives(tmp_path, monkeypat
         assert json.loads(path.read_text()) == json.loads((parted / path.name).read_text()), path.name
 
 
+def test_what_parts_give_is_compared_with_transformers_where_there_is_room(run, tmp_path, monkeypatch):
+    config, seen = parse_config({"task": "addition", "model": TINY}), []
+    save_checkpoint(run, "train", 6, parts(shifted(config, 0.6).trainable_state()), {})
+
+    def refused(policy, folder, task):
+        seen.append(first_weight(policy))
+        raise RunError("it answers otherwise")
+
+    monkeypatch.setattr(export_module, "check_final_model", refused)
+    with pytest.raises(RunError, match="answers otherwise"):
+        export(run.path, tmp_path / "out", 6)
+    assert torch.equal(seen[0], first_weight(shifted(config, 0.6)))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("model", [{"tensor_parallel": 2}, {"offload": True}])
+def test_one_process_loads_a_checkpoint_of_a_run_that_needs_several(tmp_path, model):
+    config = parse_config({"task": "addition", "model": {**TINY, **model}})
+    weights = shifted(parse_config({"task": "addition", "model": TINY}), 0.1).trainable_state()
+    folder = RunFolder.create(tmp_path / "run")
+    folder.config.write_text(config.dump())
+    save_checkpoint(folder, "train", 1, parts(weights), {})
+    assert torch.equal(first_weight(load_trained(folder.path, 1).policy), weights["model.embed_tokens.weight"])
+
+
 def test_parts_without_room_for_the_model_are_written_and_not_compared(run, tmp_path, monkeypatch):
     config = parse_config({"task": "addition", "model": TINY})
     save_checkpoint(run, "train", 6, parts(shifted(config, 0.6).trainable_state()), {})
