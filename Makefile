@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast leftovers lint docs docs-check wheel bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast leftovers lint docs docs-check site site-mkdocs wheel release-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -52,9 +52,26 @@ docs: $(READY)  ## write the pages of methods and papers from the cards, and bri
 docs-check: $(READY)  ## say which committed pages are not as the schema and the records have them
 	$(BIN)/python scripts/generate_docs.py --check
 
+site: .venv-site/.ready docs  ## build the documentation site, without network; a broken link fails
+	.venv-site/bin/zensical build --strict --clean --config-file mkdocs.yml
+
+site-mkdocs: .venv-site/.ready docs  ## build the same site by mkdocs, in its own theme
+	.venv-site/bin/mkdocs build --strict --theme mkdocs --site-dir build/site-mkdocs
+
+# What builds the site reads the sources without importing them: neither torch nor the package is installed.
+.venv-site/.ready: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check 'zensical>=0.0.73' 'mkdocs>=1.6' 'mkdocstrings[python]>=1' 'pymdown-extensions>=10'
+	@touch $@
+
 wheel: $(READY)  ## build the package, with the listings of this state of the sources
 	$(BIN)/python scripts/listings.py
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+release-check: $(READY)  ## build and check sdist and wheel, and run the main job from the wheel in an empty environment
+	$(BIN)/python scripts/listings.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'build>=1.2' 'twine>=6'
+	$(BIN)/python scripts/release_check.py $(RELEASE)
 
 bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix products, and how cost grows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl
@@ -172,4 +189,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-site .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,5 +1,5 @@
-"""Write docs/configuration.md, the counts of the README and what records show; and docs/methods/, which git ignores: an
-index, one page per entry, and the literature.
+"""Write docs/configuration.md, the counts of the README and what records show; and what git ignores: docs/methods/, an
+index, one page per entry and the literature, and docs/reference/, the public names for the site.
 
 They are made from the cards, the list of papers, the schema of the configuration and the records of runs. A new method
 changes none of the committed files. With `--check` it only says which of those are not as they would be made now.
@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import reference
 import shown as records
 from configuration import configuration_page
 from counts import with_counts
 from finding_codes import codes_page
+from foreign_tables import with_tables
 from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.recorded_evidence import forget, shown
@@ -24,9 +26,11 @@ from grouprl.papers import STATUSES, Standing, counts, search
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER / "papers.md"
+REFERENCE = FOLDER.parent / "reference"
 CONFIGURATION = FOLDER.parent / "configuration.md"
 CODES_PAGE = FOLDER.parent / "codes.md"
 README = FOLDER.parents[1] / "README.md"
+FOREIGN = tuple(FOLDER.parent / f"from_{library}.md" for library in ("trl", "verl"))
 MADE = "<!-- Made from the catalogue by scripts/generate_docs.py. Edit the card, not this page. -->"
 
 IMPLEMENTED = ("entry", "recipe", "part")
@@ -183,12 +187,14 @@ def committed() -> dict[Path, str]:
         CONFIGURATION: configuration_page(),
         README: with_counts(README.read_text(encoding="utf-8")),
     }
-    return made | from_records()
+    foreign = {path: with_tables(path.read_text(encoding="utf-8")) for path in FOREIGN}
+    return made | foreign | from_records()
 
 
 def from_cards() -> dict[Path, str]:
-    """Return the text of every page that is made from the cards and the list of papers, and that git ignores."""
-    return {PAPERS: papers_page(), **{FOLDER / name: text for name, text in pages().items()}}
+    """Return the text of every page made from the cards, the list of papers and the public names: git ignores them."""
+    named = {REFERENCE / name: text for name, text in reference.pages().items()}
+    return {PAPERS: papers_page(), **{FOLDER / name: text for name, text in pages().items()}, **named}
 
 
 def differing(made: dict[Path, str]) -> list[Path]:
@@ -205,11 +211,12 @@ def main(arguments: list[str]) -> None:
     for path, text in from_records().items():  # the pages quote these
         path.write_text(text, encoding="utf-8")
     forget()
-    FOLDER.mkdir(parents=True, exist_ok=True)
     made = committed() | from_cards()
-    for path in FOLDER.glob("*.md"):
-        if path not in made:
-            path.unlink()
+    for folder in (FOLDER, REFERENCE):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("*.md"):
+            if path not in made:
+                path.unlink()
     stale = differing(made)
     for path in stale:
         path.write_text(made[path], encoding="utf-8")

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from grouprl.protocols.run_events import RunListener
     from grouprl.training.starting import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Advantage",
     "AdvantageTransform",

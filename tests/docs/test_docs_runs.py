@@ -17,7 +17,8 @@ from grouprl.plan.plan import plan
 ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("environments", "preferences", "recipes", "reviews", "sandbox", "teams", "tools")),
+    *(f"docs/{name}.md" for name in ("environments", "from_trl", "from_verl", "preferences", "recipes", "reviews")),
+    *(f"docs/{name}.md" for name in ("sandbox", "teams", "tools")),
 )
 FRAGMENTS = ("model: {agents: shared}", "method: {base: m_grpo, augment: []")
 """How blocks begin that are not whole: choices of one key, and what another configuration is changed by."""
@@ -40,7 +41,9 @@ def test_a_configuration_of_a_page_can_be_run(
     Path("questions.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pairs = [{"prompt": f"pear {n}", "chosen": "yes", "rejected": "no"} for n in range(40)]
     Path("preferences.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    Path("my_rewards.py").write_text(blocks("README.md", "python")[0] + "\n\ndef polite(completion):\n    return 1.0\n")
+    own = [code for code in blocks(page, "python") if code.startswith("# my_rewards.py")]
+    polite = "def polite(completion):\n    return 1.0\n"
+    Path("my_rewards.py").write_text("\n\n".join([blocks("README.md", "python")[0], polite, *own]))
     Path("my_tools.py").write_text("\n\n".join(code for code in blocks("docs/tools.md", "python") if "def " in code))
     Path("nim.py").write_text(blocks("docs/environments.md", "python")[0])
     config: dict[str, Any] = {"task": "addition", **yaml.safe_load(block)}
