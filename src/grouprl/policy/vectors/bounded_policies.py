@@ -68,7 +68,8 @@ class NormalMixture(Mlp):
     Args:
         build: the run's arguments.
         experts: number of components K.
-        settings: the settings of `mlp`.
+
+    The other arguments are the settings of `mlp`.
     """
 
     kind = "mixture"
