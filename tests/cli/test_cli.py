@@ -84,7 +84,8 @@ def test_version():
 def test_start_up_leaves_transformers_alone():
     code = (
         "import sys\nfrom grouprl.cli import main\n"
-        "for line in ('--help', 'methods', 'methods show grpo', 'recipes', 'tasks', 'metrics', 'train nothing'):\n"
+        "lines = '--help', 'methods', 'methods show grpo', 'recipes', 'tasks', 'metrics', 'train nothing'\n"
+        "for line in (*lines, 'plan addition'):\n"
         "    sys.argv = ['grouprl', *line.split()]\n"
         "    try:\n        main()\n    except SystemExit:\n        pass\n"
         "    heavy = {'transformers', 'peft', 'datasets', 'reasoning_gym', 'pyarrow'} & set(sys.modules)\n"
@@ -92,7 +93,7 @@ def test_start_up_leaves_transformers_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = [line for line in done.stdout.splitlines() if line.startswith("HEAVY")]
-    assert len(found) == 7
+    assert len(found) == 8
     assert [line for line in found if not line.endswith("[]")] == []
 
 

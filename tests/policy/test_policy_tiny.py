@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError
 from grouprl.policy import PRINTABLE, build_tiny, char_tokenizer, load_policy
-from grouprl.policy.language.tiny import tiny_parameters
+from grouprl.policy.language.text import encode
+from grouprl.policy.language.tiny import CountedCharacters, tiny_parameters
 
 
 def test_defaults_have_about_0156_million_parameters_and_tied_embeddings():
@@ -18,6 +21,30 @@ def test_defaults_have_about_0156_million_parameters_and_tied_embeddings():
 def test_special_tokens_come_first_then_the_alphabet_in_order():
     tokenizer = char_tokenizer("ba ")
     assert tokenizer.get_vocab() == {"<pad>": 0, "<bos>": 1, "<eos>": 2, "b": 3, "a": 4, " ": 5}
+
+
+@given(st.lists(st.text("ba "), min_size=1), st.booleans())
+def test_counted_characters_are_the_tokens_of_the_tokenizer(texts, special):
+    whole, counted = char_tokenizer("ba "), CountedCharacters("ba ", max_positions=512)
+    assert counted(texts, add_special_tokens=special).input_ids == whole(texts, add_special_tokens=special).input_ids
+    for text in texts:
+        assert counted(text, add_special_tokens=special).input_ids == whole(text, add_special_tokens=special).input_ids
+
+
+def test_counted_characters_are_else_the_tokenizer_itself():
+    whole, counted = char_tokenizer("ba ", max_positions=7), CountedCharacters("ba ", max_positions=7)
+    assert len(counted) == len(whole) == 6
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "eos_token", "unk_token_id", "chat_template"):
+        assert getattr(counted, name) == getattr(whole, name)
+    assert counted.model_max_length == whole.model_max_length == 7
+    assert counted.get_added_vocab() == whole.get_added_vocab()
+    assert counted.get_vocab() == whole.get_vocab()
+    assert counted.decode([3, 4]) == whole.decode([3, 4]) == "ba"
+
+
+def test_counted_characters_refuse_others_as_the_tokenizer_does():
+    with pytest.raises(InputError, match="The character 'c' in 'bac' is not in the tokenizer's alphabet"):
+        encode(CountedCharacters("ba ", max_positions=512), "bac")
 
 
 def test_same_seed_same_weights_and_the_global_generator_is_left_alone():

@@ -5,7 +5,7 @@ The base class of each kind is imported from here, or from `grouprl`, when it is
 
 from __future__ import annotations
 
-import importlib
+from grouprl.core.lazy_names import lazy_names
 
 BASES = {
     "reward_transform": "RewardTransform",
@@ -42,10 +42,4 @@ _HOMES = {name: f"{__name__}.{'data_part' if kind in DATA else f'{kind}.{kind}'}
 
 __all__ = list(_HOMES)
 
-
-def __getattr__(name: str) -> object:
-    """Import the base class `name` when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-    return found
+__getattr__ = lazy_names(__name__, _HOMES)

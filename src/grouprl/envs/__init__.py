@@ -1,16 +1,23 @@
-"""Environments, in which an agent acts turn by turn."""
+"""Environments, in which an agent acts turn by turn. The names are imported when they are first used."""
 
-from grouprl.envs.environment import (
-    ArrayObservation,
-    Demonstrator,
-    Environment,
-    Judging,
-    Observation,
-    Patient,
-    Step,
-)
-from grouprl.envs.game import Game, Outcome
-from grouprl.envs.terminal import Shell
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grouprl.core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from grouprl.envs.environment import (
+        ArrayObservation,
+        Demonstrator,
+        Environment,
+        Judging,
+        Observation,
+        Patient,
+        Step,
+    )
+    from grouprl.envs.game import Game, Outcome
+    from grouprl.envs.terminal import Shell
 
 __all__ = [
     "ArrayObservation",
@@ -24,3 +31,9 @@ __all__ = [
     "Shell",
     "Step",
 ]
+_HOMES = {
+    **dict.fromkeys(__all__, "environment"),
+    **dict.fromkeys(("Game", "Outcome"), "game"),
+    "Shell": "terminal",
+}
+__getattr__ = lazy_names(__name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()})

@@ -19,7 +19,7 @@ from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.load import resolve_device, resolve_dtype
 from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors, has_no_weights
 from grouprl.policy.language.template_settings import set_defaults
-from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer, tiny_parameters
+from grouprl.policy.language.tiny import PRINTABLE, CountedCharacters, build_tiny, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.lora import adapts, check_targets
 
@@ -109,9 +109,9 @@ def _read(run: ResolvedRun, dtype: torch.dtype, described: bool) -> tuple[ModelF
 
 
 def _tiny(run: ResolvedRun, count: int, dtype: torch.dtype) -> tuple[ModelFacts, object]:
-    """Return the sizes of `count` tiny models and their tokenizer; building them would load transformers' models."""
+    """Return the sizes of `count` tiny models and their tokenizer; building them would load transformers."""
     shape = run.config.model.tiny
-    tokenizer = char_tokenizer(run.alphabet or PRINTABLE, max_positions=shape.max_positions)
+    tokenizer = CountedCharacters(run.alphabet or PRINTABLE, max_positions=shape.max_positions)
     heads = shape.heads
     parameters = count * tiny_parameters(len(tokenizer), **shape.model_dump(exclude={"max_positions"}))
     facts = ModelFacts(

@@ -6,7 +6,7 @@ this package and must hold nothing else.
 
 from __future__ import annotations
 
-import importlib
+from grouprl.core.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,11 +40,4 @@ _HOMES = {
     "SandboxSettings": "settings",
     **dict.fromkeys(("active", "execute", "run"), "shared"),
 }
-
-
-def __getattr__(name: str) -> object:
-    """Import a name of `__all__` when it is first used."""
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    found = globals()[name] = getattr(importlib.import_module(f"grouprl.sandbox.{_HOMES[name]}"), name)
-    return found
+__getattr__ = lazy_names(__name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -12,6 +13,7 @@ from grouprl.core.errors import InputError
 from grouprl.policy.passes import free_bytes
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
@@ -96,9 +98,59 @@ def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedToke
 
     The tokenizer puts <bos> in front of each text, as the model expects it. A character outside the alphabet is an
     error at encoding, never silently dropped.
+
+    Raises:
+        InputError: the alphabet is empty or repeats a character.
     """
+    return _as_pretrained(_characters(alphabet), max_positions)
+
+
+class CountedCharacters:
+    """The tokenizer of `char_tokenizer`, to count the tokens of prompts before a run: it spares loading transformers.
+
+    Anything else that it is asked for is answered by the tokenizer itself, which is loaded then.
+
+    Raises:
+        InputError: the alphabet is empty or repeats a character.
+    """
+
+    chat_template = None
+    pad_token_id, bos_token_id, eos_token_id = 0, 1, 2
+
+    def __init__(self, alphabet: str, *, max_positions: int) -> None:
+        self.backend_tokenizer = _characters(alphabet)
+        self.model_max_length = max_positions
+
+    def __len__(self) -> int:
+        return self.backend_tokenizer.get_vocab_size()
+
+    def __call__(self, texts: str | list[str], *, add_special_tokens: bool = True, verbose: bool = True) -> Encoded:
+        """Return the tokens of a text, or of each of several."""
+        if isinstance(texts, str):
+            return Encoded(self.backend_tokenizer.encode(texts, add_special_tokens=add_special_tokens).ids)
+        found = self.backend_tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+        return Encoded([each.ids for each in found])
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """Return the numbers of the tokens that stand for no character."""
+        return {PAD: self.pad_token_id, BOS: self.bos_token_id, EOS: self.eos_token_id}
+
+    @cached_property
+    def _whole(self) -> PreTrainedTokenizerFast:
+        return _as_pretrained(self.backend_tokenizer, self.model_max_length)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+
+class Encoded(NamedTuple):
+    """The tokens of one text or of several, under the name that transformers gives them."""
+
+    input_ids: list[int] | list[list[int]]
+
+
+def _characters(alphabet: str) -> Tokenizer:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
 
     repeated = sorted({c for c in alphabet if alphabet.count(c) > 1})
     if not alphabet or repeated:
@@ -112,6 +164,12 @@ def char_tokenizer(alphabet: str, *, max_positions: int = 512) -> PreTrainedToke
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.post_processor = processors.TemplateProcessing(f"{BOS} $A", special_tokens=[(BOS, vocabulary[BOS])])
+    return tokenizer
+
+
+def _as_pretrained(tokenizer: Tokenizer, max_positions: int) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

@@ -68,11 +68,8 @@ def unused_ids(tokenizer: object, rows: int) -> list[str]:
     """Return a sentence on tokens that no text of a run needs and that have no embedding; an empty list if there are
     none.
     """
-    from transformers import PreTrainedTokenizerBase
-
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        return []
-    beyond = [token for token, number in tokenizer.get_added_vocab().items() if number >= rows]
+    added: dict[str, int] = getattr(tokenizer, "get_added_vocab", dict)()
+    beyond = [token for token, number in added.items() if number >= rows]
     if not beyond:
         return []
     many = f" and {len(beyond) - 3} more" if len(beyond) > 3 else ""
