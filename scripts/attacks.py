@@ -19,9 +19,9 @@ from grouprl.core.errors import GrouprlError
 from grouprl.envs.playing import demonstrated_actions, over, worth
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.rewards import load_reward, reward_names
-from grouprl.rewards.attacks import CANARY, AttackReport, Case, attack
 from grouprl.rewards.by_task.stepwise import line_step_rewards, step_rewards
-from grouprl.rewards.golds import gold_completion
+from grouprl.rewards.catalogue.attacks import CANARY, AttackReport, Case, attack
+from grouprl.rewards.catalogue.golds import gold_completion
 from grouprl.rewards.judging.comparing import ComparingReward
 from grouprl.tasks import Task, load_task, task_names
 
@@ -184,11 +184,11 @@ PREFACE = """<!-- Made by scripts/attacks.py. -->
 # Attacks on graders
 
 A policy under reinforcement learning is an adversary of its grader. Every built-in grader, and the reward of every
-built-in task, is attacked with the same library of hacks (`grouprl.rewards.attacks`): empty and junk texts, the prompt
-copied into every kind of completion, its expressions and formulas of the gold's value, near misses and hedges around
-the gold, words to the grader, numbers that are none, endless computations, programs that try to write a file, and texts
-that are deep, long or no Unicode. `grouprl check-reward NAME` does the same to any reward, yours included, on the
-prompts of your task.
+built-in task, is attacked with the same library of hacks (`grouprl.rewards.catalogue.attacks`): empty and junk texts,
+the prompt copied into every kind of completion, its expressions and formulas of the gold's value, near misses and
+hedges around the gold, words to the grader, numbers that are none, endless computations, programs that try to write a
+file, and texts that are deep, long or no Unicode. `grouprl check-reward NAME` does the same to any reward, yours
+included, on the prompts of your task.
 
 A hack **wins** if it is called correct, earns as much as a correct completion, or its program runs; near misses may
 earn something from a grader that rewards nearness, not be called correct. A grader **fails** on a text if it raises,

@@ -6,7 +6,7 @@ import grouprl.envs.findings
 import grouprl.methods.check
 import grouprl.monitor.health_codes
 import grouprl.plan.codes
-import grouprl.rewards.attacks  # noqa: F401  each declares codes
+import grouprl.rewards.catalogue.attacks  # noqa: F401  each declares codes
 from grouprl.core.finding import CODES, Code, Source
 
 ROOMS: dict[Source, tuple[str, str]] = {

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.rewards import load_reward, score
-from grouprl.rewards.attacks import Case, attack, attacks
+from grouprl.rewards.catalogue.attacks import Case, attack, attacks
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("attack_page", ROOT / "scripts" / "attacks.py")

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from grouprl.rewards import math_equal, score
-from grouprl.rewards.golds import refused_golds
+from grouprl.rewards.catalogue.golds import refused_golds
 from grouprl.rewards.math.math_text import answer_of, literal
 
 pytest.importorskip("math_verify")

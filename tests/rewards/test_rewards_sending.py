@@ -29,9 +29,9 @@ from grouprl.rewards import (
     numeric_match,
     regex_format,
 )
+from grouprl.rewards.catalogue.worker_choice import harmless, in_workers
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward
-from grouprl.rewards.worker_choice import harmless, in_workers
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
 from reward_processes import FILE, children, scores_of

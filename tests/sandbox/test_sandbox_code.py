@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from grouprl.core.errors import InputError, RunError
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.by_task.code import compiles, extract_code, passes_tests, same
+from grouprl.rewards.catalogue.worker_choice import harmless
 from grouprl.rewards.clock import each_within
 from grouprl.rewards.contract import Crowded
 from grouprl.rewards.reward_workers import RewardWorkers
-from grouprl.rewards.worker_choice import harmless
 from grouprl.sandbox import ProgramOutcome, SandboxSettings
 from grouprl.tasks import CodeTask, load_task
 from grouprl.tasks.task import split_of

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from grouprl.core.errors import InputError
-from grouprl.rewards import check_reward, library, score
-from grouprl.rewards.library import Entries, dataset_maker
+from grouprl.rewards import check_reward, score
+from grouprl.rewards.catalogue import library
+from grouprl.rewards.catalogue.library import Entries, dataset_maker
 from grouprl.rewards.verifier_calls import Apart, Spoiled
 from grouprl.tasks import load_task
 

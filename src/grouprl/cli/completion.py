@@ -30,7 +30,7 @@ def runs(incomplete: str) -> list[str]:
 
 def rewards(incomplete: str) -> list[str]:
     """Return the names of rewards and tasks that begin with `incomplete`."""
-    from grouprl.rewards.loading import BUILTIN
+    from grouprl.rewards.catalogue.loading import BUILTIN
 
     return _begun([*BUILTIN, *tasks(incomplete)], incomplete)
 

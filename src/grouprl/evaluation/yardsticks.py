@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from grouprl.core.errors import InputError, RunError
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
+from grouprl.rewards.catalogue.loading import load_reward
 from grouprl.rewards.contract import reward_name
-from grouprl.rewards.loading import load_reward
 from grouprl.rewards.scoring import score
 
 Texts = Sequence[str]

@@ -14,6 +14,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.orchestrator.model_reward import load_model_reward
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
+from grouprl.rewards.catalogue.worker_choice import in_workers
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.contract import inspect_reward, missing_column
 from grouprl.rewards.judging.judge import TrajectoryJudge
@@ -25,7 +26,6 @@ from grouprl.rewards.judging.pair_text import PAIR_RUBRIC
 from grouprl.rewards.judging.verdict_store import VerdictStore
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward, plain_rewards
-from grouprl.rewards.worker_choice import in_workers
 from grouprl.rollout.row_kinds import row_kind
 from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import GrouprlError, shortened
 from grouprl.records.examples import Split
 from grouprl.rewards import Columns
-from grouprl.rewards.builtin import math_equal
-from grouprl.rewards.golds import gold_completion, refused_golds
+from grouprl.rewards.catalogue.builtin import math_equal
+from grouprl.rewards.catalogue.golds import gold_completion, refused_golds
 from grouprl.rewards.math.math_answers import is_formula
 from grouprl.rewards.math.math_text import tidy, whole_gold
 from grouprl.rewards.validation import plain_rewards

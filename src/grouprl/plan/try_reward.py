@@ -13,10 +13,10 @@ from grouprl.evaluation.sample_and_score import example_text
 from grouprl.orchestrator.reward import close_reward
 from grouprl.records.examples import Example
 from grouprl.records.scores import Problem, Scores
+from grouprl.rewards.catalogue.worker_choice import in_workers
 from grouprl.rewards.contract import reward_name
 from grouprl.rewards.scoring import score
 from grouprl.rewards.validation import plain_rewards
-from grouprl.rewards.worker_choice import in_workers
 from grouprl.tasks import Task
 
 PROMPTS = 4

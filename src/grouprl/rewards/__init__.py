@@ -12,11 +12,17 @@ from grouprl.core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from grouprl.core.importing import import_object
     from grouprl.records.scores import Problem, Scores
-    from grouprl.rewards.builtin import contains_answer_tag, exact_match, math_equal, numeric_match, regex_format
     from grouprl.rewards.by_task.puzzles import number_after_bar, reaches_target
+    from grouprl.rewards.catalogue.builtin import (
+        contains_answer_tag,
+        exact_match,
+        math_equal,
+        numeric_match,
+        regex_format,
+    )
+    from grouprl.rewards.catalogue.loading import load_reward, reward_names
     from grouprl.rewards.contract import Columns, KnownExample, Reward, known_examples
     from grouprl.rewards.error_policy import ErrorPolicy
-    from grouprl.rewards.loading import load_reward, reward_names
     from grouprl.rewards.scoring import score
     from grouprl.rewards.self_test import check_reward
     from grouprl.rewards.validation import CombinedReward, VerdictReward, combine
@@ -49,12 +55,13 @@ _HOMES = {
     "import_object": "grouprl.core.importing",
     **dict.fromkeys(("Problem", "Scores"), "grouprl.records.scores"),
     **dict.fromkeys(
-        ("contains_answer_tag", "exact_match", "math_equal", "numeric_match", "regex_format"), "grouprl.rewards.builtin"
+        ("contains_answer_tag", "exact_match", "math_equal", "numeric_match", "regex_format"),
+        "grouprl.rewards.catalogue.builtin",
     ),
     **dict.fromkeys(("number_after_bar", "reaches_target"), "grouprl.rewards.by_task.puzzles"),
     **dict.fromkeys(("Columns", "KnownExample", "Reward", "known_examples"), "grouprl.rewards.contract"),
     "ErrorPolicy": "grouprl.rewards.error_policy",
-    **dict.fromkeys(("load_reward", "reward_names"), "grouprl.rewards.loading"),
+    **dict.fromkeys(("load_reward", "reward_names"), "grouprl.rewards.catalogue.loading"),
     "score": "grouprl.rewards.scoring",
     "check_reward": "grouprl.rewards.self_test",
     **dict.fromkeys(("CombinedReward", "VerdictReward", "combine"), "grouprl.rewards.validation"),

@@ -19,9 +19,9 @@ from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
-    from grouprl.rewards.attacks import AttackReport, Case
+    from grouprl.rewards.catalogue.attacks import AttackReport, Case
+    from grouprl.rewards.catalogue.loading import RewardSpec
     from grouprl.rewards.contract import Reward
-    from grouprl.rewards.loading import RewardSpec
     from grouprl.tasks import Task
 
 WON = 1
@@ -71,8 +71,8 @@ def check_reward_command(
 
     [bold]Exit codes[/] 0 nothing passed, 1 something did, 2 not found.
     """
-    from grouprl.rewards.attacks import CANARY, AttackFinding, attack
-    from grouprl.rewards.worker_choice import in_workers
+    from grouprl.rewards.catalogue.attacks import CANARY, AttackFinding, attack
+    from grouprl.rewards.catalogue.worker_choice import in_workers
 
     reward, cases = _target(name, task, examples)
     scorer, note = in_workers(reward, 1, timeout=timeout, memory_gb=4.0)
@@ -125,8 +125,8 @@ def _task(name: str) -> tuple[Task, RewardSpec | None]:
 
 def _cases(reward: Reward, task: Task, examples: int) -> list[Case]:
     from grouprl.evaluation.sample_and_score import example_text
-    from grouprl.rewards.attacks import Case
-    from grouprl.rewards.golds import gold_completion
+    from grouprl.rewards.catalogue.attacks import Case
+    from grouprl.rewards.catalogue.golds import gold_completion
 
     if task.environment() is not None:
         raise InputError(
@@ -142,7 +142,7 @@ def _cases(reward: Reward, task: Task, examples: int) -> list[Case]:
 
 
 def _own_cases(reward: object, name: str) -> list[Case]:
-    from grouprl.rewards.attacks import Case
+    from grouprl.rewards.catalogue.attacks import Case
 
     examples = [each for each in getattr(reward, "examples", ()) if each.correct]
     if not examples:

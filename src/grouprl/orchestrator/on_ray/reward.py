@@ -11,9 +11,9 @@ from typing import Literal, cast
 from grouprl.config.sections import Reward as RewardSettings
 from grouprl.orchestrator.on_ray.pool import PlacedJob, WorkerPool
 from grouprl.processes.parcel import pack, unpack
+from grouprl.rewards.catalogue.worker_choice import in_workers
 from grouprl.rewards.contract import Columns, Reward, reward_name, takes_batch
 from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward, plain_rewards, verdicts_of
-from grouprl.rewards.worker_choice import in_workers
 
 PIECES = 4
 """Pieces per worker: a worker that finishes early takes another piece."""

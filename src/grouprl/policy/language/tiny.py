@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -139,7 +139,7 @@ class CountedCharacters:
     def _whole(self) -> PreTrainedTokenizerFast:
         return _as_pretrained(self.backend_tokenizer, self.model_max_length)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._whole, name)
 
 

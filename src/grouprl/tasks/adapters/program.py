@@ -17,8 +17,8 @@ from grouprl.envs.program import DemonstratedProgram, ProgramEnvironment
 from grouprl.envs.program_launch import MODEL, CommandLaunch, FunctionLaunch, Launch
 from grouprl.records.examples import Columns, Example, Split
 from grouprl.rewards import KnownExample, Reward
+from grouprl.rewards.catalogue.worker_choice import harmless
 from grouprl.rewards.validation import RESERVED, verdicts_of
-from grouprl.rewards.worker_choice import harmless
 from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.table import Table

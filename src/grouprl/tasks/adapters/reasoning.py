@@ -9,7 +9,7 @@ from grouprl.core.hashing import generator
 from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example, Split
 from grouprl.rewards import KnownExample, Reward
-from grouprl.rewards.library import BLOCK, Entries, LibraryScore, dataset_maker, problems
+from grouprl.rewards.catalogue.library import BLOCK, Entries, LibraryScore, dataset_maker, problems
 from grouprl.tasks.questions import QuestionTask
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.task import check_request, split_of
@@ -27,9 +27,9 @@ class ReasoningGym(QuestionTask):
     """Any dataset of the reasoning-gym library (extra 'envs'), with its own scorer and curriculum.
 
     The answer is the text of the last <answer>…</answer>, or the whole completion without such tags; the
-    library's scorer, which is guarded (`grouprl.rewards.library`), gives 0..1. Guaranteed for every seed: a prompt is
-    in one split only, decided by the hash of its text. Not guaranteed: that a small dataset never repeats a prompt
-    within a split.
+    library's scorer, which is guarded (`grouprl.rewards.catalogue.library`), gives 0..1. Guaranteed for every seed: a
+    prompt is in one split only, decided by the hash of its text. Not guaranteed: that a small dataset never repeats a
+    prompt within a split.
     """
 
     dataset: str = Field(description="the name of the reasoning-gym dataset")

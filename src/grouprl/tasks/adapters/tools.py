@@ -16,7 +16,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment import Observation
 from grouprl.records.examples import Columns, Example, Prompt, Split
 from grouprl.rewards import KnownExample, Reward, exact_match
-from grouprl.rewards.worker_choice import harmless
+from grouprl.rewards.catalogue.worker_choice import harmless
 from grouprl.sandbox import SandboxSettings
 from grouprl.tasks.environments import EnvironmentTask, EpisodeReward
 from grouprl.tasks.options import BoundedTurns, KnownCharacters, OptionTask

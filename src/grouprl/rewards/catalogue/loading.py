@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.core.importing import import_object, own_is_named
 from grouprl.core.json_types import JsonMapping
-from grouprl.rewards import builtin
 from grouprl.rewards.by_task import bleu, code, graded, puzzles, quality, routes, self_search, structured
 from grouprl.rewards.by_task import recall as knowing
 from grouprl.rewards.by_task import reflection as reflecting
 from grouprl.rewards.by_task import search_steps as stepping
+from grouprl.rewards.catalogue import builtin
 from grouprl.rewards.contract import Reward, inspect_reward
 from grouprl.rewards.refused_forms import check_form
 from grouprl.rewards.validation import combine

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from grouprl.rewards.catalogue.library import LibraryScore
+from grouprl.rewards.catalogue.loading import BUILTIN
 from grouprl.rewards.contract import Columns, Reward
-from grouprl.rewards.library import LibraryScore
-from grouprl.rewards.loading import BUILTIN
 from grouprl.rewards.math.math_text import whole_gold
 from grouprl.rewards.scoring import score
 from grouprl.rewards.validation import plain_rewards

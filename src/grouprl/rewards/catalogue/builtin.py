@@ -140,4 +140,4 @@ def fullmatch(pattern: str, text: str) -> bool:
     return re.fullmatch(pattern, text, re.DOTALL) is not None
 
 
-_fullmatch_apart = Apart("grouprl.rewards.builtin:fullmatch")
+_fullmatch_apart = Apart("grouprl.rewards.catalogue.builtin:fullmatch")

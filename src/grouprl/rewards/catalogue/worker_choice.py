@@ -8,8 +8,8 @@ from typing import Literal
 
 from grouprl.processes.parcel import CannotSend, refuse_system
 from grouprl.processes.usage import core_count
-from grouprl.rewards.builtin import math_equal, regex_format
 from grouprl.rewards.by_task.code import passes_tests
+from grouprl.rewards.catalogue.builtin import math_equal, regex_format
 from grouprl.rewards.contract import Reward
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import plain_rewards

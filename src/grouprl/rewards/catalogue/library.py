@@ -24,9 +24,9 @@ import numpy as np
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.rewards.builtin import ANSWER_TAG
 from grouprl.rewards.by_task.puzzles import uses_and_reaches
 from grouprl.rewards.by_task.structured import strict_json
+from grouprl.rewards.catalogue.builtin import ANSWER_TAG
 from grouprl.rewards.verifier_calls import Apart, Spoiled
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class LibraryScore:
         text = (tagged[-1] if tagged else completion).strip()
         if not may_be_scored(self.recipe[0], text, entry):
             return 0.0
-        apart = Apart("grouprl.rewards.library:scorer", self.recipe[0] in RUN_AS_TEXT, self.recipe)
+        apart = Apart("grouprl.rewards.catalogue.library:scorer", self.recipe[0] in RUN_AS_TEXT, self.recipe)
         found = apart(text, dict(entry))
         return 0.0 if isinstance(found, Spoiled) else believed(self.recipe[0], text, entry, found)
 
@@ -179,7 +179,7 @@ class Entries:
     def __init__(self, name: str, level: int | None, config: Mapping[str, object], seed: int) -> None:
         self.name = name
         recipe = (name, level, config, seed)
-        self._make = Apart("grouprl.rewards.library:entry_maker", True, recipe, GENERATION_SECONDS)
+        self._make = Apart("grouprl.rewards.catalogue.library:entry_maker", True, recipe, GENERATION_SECONDS)
 
     def __getitem__(self, position: int) -> JsonObject:
         """Return the entry at a position.

@@ -1,0 +1,1 @@
+"""Rewards by name: those that are built in, those of libraries, and what is known of each."""
