@@ -26,7 +26,7 @@ from floor import Floor, Work, floor_of
 from grouprl.policy import load_policy
 from grouprl.records.shared_prefixes import histories
 from grouprl.records.tokens import read_rows
-from grouprl.rollout.sampler import generate
+from grouprl.rollout.local.sampler import generate
 from grouprl.storage.run_folder import write_json, write_text
 from jobs import JOBS, Job, smaller
 from race import Race, median, run_race, spread

@@ -24,7 +24,7 @@ from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_scheduler import Player
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.episodes import Start, TurnSampling, TurnSettings, play
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Example
 from waiting import ACTION, LETTERS, Waiting, WaitingTask, log_normal, one_slow

@@ -25,7 +25,7 @@ from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
-from grouprl.rollout.sampler import generate
+from grouprl.rollout.local.sampler import generate
 from grouprl.storage.run_folder import write_text
 from grouprl.tasks import Example
 from talk import ACTION, LETTERS, PROMPT, SEEN, TURNS, Talk, TalkTask

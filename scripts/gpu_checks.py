@@ -25,7 +25,7 @@ from grouprl.policy import CausalPolicy, load_policy
 from grouprl.policy.passes import PassSettings, layers_of
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import generate
+from grouprl.rollout.local.sampler import generate
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.training.loop import train
 

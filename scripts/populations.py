@@ -22,7 +22,7 @@ from grouprl.config.run import parse_config
 from grouprl.policy import Build, Pointer
 from grouprl.policy.vectors.module_policy import MODEL_FILE
 from grouprl.protocols import Request
-from grouprl.rollout.vectors.array_sampler import ArraySampler
+from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
 

@@ -26,7 +26,7 @@ from grouprl.envs.construction.problem import View
 from grouprl.policy import Build, Pointer
 from grouprl.policy.vectors.module_policy import MODEL_FILE
 from grouprl.protocols import Request
-from grouprl.rollout.vectors.array_sampler import ArraySampler
+from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
 

@@ -18,7 +18,7 @@ from grouprl.policy.vectors.features import feature_count
 from grouprl.protocols import Box, DictSpace, Discrete, Image
 from grouprl.records.requests import RolloutRequest
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.tasks import load_task
 
 gymnasium = pytest.importorskip("gymnasium")

@@ -18,8 +18,8 @@ from grouprl.records.rollout import Rollout
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.canary_tokens import canary_tokens
 from grouprl.rollout.local.decode_loop import decode
+from grouprl.rollout.local.sampler import as_rollout, generate, requests_of
 from grouprl.rollout.local.token_sampling import uniforms
-from grouprl.rollout.sampler import as_rollout, generate, requests_of
 from policies import make_policy
 
 PROMPTS = [(3, 4, 5), (6,), (7, 8)]

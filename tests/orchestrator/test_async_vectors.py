@@ -25,7 +25,7 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.records.requests import RolloutRequest
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.training.loop import train
 
 pytest.importorskip("gymnasium")

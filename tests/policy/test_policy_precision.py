@@ -22,7 +22,7 @@ from grouprl.policy.language.load import resolve_dtype
 from grouprl.policy.passes import PassSettings
 from grouprl.policy.precision import Probe, choose_precision, has_onednn, product, times, wide_sums
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.storage.run_folder import RunFolder
 from grouprl.training.loop import train
 from grouprl.training.profile import product_kind

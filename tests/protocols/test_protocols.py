@@ -33,8 +33,8 @@ from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import Engine, Request, Sampler, Samples, SampleSource, WeightSync
 from grouprl.rollout.in_flight import InFlightEpisodes
 from grouprl.rollout.local import decode_loop
+from grouprl.rollout.local.sampler import LocalSampler, as_rollout
 from grouprl.rollout.prompt_stream import PromptStream
-from grouprl.rollout.sampler import LocalSampler, as_rollout
 from grouprl.serve import BatchedSampling, SampleJob
 from grouprl.tasks import load_task
 from grouprl.testing import check_sampler, check_samples, check_source, check_sync

@@ -27,7 +27,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 
 
 class Careful:

@@ -25,7 +25,7 @@ from grouprl.records.samples import ScoredSamples, sort_by_group, subset, to_bat
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.episodes import Episodes, Start, demonstrate, play
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.training.warmup import demonstration_batch
 
 TEAM = f"{toy_envs.__file__}:TeamTask"

@@ -26,7 +26,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, subset, to_batch
 from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.training.loop import train
 from grouprl.training.update import Learner
 

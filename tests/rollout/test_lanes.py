@@ -17,7 +17,7 @@ from grouprl.plan.plan import plan
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.rollout.vectors.lane_rows import LaneRows
 
 gymnasium = pytest.importorskip("gymnasium")

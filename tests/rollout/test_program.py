@@ -250,7 +250,7 @@ def test_rows_are_what_the_policy_sampled(function):
 
 def test_calls_of_tools_are_counted(monkeypatch):
     policy, call = chatting(), '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
-    monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, iter([call, call, "1", "x", "y"])))
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", scripted(policy, iter([call, call, "1", "x", "y"])))
     episodes = play(policy, program("tool_loop").environment, [Start(SUM, 0)], max_turns=4, max_new_tokens=80)
     assert [turn.calls for turn in episodes.records[0].turns] == [['add({"a": 1})'], ['add({"a": 1})'], []]
     assert call_metrics(episodes.records) == {"calls_mean": 2.0, "repeated_calls": 0.5}

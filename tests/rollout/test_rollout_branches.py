@@ -5,9 +5,9 @@ import torch
 
 from grouprl.rollout.local import decode_loop, key_value_cache
 from grouprl.rollout.local.lean_decoder import LeanDecoder
+from grouprl.rollout.local.sampler import generate
 from grouprl.rollout.local.shared_prefix_rows import Branches
 from grouprl.rollout.local.turn_cache import TurnCache
-from grouprl.rollout.sampler import generate
 from policies import FAMILIES, kept_rows, make_policy, precise_norms
 
 PROMPTS = [[1, 5, 6, 7], [1, 9], [1, 5, 6]]

@@ -239,7 +239,7 @@ def test_environments_are_closed_when_the_policy_is_interrupted(policy, monkeypa
         raise KeyboardInterrupt
 
     Asking.opened.clear()
-    monkeypatch.setattr("grouprl.rollout.sampler.decode", stopped)
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", stopped)
     with pytest.raises(KeyboardInterrupt):
         play(policy, Asking, requests(3), max_turns=2, max_new_tokens=2)
     assert [environment.closed for environment in Asking.opened] == [1, 1, 1]

@@ -14,8 +14,8 @@ from episode_runs import launch
 from grouprl import InputError
 from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
+from grouprl.rollout.local.sampler import generate
 from grouprl.rollout.local.stopping import StopTexts
-from grouprl.rollout.sampler import generate
 
 ALPHABET = "abck?-!"
 

@@ -21,10 +21,10 @@ from grouprl.records.serialize import pack, unpack
 from grouprl.records.text_samples import TextSamples, as_text
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.completion_rows import CompletionRows
+from grouprl.rollout.kinds.row_kinds import open_rows
+from grouprl.rollout.kinds.text_episodes import TextEpisodes
 from grouprl.rollout.offline_rows import OfflineRows
-from grouprl.rollout.row_kinds import open_rows
 from grouprl.rollout.row_source import ScoringSource
-from grouprl.rollout.text_episodes import TextEpisodes
 from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}}

@@ -11,7 +11,7 @@ from grouprl.config.sections import Servers
 from grouprl.core.errors import InputError, RunError
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.engine import ServerEngine
 from grouprl.rollout.servers.http_client import Gone, Refused

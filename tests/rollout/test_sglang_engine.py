@@ -28,7 +28,7 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.plan.sglang_servers import server_refusals
 from grouprl.protocols import Request
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.rollout.servers.weights import WeightMemory, checkpoint_tensors
 from grouprl.rollout.sglang.engine import SglangEngine
 from grouprl.rollout.sglang.requests import completion_body, kept_tokens, scoring_body

@@ -25,7 +25,7 @@ from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_scheduler import written
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
 from grouprl.rollout.episodes import Episodes, Start, TurnSampling, TurnSettings, laid_out, play
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.tasks import Example
 
 LIMITS: dict[str, Any] = {"max_turns": 6, "max_new_tokens": 3}

@@ -25,7 +25,7 @@ from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.engines import local_engine
 from grouprl.rollout.episode import Start
 from grouprl.rollout.episodes import Episodes
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.rollout.vectors.array_episodes import play_arrays
 from grouprl.tasks import Example, load_task
 from grouprl.testing import check_inputs, check_policy

@@ -12,8 +12,8 @@ from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.local import turn_cache as kept_module
 from grouprl.rollout.local.lean_decoder import LeanDecoder
+from grouprl.rollout.local.sampler import generate
 from grouprl.rollout.local.turn_cache import TurnCache
-from grouprl.rollout.sampler import generate
 from grouprl.tasks import Example
 from policies import kept_rows
 

@@ -24,9 +24,9 @@ from transformers import (
 import toy_envs
 from grouprl.policy import CausalPolicy, char_tokenizer
 from grouprl.rollout.episodes import Start, play
+from grouprl.rollout.local.sampler import generate
 from grouprl.rollout.local.transformers_decoder import TransformersDecoder
 from grouprl.rollout.local.turn_cache import TurnCache
-from grouprl.rollout.sampler import generate
 from grouprl.tasks import Example
 from policies import SIZES, kept_rows, make_model
 

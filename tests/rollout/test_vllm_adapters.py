@@ -11,7 +11,7 @@ from grouprl.config.sections import Vllm
 from grouprl.core.errors import InputError, RunError
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.rollout.vllm.engine import VllmEngine
 from served_policies import REQUESTS, moved, small_policy
 from vllm_stand_in import MadeUp, StandIn, standing_in

@@ -26,7 +26,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.testing import check_sampler, check_sync
 from interrupts import interrupted

@@ -158,7 +158,7 @@ def test_log_probs_as_sampled_and_stale_ones(monkeypatch: pytest.MonkeyPatch) ->
     assert not any(finding.passed for finding in gpu_checks.sampling(CPU))
 
 
-STALE = """from grouprl.rollout.sampler import LocalSampler
+STALE = """from grouprl.rollout.local.sampler import LocalSampler
 
 
 class Stale(LocalSampler):

@@ -202,7 +202,7 @@ def test_two_requests_that_go_on_from_one_answer_become_two_rows(served, policy)
 def test_tools_are_announced_and_called(served, policy, monkeypatch):
     client = client_of(served[0])
     script = iter(['Let me see.<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', "It is 3."])
-    monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, script))
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", scripted(policy, script))
     messages = [{"role": "user", "content": "1+2?"}]
     first = client.chat.completions.create(model="tiny", messages=messages, tools=[ADD], max_tokens=200)
     (call,) = first.choices[0].message.tool_calls
@@ -222,7 +222,7 @@ def test_tools_are_announced_and_called(served, policy, monkeypatch):
 
 def test_streamed_tool_calls_come_whole(served, policy, monkeypatch):
     script = iter(['<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'])
-    monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, script))
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", scripted(policy, script))
     stream = request(client_of(served[0]), tools=[ADD], stream=True, max_tokens=200)
     chunks = [chunk.choices[0] for chunk in stream]
     (call,) = [each for chunk in chunks for each in chunk.delta.tool_calls or []]
@@ -232,7 +232,7 @@ def test_streamed_tool_calls_come_whole(served, policy, monkeypatch):
 
 def test_a_malformed_call_is_text(served, policy, monkeypatch):
     for text in ('<tool_call>{"name": add}</tool_call>', '<tool_call>["add"]</tool_call>', "<tool_call>{"):
-        monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, iter([text])))
+        monkeypatch.setattr("grouprl.rollout.local.sampler.decode", scripted(policy, iter([text])))
         answer = request(client_of(served[0], text), tools=[ADD], max_tokens=200).choices[0]
         assert (answer.message.content, answer.message.tool_calls, answer.finish_reason) == (text, None, "stop")
 
@@ -342,7 +342,7 @@ def test_what_fails_while_sampler_is_said(served, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr("grouprl.rollout.sampler.decode", broken)
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", broken)
     with pytest.raises(openai.InternalServerError, match="RuntimeError: no memory"):
         request(client_of(served[0]))
     monkeypatch.undo()

@@ -469,7 +469,7 @@ def test_an_answer_that_nobody_reads_ends(policy):
 def test_time_limit_of_an_answer(policy, monkeypatch):
     from threading import Event
 
-    from grouprl.rollout.sampler import LocalSampler
+    from grouprl.rollout.local.sampler import LocalSampler
 
     sample, held = LocalSampler.sample, Event()
 
@@ -593,7 +593,7 @@ def test_a_template_that_raises_is_that_request_s_own_failure():
 def test_a_failure_while_sampling_is_that_request_s_own(policy, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
-    from grouprl.rollout.sampler import LocalSampler
+    from grouprl.rollout.local.sampler import LocalSampler
 
     sample = LocalSampler.sample
 

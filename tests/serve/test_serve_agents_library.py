@@ -19,7 +19,7 @@ CALL = '<think>Two odd ones.</think><tool_call>{"name": "add", "arguments": {"a"
 
 def test_an_agent_calls_its_tool_streamed_and_whole(monkeypatch):
     policy = chatting()
-    monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, iter([CALL, "It is 3."] * 2)))
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", scripted(policy, iter([CALL, "It is 3."] * 2)))
     service = Service(policy, "tiny", max_tokens=200)
     endpoint = Endpoint(service)
     agents.set_tracing_disabled(True)

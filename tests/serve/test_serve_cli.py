@@ -89,7 +89,7 @@ def test_a_port_that_is_taken(tmp_path):
 ENGINE = """
 from dataclasses import replace
 from grouprl.core.errors import InputError
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 
 HEARD = []
 

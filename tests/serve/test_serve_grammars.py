@@ -27,7 +27,7 @@ from grouprl.chat.turn_content import Spoken
 from grouprl.policy import Tokens
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Grammar, Request
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.serve import Service
 
 pytest.importorskip("llguidance", reason="llguidance is not installed: pip install 'grouprl[grammar]'")

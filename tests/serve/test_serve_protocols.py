@@ -76,7 +76,7 @@ def rows_of(endpoint, key="me"):
 
 def says(policy, monkeypatch, *texts):
     """Let the policy say these texts, one after another."""
-    monkeypatch.setattr("grouprl.rollout.sampler.decode", scripted(policy, iter(texts)))
+    monkeypatch.setattr("grouprl.rollout.local.sampler.decode", scripted(policy, iter(texts)))
 
 
 def body(path, text="Hello", **settings):

@@ -58,8 +58,8 @@ their own, episodes."""
 ONE_STEP = ("trpo",)
 
 POINTS: dict[str, tuple[str, str, bool]] = {
-    "rollout": ("grouprl.rollout.sampler", "LocalSampler.sample", False),
-    "episodes": ("grouprl.rollout.text_episodes", "play", False),
+    "rollout": ("grouprl.rollout.local.sampler", "LocalSampler.sample", False),
+    "episodes": ("grouprl.rollout.kinds.text_episodes", "play", False),
     "scoring": ("grouprl.rollout.row_source", "score", False),
     "judging": ("grouprl.algorithms.method", "Method.compute_advantages", True),
     "backward": ("grouprl.training.update", "accumulate", True),

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.records.rollout import Rollout
 from grouprl.rollout.local.decode_loop import decode
-from grouprl.rollout.sampler import requests_of
+from grouprl.rollout.local.sampler import requests_of
 
 torch.set_num_threads(1)  # two threads on a busy machine are many times slower than one
 

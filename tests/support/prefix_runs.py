@@ -12,7 +12,7 @@ from grouprl.policy.language.tiny import build_tiny
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.rollout.row_source import ScoringSource
 
 

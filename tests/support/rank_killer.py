@@ -25,7 +25,7 @@ POINTS = {
     "backward": ("torch.autograd", "backward", False),
     "gradients of a layer": ("torch.distributed.fsdp._fully_shard._fsdp_param_group", "foreach_reduce", False),
     "step begins": ("grouprl.policy.sharded.piece_optimizer", "PieceOptimizer.step", False),
-    "sampled": ("grouprl.rollout.sampler", "LocalSampler.sample", True),
+    "sampled": ("grouprl.rollout.local.sampler", "LocalSampler.sample", True),
     "tensor written": (SAVING, "_write_item", True),
     "metadata": (SAVING, "FileSystemWriter.finish", False),
     "manifest": ("grouprl.storage.checkpoint", "_seal", False),

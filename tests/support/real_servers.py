@@ -20,7 +20,7 @@ from grouprl.core.errors import RunError
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.rollout.servers.engine import ServerEngine
 from grouprl.training.loop import train
 from served_policies import LETTERS

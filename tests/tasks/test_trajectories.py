@@ -25,7 +25,7 @@ from grouprl.records.offline import StoredEpisode, StoredRow, stored_of
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import to_batch
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rollout.row_kinds import open_rows, row_kind
+from grouprl.rollout.kinds.row_kinds import open_rows, row_kind
 from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
 from grouprl.tasks import load_task
 from grouprl.tasks.adapters.trajectories.checking import checked

@@ -102,7 +102,7 @@ def test_a_rank_that_dies_is_told_and_one_process_goes_on(tmp_path: Path) -> Non
     assert not (run / "checkpoints" / "step-000004" / "shards").exists()
 
 
-ENGINE = """from grouprl.rollout.sampler import LocalSampler
+ENGINE = """from grouprl.rollout.local.sampler import LocalSampler
 
 
 class Elsewhere(LocalSampler):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grouprl.policy import CausalPolicy
     from grouprl.protocols import Policy
     from grouprl.records.examples import Example, Split
-    from grouprl.rollout.sampler import MakeEngine
+    from grouprl.rollout.local.sampler import MakeEngine
     from grouprl.tasks import Task
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -18,7 +18,7 @@ from grouprl.evaluation.yardsticks import load_yardsticks, measure
 from grouprl.protocols import RunSampler, Trainable
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
-from grouprl.rollout.row_kinds import evaluation_kind
+from grouprl.rollout.kinds.row_kinds import evaluation_kind
 from grouprl.rollout.row_settings import RowSettings, Seeds
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.turn_text import History

@@ -24,7 +24,7 @@ from grouprl.policy.language.hub import folder_meant
 from grouprl.policy.language.models_of import acting_for
 from grouprl.protocols import Trainable
 from grouprl.rollout.engines import configured_engine, opened_engine
-from grouprl.rollout.sampler import MakeEngine
+from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.tasks import Task, load_task
 from grouprl.training.export import load_trained
 from grouprl.view.runfiles import is_graded

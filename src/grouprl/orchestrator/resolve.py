@@ -19,8 +19,8 @@ from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
 from grouprl.policy.language.load import resolve_device, resolve_dtype
 from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
-from grouprl.rollout.row_kinds import RowKind, row_kind
-from grouprl.rollout.sampler import exact_in
+from grouprl.rollout.kinds.row_kinds import RowKind, row_kind
+from grouprl.rollout.local.sampler import exact_in
 from grouprl.tasks import Task, load_task
 
 

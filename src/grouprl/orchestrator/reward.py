@@ -26,7 +26,7 @@ from grouprl.rewards.judging.pair_text import PAIR_RUBRIC
 from grouprl.rewards.judging.verdict_store import VerdictStore
 from grouprl.rewards.reward_workers import RewardWorkers
 from grouprl.rewards.validation import VerdictReward, plain_rewards
-from grouprl.rollout.row_kinds import row_kind
+from grouprl.rollout.kinds.row_kinds import row_kind
 from grouprl.tasks import Task
 from grouprl.tasks.rows import RowTask
 

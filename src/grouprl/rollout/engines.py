@@ -14,10 +14,10 @@ from grouprl.core.importing import import_object
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, RunEngine, RunSampler, Trainable
-from grouprl.rollout.sampler import LocalSampler, MakeEngine
+from grouprl.rollout.local.array_sampler import ArraySampler
+from grouprl.rollout.local.sampler import LocalSampler, MakeEngine
 from grouprl.rollout.sharded.leader_engine import LeaderEngine
 from grouprl.rollout.sharded.rank_sampler import RankSampler
-from grouprl.rollout.vectors.array_sampler import ArraySampler
 
 LOCAL = "local"
 """The name of the engine of this process."""

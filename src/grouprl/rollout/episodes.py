@@ -27,7 +27,7 @@ from grouprl.rollout.deterministic_episodes import LockstepRounds
 from grouprl.rollout.episode import LATE, Context, Episode, Start
 from grouprl.rollout.episode_scheduler import Player, Settling, written
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
-from grouprl.rollout.sampler import CACHE_GB, LocalSampler, as_rollout
+from grouprl.rollout.local.sampler import CACHE_GB, LocalSampler, as_rollout
 from grouprl.rollout.turn_text import History
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """The base of sources of rows: the policy, its sampler and the reward, and the assembly of scored rows.
 
 A source takes requests and returns scored rows (`grouprl.protocols.RowSource`). Which one a task needs is decided once,
-in `grouprl.rollout.row_kinds`; callers never need to know which source they have. Every completion has a seed made from
-(run, ordinal of the prompt, number of the completion), so it does not depend on which other prompts are sampled with
-it.
+in `grouprl.rollout.kinds.row_kinds`; callers never need to know which source they have. Every completion has a seed
+made from (run, ordinal of the prompt, number of the completion), so it does not depend on which other prompts are
+sampled with it.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from grouprl.records.text_samples import TextSamples
 from grouprl.records.token_policy import TokenPolicy
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import extras_of_texts
+from grouprl.rollout.local.sampler import as_rollout
 from grouprl.rollout.row_settings import Rows, RowSettings
-from grouprl.rollout.sampler import as_rollout
 from grouprl.rollout.scored_rows import scored_samples, with_texts
 from grouprl.tasks.task import Task
 

@@ -39,7 +39,7 @@ from grouprl.plan.plan import plan
 from grouprl.protocols.run_events import EvaluationEnded, Progress, RunBegan, RunEnded, RunListener
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import rest_engine, tell_engine
-from grouprl.rollout.sampler import MakeEngine
+from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.trackers.choice import chosen_tracker
 from grouprl.trackers.listener import TrackerListener
 from grouprl.training.announcer import Announcer

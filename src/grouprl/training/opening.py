@@ -27,7 +27,7 @@ from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward
 from grouprl.policy.threads import choose_threads
 from grouprl.protocols import distributed
-from grouprl.rollout.sampler import MakeEngine
+from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, in_words, settle, write_json, write_text

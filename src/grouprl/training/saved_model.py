@@ -17,7 +17,7 @@ from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.state import as_policy
 from grouprl.protocols import Policy, Request, Trainable
 from grouprl.records.examples import Prompt
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.tasks import Task
 from grouprl.training.answer_in_transformers import Answer, main
 from grouprl.training.asked_process import answered, form_of

@@ -34,10 +34,10 @@ from grouprl.protocols.run_events import CheckpointWritten
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.engines import close_engine
+from grouprl.rollout.kinds.row_kinds import open_rows
+from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.rollout.prompt_stream import PromptStream
-from grouprl.rollout.row_kinds import open_rows
 from grouprl.rollout.row_source import ScoringSource
-from grouprl.rollout.sampler import MakeEngine
 from grouprl.storage.checkpoint import PARTS, prune, save_checkpoint, whole_parameters
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.model_files import write_tensors

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from grouprl.protocols.run_events import RunListener
-    from grouprl.rollout.sampler import MakeEngine
+    from grouprl.rollout.local.sampler import MakeEngine
     from grouprl.training.loop import Summary
 
 

@@ -17,7 +17,7 @@ from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.weight_checksum import checksum
 from grouprl.protocols import NO_VERSION, Request, RunEngine, RunSampler, Samples, SamplingSession
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import LocalSampler, LocalSession
+from grouprl.rollout.local.sampler import LocalSampler, LocalSession
 
 
 class Follower:

@@ -28,7 +28,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.engines import LOCAL
-from grouprl.rollout.row_kinds import open_rows
+from grouprl.rollout.kinds.row_kinds import open_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

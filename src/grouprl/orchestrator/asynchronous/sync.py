@@ -6,7 +6,7 @@ from grouprl.orchestrator.asynchronous.sampler_canary import Canary, CanaryRepor
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.protocols import Policy, distributed
 from grouprl.records.tokens import Tokens
-from grouprl.rollout.sampler import later
+from grouprl.rollout.local.sampler import later
 
 
 class SharedMemorySync:

@@ -19,7 +19,7 @@ from grouprl.orchestrator.resolve import resolve
 from grouprl.policy.sharded.sharded_policy import as_sharded
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, Samples, SamplingSession
-from grouprl.rollout.sampler import LocalSampler
+from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.rollout.sharded.rank_sampler import exact_copies
 from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession, ShareSampler
 

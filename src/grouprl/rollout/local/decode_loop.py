@@ -1,6 +1,6 @@
 """The loop of the local decoder: requests with equal settings are decoded together, token by token.
 
-Only the samplers of this process call it (`grouprl.rollout.sampler`,
+Only the samplers of this process call it (`grouprl.rollout.local.sampler`,
 `grouprl.orchestrator.asynchronous.resumable_sampling`); everything else goes through a sampler.
 """
 

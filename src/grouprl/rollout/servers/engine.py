@@ -14,7 +14,7 @@ from grouprl.config.sections import Servers
 from grouprl.core.errors import InputError
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.protocols import Samples
-from grouprl.rollout.sampler import later
+from grouprl.rollout.local.sampler import later
 from grouprl.rollout.servers.dialect import Dialect
 from grouprl.rollout.servers.requests import PromptRequest
 from grouprl.rollout.servers.sampling import ServerSampling

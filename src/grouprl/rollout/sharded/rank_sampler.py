@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grouprl.protocols import Samples, SamplingSession
-from grouprl.rollout.sampler import LocalSampler, LocalSession, exact_in
+from grouprl.rollout.local.sampler import LocalSampler, LocalSession, exact_in
 from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession, ShareSampler
 
 if TYPE_CHECKING:

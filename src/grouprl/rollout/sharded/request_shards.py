@@ -18,7 +18,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.policy.sharded.row_split import split_over_ranks
 from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
-from grouprl.rollout.sampler import LocalSampler, later
+from grouprl.rollout.local.sampler import LocalSampler, later
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy

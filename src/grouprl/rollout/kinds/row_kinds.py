@@ -12,10 +12,10 @@ from grouprl.records.offline import StoredRows, samples_evaluations
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.completion_rows import CompletionRows
 from grouprl.rollout.episode_rows import environments
+from grouprl.rollout.kinds.text_episodes import TextEpisodes
 from grouprl.rollout.offline_rows import OfflineRows
 from grouprl.rollout.row_settings import RowSettings
 from grouprl.rollout.row_source import ScoringSource
-from grouprl.rollout.text_episodes import TextEpisodes
 from grouprl.rollout.vectors.lane_rows import LaneRows
 from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
 from grouprl.rollout.vectors.vector_episodes import VectorEpisodes

@@ -1,0 +1,1 @@
+"""Which source of rows a task needs."""
