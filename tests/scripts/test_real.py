@@ -52,7 +52,7 @@ PUBLISH = real.publish
 
 def test_every_recipe_has_both_modes_and_three_seeds() -> None:
     found = list(real.trials(3))
-    assert len(found) == len(set(found)) == 4 * 2 * 3 + len(real.AGENTS) * 3 + 1
+    assert len(found) == len(set(found)) == 4 * 2 * 3 + len(real.AGENTS + real.WITH_ADAPTERS) * 3 + 1
     assert {trial.recipe for trial in found} == {path.stem for path in real.RECIPES.glob("*.yaml")}
 
 
@@ -72,7 +72,7 @@ def test_each_run_is_recorded_as_it_ends_and_not_repeated(docs: Path, monkeypatc
     page = (docs / "real.md").read_text(encoding="utf-8")
     assert page.startswith("above")
     assert page.endswith("below\n")
-    assert "Not run yet (32 of 34)" in page
+    assert "Not run yet (38 of 40)" in page
     assert (docs / "real.png").is_file()
     first = list(ran)
     ran.clear()
@@ -142,6 +142,13 @@ def test_the_model_is_taken_out_of_the_package_whole(tmp_path: Path, monkeypatch
 def test_recipes_are_configurations(name: str, mode: str) -> None:
     config = load_config(str(real.RECIPES / f"{name}.yaml"), [*real.MODES[mode], "seed=1"])
     assert (config.model.lora is not None) == (mode == "lora")
+
+
+@pytest.mark.parametrize("name", real.WITH_ADAPTERS)
+def test_recipes_with_adapters_are_what_their_mode_says(name: str) -> None:
+    plain, chosen = (load_config(str(real.RECIPES / f"{name}.yaml"), mode) for mode in ((), real.MODES["lora"]))
+    assert plain == chosen
+    assert load_task(dict(plain.task)).demonstrates
 
 
 @pytest.mark.parametrize("name", TASKS)
