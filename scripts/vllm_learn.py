@@ -71,6 +71,14 @@ REVERSE = (
     "eval={every: 15, prompts: 64, final_prompts: 64}",
     "steps=30",
 )
+ERRANDS = (
+    "model.lora={r: 16}",
+    "warmup={steps: 21, batch: 8, lr: 6e-4, warmup_steps: 4}",
+    "optim.lr=1e-4",
+    "batch={prompts: 4, group_size: 6, minibatches: 1}",
+    "steps=10",
+    "eval={every: 10, prompts: 32, final_prompts: 32}",
+)
 TRIALS = {
     "reverse": Trial("two letters reversed, 0.1M from scratch, rate 1e-3", "addition", REVERSE, False),
     "reverse-slow": Trial(
@@ -90,6 +98,7 @@ TRIALS = {
         {"adapters": "loaded"},
     ),
     "lookups": Trial("lookups (two tools, turns), 135M", str(RECIPES / "lookups.yaml"), ("steps=4", "eval.every=2")),
+    "errands": Trial("errands (two commands a prompt), 135M, adapters merged", str(RECIPES / "errands.yaml"), ERRANDS),
 }
 
 
