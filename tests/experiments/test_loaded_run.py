@@ -50,6 +50,16 @@ def test_a_notebook_shows_the_page_in_a_frame(folder: Path) -> None:
     assert Summary(folder)._repr_html_() == shown
 
 
+def test_curves_show_themselves_with_the_words_of_the_glossary(folder: Path) -> None:
+    curves = grouprl.load_run(folder).curves("reward_mean", "entropy")
+    assert repr(curves) == "ShownCurves(reward_mean, entropy)"
+    assert list(curves.figures) == ["reward_mean", "entropy"]
+    assert all("<svg" in figure and "Look for" in figure for figure in curves.figures.values())
+    assert curves._repr_html_().startswith("<iframe srcdoc=")
+    with pytest.raises(grouprl.InputError, match=r"no values of 'entropi'.*entropy"):
+        grouprl.load_run(folder).curves("entropi")
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(grouprl.InputError, match="not a run folder"):
         grouprl.load_run(tmp_path)

@@ -14,7 +14,7 @@ from grouprl.storage.checkpoint import Checkpoint, save_checkpoint, whole_parame
 from grouprl.storage.run_folder import RunFolder
 from grouprl.storage.shards import write_parts
 from grouprl.training import export as export_module
-from grouprl.training.export import export, load_trained
+from grouprl.training.export import export, load_trained, stored_step
 
 TINY = {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 64}}
 
@@ -48,6 +48,7 @@ def test_a_checkpoint_becomes_a_plain_folder(run, tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     assert export(run.path, tmp_path / "out", checkpoint=2) == "checkpoint 2"
+    assert (stored_step(run.path, 2), stored_step(run.path)) == (2, 4)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     config = parse_config({"task": "addition", "model": TINY})
     expected = first_weight(shifted(config, 0.2))

@@ -26,27 +26,43 @@ def export_command(
     run: RunArgument,
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="A folder that does not exist yet or is empty.")],
     checkpoint: CheckpointStep = None,
+    push: Annotated[
+        str, typer.Option("--push", metavar="OWNER/NAME", help="Push the folder to a hub, too, with a card of the run.")
+    ] = "",
+    private: Annotated[
+        bool, typer.Option("--private", help="With --push: a repository that others cannot see.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a trained policy as an ordinary Hugging Face folder.
+    """Write a trained policy as an ordinary Hugging Face folder, and push it to a hub if asked to.
 
     [bold]Examples[/]
     grouprl export runs/addition-grpo-s0 my-model
     grouprl export runs/addition-grpo-s0 half-way --checkpoint 80
+    grouprl export runs/addition-grpo-s0 my-model --push me/my-model
 
     [bold]Then[/]
     AutoModelForCausalLM.from_pretrained("my-model")
     grouprl eval my-model --task addition
     """
     from grouprl.cli.quiet import silence_loading_bars, telling
-    from grouprl.training.export import export
+    from grouprl.storage.hub import hub_access, push_folder
+    from grouprl.training.export import export, stored_step
+    from grouprl.view.model_card import model_card
 
     silence_loading_bars()
+    hub = hub_access(push) if push else None
     when = export(run, dest, checkpoint)
+    said = {"run": str(run), "wrote": when, "folder": str(dest)}
+    if hub is not None:
+        step = stored_step(run, checkpoint)
+        (dest / "README.md").write_text(model_card(run, when, step), encoding="utf-8")
+        said["pushed"] = push_folder(hub, dest, push, f"{when} of a run of grouprl", private=private)
     if as_json:
-        put_data({"run": str(run), "wrote": when, "folder": str(dest)})
+        put_data(said)
     else:
-        telling().print(f"Wrote {when} of {run} to {dest}")
+        told = f", and pushed it to {said['pushed']}" if hub is not None else ""
+        telling().print(f"Wrote {when} of {run} to {dest}{told}")
 
 
 def report_command(run: RunArgument, as_json: AsJson = False) -> None:

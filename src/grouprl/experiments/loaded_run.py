@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,10 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grouprl.config.run import Config, load_config
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
+from grouprl.monitor.glossary import lookup
 from grouprl.storage.run_folder import RunFolder
-from grouprl.view.report import framed, page
+from grouprl.view.charts import Series, chart
+from grouprl.view.report import framed, page, whole_page
 from grouprl.view.runfiles import read_records, read_run
 
 if TYPE_CHECKING:
@@ -89,9 +93,57 @@ class LoadedRun:
             )
         return _table(pa.concat_tables([pq.read_table(path) for path in wanted], promote_options="permissive"))
 
+    def curves(self, *names: str, phase: str = "train") -> ShownCurves:
+        """Return curves of metrics over the steps, which a notebook shows with the glossary's line of each.
+
+        Args:
+            names: metrics, such as `reward` and `entropy`.
+            phase: of which records: `train`, `eval`, `warmup` or `pretraining`.
+
+        Raises:
+            InputError: a metric has no finite value in these records.
+        """
+        records = [r for r in read_records(self._run.metrics) if r.get("phase") == phase]
+        figures = {name: _figure(name, records) for name in names}
+        if missing := [name for name, figure in figures.items() if not figure]:
+            known = sorted({name for record in records for name in record})
+            raise InputError(
+                f"no values of '{missing[0]}' in the {phase} records of {self.folder}",
+                "only what was recorded can be drawn",
+                suggest(missing[0], known) or f"Recorded: {', '.join(known)}",
+            )
+        return ShownCurves(figures)
+
     def _repr_html_(self) -> str:
         """Return the report in a frame of its own, which nothing of the notebook reaches."""
         return framed(page(read_run(self.folder)))
+
+
+@dataclass(frozen=True)
+class ShownCurves:
+    """Curves of a run; a notebook shows them."""
+
+    figures: Mapping[str, str]
+    """HTML of the figure of each metric."""
+
+    def __repr__(self) -> str:
+        return f"ShownCurves({', '.join(self.figures)})"
+
+    def _repr_html_(self) -> str:
+        """Return the figures in a frame of their own."""
+        return framed(whole_page(", ".join(self.figures), "", "".join(self.figures.values())))
+
+
+def _figure(name: str, records: Sequence[Mapping[str, object]]) -> str:
+    """Return the figure of a metric over the steps; "" if it has no finite value."""
+    points = [(r["step"], r[name]) for r in records if isinstance(r.get(name), int | float) and "step" in r]
+    try:
+        about = lookup(name)
+    except InputError:  # of a part that this version does not know
+        words = ""
+    else:
+        words = f"{about.words} Look for: {about.good}."
+    return chart(name, words, [Series(name, [x for x, _ in points], [y for _, y in points])])  # type: ignore[misc]
 
 
 def _table(found: pa.Table) -> pandas.DataFrame | pa.Table:

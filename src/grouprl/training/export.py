@@ -89,6 +89,12 @@ def find_point(run: Path, checkpoint: int | Literal["best"] | None = None) -> Po
     return Point(resolved, folder, when, find_checkpoint(run, step))
 
 
+def stored_step(run: Path, checkpoint: int | Literal["best"] | None = None) -> int | None:
+    """Return the step of the weights that `export` takes with the same arguments; None for the final model."""
+    found = find_point(run, checkpoint).checkpoint
+    return None if found is None else int(found.state["step"])
+
+
 def _load(point: Point) -> Trained:
     config, task, where = point.run.config, point.run.task, point.folder.model
     if point.checkpoint is not None:

@@ -1,0 +1,94 @@
+"""Pushing a folder to a hub of models as one commit: it is there whole, or nothing of it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grouprl.core.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+STALE = ["*.safetensors", "*.safetensors.index.json", "*.bin"]
+"""Weights of an earlier push, which must not stand beside new ones."""
+
+
+def hub_access(repo: str) -> HfApi:
+    """Return access to the hub that `HF_ENDPOINT` names, before anything is written.
+
+    Raises:
+        InputError: `repo` is not of the form OWNER/NAME, or no token is known. A token is never shown.
+    """
+    from huggingface_hub import HfApi, constants, get_token
+
+    if not REPOSITORY.fullmatch(repo):
+        raise InputError(f"'{repo}'", "a model on a hub is named OWNER/NAME", "Write both, such as me/my-model")
+    if constants.HF_HUB_OFFLINE:
+        raise InputError(f"pushing to {repo}", "HF_HUB_OFFLINE forbids every request", "Unset it")
+    if get_token() is None:
+        raise InputError(
+            f"pushing to {repo}", "a hub wants a token that may write", "Run `hf auth login`, or set HF_TOKEN"
+        )
+    return HfApi()
+
+
+def push_folder(hub: HfApi, folder: Path, repo: str, message: str, *, private: bool = False) -> str:
+    """Push every file of a folder in one commit, and return the address of the model.
+
+    A repository that did not exist before is removed again if the commit fails; one that existed keeps its last commit.
+
+    Raises:
+        RunError: the hub refused or could not be reached; the folder on this machine stays as it is.
+    """
+    made = False
+    try:
+        with _in_words(hub, repo, folder):
+            made = not hub.repo_exists(repo)
+            if made:
+                hub.create_repo(repo, private=private)
+            hub.upload_folder(repo_id=repo, folder_path=folder, commit_message=message, delete_patterns=STALE)
+    except BaseException:
+        if made:
+            _remove(hub, repo)
+        raise
+    return f"{hub.endpoint}/{repo}"
+
+
+def _remove(hub: HfApi, repo: str) -> None:
+    """Remove an empty repository of ours; the failure before it is the one to be told."""
+    try:
+        hub.delete_repo(repo, missing_ok=True)
+    except Exception:  # the hub may be gone altogether
+        return
+
+
+@contextmanager
+def _in_words(hub: HfApi, repo: str, folder: Path) -> Iterator[None]:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        yield
+    except HfHubHTTPError as error:
+        raise RunError(_failed(repo, folder, _reason(error))) from None  # its request holds the token
+    except OSError as error:
+        raise RunError(_failed(repo, folder, f"{hub.endpoint} could not be reached ({type(error).__name__})")) from None
+    except Exception as error:  # clients of HTTP have errors of their own
+        if not type(error).__module__.startswith(("http", "requests", "huggingface_hub")):
+            raise
+        raise RunError(_failed(repo, folder, f"{hub.endpoint} could not be reached ({type(error).__name__})")) from None
+
+
+def _reason(error: Exception) -> str:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    known = {401: "the token is not valid", 403: "the token may not write there", 409: "it exists already"}
+    said = known.get(status, "") if isinstance(status, int) else ""
+    return f"the hub answered {status}" + (f": {said}" if said else "")
+
+
+def _failed(repo: str, folder: Path, why: str) -> str:
+    return f"nothing was pushed to {repo}: {why}. The model is in {folder}: `hf upload {repo} {folder}` pushes it later"
