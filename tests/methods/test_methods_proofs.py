@@ -298,6 +298,7 @@ def test_what_a_run_must_provide():
     turns = {
         "dec_dpo",
         "duration_aware",
+        "fixpo",
         "ippo",
         "multi_turn_ppo",
         "ppo_control",

@@ -72,10 +72,13 @@ OWN: dict[str, dict[str, Any]] = {
     "relative_po": STORED,
     "sr_dpo": STORED,
     "reward_regression": STORED,
-    "ppo_control": {
-        "task": {"name": "control:CartPole-v1", "horizon": 8},
-        "model": {"name": "mlp", "settings": {"hidden": [8]}},
-        "warmup": {"steps": 0},
+    **{
+        name: {
+            "task": {"name": "control:CartPole-v1", "horizon": 8},
+            "model": {"name": "mlp", "settings": {"hidden": [8]}},
+            "warmup": {"steps": 0},
+        }
+        for name in ("ppo_control", "fixpo")
     },
     **{
         name: {

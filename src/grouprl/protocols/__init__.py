@@ -22,6 +22,7 @@ from grouprl.protocols.environments import (
     Spaces,
 )
 from grouprl.protocols.policies import (
+    ComparablePolicy,
     DistributedOptimizer,
     DistributedPolicy,
     FinalInputs,
@@ -53,6 +54,7 @@ __all__ = [
     "ActionSpace",
     "ArraySpace",
     "Box",
+    "ComparablePolicy",
     "DictSpace",
     "Discrete",
     "DistributedOptimizer",

@@ -265,6 +265,23 @@ class DistributedOptimizer(Protocol):
 
 
 @runtime_checkable
+class ComparablePolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
+    """A policy that knows the divergence of its whole distributions from those of an earlier copy, not only of the
+    actions taken.
+    """
+
+    def kl_from(self, earlier: Self, inputs: Inputs_contra, /, *, grad: bool = False) -> Tensor:
+        """Return KL(earlier || policy) at every position, [B,T] and exactly 0 beyond a row's length.
+
+        `grad` keeps the graph of the policy's own side; the earlier one is a constant.
+
+        Raises:
+            InputError: distributions whose divergence has no closed form.
+        """
+        ...
+
+
+@runtime_checkable
 class GroupInfluence(Protocol[Inputs_contra]):
     """A policy that can estimate how training on one completion would change log-probs of others in its group."""
 

@@ -45,11 +45,19 @@ class Transitions(Update):
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""
-        apart = actions_apart(prepared)
+        for step in self.drawn(learner, actions_apart(prepared)):
+            yield learner.take(step)
+
+    def drawn(self, learner: UpdateSteps, apart: Batch) -> Iterator[Batch]:
+        """Yield the weighted batch of each optimiser step, pass by pass; `apart` has a row for each action.
+
+        Raises:
+            InputError: the loss compares rows.
+        """
         count = apart.size[0]
         if learner.method.couples != "sequence":
             raise InputError(
-                f"the update 'transitions' with a loss that sees a whole {learner.method.couples}",
+                f"the update '{self.name}' with a loss that sees a whole {learner.method.couples}",
                 "it cuts rows into their actions",
                 "Leave out the part of the loss that compares rows, or the update",
             )
@@ -57,7 +65,7 @@ class Transitions(Update):
             order = np.random.default_rng([learner.seed, epoch]).permutation(count)
             for chunk in np.array_split(order, max(1, count // self.size)):
                 rows = apart.rows(torch.from_numpy(chunk))
-                yield learner.take(learner.method.compute_loss_weights(rows))
+                yield learner.method.compute_loss_weights(rows)
 
 
 def actions_apart(batch: Batch) -> Batch:

@@ -337,6 +337,34 @@ define(
     "just below delta. Far below: damping decides the size of the step",
 )
 define(
+    "kl_penalty",
+    "weight",
+    "update",
+    "weight of the KL from the policy before the update, where a bound on the worst state moves it (fix_up)",
+    "it settles where the worst state is near the bound. Growing without end: steps are too large; lower optim.lr",
+)
+define(
+    "kl_worst",
+    "nats/action",
+    "update",
+    "largest KL(old || new) of a state of the rollout at the end of the update, over all its actions (fix_up)",
+    "at or below epsilon. Far below it: the penalty is heavier than it has to be; exactly 0: the update was undone",
+)
+define(
+    "fix_steps",
+    "steps",
+    "update",
+    "steps on the penalty alone after the others, until no state was outside of the bound (fix_up)",
+    "a few per cent of all steps. Many in each update: lower optim.lr, or take larger steps (size)",
+)
+define(
+    "fix_undone",
+    "share",
+    "update",
+    "share of updates that were undone, as states stayed outside of the bound (fix_up)",
+    "0. Above: steps overshoot the bound; lower optim.lr",
+)
+define(
     "tokens_rejected",
     "share",
     "update",

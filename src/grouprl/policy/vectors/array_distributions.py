@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence, register_kl
 
 from grouprl.core.errors import InputError
 
@@ -38,6 +38,27 @@ class MultiCategorical(Distribution):
     def entropy(self) -> Tensor:
         """Return the entropy [N] in nats."""
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+@register_kl(MultiCategorical, MultiCategorical)
+def _kl_of_parts(before: MultiCategorical, after: MultiCategorical) -> Tensor:
+    return torch.stack([kl_divergence(p, q) for p, q in zip(before.parts, after.parts, strict=True)]).sum(0)
+
+
+def divergence(before: Distribution, after: Distribution) -> Tensor:
+    """Return KL(before || after) of each row, [N], in nats.
+
+    Raises:
+        InputError: distributions whose divergence has no closed form.
+    """
+    try:
+        return kl_divergence(before, after)
+    except NotImplementedError:
+        raise InputError(
+            f"the KL divergence of {type(before).__name__}",
+            "it has no closed form that is known (torch.distributions.kl.register_kl)",
+            "Take a policy with another distribution (model: mlp), or a method that does not compare distributions",
+        ) from None
 
 
 def masked(distribution: Distribution, legal_na: Tensor | None) -> Distribution:

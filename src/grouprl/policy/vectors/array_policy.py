@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.policy.kinds import Build
-from grouprl.policy.vectors.array_distributions import drawn, masked
+from grouprl.policy.vectors.array_distributions import divergence, drawn, masked
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
 from grouprl.policy.vectors.module_policy import ModulePolicy
 from grouprl.protocols import Spaces
@@ -109,6 +109,16 @@ class ArrayPolicy(ModulePolicy):
         if VALUE in names and self.critic is not None:
             found[VALUE] = self.value(seen)
         return {name: _spread(x, present_bt) for name, x in found.items()}
+
+    def kl_from(self, earlier: Self, inputs: ArrayInputs, *, grad: bool = False) -> Tensor:
+        """Return KL(earlier || policy) at every position, [B,T]; see `grouprl.protocols.ComparablePolicy`."""
+        present_bt = inputs.present_bt().to(self.device)
+        seen = inputs.seen(self.device, self.dtype)
+        with torch.no_grad():
+            before = masked(earlier.distribution(seen, self.temperature), seen.legal_na)
+        with torch.set_grad_enabled(grad):
+            after = masked(self.distribution(seen, self.temperature), seen.legal_na)
+            return _spread(divergence(before, after), present_bt)
 
     @torch.no_grad()
     def act(

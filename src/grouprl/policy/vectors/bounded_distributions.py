@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence, register_kl
 from torch.nn import functional as F
 
 EDGE = 1e-6
@@ -61,6 +61,12 @@ class SquashedNormal(Distribution):
     def _log_slope(self, before: Tensor) -> Tensor:
         """Return log((high - low)/2·(1 - tanh²u)), in a form that is exact for large |u|."""
         return self.half_a.log() + 2 * (math.log(2) - before - F.softplus(-2 * before))
+
+
+@register_kl(SquashedNormal, SquashedNormal)
+def _kl_before_squashing(before: SquashedNormal, after: SquashedNormal) -> Tensor:
+    """Squashing into the same bounds leaves the divergence as it is."""
+    return kl_divergence(before.base, after.base).sum(-1)
 
 
 class MixtureOfNormals(Distribution):
