@@ -335,6 +335,7 @@ ACTED = {
     ),
     *("sdpo_segment", "spa_rl", "multi_turn_ppo", "promed", "duration_aware", "ui_s1", "rank_grpo"),
     *("ppo_control", "fixpo", "ippo", "dec_dpo", "tb", "db", "subtb", "f_dvl", "odice"),
+    "subpo",
     *("r3l", "echo", "search_r2", "retroformer"),
 }
 """Entries for tasks that are acted in over turns."""

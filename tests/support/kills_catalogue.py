@@ -117,6 +117,11 @@ OWN: dict[str, dict[str, Any]] = {
         }
         for name in ("weighted_bc", "f_dvl", "odice")
     },
+    "subpo": {
+        "task": {"name": "env:grouprl.envs.construction.coverage:Coverage", "turns": 10},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "warmup": {"steps": 0},
+    },
     "constrained_grpo": {
         "task": "env:grouprl.envs.construction.arms:Arms",
         "model": {"name": "mlp", "settings": {"hidden": [8]}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -88,7 +88,8 @@ class Pull:
     """The penalty that draws a policy back to what it was when the update began, and its weight β."""
 
     def __init__(self, part: FixUp, learner: UpdateSteps, policy: ComparablePolicy[Any]) -> None:
-        self.part, self.policy, self.before = part, policy, policy.copied(trainable=False)
+        self.part, self.policy = part, policy
+        self.before = cast("ComparablePolicy[Any]", policy.copied(trainable=False))
         self.store = learner.context.state_of(part)
         self.beta = self.store.get("beta", torch.tensor(float(part.start))).clone().requires_grad_()
         self.adam = torch.optim.Adam([self.beta], part.beta_lr)

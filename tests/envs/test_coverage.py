@@ -1,0 +1,84 @@
+"""A walk that is paid for new cells, and the method that credits each step with what is still gained."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import grouprl
+from grouprl import InputError
+from grouprl.envs.construction.coverage import Coverage
+from grouprl.records.examples import Example
+from small import near, small
+
+
+def walked(world: Coverage, moves: tuple[int, ...]) -> list[float] | None:
+    """Return what each move pays; None if one is not legal."""
+    world.reset(Example("walk", {}), 0)
+    paid = []
+    for move in moves:
+        if not world.legal()[move]:
+            return None
+        paid.append(float(world.step(move).reward))
+    return paid
+
+
+def test_a_cell_pays_once() -> None:
+    assert walked(Coverage(), (0, 1, 1, 1, 0)) == [1.0, 0.0, 1.0, 1.0, 0.0]
+
+
+def test_ten_steps_on_the_line_gain_eight_at_most_and_seven_straight_on() -> None:
+    world = Coverage()
+    gained = (walked(world, moves) for moves in itertools.product((0, 1), repeat=10))
+    assert max(sum(paid) for paid in gained if paid is not None) == 8.0
+    assert sum(walked(world, (1,) * 7) or ()) == 7.0
+
+
+def test_gains_diminish_in_any_order() -> None:
+    """Submodular: the same move after more has been covered never gains more."""
+    world = Coverage(side=(3, 3), start=(1, 1), steps=4)
+    short, long = walked(world, (0,)), walked(world, (1, 0, 0))
+    assert short == [1.0]
+    assert long == [1.0, 0.0, 1.0]
+    assert walked(world, (0, 1, 0)) == [1.0, 0.0, 0.0]
+
+
+def test_place_time_and_where_asked_the_covered_cells_are_shown() -> None:
+    world = Coverage(side=(2, 2), start=(0, 0), steps=3, history=True)
+    world.reset(Example("walk", {}), 0)
+    shown = world.step(3).observation
+    assert shown.values.tolist() == [0, 1, 1, 1, 1, 0, 0]  # type: ignore[union-attr]
+    assert world.legal().tolist() == [False, True, True, False]
+    plain = Coverage(side=(2, 2), start=(0, 0), steps=3).reset(Example("walk", {}), 0)
+    assert np.asarray(plain.values).tolist() == [0, 0, 0]
+
+
+def test_what_leaves_the_grid_or_begins_outside_is_refused() -> None:
+    world = Coverage(side=(2,), start=(0,), steps=1)
+    world.reset(Example("walk", {}), 0)
+    with pytest.raises(InputError, match="not legal"):
+        world.step(0)
+    world.step(1)
+    with pytest.raises(InputError, match="not legal"):
+        world.step(0)
+    with pytest.raises(InputError, match="begins inside"):
+        Coverage(side=(2,), start=(2,))
+
+
+def test_a_step_is_weighed_by_the_rest_of_its_walk_beyond_the_groups_mean() -> None:
+    """Gains (1, 0, 1) and (0, 1): rests 2, 1, 1 and 1, 1; means 1.5 and 1 of both, 1 of the third step alone."""
+    batch = small([2.0, 1.0], [3, 2], turn_reward_bs=[[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ready = grouprl.method("subpo").prepare(batch.replace(turn_bt=torch.tensor([[0, 1, 2], [0, 1, -1]])))
+    near(ready.advantage_bt, [[0.5, 0.0, 0.0], [-0.5, 0.0, 0.0]])
+
+
+def test_where_the_set_function_adds_up_weights_are_returns_to_go() -> None:
+    luck = torch.Generator().manual_seed(0)
+    reward_bs = torch.rand(4, 5, generator=luck, dtype=torch.float64)
+    batch = small(reward_bs.sum(1).tolist(), [5] * 4, turn_reward_bs=reward_bs.tolist())
+    ready = grouprl.method("subpo").prepare(batch.replace(turn_bt=torch.arange(5).expand(4, 5)))
+    rest_bs = reward_bs.flip(1).cumsum(1).flip(1)
+    near(ready.advantage_bt, (rest_bs - rest_bs.mean(0)).tolist())
