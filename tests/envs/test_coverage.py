@@ -6,13 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
-import grouprl
 from grouprl import InputError
 from grouprl.envs.construction.coverage import Coverage
 from grouprl.records.examples import Example
-from small import near, small
 
 
 def walked(world: Coverage, moves: tuple[int, ...]) -> list[float] | None:
@@ -66,19 +63,3 @@ def test_what_leaves_the_grid_or_begins_outside_is_refused() -> None:
         world.step(0)
     with pytest.raises(InputError, match="begins inside"):
         Coverage(side=(2,), start=(2,))
-
-
-def test_a_step_is_weighed_by_the_rest_of_its_walk_beyond_the_groups_mean() -> None:
-    """Gains (1, 0, 1) and (0, 1): rests 2, 1, 1 and 1, 1; means 1.5 and 1 of both, 1 of the third step alone."""
-    batch = small([2.0, 1.0], [3, 2], turn_reward_bs=[[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    ready = grouprl.method("subpo").prepare(batch.replace(turn_bt=torch.tensor([[0, 1, 2], [0, 1, -1]])))
-    near(ready.advantage_bt, [[0.5, 0.0, 0.0], [-0.5, 0.0, 0.0]])
-
-
-def test_where_the_set_function_adds_up_weights_are_returns_to_go() -> None:
-    luck = torch.Generator().manual_seed(0)
-    reward_bs = torch.rand(4, 5, generator=luck, dtype=torch.float64)
-    batch = small(reward_bs.sum(1).tolist(), [5] * 4, turn_reward_bs=reward_bs.tolist())
-    ready = grouprl.method("subpo").prepare(batch.replace(turn_bt=torch.arange(5).expand(4, 5)))
-    rest_bs = reward_bs.flip(1).cumsum(1).flip(1)
-    near(ready.advantage_bt, (rest_bs - rest_bs.mean(0)).tolist())

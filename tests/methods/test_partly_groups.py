@@ -287,3 +287,30 @@ def test_temp_samp_without_a_solution_and_shaping_is_grpo() -> None:
     near(
         grouprl.method("temp_samp", variant="anchor").prepare(small(rewards)).advantage_bt[:, 0], standardised(rewards)
     )
+
+
+# --- 32 SubPO, 177 N-PG-IGT -------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_weighed_by_the_rest_of_its_walk_beyond_the_groups_mean() -> None:
+    """Gains (1, 0, 1) and (0, 1): rests 2, 1, 1 and 1, 1; means 1.5 and 1 of both, 1 of the third step alone."""
+    batch = small([2.0, 1.0], [3, 2], turn_reward_bs=[[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ready = grouprl.method("subpo").prepare(batch.replace(turn_bt=torch.tensor([[0, 1, 2], [0, 1, -1]])))
+    near(ready.advantage_bt, [[0.5, 0.0, 0.0], [-0.5, 0.0, 0.0]])
+
+
+def test_where_the_set_function_adds_up_weights_are_returns_to_go() -> None:
+    luck = torch.Generator().manual_seed(0)
+    reward_bs = torch.randint(8, (4, 5), generator=luck).double() / 8
+    batch = small(reward_bs.sum(1).tolist(), [5] * 4, turn_reward_bs=reward_bs.tolist())
+    ready = grouprl.method("subpo").prepare(batch.replace(turn_bt=torch.arange(5).expand(4, 5)))
+    rest_bs = reward_bs.flip(1).cumsum(1).flip(1)
+    near(ready.advantage_bt, (rest_bs - rest_bs.mean(0)).tolist())
+
+
+def test_n_pg_igt_has_reinforces_loss_and_a_step_of_the_rates_length_in_its_update() -> None:
+    entry = grouprl.method("n_pg_igt", baseline="group")
+    ready = entry.compute_advantages(small([1.0, 0.0], [1, 1]))
+    near(ready.advantage_bt, [[0.5], [-0.5]])
+    assert entry.update.share(0) == 1.0  # type: ignore[union-attr]
+    assert entry.update.share(2) == pytest.approx(0.5**0.8)  # type: ignore[union-attr]

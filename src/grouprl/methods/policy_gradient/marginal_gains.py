@@ -48,7 +48,11 @@ entry(
                 why="one step: what it gains is the reward",
             ),
         ],
-        needs=["an environment that pays marginal gains (such as Coverage)", "at least two episodes of a beginning"],
+        needs=[
+            "exactly one update per rollout",
+            "an environment that pays marginal gains (such as Coverage)",
+            "at least two episodes of a beginning",
+        ],
         confidence="partly",
         uncertain="the theorem's formula, which was checked by numbers and not in the paper",
         notes=["Where F adds up over states, marginal gains are rewards, and weights are returns to go."],
