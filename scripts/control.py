@@ -30,23 +30,23 @@ PENALTY = {"base": "fixpo", "gamma": 0.98, "lam": 0.8, "size": 256, "entropy_coe
 ARENAS: dict[str, dict[str, Any]] = {
     "region": {
         "task": {"name": "control:CartPole-v1", "horizon": 32},
-        "model": {"name": "mlp", "settings": {"hidden": [64, 64]}},
-        "batch": {"prompts": 8, "group_size": 1, "epochs": 10},
+        "model": {"name": "mlp", "settings": {"hidden": [32, 32]}},
+        "batch": {"prompts": 8, "group_size": 1, "epochs": 8},
         "optim": {"schedule": "constant", "grad_clip": 0.5},
-        "steps": 40,
+        "steps": 30,
         "measure": "reward/return",
         "methods": {"ppo_control": (CARTPOLE, (1e-3, 3e-3)), "fixpo": (PENALTY, (1e-3, 3e-3))},
     },
     "gains": {
-        "task": {"name": GRID, "turns": 24, "config": {"side": [5, 5], "start": [2, 2], "steps": 24}},
+        "task": {"name": GRID, "turns": 15, "config": {"side": [4, 4], "start": [1, 1], "steps": 15}},
         "model": {"name": "mlp", "settings": {"hidden": [32]}},
-        "batch": {"prompts": 1, "group_size": 32, "minibatches": 1},
+        "batch": {"prompts": 1, "group_size": 16, "minibatches": 1},
         "optim": {"schedule": "constant"},
         "steps": 80,
         "measure": "reward_mean",
         "methods": {
-            "reinforce": ({"base": "reinforce", "baseline": "group"}, (3e-3, 1e-2, 3e-2)),
-            "subpo": ({"name": "subpo"}, (3e-3, 1e-2, 3e-2)),
+            "reinforce": ({"base": "reinforce", "baseline": "group"}, (1e-2, 3e-2)),
+            "subpo": ({"name": "subpo"}, (1e-2, 3e-2)),
         },
     },
     "transport": {

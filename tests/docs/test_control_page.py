@@ -10,6 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+import control
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
 from grouprl.training.loop import train
@@ -36,3 +37,12 @@ def test_the_table_counts_as_the_plan_does() -> None:
     assert found.actions_per_step == SETTINGS["task"]["horizon"]
     total = found.batch.steps * found.batch.completions * found.actions_per_step
     assert f"{total:,}" in PAGE
+
+
+def test_the_tables_of_methods_are_those_of_the_record() -> None:
+    rows = json.loads(control.RECORD.read_text())
+    for arena, settings in control.ARENAS.items():
+        assert {row["method"] for row in rows if row["arena"] == arena} == set(settings["methods"])
+        assert control.table(rows, arena) in PAGE
+        for label in settings["methods"]:
+            assert not plan(parse_config(control.settings(arena, label, 0.01, 0))).refusals
