@@ -1,0 +1,65 @@
+"""A wrapper of Gymnasium environments in which one decision is several actions in a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class ActionChunks(gymnasium.Wrapper):
+    """Decide on `length` actions at once, from the observation before the first; they are paid together.
+
+    A policy's log-prob of a chunk is the sum over its actions, and a chunk has one advantage. An episode that ends
+    inside a chunk leaves the rest of it undone. Of a number of choices, actions become `length` numbers; of a vector,
+    one `length` times as long. After sequence reinforcement learning (Patel & Siegelmann, arXiv:2410.08979), without
+    its model and its critic of single actions.
+
+    Args:
+        env: the environment.
+        length: actions of a chunk; 1 leaves the environment as it is, but for the shape of its actions.
+
+    Raises:
+        InputError: a length below 1, or actions that are neither one number nor a vector.
+    """
+
+    def __init__(self, env: gymnasium.Env, length: int = 1) -> None:
+        super().__init__(env)
+        if length < 1:
+            raise InputError(f"chunks of {length} actions", "a decision is at least one action", "Set length to 1")
+        self.length, self._single = length, env.action_space
+        self.action_space = _repeated(env.action_space, length)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take the actions one after the other until the episode ends; return the last observation, rewards added."""
+        paid, chunk = 0.0, self._apart(np.asarray(action))
+        for single in chunk:
+            observation, reward, terminated, truncated, info = self.env.step(single)
+            paid += float(reward)
+            if terminated or truncated:
+                break
+        return observation, paid, terminated, truncated, info
+
+    def _apart(self, action: NDArray[Any]) -> list[Any]:
+        """Return the actions of a chunk."""
+        if isinstance(self._single, Discrete):
+            return [int(each + self._single.start) for each in action.reshape(self.length)]
+        return list(action.reshape(self.length, -1))
+
+
+def _repeated(space: gymnasium.Space, length: int) -> gymnasium.Space:
+    """Return the space of `length` actions of `space`."""
+    if isinstance(space, Discrete):
+        return MultiDiscrete([space.n] * length)
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return Box(np.tile(space.low, length), np.tile(space.high, length), dtype=space.dtype.type)
+    raise InputError(
+        f"chunks of actions in {space}", "a chunk is of numbers of choices, or of vectors", "Leave the wrapper out"
+    )

@@ -1,0 +1,72 @@
+"""Chunks of actions: one decision, several steps of the environment, paid together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grouprl.core.errors import InputError
+from grouprl.protocols import Box, MultiDiscrete
+from grouprl.tasks import load_task
+
+gymnasium = pytest.importorskip("gymnasium")
+
+WRAPPER = "grouprl.envs.adapters.action_chunks:ActionChunks"
+
+
+def chunked(name: str, length: int) -> Any:
+    from grouprl.envs.adapters.action_chunks import ActionChunks
+
+    return ActionChunks(gymnasium.make(name), length)
+
+
+def test_a_chunk_is_its_actions_one_after_the_other() -> None:
+    plain, whole = gymnasium.make("CartPole-v1"), chunked("CartPole-v1", 3)
+    plain.reset(seed=4)
+    whole.reset(seed=4)
+    for action in (1, 0, 1):
+        expected, *_ = plain.step(action)
+    found, paid, terminated, truncated, _ = whole.step(np.array([1, 0, 1]))
+    assert np.array_equal(found, expected)
+    assert (paid, terminated, truncated) == (3.0, False, False)
+
+
+def test_an_episode_that_ends_inside_a_chunk_leaves_the_rest_undone() -> None:
+    plain, whole = gymnasium.make("CartPole-v1"), chunked("CartPole-v1", 50)
+    plain.reset(seed=4)
+    whole.reset(seed=4)
+    steps, over = 0, False
+    while not over:
+        _, _, over, *_ = plain.step(1)
+        steps += 1
+    _, paid, terminated, *_ = whole.step(np.ones(50, int))
+    assert (paid, terminated) == (steps, True)
+    assert steps < 50
+
+
+def test_vectors_lie_one_after_the_other_and_length_1_is_the_environment() -> None:
+    plain, one, two = gymnasium.make("Pendulum-v1"), chunked("Pendulum-v1", 1), chunked("Pendulum-v1", 2)
+    paid = []
+    for each, actions in ((plain, ([0.5], [-1.0])), (one, ([0.5], [-1.0])), (two, ([0.5, -1.0],))):
+        each.reset(seed=2)
+        paid.append(sum(float(each.step(np.array(action, np.float32))[1]) for action in actions))
+    assert paid[0] == paid[1] == pytest.approx(paid[2])
+
+
+def test_the_policy_acts_with_as_many_numbers() -> None:
+    of = [{"name": WRAPPER, "length": 4}]
+    assert load_task({"name": "control:CartPole-v1", "wrappers": of}).spaces.action == MultiDiscrete((2,) * 4)
+    pendulum = load_task({"name": "control:Pendulum-v1", "wrappers": of}).spaces.action
+    assert isinstance(pendulum, Box)
+    assert pendulum.shape == (4,)
+
+
+def test_what_cannot_be_chunked_is_refused() -> None:
+    with pytest.raises(InputError, match="at least one action"):
+        chunked("CartPole-v1", 0)
+    from grouprl.envs.adapters.action_chunks import _repeated
+
+    with pytest.raises(InputError, match="numbers of choices"):
+        _repeated(gymnasium.spaces.MultiBinary(2), 2)
