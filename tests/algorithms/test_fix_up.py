@@ -14,7 +14,7 @@ from torch.distributions import Categorical, Independent, Normal
 import grouprl
 from grouprl import InputError, method
 from grouprl.algorithms.objective.importance import Importance
-from grouprl.algorithms.update.papers.fix_up import FixUp, Pull
+from grouprl.algorithms.update.papers.fix_up import FixUp, Tether
 from grouprl.core.batch import Batch
 from grouprl.policy import ArrayInputs, Build, Mlp
 from grouprl.policy.vectors.array_distributions import MultiCategorical, divergence
@@ -158,12 +158,12 @@ def test_the_weight_of_the_penalty_follows_the_worst_state_and_is_remembered() -
     policy, _ = rollout()
     part, context = FixUp(epsilon=0.2, start=1.0), Context()
     for worst, expected in ((0.2, 1.01), (0.05, 0.99)):
-        pull = Pull(part, Learner(context), policy)  # type: ignore[arg-type]
-        pull.follow(worst)
-        assert pull.weight == pytest.approx(expected)
-    pull.follow(0.05)
-    pull.remember()
-    again = Pull(part, Learner(context), policy)  # type: ignore[arg-type]
+        tether = Tether(part, Learner(context), policy)  # type: ignore[arg-type]
+        tether.follow(worst)
+        assert tether.weight == pytest.approx(expected)
+    tether.follow(0.05)
+    tether.remember()
+    again = Tether(part, Learner(context), policy)  # type: ignore[arg-type]
     assert again.weight == pytest.approx(0.98, abs=1e-4)
     for _ in range(200):
         again.follow(0.0)

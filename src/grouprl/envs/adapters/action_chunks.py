@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import SupportsFloat
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from grouprl.core.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class ActionChunks(gymnasium.Wrapper):
@@ -37,7 +34,7 @@ class ActionChunks(gymnasium.Wrapper):
         self.length, self._single = length, env.action_space
         self.action_space = _repeated(env.action_space, length)
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, dict[str, object]]:
         """Take the actions one after the other until the episode ends; return the last observation, rewards added."""
         paid, chunk = 0.0, self._apart(np.asarray(action))
         for single in chunk:
@@ -47,7 +44,7 @@ class ActionChunks(gymnasium.Wrapper):
                 break
         return observation, paid, terminated, truncated, info
 
-    def _apart(self, action: NDArray[Any]) -> list[Any]:
+    def _apart(self, action: np.ndarray) -> list[object]:
         """Return the actions of a chunk."""
         if isinstance(self._single, Discrete):
             return [int(each + self._single.start) for each in action.reshape(self.length)]

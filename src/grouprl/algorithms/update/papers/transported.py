@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
+
+if TYPE_CHECKING:
+    from grouprl.core.json_types import State
 
 
 @part("update")
@@ -51,7 +54,7 @@ class Transported(Update):
             self.move(own, slope_p, lr, store, last=learner.context.step + 1 == learner.context.steps)
             yield {**metrics, "grad_norm": float(slope_p.norm())}
 
-    def move(self, own: Sequence[Tensor], slope_p: Tensor, lr: float, store: dict[str, Any], *, last: bool) -> None:
+    def move(self, own: Sequence[Tensor], slope_p: Tensor, lr: float, store: State, *, last: bool) -> None:
         """Take the step of weights and momentum in `store`; leave the policy ahead of them, at the `last` step not."""
         step = int(store.get("step", 0))
         at_p = store.get("weights", flat(own))
