@@ -24,7 +24,7 @@ RECORD, PAGE = DOCS / "control.json", DOCS / "control.md"
 TUNING, SEEDS = 10, (0, 1, 2)
 """The seed on which rates are compared, and those of the table."""
 QUIET = {"every": 0, "prompts": 2, "final_prompts": 2}
-GRID = "env:grouprl.envs.construction.coverage:Coverage"
+GRID = "env:grouprl.envs.construction.coverage:CoverageWalk"
 CARTPOLE = {"base": "ppo_control", "gamma": 0.98, "lam": 0.8, "size": 256}
 PENALTY = {"base": "fixpo", "gamma": 0.98, "lam": 0.8, "size": 256, "entropy_coef": 0.0}
 ARENAS: dict[str, dict[str, Any]] = {

@@ -97,7 +97,7 @@ def test_a_run_ends_with_the_weights_and_not_ahead_of_them(tmp_path: Any) -> Non
 
     grouprl.train(
         {
-            "task": {"name": "env:grouprl.envs.construction.coverage:Coverage", "turns": 10},
+            "task": {"name": "env:grouprl.envs.construction.coverage:CoverageWalk", "turns": 10},
             "model": {"name": "mlp", "settings": {"hidden": [4]}},
             "method": {"name": "n_pg_igt", "baseline": "group"},
             "steps": 2,
@@ -112,7 +112,7 @@ def test_a_run_ends_with_the_weights_and_not_ahead_of_them(tmp_path: Any) -> Non
     from grouprl.policy import Build, Mlp
     from grouprl.tasks import load_task
 
-    task = load_task("env:grouprl.envs.construction.coverage:Coverage")
+    task = load_task("env:grouprl.envs.construction.coverage:CoverageWalk")
     began = Mlp(Build(task.spaces, seed=0), hidden=(4,)).trainable_state()
     ended = load_file(tmp_path / "run" / "model" / "policy.safetensors")
     way = torch.cat([(ended[name] - began[name]).flatten() for name in began])

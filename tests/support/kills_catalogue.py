@@ -118,7 +118,7 @@ OWN: dict[str, dict[str, Any]] = {
         for name in ("weighted_bc", "f_dvl", "odice")
     },
     "subpo": {
-        "task": {"name": "env:grouprl.envs.construction.coverage:Coverage", "turns": 10},
+        "task": {"name": "env:grouprl.envs.construction.coverage:CoverageWalk", "turns": 10},
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "warmup": {"steps": 0},
     },

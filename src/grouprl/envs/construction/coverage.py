@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 
-class Coverage:
+class CoverageWalk:
     """Walk on a grid for a number of steps; a cell pays 1 when it is reached for the first time.
 
     F, the number of covered cells, is a submodular function of the walk, and each step is paid its marginal gain

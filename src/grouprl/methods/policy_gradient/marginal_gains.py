@@ -50,12 +50,15 @@ entry(
         ],
         needs=[
             "exactly one update per rollout",
-            "an environment that pays marginal gains (such as Coverage)",
+            "an environment that pays marginal gains (such as CoverageWalk)",
             "at least two episodes of a beginning",
         ],
         confidence="partly",
         uncertain="the theorem's formula, which was checked by numbers and not in the paper",
-        notes=["Where F adds up over states, marginal gains are rewards, and weights are returns to go."],
+        notes=[
+            "On a grid of 16 cells it covers all, reinforce with the group's mean 14 or 15, three seeds each.",
+            "Where F adds up over states, marginal gains are rewards, and weights are returns to go.",
+        ],
         source="manish-pra/non-additive-RL main.py, utils/environment.py",
         golden=[
             Golden(
