@@ -12,7 +12,7 @@ from grouprl.envs.construction.coverage import CoverageWalk
 from grouprl.records.examples import Example
 
 
-def walked(world: Coverage, moves: tuple[int, ...]) -> list[float] | None:
+def walked(world: CoverageWalk, moves: tuple[int, ...]) -> list[float] | None:
     """Return what each move pays; None if one is not legal."""
     world.reset(Example("walk", {}), 0)
     paid = []
