@@ -189,3 +189,41 @@ def test_a_step_of_one_prompt_has_no_other_to_borrow_from():
     score = grouprl.method("kto").objective.score
     assert "batch.prompts is 1" in score.refuse(RunFacts(prompts=1))[0]
     assert score.refuse(RunFacts(prompts=2)) == []
+
+
+@pytest.mark.parametrize(("name", "told"), [("kto", True), ("bco", False)])
+def test_metrics_of_labels_by_the_names_of_trl(name, told):
+    """β times log-ratios 1, 4 of liked ones and -2 of a disliked one, before the baseline; log π = -2 + s."""
+    fields = {"past": {"score_mean": f64([0.0] * 4)}, "keys": {"mismatched": torch.tensor([0, 0, 0, 0])}}
+    batch = small([1, 0, 1, 0], [1] * 4, groups=[0, 1, 2, 2], old_bt=None, ref_bt=f64([[-2.0]] * 4), **fields)
+    batch = batch.replace(stat_b=torch.tensor([True, True, True, False]))
+    batch = batch.replace(loss_mask_bt=batch.mask_bt & batch.stats_b[:, None])
+    logp_bt = f64([[-1.0], [-4.0], [2.0], [7.0]])
+    method = grouprl.method(name)
+    ready = method.prepare(batch)
+    found = method.loss(logp_bt, ready).metrics
+    near(found["rewards/chosen"], 0.25)
+    near(found["rewards/rejected"], -0.2)
+    near(found["rewards/margins"], 0.45)
+    near(found["logps/chosen"], 0.5)
+    near(found["logps/rejected"], -4.0)
+    assert ("kl" in found) == told
+
+
+def test_metrics_of_labels_add_up_over_micro_batches():
+    batch, logp_bt = labels([1.0, -2.0], 0.0)
+    batch, logp_bt = batch.rows(torch.arange(2)), logp_bt[:2].detach()
+    method = grouprl.method("bco")
+    ready = method.prepare(batch)
+    pieces = [method.loss(logp_bt[i : i + 1], ready.rows(torch.tensor([i]))).metrics for i in range(2)]
+    for metric, value in method.loss(logp_bt, ready).metrics.items():
+        near(sum(each[metric] for each in pieces), value)
+
+
+def test_a_step_without_disliked_completions_has_no_metric_of_them():
+    batch, logp_bt = labels([1.0, -2.0], 0.0, rewards=(1, 1, 1))
+    batch, logp_bt = batch.rows(torch.arange(2)), logp_bt[:2].detach()
+    method = grouprl.method("bco")
+    found = method.loss(logp_bt, method.prepare(batch)).metrics
+    near(found["rewards/chosen"], -0.05)
+    assert not {"rewards/rejected", "rewards/margins", "logps/rejected"} & found.keys()

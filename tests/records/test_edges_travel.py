@@ -80,7 +80,7 @@ def test_an_edge_to_no_row_is_refused() -> None:
 def test_the_rollouts_name_the_rows_that_edges_join() -> None:
     context = FakeContext()
     rows = rows_of(context, 2)
-    table = rollout_table(1, rows, [None] * len(rows)).to_pylist()
+    table = rollout_table(1, rows, *[[None] * len(rows)] * 2).to_pylist()
     found = {
         ((row["group"], row["sample"], row["row"]), (edge["group"], edge["sample"], edge["row"]), edge["value"])
         for row in table
@@ -89,7 +89,8 @@ def test_the_rollouts_name_the_rows_that_edges_join() -> None:
     }
     assert found == named(rows)
     plain = context.sample(context.take(1))
-    assert [row["edges"] for row in rollout_table(1, plain, [None] * len(plain)).to_pylist()] == [None] * len(plain)
+    nothing = [None] * len(plain)
+    assert [row["edges"] for row in rollout_table(1, plain, nothing, nothing).to_pylist()] == nothing
 
 
 def test_replayed_groups_bring_their_edges() -> None:

@@ -424,9 +424,65 @@ def test_tokens_carry_numbers_and_colours(tmp_path):
     run = make_run(tmp_path / "run")
     text = write_report(run).read_text("utf-8")
     row = next(r for r in pq.read_table(run / "rollouts" / "step-000140.parquet").to_pylist() if r["correct"])
-    values = f"{row['behavior_logp'][0]:.3g}|{row['entropy'][0]:.3g}|0.9"
+    values = f"{row['behavior_logp'][0]:.3g}|{row['entropy'][0]:.3g}|0.9|"
     assert re.search(rf'<span class="t up4[^"]*" data-v="{re.escape(values)}">7</span>', text)
     assert '<span class="t down4' in text
+
+
+def pair_rows(groups: int = 2) -> list[dict]:
+    """Pairs whose policy has moved by 2 x 0.5 nats towards the better word, and by 2 x -0.25 from the worse one."""
+    return [
+        {
+            "group": group,
+            "prompt": "a>",
+            "completion": "b" if reward else "c",
+            "completion_ids": [0, 1],
+            "behavior_logp": [0.0, 0.0],
+            "entropy": [0.0, 0.0],
+            "mask": [True, True],
+            "reward": reward,
+            "correct": None,
+            "truncated": False,
+            "advantage": [reward, reward],
+            "log_ratio": [0.5, 0.5] if reward else [-0.25, -0.25],
+        }
+        for group in range(groups)
+        for reward in (0.0, 1.0)
+    ]
+
+
+def with_rollouts(folder: Path, rows: list[dict]) -> str:
+    run = make_run(folder)
+    pq.write_table(pa.Table.from_pylist(rows), run / "rollouts" / "step-000140.parquet")
+    return write_report(run).read_text("utf-8")
+
+
+def test_pairs_stand_side_by_side_with_their_margin_and_log_ratios(tmp_path):
+    text = with_rollouts(tmp_path / "run", pair_rows())
+    parsed(tmp_path / "run" / "report.html")
+    assert "log π/π_ref +1 and -0.5, margin +1.5 nats" in text
+    assert text.count('class="beside"') == 2
+    better, worse = re.findall(r'<span class="t[^"]*(?:more|less)\d" data-v="[^"]*">[bc]</span>', text)[:2]
+    assert "more4" in better
+    assert better.endswith('|0.5">b</span>')
+    assert "less2" in worse  # half as far as the strongest of the pair
+    assert 'id="by-ratio" checked' in text
+
+
+def test_groups_that_are_no_pairs_stay_below_each_other(tmp_path):
+    tie = [row | {"reward": 1.0} for row in pair_rows(1)]
+    three = [*pair_rows(1), pair_rows(1)[0]]
+    for name, rows in (("tie", tie), ("three", three)):
+        text = with_rollouts(tmp_path / name, rows)
+        assert 'class="beside"' not in text
+        assert 'id="by-advantage" checked' in text
+        assert 'id="by-ratio"' in text  # the colours are there to choose
+
+
+def test_pairs_without_a_reference_have_no_margin(tmp_path):
+    text = with_rollouts(tmp_path / "run", [row | {"log_ratio": None} for row in pair_rows()])
+    assert "a pair, the better completion first<" in text
+    assert 'id="by-ratio"' not in text
 
 
 def test_the_curve_as_a_picture(tmp_path):

@@ -95,7 +95,7 @@ def test_what_was_not_trained_on_is_marked(tmp_path: Path) -> None:
     branched = made.rows([led(rows, 0, 1)])
     (tmp_path / "rollouts").mkdir()
     length = len(branched.rollout.response_ids[0])
-    pq.write_table(rollout_table(3, branched, [[0.5] * length]), tmp_path / "rollouts" / "step-000003.parquet")
+    pq.write_table(rollout_table(3, branched, [[0.5] * length], [None]), tmp_path / "rollouts" / "step-000003.parquet")
     each = find(tmp_path)
     first, second = each.turns
     assert first.trained == 0

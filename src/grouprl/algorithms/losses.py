@@ -156,8 +156,12 @@ def shares(batch: Batch) -> dict[Level, Tensor]:
 
 
 def level_of(name: str, loss: Losses) -> Level:
-    """Return the level of a metric: the declared one, else that of the loss it comes with."""
-    return GLOSSARY[name].level if name in GLOSSARY else loss.level
+    """Return the level of a metric: the declared one, else that of the loss it comes with.
+
+    A metric of pairs that comes with a loss of rows, such as TRL's of labelled completions, is one of rows.
+    """
+    declared = GLOSSARY[name].level if name in GLOSSARY else loss.level
+    return "row" if declared == "pair" and loss.level == "row" else declared
 
 
 def means(loss: Losses, batch: Batch) -> dict[str, Tensor]:

@@ -206,7 +206,8 @@ class Method:
             batch = paired(batch, index_e2)
         for term in self.regularize:
             batch = one_of(term, Batch, term.compute_loss_weights, batch)
-        return with_shares(batch, ~self.zero_rows(batch))
+        batch = with_shares(batch, ~self.zero_rows(batch))
+        return one_of(self.objective, Batch, self.objective.compute_loss_weights, batch)
 
     def loss(
         self,

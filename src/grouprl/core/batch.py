@@ -47,7 +47,8 @@ class Batch:
 
     Given by the caller: `mask_bt`, `group_b`, `reward_b` and whatever a method needs.
     Written by `Method.prepare`: `advantage_bt`, `loss_mask_bt`, `multiplier_bt`, `weight_bt`, `share_bt`,
-    `share_b`, `group_share_b`, `edges['pairs']`, `step_row_b`, `step_group_b`, `step_size_b`.
+    `share_b`, `group_share_b`, `edges['pairs']`, `step_row_b`, `step_group_b`, `step_size_b`, and of labels
+    `step_liked_b`, `step_disliked_b`.
     """
 
     mask_bt: Tensor
@@ -153,6 +154,11 @@ class Batch:
     """[B] int64: number of rows of its group in the optimiser step."""
     step_size_b: Tensor | None = None
     """[B] int64: number of rows in the optimiser step."""
+    step_liked_b: Tensor | None = None
+    """[B] int64: number of liked rows of the optimiser step that carry a gradient; None unless the objective is of
+    labels."""
+    step_disliked_b: Tensor | None = None
+    """[B] int64: number of disliked rows of the optimiser step that carry a gradient."""
 
     def __post_init__(self) -> None:
         check(self, self.__dataclass_fields__)

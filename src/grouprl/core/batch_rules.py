@@ -20,6 +20,7 @@ B_MAPPINGS = ("rewards", "keys", "past", "row_outputs")
 B = (
     *("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
     *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b", "share_b", "group_share_b"),
+    *("step_liked_b", "step_disliked_b"),
 )
 FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),

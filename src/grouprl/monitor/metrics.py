@@ -136,9 +136,16 @@ def memory_mb() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
-def rollout_table(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> pa.Table:
-    """Return every completion of a step as a table; `advantage` per row, None for rows not trained on."""
-    return pa.table(_columns(step, samples, advantage), schema=SCHEMA)
+PerRow = Sequence[Sequence[float] | None]
+"""Numbers of the tokens of each row; None for a row that has none."""
+
+
+def rollout_table(step: int, samples: ScoredSamples, advantage: PerRow, log_ratio: PerRow) -> pa.Table:
+    """Return every completion of a step as a table; a row that is not trained on has no `advantage`.
+
+    `log_ratio` is log π/π_ref of its tokens, None for a row where one of both is unknown.
+    """
+    return pa.table(_columns(step, samples, advantage, log_ratio), schema=SCHEMA)
 
 
 TURN = [
@@ -182,6 +189,7 @@ SCHEMA = pa.schema(
         ("problem", pa.string()),
         ("used", pa.bool_()),
         ("advantage", pa.list_(pa.float32())),
+        ("log_ratio", pa.list_(pa.float32())),
         ("sample", pa.int32()),
         ("row", pa.int32()),
         ("version", pa.list_(pa.int32())),
@@ -197,13 +205,14 @@ SCHEMA = pa.schema(
 are null for single-turn tasks. `row` is which row of its episode it is and `caller` the row that began it; `turn`
 is the turn of each token, -1 for the environment's tokens, and `turns` those turns. `version` is how many steps the
 policy that sampled each token had been trained for, -1 for tokens of an environment; null where nothing is sampled
-ahead. `edges` are the relations that begin at the row; null where rows have none."""
+ahead. `log_ratio` is log π/π_ref of each token as the step began; null where no reference is read, or the log-probs
+are left to the update. `edges` are the relations that begin at the row; null where rows have none."""
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}
 
 
-def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[float] | None]) -> dict[str, object]:
+def _columns(step: int, samples: ScoredSamples, advantage: PerRow, log_ratio: PerRow) -> dict[str, object]:
     rollout, scores, rows = samples.rollout, samples.scores, len(samples)
     lengths_b = np.array([len(ids) for ids in rollout.action_ids])
     present_bt = np.arange(rollout.logp_bt.shape[1]) < lengths_b[:, None]
@@ -227,6 +236,7 @@ def _columns(step: int, samples: ScoredSamples, advantage: Sequence[Sequence[flo
         "problem": _problems(samples),
         "used": [values is not None for values in advantage],
         "advantage": pa.array(advantage, type=pa.list_(pa.float32())),
+        "log_ratio": pa.array(log_ratio, type=pa.list_(pa.float32())),
         "sample": samples.sample_b.astype(np.int32),
         "row": samples.context_b.astype(np.int32),
         "version": _versions(samples),

@@ -9,6 +9,8 @@ from functools import partial
 from types import MappingProxyType
 
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonMapping, JsonObject
@@ -89,9 +91,22 @@ def shown_samples(samples: ScoredSamples) -> tuple[Sample, ...]:
 
 
 def _table(step: int, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None) -> pa.Table:
-    found: dict[tuple[int, int, int], list[float]] = {}
-    if prepared is not None:
-        values = prepared.need("advantage_bt", "the rollout record").tolist()
-        rows = zip(wanted.row_keys, values, wanted.rollout.action_ids, strict=True)
-        found = {key: row[: len(ids)] for key, row, ids in rows}
-    return rollout_table(step, sampled, [found.get(key) for key in sampled.row_keys])
+    known = None if prepared is None else prepared.need("advantage_bt", "the rollout record")
+    advantage, log_ratio = (_by_row(sampled, wanted, each_bt) for each_bt in (known, _log_ratio(prepared)))
+    return rollout_table(step, sampled, advantage, log_ratio)
+
+
+def _log_ratio(prepared: Batch | None) -> Tensor | None:
+    """Return log π/π_ref of each token as the step began, [B,T], if both are known."""
+    if prepared is None or prepared.old_bt is None or prepared.ref_bt is None:
+        return None
+    return torch.where(prepared.mask_bt, prepared.old_bt - prepared.ref_bt, 0)
+
+
+def _by_row(sampled: ScoredSamples, wanted: ScoredSamples, value_bt: Tensor | None) -> list[list[float] | None]:
+    """Return the values [B,T] of the wanted rows, cut to their tokens, for each sampled row; None for the others."""
+    if value_bt is None:
+        return [None] * len(sampled)
+    rows = zip(wanted.row_keys, value_bt.tolist(), wanted.rollout.action_ids, strict=True)
+    found = {key: row[: len(ids)] for key, row, ids in rows}
+    return [found.get(key) for key in sampled.row_keys]

@@ -211,7 +211,9 @@ def _gap(logp_bt: Tensor | None, batch: Batch, *, signed: bool) -> dict[str, Ten
 def _closed(sums: dict[str, float]) -> dict[str, float]:
     """Turn sums into metrics: losses are sums, everything else is a mean at its level (absent if nothing counts)."""
     sums = dict(sums)
-    rows, share = sums.pop("rows_trained"), {level: sums.pop(f"_share/{level}", 0.0) for level in AXES}
+    rows, share = sums.pop("rows_trained"), {level: sums.pop(f"_share/{level}", None) for level in AXES}
+    if share["pair"] is None:  # metrics of pairs come with a loss of rows: see `level_of`
+        share["pair"] = share["row"]
     count, gap_sum, gap_max = (sums.pop(f"_gap_{x}", 0.0) for x in ("count", "sum", "max"))
     over = sums.pop("_gap_signed", None)
     metrics = {name: x for name, x in sums.items() if name.endswith("loss")}

@@ -48,11 +48,12 @@ const rollouts = document.getElementById("rollouts");
 if (rollouts) rollouts.addEventListener("pointerover", (event) => {
   const values = event.target.dataset && event.target.dataset.v;
   if (values === undefined) { tip.hidden = true; return; }
-  const [logp, entropy, advantage] = values.split("|");
+  const [logp, entropy, advantage, ratio] = values.split("|");
   const lines = [];
   if (logp !== "") lines.push("log-prob  " + logp + "  (p " + short(Math.exp(Number(logp))) + ")");
   if (entropy !== "") lines.push("entropy   " + entropy + " nats");
   if (advantage !== "") lines.push("advantage " + advantage);
+  if (ratio) lines.push("log π/π_ref " + ratio);
   show(lines.join("\n") || "no numbers stored", event);
 });
 if (rollouts) rollouts.addEventListener("pointerleave", () => { tip.hidden = true; });

@@ -15,7 +15,7 @@ from grouprl.view.curves import components, further, held_out_rewards, leading, 
 from grouprl.view.drawings import picture
 from grouprl.view.runfiles import RunData
 from grouprl.view.stored_steps import stored_steps
-from grouprl.view.tokens import rollout_groups
+from grouprl.view.tokens import all_pairs, rollout_groups
 from grouprl.view.trajectory_page import episode_groups
 
 COMPLETIONS, COMPLETION_LENGTH = 16, 1500
@@ -30,8 +30,10 @@ LEGEND = (
     '<span class="t p3">0.3</span> <span class="t p4">0.1</span></p>'
     '<p class="muted only-entropy"><span class="t e1">above 0.05 nats</span> <span class="t e2">0.3</span> '
     '<span class="t e3">0.7</span> <span class="t e4">1.5</span></p>'
+    '<p class="muted only-ratio"><span class="t more4">more likely than under the reference</span> '
+    '<span class="t less4">less likely</span> as the step began</p>'
 )
-"""The legend of the colours of tokens, for each of the three choices."""
+"""The legend of the colours of tokens, for each of the choices."""
 
 
 def headline(run: RunData) -> str:
@@ -138,9 +140,11 @@ def rollouts(run: RunData) -> str:
     """Return a few groups of the last stored rollout, token by token."""
     if not run.rollouts:
         return _none("No rollouts are stored.")
-    options = (("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy"))
+    options = [("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy")]
+    options += [("ratio", "log π/π_ref")] * any(row.get("log_ratio") for row in run.rollouts)
+    first = options[-1][0] if options[3:] and all_pairs(run.rollouts) else "advantage"
     radios = "".join(
-        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == "advantage")}> '
+        f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == first)}> '
         f"{run.worded(label)}</label>"
         for key, label in options
     )

@@ -1,4 +1,4 @@
-"""Rollouts on the page: completions token by token, coloured by advantage, log-prob or entropy."""
+"""Rollouts on the page: completions token by token, coloured by advantage, log-prob, entropy or log-ratio."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ GROUPS, COMPLETIONS, TOKENS = 3, 4, 240
 PROBABILITY_LEVELS = (0.9, 0.6, 0.3, 0.1)
 ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
 """Thresholds of the colours: a token below the first probability (above the first entropy) gets the first tint."""
+COMPARED = {"advantage": ("up", "down"), "log_ratio": ("more", "less")}
+"""Numbers whose colours are relative to the largest of their group, and the tints of those above and below 0."""
 CONTEXT = 8
 """Number of tokens decoded together, so that leading spaces and characters of several tokens are right."""
 
@@ -27,12 +29,21 @@ Pieces = Callable[[JsonObject], list[str] | None]
 
 def rollout_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:
     """Return the HTML of a few groups, mixed ones first, with the best and worst completions of each."""
-    by_group: dict[object, list[dict[str, object]]] = {}
-    for row in rows:
-        by_group.setdefault(row.get("group"), []).append(row)
-    mixed_first = sorted(by_group.values(), key=lambda group: len({_reward(r) for r in group}) == 1)
+    mixed_first = sorted(_by_group(rows), key=lambda group: len({_reward(r) for r in group}) == 1)
     pieces = token_texts(folder)
     return [_group(group, pieces) for group in mixed_first[:GROUPS]]
+
+
+def all_pairs(rows: Sequence[dict[str, object]]) -> bool:
+    """Return whether every group of stored rows is a pair of compared completions."""
+    return all(is_pair(sorted(group, key=_reward, reverse=True)) for group in _by_group(rows))
+
+
+def _by_group(rows: Sequence[dict[str, object]]) -> list[list[dict[str, object]]]:
+    groups: dict[object, list[dict[str, object]]] = {}
+    for row in rows:
+        groups.setdefault(row.get("group"), []).append(row)
+    return list(groups.values())
 
 
 def token_texts(folder: Path) -> Pieces:
@@ -81,13 +92,34 @@ def _group(rows: Sequence[dict[str, object]], pieces: Pieces) -> str:
     ranked = sorted(rows, key=_reward, reverse=True)
     half = COMPLETIONS // 2
     shown = ranked if len(ranked) <= COMPLETIONS else [*ranked[:half], *ranked[-(COMPLETIONS - half) :]]
-    strongest = max((abs(a) for row in shown for a in _list(row, "advantage")), default=0.0)
-    head = f"{len(rows)} completions, {right_among(rows)}{len(shown)} shown"
+    largest = {name: max((abs(x) for row in shown for x in _list(row, name)), default=0.0) for name in COMPARED}
     prompt = escape(_cut(str(rows[0].get("prompt") or ""), 1200))
-    completions = "".join(_completion(row, pieces(row), strongest) for row in shown)
+    completions = "".join(_completion(row, pieces(row), largest) for row in shown)
+    head = f"{len(rows)} completions, {right_among(rows)}{len(shown)} shown"
+    if is_pair(ranked):
+        head, completions = escape(margin(*ranked)), f'<div class="beside">{completions}</div>'
     return (
         f'<article class="group"><pre class="prompt">{prompt}</pre><p class="muted">{head}</p>{completions}</article>'
     )
+
+
+def is_pair(ranked: Sequence[JsonObject]) -> bool:
+    """Return whether the rows of a group, best first, are two that were compared, one better than the other."""
+    return (
+        len(ranked) == 2
+        and None not in (row.get("reward") for row in ranked)
+        and _reward(ranked[0]) > _reward(ranked[1])
+    )
+
+
+def margin(better: JsonObject, worse: JsonObject) -> str:
+    """Return by how much the policy has moved towards the better completion of a pair, and away from the worse one."""
+    gains = [sum(_list(row, "log_ratio")) for row in (better, worse) if _list(row, "log_ratio")]
+    words = "a pair, the better completion first"
+    if len(gains) < 2:
+        return words
+    first, second = gains
+    return f"{words}: log π/π_ref {first:+.3g} and {second:+.3g}, margin {first - second:+.3g} nats"
 
 
 def right_among(rows: Sequence[Mapping[str, object]]) -> str:
@@ -104,19 +136,19 @@ def verdict(correct: bool | None) -> str:
     return f'<span class="verdict {kind}">{sign}</span> '
 
 
-def _completion(row: JsonObject, pieces: list[str] | None, strongest: float) -> str:
+def _completion(row: JsonObject, pieces: list[str] | None, largest: Mapping[str, float]) -> str:
     advantage = _list(row, "advantage")
     facts = [f"reward {number(_reward(row))}" if row.get("reward") is not None else "no reward"]
     facts.append(f"advantage {sum(advantage) / len(advantage):+.3g}" if advantage else "not trained on")
     facts += ["cut off"] * bool(row.get("truncated"))
     facts.append(f"{len(row.get('completion_ids') or [])} tokens")
     head = f'{verdict(row.get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
-    body = escape(_cut(str(row.get("completion") or ""), 2000)) if pieces is None else _tokens(row, pieces, strongest)
+    body = escape(_cut(str(row.get("completion") or ""), 2000)) if pieces is None else _tokens(row, pieces, largest)
     return f'<div class="completion"><p>{head}</p><pre>{body}</pre></div>'
 
 
-def _tokens(row: JsonObject, pieces: list[str], strongest: float) -> str:
-    columns = [_list(row, name) for name in ("behavior_logp", "entropy", "advantage", "mask")]
+def _tokens(row: JsonObject, pieces: list[str], largest: Mapping[str, float]) -> str:
+    columns = [_list(row, name) for name in ("behavior_logp", "entropy", "advantage", "log_ratio", "mask")]
     head = TOKENS * 2 // 3
     gap = len(pieces) - TOKENS
     spans = []
@@ -125,26 +157,35 @@ def _tokens(row: JsonObject, pieces: list[str], strongest: float) -> str:
             if i == head:
                 spans.append(f'<span class="gap"> … {gap} tokens left out … </span>')
             continue
-        logp, entropy, advantage, mask = (column[i] if i < len(column) else None for column in columns)
-        spans.append(token_span(piece, logp, entropy, advantage, mask, strongest))
+        logp, entropy, *compared, mask = (column[i] if i < len(column) else None for column in columns)
+        spans.append(token_span(piece, logp, entropy, dict(zip(COMPARED, compared, strict=True)), mask, largest))
     return "".join(spans)
 
 
 def token_span(
-    piece: str, logp: float | None, entropy: float | None, advantage: float | None, mask: object, strongest: float
+    piece: str,
+    logp: float | None,
+    entropy: float | None,
+    compared: Mapping[str, float | None],
+    mask: object,
+    largest: Mapping[str, float],
 ) -> str:
-    """Return the HTML of a token with its colours and numbers; a false `mask` means that it was not trained on."""
+    """Return the HTML of a token with its colours and numbers; a false `mask` means that it was not trained on.
+
+    `compared` are the numbers named by `COMPARED`, whose colours are relative to the `largest` sizes.
+    """
     classes = ["t"]
     if mask is False:
         classes.append("outside")
-    if advantage and strongest > 0:
-        level = max(1, min(4, round(4 * abs(advantage) / strongest)))
-        classes.append(f"{'up' if advantage > 0 else 'down'}{level}")
+    for name, (above, below) in COMPARED.items():
+        value, most = compared.get(name), largest.get(name, 0.0)
+        if value and most > 0:
+            classes.append(f"{above if value > 0 else below}{max(1, min(4, round(4 * abs(value) / most)))}")
     if logp is not None and (level := sum(exp(min(logp, 0.0)) < edge for edge in PROBABILITY_LEVELS)):
         classes.append(f"p{level}")
     if entropy is not None and (level := sum(entropy > edge for edge in ENTROPY_LEVELS)):
         classes.append(f"e{level}")
-    values = "|".join("" if v is None else f"{v:.3g}" for v in (logp, entropy, advantage))
+    values = "|".join("" if v is None else f"{v:.3g}" for v in (logp, entropy, *map(compared.get, COMPARED)))
     visible = piece.replace("\n", "⏎\n")
     return f'<span class="{" ".join(classes)}" data-v="{values}">{escape(visible)}</span>'
 

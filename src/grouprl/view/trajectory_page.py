@@ -68,7 +68,14 @@ def _turn(turn: TurnShown, follows: TurnShown | None, several: bool, strongest: 
     named = f'<b>turn {turn.shown_number}</b> <span class="muted">{escape(" · ".join(facts))}</span>'
     head = f'<p class="turn">{named}{invalid}</p>'
     said = "".join(
-        token_span(p.text, p.logp, p.entropy, p.advantage if p.trained else None, p.trained, strongest)
+        token_span(
+            p.text,
+            p.logp,
+            p.entropy,
+            {"advantage": p.advantage if p.trained else None},
+            p.trained,
+            {"advantage": strongest},
+        )
         for p in turn.said
     )
     shown_below = follows is not None and follows.prompt is not None and several

@@ -76,3 +76,8 @@ class Squared(Link):
     def code(self) -> str:
         """Return the part as lines of plain torch."""
         return f"loss_e = (gap_e - (margin_e + 0.5) / {self.beta!r}).square()"
+
+
+def slope_of(link: Link) -> float:
+    """Return the β of a link, or of the one that it holds; 1 if there is none."""
+    return float(next((part.beta for part in link.whole() if hasattr(part, "beta")), 1.0))

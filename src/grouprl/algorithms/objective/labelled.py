@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.link.link import Link, Logistic
+from grouprl.algorithms.link.link import Link, Logistic, slope_of
 from grouprl.algorithms.losses import RowLoss, counted
 from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.pair_metrics import label_metrics, with_labels
 from grouprl.algorithms.objective.regression import completion_value
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.score.score import LogRatio, Score
@@ -57,11 +58,24 @@ class Labelled(Objective):
         gap_b, zero_b = torch.where(liked_b, score_b, -score_b), torch.zeros_like(score_b)
         weight_b = torch.where(liked_b, zero_b + self.desirable, zero_b + self.undesirable)
         right_b = (gap_b > 0).to(gap_b.dtype)
-        metrics = {"label_accuracy": right_b}
+        metrics = {"label_accuracy": right_b, **self._trl_metrics(score_b, logp_bt, liked_b, batch)}
         if isinstance(self.score, Shifted):
             metrics["score_baseline"] = self.score.baseline(logp_bt.detach(), batch)
             metrics |= dict.fromkeys(self.score.aliases, metrics["score_baseline"])
         return RowLoss(weight_b * self.link.of_scores(gap_b, zero_b, zero_b), metrics)
+
+    def _trl_metrics(self, score_b: Tensor, logp_bt: Tensor, liked_b: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return TRL's metrics of labels, whose rewards are β times the scores before any baseline."""
+        if not self.score.log_probs:
+            return {}
+        plain_b = self.score.of(logp_bt, batch) if isinstance(self.score, Shifted) else score_b
+        return label_metrics(slope_of(self.link) * plain_b.detach(), logp_bt.detach(), liked_b, batch)
+
+    @override
+    def compute_loss_weights(self, batch: Batch) -> Batch:
+        """Return an optimiser step with the numbers of its liked and of its disliked completions."""
+        value_b = completion_value(batch.need("advantage_bt", self.name), batch.active_bt)
+        return with_labels(batch, value_b > self.threshold)
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that do not count, or have no token in the loss."""

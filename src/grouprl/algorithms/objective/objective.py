@@ -35,6 +35,10 @@ class Objective(Part):
         """
         return None
 
+    def compute_loss_weights(self, batch: Batch) -> Batch:
+        """Return an optimiser step, whose shares of metrics are known, with what the loss needs of all its rows."""
+        return batch
+
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows whose gradient is exactly zero whatever the log-probs are (here: no advantage
         anywhere).

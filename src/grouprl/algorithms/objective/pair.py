@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from grouprl.algorithms.link.link import Link, Logistic
+from grouprl.algorithms.link.link import Link, Logistic, slope_of
 from grouprl.algorithms.losses import PairLoss, ordered_pairs, out_of, pairs_of
 from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.objective import Objective
@@ -128,11 +128,6 @@ class Pair(Pairwise):
         if self.pairing == AllPairs():
             return PAIRS
         return f"{PAIRS}\n{chosen}" if (chosen := self.pairing.code()) else ""
-
-
-def slope_of(link: Link) -> float:
-    """Return the β of a link, or of the one that it holds; 1 if there is none."""
-    return float(next((part.beta for part in link.whole() if hasattr(part, "beta")), 1.0))
 
 
 @part("objective")

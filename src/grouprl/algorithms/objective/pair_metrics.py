@@ -1,4 +1,4 @@
-"""Measures of the pairs of a loss: TRL's metrics by their names, and those that explain falling likelihoods."""
+"""Measures of the pairs or labels of a loss: TRL's metrics by their names, and what explains falling likelihoods."""
 
 from __future__ import annotations
 
@@ -70,3 +70,37 @@ def _alike(token_bt: Tensor, index_e2: Tensor, shorter_e: Tensor, place_t: Tenso
     first_et, second_et = token_bt[index_e2].unbind(1)
     same_et = (first_et == second_et) & (place_t < shorter_e[:, None])
     return same_et.long().cumprod(1).sum(1)
+
+
+def with_labels(batch: Batch, liked_b: Tensor) -> Batch:
+    """Return an optimiser step with the numbers of its liked ([B] bool) and disliked rows that carry a gradient."""
+    live_b = batch.need("share_b", "metrics of labels") > 0
+    liked, disliked = (int((live_b & side_b).sum()) for side_b in (liked_b, ~liked_b))
+    whole_b = torch.ones_like(batch.group_b)
+    return batch.replace(step_liked_b=liked * whole_b, step_disliked_b=disliked * whole_b)
+
+
+def label_metrics(reward_b: Tensor, logp_bt: Tensor, liked_b: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """Return TRL's metrics of labelled rows [B], whose means over the step's rows are means over one side's rows.
+
+    A side is absent if the step has no such row, and so is the margin then.
+    """
+    log_b = over_tokens(logp_bt, batch, "sum")
+    found: dict[str, Tensor] = {}
+    for name, side_b, count_b in (
+        ("chosen", liked_b, batch.need("step_liked_b", "labelled")),
+        ("rejected", ~liked_b, batch.need("step_disliked_b", "labelled")),
+    ):
+        if bool(count_b.any()):
+            scale_b = _share_among(side_b, count_b, batch)
+            found |= {f"rewards/{name}": scale_b * reward_b, f"logps/{name}": scale_b * log_b}
+    if {"rewards/chosen", "rewards/rejected"} <= found.keys():
+        found["rewards/margins"] = found["rewards/chosen"] - found["rewards/rejected"]
+    return found
+
+
+def _share_among(side_b: Tensor, count_b: Tensor, batch: Batch) -> Tensor:
+    """Return [B] one over the number of the side's rows, over the share of the row in the step; 0 on the other side."""
+    share_b = batch.need("share_b", "metrics of labels")
+    here_b = side_b & (share_b > 0)
+    return torch.where(here_b, 1 / (torch.where(here_b, share_b, 1) * count_b), 0)

@@ -129,7 +129,7 @@ define(
     "rewards/chosen",
     "β·nats",
     "policy",
-    "mean over the pairs of β times the better completion's score (TRL's name)",
+    "β times the score of better or liked completions, mean over pairs or over these (TRL's name)",
     "0 at first, then above rewards/rejected. Falling with it is common: see logps/chosen",
     level="pair",
 )
@@ -137,7 +137,7 @@ define(
     "rewards/rejected",
     "β·nats",
     "policy",
-    "mean over the pairs of β times the worse completion's score (TRL's name)",
+    "β times the score of worse or disliked completions, mean over pairs or over these (TRL's name)",
     "0 at first, then below rewards/chosen",
     level="pair",
 )
@@ -145,7 +145,7 @@ define(
     "rewards/margins",
     "β·nats",
     "policy",
-    "mean over the pairs of rewards/chosen less rewards/rejected: β times pair_margin (TRL's name)",
+    "rewards/chosen less rewards/rejected; of pairs it is β times pair_margin (TRL's name)",
     "rises above 0",
     level="pair",
 )
@@ -161,7 +161,7 @@ define(
     "logps/chosen",
     "nats",
     "policy",
-    "mean over the pairs of the better completion's log-prob, summed over its tokens (TRL's name)",
+    "log-prob of better or liked completions, summed over tokens; mean over pairs or these (TRL's name)",
     "steady, or falls slowly. A fast fall with rising margins is likelihood displacement",
     level="pair",
 )
@@ -169,7 +169,7 @@ define(
     "logps/rejected",
     "nats",
     "policy",
-    "mean over the pairs of the worse completion's log-prob, summed over its tokens (TRL's name)",
+    "log-prob of worse or disliked completions, summed over tokens; mean over pairs or these (TRL's name)",
     "falls",
     level="pair",
 )

@@ -14,7 +14,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.view.tokens import Pieces
 
-NUMBERS = ("behavior_logp", "entropy", "advantage", "mask", "turn", "version")
+NUMBERS = ("behavior_logp", "entropy", "advantage", "log_ratio", "mask", "turn", "version")
 """Numbers of tokens, in the order of an answer's `columns`; those that a run does not store are left out."""
 
 

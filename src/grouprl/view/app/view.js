@@ -194,13 +194,14 @@ const VIEWS = {
   async group() {
     const name = run(), at = one("row"), found = await ask("group", { run: name, step: one("step"), group: one("group") });
     const kinds = TINTS.filter((each) => found.columns.includes(each.column) && (each.of !== "version" || found.rows.some((row) => (row.tokens || []).some((token) => token[1 + found.columns.indexOf("version")] !== null))));
-    const colour = kinds.find((each) => each.name === one("colour")) || kinds[0], to = (group) => go({ group, row: "" });
+    const margin = marginOf(found), wanted = one("colour") || (margin === null ? "" : "ratio");
+    const colour = kinds.find((each) => each.name === wanted) || kinds[0], to = (group) => go({ group, row: "" });
     const bar = h("div", { class: "pager" }, link("← groups", "groups", { run: name, step: found.step }), h("button", { type: "button", id: "back", disabled: found.previous === null, onclick: () => to(found.previous) }, "‹ group"),
       h("b", {}, "step " + found.step + ", group " + found.group), h("button", { type: "button", id: "on", disabled: found.next === null, onclick: () => to(found.next) }, "group ›"),
       link("how it is computed", "method", { run: name }), kinds.length ? filters(chosen("tokens by", "colour", kinds.map((each) => [each.name, each.words]), colour.name, { id: "colour" })) : "");
     const strongest = colour ? Math.max(1e-12, ...found.rows.flatMap((row) => (row.tokens || []).map((token) => Math.abs(token[1 + found.columns.indexOf(colour.column)] || 0)))) : 1;
     const cards = found.rows.map((row) => h("article", { class: String(row.place) === at ? "at" : null, id: "row-" + row.place }, facts(row, name), told(row, found.columns, colour, strongest)));
-    return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), colour ? legend(colour, strongest) : "", h("div", { class: "side" }, cards)];
+    return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), margin === null ? "" : muted("A pair, the better completion first: margin " + short(margin) + " nats of log π/π_ref as the step began."), colour ? legend(colour, strongest) : "", h("div", { class: "side" }, cards)];
   },
 
   async findings() {
@@ -269,13 +270,21 @@ const TINTS = [
   { name: "advantage", words: "advantage", column: "advantage", tint: (value, most) => [value > 0 ? "up" : "down", Math.abs(value) / most], ends: ["pushed down", "pushed up"] },
   { name: "probability", words: "probability", column: "behavior_logp", tint: (value) => ["odd", 1 - Math.exp(Math.min(value, 0))], ends: ["certain", "improbable"] },
   { name: "entropy", words: "entropy", column: "entropy", tint: (value, most) => ["ent", value / most], ends: ["0 nats", "highest"] },
+  { name: "ratio", words: "log π/π_ref", column: "log_ratio", tint: (value, most) => [value > 0 ? "up" : "down", Math.abs(value) / most], ends: ["less likely than under the reference", "more likely"] },
   { name: "mask", words: "trained on", column: "mask", tint: (value) => ["up", value ? 0.5 : 0], ends: ["not trained on", "trained on"] },
   { name: "turn", words: "turn", column: "turn", tint: (value) => ["ent", value < 0 ? 0 : value % 2 ? 0.7 : 0.25], ends: ["even", "odd"] },
   { name: "version", words: "version of the weights", column: "version", of: "version", tint: (value, most) => ["ent", value / most], ends: ["first", "newest"] },
 ];
 
+function marginOf(found) {
+  const at = 1 + found.columns.indexOf("log_ratio"), [better, worse] = found.rows;
+  if (!at || found.rows.length !== 2 || !(better.reward > worse.reward) || !better.tokens || !worse.tokens) return null;
+  const gains = [better, worse].map((row) => row.tokens.reduce((sum, token) => sum + (token[at] || 0), 0));
+  return gains[0] - gains[1];
+}
+
 function legend(colour, strongest) {
-  const sample = colour.name === "probability" ? [0, -20] : colour.name === "advantage" ? [-strongest, strongest] : colour.name === "turn" ? [0, 1] : colour.name === "mask" ? [0, 1] : [0, strongest];
+  const sample = colour.name === "probability" ? [0, -20] : ["advantage", "ratio"].includes(colour.name) ? [-strongest, strongest] : colour.name === "turn" ? [0, 1] : colour.name === "mask" ? [0, 1] : [0, strongest];
   return h("p", { class: "muted" }, sample.map((value, i) => { const made = h("span", { class: "tone" }, colour.ends[i]); paint(made, colour, value, strongest); return made; }));
 }
 
@@ -312,7 +321,7 @@ view.addEventListener("pointerover", (event) => {
   const numbers = event.target.dataset && event.target.dataset.n;
   if (numbers === undefined) { if (!event.target.closest("svg")) tip.hidden = true; return; }
   const columns = JSON.parse(event.target.parentElement.dataset.columns);
-  show(JSON.parse(numbers).map((value, i) => (value === null ? "" : columns[i].replace("behavior_logp", "log-prob") + "  " + short(value))).filter(Boolean).join("\n") || "no numbers stored", event);
+  show(JSON.parse(numbers).map((value, i) => (value === null ? "" : columns[i].replace("behavior_logp", "log-prob").replace("log_ratio", "log π/π_ref") + "  " + short(value))).filter(Boolean).join("\n") || "no numbers stored", event);
 });
 view.addEventListener("pointerleave", () => { tip.hidden = true; });
 
