@@ -121,6 +121,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
             "mismatched": (row_b == 7).long(),
             "measure": (row_b == 0).long(),
             "twin": torch.zeros_like(sample_b),
+            "shown": torch.zeros_like(sample_b),
             **same,
         },
         agent_b=torch.zeros(64, dtype=torch.int64),

@@ -164,6 +164,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "opponent": torch.arange(b) % 2,
             "measure": _second(batch),
             "twin": _twins(batch),
+            "shown": (-_twins(batch)).clamp(min=0),
             **dict.fromkeys(("episode", "review"), pair_b),
         },
         edges={"preferred": _preferences(batch), "similar": _similarity(batch)},

@@ -71,6 +71,7 @@ OWN: dict[str, dict[str, Any]] = {
     "hypo": STORED,
     "relative_po": STORED,
     "sr_dpo": STORED,
+    "srpo_robust": STORED,
     "reward_regression": STORED,
     **{
         name: {

@@ -102,7 +102,9 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "own": zero + 1,
             "episode": torch.arange(len(zero)),
             "review": torch.arange(len(zero)),
-            **dict.fromkeys(("form", "variant", "budget", "cut", "opponent", "mismatched", "measure", "twin"), zero),
+            **dict.fromkeys(
+                ("form", "variant", "budget", "cut", "opponent", "mismatched", "measure", "twin", "shown"), zero
+            ),
         },
         agent_b=zero,
         valid_bs=torch.ones_like(batch.mask_bt[:, :1]),
