@@ -80,6 +80,8 @@ entry(
         ],
         notes=[
             "A pair has six rows, and six passes by the reference: about three times the work of DPO.",
+            "Not shown to beat DPO on toy preferences of which a fifth is turned round (60 steps, each at its best "
+            "rate, 3 seeds): true reward 0.623 [0.581, 0.650] against 0.655 [0.645, 0.667], where both answer once.",
             "What is learned of revising acts only where answers are revised: show an answer and the same words again.",
         ],
         recommended=RECOMMENDED,
