@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast leftovers lint docs docs-check site site-mkdocs wheel release-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,11 @@ site-mkdocs: .venv-site/.ready docs  ## build the same site by mkdocs, in its ow
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check 'zensical>=0.0.73' 'mkdocs>=1.6' 'mkdocstrings[python]>=1' 'pymdown-extensions>=10'
 	@touch $@
+
+notebooks: $(READY)  ## execute the notebooks of the docs; a cell that fails fails this
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'nbclient>=0.10' 'ipykernel>=6' pandas
+	$(BIN)/python scripts/notebooks.py
+	$(BIN)/python scripts/generate_docs.py
 
 wheel: $(READY)  ## build the package, with the listings of this state of the sources
 	$(BIN)/python scripts/listings.py

@@ -1,5 +1,5 @@
 """Write docs/configuration.md, the counts of the README and what records show; and what git ignores: docs/methods/, an
-index, one page per entry and the literature, and docs/reference/, the public names for the site.
+index, one page per entry and the literature; docs/reference/, the public names; and a page of each notebook.
 
 They are made from the cards, the list of papers, the schema of the configuration and the records of runs. A new method
 changes none of the committed files. With `--check` it only says which of those are not as they would be made now.
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import notebooks
 import reference
 import shown as records
 from configuration import configuration_page
@@ -194,7 +195,8 @@ def committed() -> dict[Path, str]:
 def from_cards() -> dict[Path, str]:
     """Return the text of every page made from the cards, the list of papers and the public names: git ignores them."""
     named = {REFERENCE / name: text for name, text in reference.pages().items()}
-    return {PAPERS: papers_page(), **{FOLDER / name: text for name, text in pages().items()}, **named}
+    executed = {notebooks.NOTEBOOKS / name: text for name, text in notebooks.pages().items()}
+    return {PAPERS: papers_page(), **{FOLDER / name: text for name, text in pages().items()}, **named, **executed}
 
 
 def differing(made: dict[Path, str]) -> list[Path]:
@@ -212,7 +214,7 @@ def main(arguments: list[str]) -> None:
         path.write_text(text, encoding="utf-8")
     forget()
     made = committed() | from_cards()
-    for folder in (FOLDER, REFERENCE):
+    for folder in (FOLDER, REFERENCE, notebooks.NOTEBOOKS):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob("*.md"):
             if path not in made:

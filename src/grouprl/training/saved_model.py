@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,8 +49,10 @@ class Question:
 def questions(policy: CausalPolicy, prompts: Sequence[Prompt]) -> list[Question]:
     """Return the prompts with the policy's greedy answers."""
     read = [tuple(ids) for ids in policy.encode_prompts(list(prompts))]
+    room = (policy.max_positions or math.inf) - max(map(len, read))
+    budget = int(max(1, min(TOKENS, room)))
     with policy.full_precision():
-        sampled = LocalSampler(policy).sample([Request(ids, TOKENS, greedy=True) for ids in read])
+        sampled = LocalSampler(policy).sample([Request(ids, budget, greedy=True) for ids in read])
     forms = [form_of(policy.tokenizer, prompt) for prompt in prompts]
     return [Question(*form, *each) for form, *each in zip(forms, read, sampled.actions, strict=True)]
 
