@@ -1,1 +1,1 @@
-"""Which source of rows a task needs."""
+"""The source of rows that a task needs."""
