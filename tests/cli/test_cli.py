@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import grouprl
 from grouprl.cli.app import app
 from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
@@ -78,7 +79,7 @@ def test_help_teaches_by_example(name):
 
 
 def test_version():
-    assert call("--version").stdout == "grouprl 0.1.0\n"
+    assert call("--version").stdout == f"grouprl {grouprl.__version__}\n"
 
 
 def test_start_up_leaves_transformers_alone():
