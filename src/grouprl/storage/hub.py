@@ -1,4 +1,4 @@
-"""Pushing a folder to a hub of models as one commit: it is there whole, or nothing of it is."""
+"""Pushing a folder to a hub of models as one commit, whole or not at all."""
 
 from __future__ import annotations
 
