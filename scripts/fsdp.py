@@ -33,6 +33,7 @@ CASES = (
     *("grpo", "dapo", "dr_grpo", "grpo@nemo_rl", "intellect2", "ppo", "clip_cov", "gvpo"),
     *("grpo+lora", "ppo+lora", "grpo+anew", "clip_cov+anew", "grpo+offload", "ppo+lora+offload"),
     *("grpo+tensor", "ppo+tensor", "clip_cov+tensor+anew", "dapo+tensor+offload"),
+    *("grpo+compiled", "grpo+compiled+anew"),
     *("grpo+mixed", "grpo+mixed+small", "ppo+mixed+small+tensor", "grpo+mixed+lora"),
     *(f"grpo:{name}" for name in ("adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop")),
     *("grpo:rprop", "grpo:sgd"),
@@ -198,7 +199,8 @@ def pretrained(folder: Path) -> Iterator[Found]:
         yield f"SmolLM2-135M on {name}", {"seconds": round(time.monotonic() - begun), "peak_mb": peak, **beside}
 
 
-MODELS = ("20M", "50M", "110M")
+MODELS = ("50M", "110M", "190M")
+RANKS = (1, 2, 4, 8)
 
 
 def memory(folder: Path) -> Iterator[Found]:
@@ -211,31 +213,30 @@ def memory(folder: Path) -> Iterator[Found]:
         model = str(rank_memory.write_model(folder, size))
         (one,) = json.loads(run_on_ranks(script, 1, model, "alone", timeout=3000).splitlines()[-1]).values()
         a_pass = max(one["step"][0] - one["weights"] - 3 * one["trained"], 0)
-        for ranks in (1, 2, 4):
+        for ranks in RANKS:
             said = run_on_ranks(script, ranks, model, *(["save"] if ranks > 1 else []), timeout=3000)
             (found,) = json.loads(said.splitlines()[-1]).values()
-            most = rank_memory.bounds(found, ranks, a_pass)
-            row = {what: max(found[what]) for what in most} | {f"{what}_most": most[what] for what in most}
-            planned = rank_memory.planned(f"model-{size}", ranks)
-            yield f"{size}, {ranks}", row | {"planned": planned, "alone": one["step"][0]}
+            planned = {"planned": rank_memory.planned(f"model-{size}", ranks)}
+            yield f"{size}, {ranks}", rank_memory.row(found, ranks, a_pass) | planned | {"alone": one["step"][0]}
     write_table(json.loads(RECORD.read_text())["memory"])
 
 
+PLAN_ERROR = 0.1
+"""By which share a plan may be off."""
 TABLE = ("<!-- memory of ranks, by scripts/fsdp.py memory -->", "<!-- end -->")
 
 
 def write_table(found: dict[str, Any]) -> None:
     """Write the table of peaks into docs/fsdp.md, in MiB."""
-    lines = [
-        "| model | ranks | build | may be | two steps | may be | planned | plan's error | one process |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    head = ("model", "ranks", "build", "may be", "two steps", "rank 0", "may be", "planned", "plan's error", "within")
+    lines = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * 8} --- |"]
     for key, row in sorted(found.items(), key=lambda each: (MODELS.index(each[0].split(", ")[0]), each[0])):
-        model, ranks = key.split(", ")
-        mib = {name: f"{value / 2**20:.0f}" for name, value in row.items()}
-        apart = row["planned"] / row["step"] - 1
-        cells = [model, ranks, mib["build"], mib["build_most"], mib["step"], mib["step_most"], mib["planned"]]
-        lines.append(f"| {' | '.join([*cells, f'{apart:+.0%}', mib['alone']])} |")
+        mib = {name: f"{value / 2**20:,.0f}" for name, value in row.items()}
+        error = row["planned"] / row["step"] - 1
+        names = ("build", "build_most", "step", "step_0", "step_most", "planned")
+        within = all(row[what] <= row[f"{what}_most"] for what in ("build", "step")) and abs(error) <= PLAN_ERROR
+        cells = [*key.split(", "), *(mib[name] for name in names), f"{error:+.0%}", "yes" if within else "**no**"]
+        lines.append(f"| {' | '.join(cells)} |")
     page = RECORD.with_suffix(".md")
     before, rest = page.read_text().split(TABLE[0])
     page.write_text(before + TABLE[0] + "\n\n" + "\n".join(lines) + "\n\n" + TABLE[1] + rest.split(TABLE[1])[1])

@@ -76,3 +76,12 @@ def test_checkpointing_lowers_the_estimate():
     assert cost["plain"]["activations of a pass"] == activations(plain.model, plain.batch)
     assert cost["anew"]["activations of a pass"] < cost["plain"]["activations of a pass"]
     assert torch.float32.itemsize == plain.model.bytes_each
+
+
+def test_compiled_layers_are_told_and_refused_before_a_run(gpt2):
+    named = ways(make(model={"name": str(gpt2), "compile": True}))
+    assert named["compiled"][0] == "on"
+    assert named["shared prompts"] == ("off", "layers are compiled")
+    assert "compiled" not in ways(make(model=str(gpt2)))
+    (refusal,) = [said for said in make(model={"compile": True}).refusals if "model.compile" in str(said)]
+    assert "set model.engine: transformers" in str(refusal)

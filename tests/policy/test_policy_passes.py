@@ -8,7 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, MambaConfig, MistralConfig
 
 from grouprl.core.errors import InputError
-from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy import CausalPolicy, Tokens, char_tokenizer, compiled_layers
+from grouprl.policy.language.choose_engine import engine_name
 from grouprl.policy.language.transformers_engine import pack_sequences
 from grouprl.policy.passes import (
     PassSettings,
@@ -35,7 +36,7 @@ ARCHITECTURES = {
 
 
 def policy_of(model, engine="transformers", packing="off", shared_prefix="off", checkpointing="off", **options):
-    passes = PassSettings(packing, shared_prefix, checkpointing)
+    passes = PassSettings(packing, shared_prefix, checkpointing, options.pop("compiled", False))
     return CausalPolicy(copy.deepcopy(model), char_tokenizer(ALPHABET), engine=engine, passes=passes, **options)
 
 
@@ -210,3 +211,62 @@ def test_layers_of_a_model_are_its_largest_list():
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(GPT2)
     assert [type(layer).__name__ for layer in layers_of(model)] == ["GPT2Block", "GPT2Block"]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("settings", [{}, {"packing": "on"}, {"checkpointing": "on"}], ids=str)
+def test_compiled_layers_give_the_same_numbers(monkeypatch, name, settings):
+    """Traced and differentiated by torch.compile, without the minute that its compiler takes."""
+    monkeypatch.setattr(compiled_layers, "BACKEND", "aot_eager")
+    torch._dynamo.reset()
+    model = make_model(ARCHITECTURES[name], torch.float64)
+    policy, plain = policy_of(model, compiled=True, **settings), policy_of(model)
+    for tokens in (SKEWED, LONG_PROMPTS):
+        before = policy._engine.compiled.calls
+        assert_same(results(policy, tokens), results(plain, tokens), 1e-9)
+        assert policy._engine.compiled.calls >= before + 2 * 2, "two layers, with gradients and without"
+    assert "forward" not in vars(policy._engine.layers[0]), "outside of a pass a layer is as it was"
+
+
+def test_a_copy_of_a_compiled_policy_computes_with_its_own_weights(monkeypatch):
+    monkeypatch.setattr(compiled_layers, "BACKEND", "eager")
+    policy = policy_of(make_model(GPT2), compiled=True)
+    before, other = policy.logp(SKEWED), policy.copied()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.mul_(1.5)
+    assert torch.equal(other.logp(SKEWED), before)
+    assert not torch.allclose(policy.logp(SKEWED), before)
+    assert other._engine.compiled.calls > 0
+
+
+def no_compiler(graph, inputs):
+    raise RuntimeError("No working C++ compiler found")
+
+
+def slightly_off(graph, inputs):
+    return lambda *x: tuple(1.1 * y if torch.is_tensor(y) and y.is_floating_point() else y for y in graph(*x))
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"), [(no_compiler, "No working C\\+\\+ compiler"), (slightly_off, "gives other numbers")]
+)
+def test_what_cannot_be_compiled_is_refused(monkeypatch, backend, said):
+    monkeypatch.setattr(compiled_layers, "BACKEND", backend)
+    torch._dynamo.reset()
+    with pytest.raises(InputError, match=said) as refused:
+        policy_of(make_model(GPT2), compiled=True)
+    assert "leave model.compile out" in str(refused.value)
+
+
+def test_compiling_is_refused_where_it_does_not_pay():
+    settings = PassSettings(compiled=True)
+    with pytest.raises(InputError, match="The lean engine runs this model"):
+        engine_name("auto", None, 1000, settings)
+    with pytest.raises(InputError, match="The lean engine runs this model"):
+        engine_name("lean", None, 1000, settings)
+    assert engine_name("transformers", None, 1000, settings) == "transformers"
+    assert engine_name("auto", "no view of it", 1000, settings) == "transformers"
+    assert engine_name("auto", None, 10**12, settings) == "transformers"
+    with pytest.raises(InputError, match="shared_prefix=on and compile=true"):
+        engine_name("transformers", None, 1000, PassSettings(shared_prefix="on", compiled=True))

@@ -15,6 +15,7 @@ import gpu
 import gpu_checks
 from gpu_checks import PATHS, Finding
 from grouprl.config.sections import Vllm
+from grouprl.policy import compiled_layers
 from grouprl.rollout.vllm.engine import VllmEngine
 from vllm_brain import Brain
 from vllm_stand_in import StandIn, standing_in
@@ -123,9 +124,9 @@ def test_a_compiled_model_gives_the_same_numbers() -> None:
 
 
 def off_by_little(graph, inputs):
-    """A backend whose code gives other numbers."""
+    """A backend whose code gives other numbers: too little for the probe as a model is loaded."""
     return lambda *arguments: tuple(
-        1.01 * x if torch.is_tensor(x) and x.is_floating_point() else x for x in graph.forward(*arguments)
+        1.0005 * x if torch.is_tensor(x) and x.is_floating_point() else x for x in graph.forward(*arguments)
     )
 
 
@@ -136,8 +137,20 @@ def test_wrong_compiled_code_is_noticed() -> None:
     assert {finding.what.rpartition(": ")[2] for finding in found if not finding.passed} >= {"log-probs", "gradient"}
 
 
+def broken(graph, inputs):
+    """A backend that has no compiler."""
+    raise RuntimeError("no compiler here")
+
+
+def test_what_cannot_be_compiled_was_not_compared() -> None:
+    torch._dynamo.reset()
+    (found,) = gpu_checks.compiled(CPU, backend=broken)
+    assert found.apart is None
+    assert "no compiler here" in found.why
+
+
 def test_compiled_code_that_is_never_called_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_checks, "layers_of", lambda model: [])
+    monkeypatch.setattr(compiled_layers.CompiledLayers, "__call__", lambda self, forward: forward)
     (found,) = gpu_checks.compiled(CPU, backend="eager")
     assert (found.apart, found.why) == (None, "it was never called")
 

@@ -200,14 +200,20 @@ def _stored(ranks: Ranks, policy: ShardedPolicy, folder: Path, grown: Callable[[
 
 
 def bounds(found: dict[str, object], ranks: int, a_pass: int) -> dict[str, float]:
-    """Return the bytes that a rank may take at most: its share of what is kept and 15 %, two layers, a pass.
+    """Return the bytes that a rank may take at most: its share and 15 %, the two largest layers, and a pass.
 
-    Kept are weights in float32, and from the first step on a gradient and two moments of what is trained. A layer
-    counts twice: it is copied out of the buffer of the exchange.
+    Kept are weights in float32, and from the first step on a gradient and two moments of what is trained.
     """
-    weights, beside = found["weights"], 2 * found["layers"] + a_pass
+    weights, beside = found["weights"], found["layers"] + a_pass
     kept = {"build": weights, "step": weights + 3 * found["trained"]}
     return {name: 1.15 * whole / ranks + beside for name, whole in kept.items()}
+
+
+def row(found: dict[str, object], ranks: int, a_pass: int) -> dict[str, float]:
+    """Return the peaks of the rank that takes most and of rank 0, beside what they may be."""
+    most = bounds(found, ranks, a_pass)
+    peaks = {what: max(found[what]) for what in ("build", "step", "save", "load") if what in found}
+    return peaks | {"step_0": found["step"][0]} | {f"{what}_most": most[what] for what in most}
 
 
 def planned(name: str, ranks: int) -> int:

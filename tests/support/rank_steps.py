@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from grouprl import method
 from grouprl.algorithms.references import Iterates, Mixture
 from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
 from grouprl.config.sections import Optim
+from grouprl.policy import compiled_layers
 from grouprl.policy.optimizers import build_optimizer
-from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.policy.passes import AUTO
 from grouprl.policy.sharded.ranks import Ranks, follow, leading
 from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
 from grouprl.policy.sharded.sharded_policy import ShardedPolicy
@@ -149,9 +151,10 @@ def main(names: list[str]) -> None:
     """Print, as JSON, how far apart each `method`, `method:optimiser` or `method+…+…` ends.
 
     What may be added: lora, anew (layers computed anew), offload, mixed, tensor (matrices cut by two ranks),
-    small (a learning rate of 1e-6).
+    small (a learning rate of 1e-6), compiled (layers traced by torch.compile, without its compiler's minute).
     """
     warnings.filterwarnings("error", message=".*returned a view tensor")
+    compiled_layers.BACKEND = "aot_eager"
     if own_rank():
         return follow()
     with leading() as ranks:
@@ -169,11 +172,11 @@ def main(names: list[str]) -> None:
                 continue
             plain, _, optimiser = name.partition(":")
             plain, *more = plain.split("+")
-            assert not set(more) - {"lora", "anew", "offload", "mixed", "tensor", "small"}
+            assert not set(more) - {"lora", "anew", "offload", "mixed", "tensor", "small", "compiled"}
             ranks.begin(600.0, 2 if "tensor" in more else 1)
             builders = TinyBuilders(
                 lora=(("r", 4),) if "lora" in more else None,
-                passes=PassSettings(checkpointing="on") if "anew" in more else AUTO,
+                passes=replace(AUTO, checkpointing="on" if "anew" in more else "auto", compiled="compiled" in more),
                 offload="offload" in more,
                 mixed="mixed" in more,
                 dtype="float32" if "mixed" in more else "float64",

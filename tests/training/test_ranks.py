@@ -18,8 +18,8 @@ from ranks import run_on_ranks
 SCRIPTS = Path(__file__).parents[1] / "support"
 METHODS = ("grpo", "dapo", "dr_grpo", "grpo@nemo_rl", "intellect2", "ppo", "clip_cov")
 """Sequence mean, token mean, constant, KL, entropy bonus, value head, and an objective that sees all rows at once."""
-WAYS = ("dapo+tensor", "clip_cov+tensor+anew", "ppo+lora+offload")
-"""Matrices cut by both ranks; layers computed anew; adapters, a value head, and parts in main memory."""
+WAYS = ("dapo+tensor", "clip_cov+tensor+anew", "ppo+lora+offload", "grpo+compiled+anew")
+"""Matrices cut by both ranks; layers computed anew; adapters, a value head, parts in main memory; compiled."""
 MIXED = ("grpo+mixed+small", "grpo+mixed+small+tensor")
 """Products in bfloat16 of float32 weights, at a learning rate whose updates bfloat16 weights would lose."""
 

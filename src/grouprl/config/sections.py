@@ -127,6 +127,10 @@ class Model(Section):
     where the engine is lean; changes no result."""
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
+    compile: bool = False
+    """Layers of the engine transformers are compiled by `torch.compile` for passes of the trainer, which takes a minute
+    as a run begins; prompts are then not shared. The numbers are the same but for the last bits. Refused where the lean
+    engine runs the model, whose operations are fused already, and where torch cannot compile it."""
     tensor_parallel: WrittenCount = 1
     """Over how many of the processes of `grouprl launch` or torchrun each matrix is cut, by the plan that transformers
     has for the model; the others share rows, as without it. Changes no result."""

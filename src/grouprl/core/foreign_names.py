@@ -139,7 +139,7 @@ TRL: Mapping[str, str] = {
     "resume_from_checkpoint": "run.folder: grouprl train FOLDER --resume",
     "deepspeed": "model.offload: grouprl launch shares the model by FSDP2",
     "fsdp": "model.offload: grouprl launch",
-    "torch_compile": "model.engine",
+    "torch_compile": "model.compile",
     "use_liger_kernel": "model.engine",
     "max_tool_calling_iterations": "task",
 }

@@ -152,4 +152,4 @@ def make_optimizer(config: Config, policy: Trainable, phase: str) -> torch.optim
 
 def pass_settings(model: Model) -> PassSettings:
     """Return how passes are computed, with everything that the configuration forces or forbids."""
-    return PassSettings(model.packing, model.shared_prefix, model.checkpointing)
+    return PassSettings(model.packing, model.shared_prefix, model.checkpointing, model.compile)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,11 @@ class RunBuilders:
 
     def copy(self, own: Mapping[str, Any]) -> CausalPolicy:
         """Return a whole copy of the policy that samples as on every rank; `own` holds the policy's own options."""
-        found = load_policy(self.name, **{**self.options, **own})
+        options = {**self.options, **own, "passes": replace(self.options["passes"], compiled=False)}
+        found = load_policy(self.name, **options)
         if self.mixed and why_not_lean(found.model) is None:
             del found  # before there are two
-            found = load_policy(self.name, **{**self.options, **own, "precision": "mixed"})
+            found = load_policy(self.name, **{**options, "precision": "mixed"})
         return found
 
     def _place(self, station: Station) -> dict[str, str]:

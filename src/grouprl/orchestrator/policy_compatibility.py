@@ -23,6 +23,7 @@ OF_LANGUAGE_MODELS = (
     "packing",
     "shared_prefix",
     "checkpointing",
+    "compile",
     "agents",
     "chat_template_kwargs",
 )

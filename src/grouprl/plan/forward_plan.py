@@ -35,7 +35,10 @@ def pass_choices(config: Config, model: ModelFacts | None, batch: Arithmetic) ->
         return ()
     engine = _engine(config, model)
     found = [PassChoice("engine", engine, _engine_why(config, model, engine)), _packing(config, engine)]
-    return (*found, _sharing(config, engine, batch), _checkpointing(config, model, batch))
+    found += [_sharing(config, engine, batch), _checkpointing(config, model, batch)]
+    if config.model.compile:
+        found.append(PassChoice("compiled", "on", "requested; tried on three rows when the model is loaded"))
+    return tuple(found)
 
 
 def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
@@ -122,8 +125,8 @@ def _packing(config: Config, engine: str) -> PassChoice:
 
 def _sharing(config: Config, engine: str, batch: Arithmetic) -> PassChoice:
     choice, prompt, completion = config.model.shared_prefix, batch.prompt_tokens, batch.max_new_tokens
-    if choice == "off":
-        return PassChoice("shared prompts", "off", "requested")
+    if choice == "off" or config.model.compile:
+        return PassChoice("shared prompts", "off", "requested" if choice == "off" else "layers are compiled")
     repeated, shared = batch.group_size * (prompt + completion), prompt + batch.group_size * completion
     ratio = (
         f"{batch.group_size} × ({prompt} + {completion}) / ({prompt} + {batch.group_size} × {completion}) = "

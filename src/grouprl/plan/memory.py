@@ -198,14 +198,22 @@ PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy
 """Costs that ranks divide among themselves. They also divide weights, but sampling ranks keep a whole copy, too."""
 GATHERED = "layers gathered"
 """Name of the cost of the two largest layers: what is used, and what comes next or is a gradient."""
+COPIES = 2
+"""How often a gathered layer is there: in the buffer in which it arrives, and copied out of it."""
+
+
+def gathered_numbers(parameters: int, layers: int, embedding: int, *, tied: bool) -> int:
+    """Return how many numbers a rank gathers at a time: the two largest layers, the embedding included, twice."""
+    block = (parameters - embedding * (1 if tied else 2)) // max(layers, 1)
+    return COPIES * sum(sorted([embedding, *[block] * min(layers, 2)])[-2:])
 
 
 def gathered(model: ModelFacts) -> Cost:
-    """Return the cost of what a rank gathers in a pass: the two largest of its layers, the embedding included."""
+    """Return the cost of what a rank gathers in a pass."""
     embedding = model.vocabulary * model.hidden
-    block = (model.parameters - embedding * (1 if model.tied else 2)) // max(model.layers, 1)
-    first, second = sorted([embedding, *[block] * min(model.layers, 2)])[::-1][:2]
-    return Cost(GATHERED, (first + second) * model.bytes_each, f"({first:,} + {second:,}) × {model.bytes_each} bytes")
+    count = gathered_numbers(model.parameters, model.layers, embedding, tied=model.tied)
+    how = f"{COPIES} × {count // COPIES:,} × {model.bytes_each} bytes: two layers, as they arrive and as they are used"
+    return Cost(GATHERED, count * model.bytes_each, how)
 
 
 def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -> tuple[Cost, ...]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Choice = Literal["auto", "on", "off"]
 R = TypeVar("R")
+Forward = Callable[..., object]
+"""The forward pass of a layer."""
 CHOICES = ("auto", "on", "off")
 SHARING_PAYS = 1.05
 """Ratio of tokens with repeated prompts to tokens with shared ones from which sharing is chosen."""
@@ -51,11 +54,13 @@ class PassSettings:
         shared_prefix: a prompt goes through the model once for all its responses; the lean engine extends this,
             to any beginning that rows share.
         checkpointing: only each layer's input is kept for the backward pass; a third more computation.
+        compiled: layers of the engine transformers are compiled by torch.compile, and prompts are not shared.
     """
 
     packing: Choice = "auto"
     shared_prefix: Choice = "auto"
     checkpointing: Choice = "auto"
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         for name in ("packing", "shared_prefix", "checkpointing"):
@@ -175,13 +180,17 @@ def layers_of(trunk: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def layers_anew(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """Let each layer's forward pass keep only its inputs and recompute the rest in the backward pass."""
+def layers_through(layers: Sequence[nn.Module], way: Callable[[Forward], Forward]) -> Iterator[None]:
+    """Let each layer's forward pass be what `way` makes of it, within this context."""
     for layer in layers:
-        own = layer.forward
-        layer.forward = lambda *x, _own=own, **named: anew(_own, *x, **named)
+        layer.forward = way(layer.forward)
     try:
         yield
     finally:
         for layer in layers:
             del layer.forward
+
+
+def computed_anew(forward: Forward) -> Forward:
+    """Return a forward pass that keeps only its inputs and is called again in the backward pass."""
+    return partial(anew, forward)

@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from grouprl.plan.cluster.hardware import Cluster
 from grouprl.plan.cluster.workload import Workload
+from grouprl.plan.memory import gathered_numbers
 
 USABLE = 0.9
 """Share of an accelerator's memory that a plan may use."""
@@ -179,7 +180,7 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     """
     kind = cluster.accelerator
     states = _states(work) / shard
-    working = 2 * 2 * work.body / work.layers + work.head * 2  # two layers gathered at a time, and the output layer
+    working = 2 * gathered_numbers(work.parameters, work.layers, work.head, tied=work.tied)  # in bfloat16
     per_token = work.layers * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
     free = kind.memory * USABLE - states - working
     most = int(free / per_token)

@@ -7,7 +7,8 @@ hand-written.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
 from grouprl.policy.fast_forward.token_plan import Block, PassPlan
+from grouprl.policy.passes import anew
 from grouprl.policy.precision import wide_sums
 
 SHORT_KEYS = 128
@@ -26,6 +28,9 @@ SAFE_SCORE = 60.0
 """Largest score whose exponential needs no subtraction of the maximum: exp(±60), and sums and inverses of many such
 numbers, are well within the range of float32.
 """
+
+MASK_NUMBERS = 2**25
+"""Numbers of a mask up to which it is kept whole for all layers."""
 
 
 def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False) -> torch.Tensor:
@@ -154,15 +159,31 @@ class _Merge(torch.autograd.Function):
 
 def _fused(part: Sequence[torch.Tensor], block: Block, scale: float) -> torch.Tensor:
     """Attend in one kernel, [R * heads * L, d]. Rows that see only their own tokens need no mask but the causal one:
-    padding comes after them.
+    padding comes after them. A mask that were too large is made for some columns at a time, and again in the backward
+    pass.
     """
     query, key, value = part
-    causal, shared = block.key_rk is None, query.shape[1] > key.shape[1]
-    mask = None if causal else block.bias
-    out = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared
-    )
-    return out.flatten(0, 2)
+    attend = partial(F.scaled_dot_product_attention, scale=scale, enable_gqa=query.shape[1] > key.shape[1])
+    if block.key_rk is None:
+        return attend(query, key, value, is_causal=True).flatten(0, 2)
+    columns = max(1, MASK_NUMBERS // (len(block.last_rl) * key.shape[2]))
+    if columns >= query.shape[2]:
+        return attend(query, key, value, attn_mask=block.bias).flatten(0, 2)
+    found = []
+    for start in range(0, query.shape[2], columns):
+        some = slice(start, start + columns)
+        found.append(anew(_masked, attend, query[:, :, some], key, value, partial(block.bias_of, some)))
+    return torch.cat(found, 2).flatten(0, 2)
+
+
+def _masked(
+    attend: Callable[..., torch.Tensor],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Callable[[], torch.Tensor],
+) -> torch.Tensor:
+    return attend(query, key, value, attn_mask=mask())
 
 
 class _Attend(torch.autograd.Function):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -37,12 +38,25 @@ class Block:
     Attributes:
         token_rl: stream index of the row's own tokens, [R,L]; -1 stands for padding.
         key_rk: stream index of the tokens that they may see, [R,K]; None: their own tokens, each up to itself.
-        bias: added to the attention scores, [1 or R, 1, L, K]: 0 where a key may be seen, else -inf.
+        last_rl: the place among these of the last one that each token may see, [1 or R, L].
+        dtype: the type of attention scores.
     """
 
     token_rl: torch.Tensor
     key_rk: torch.Tensor | None
-    bias: torch.Tensor
+    last_rl: torch.Tensor
+    dtype: torch.dtype
+
+    @cached_property
+    def bias(self) -> torch.Tensor:
+        """Added to the attention scores, [1 or R, 1, L, K]: 0 where a key may be seen, else -inf."""
+        return self.bias_of(slice(None))
+
+    def bias_of(self, part: slice) -> torch.Tensor:
+        """Return the bias of some of the tokens' columns."""
+        keys = (self.token_rl if self.key_rk is None else self.key_rk).shape[1]
+        hidden = torch.arange(keys, device=self.last_rl.device) > self.last_rl[:, None, part, None]
+        return torch.zeros(hidden.shape, dtype=self.dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ def _plan_whole(tokens: Tokens, rows: list[Ids], dtype: torch.dtype, device: tor
     start_b = _starts(length_b)
     state_m = np.repeat(start_b + prompt_b - 1, response_b) + _ramps(response_b)
     blocks = [
-        Block(_padded(start_b[some], length_b[some], device), None, _causal(int(length_b[some].max()), dtype, device))
+        Block(_padded(start_b[some], length_b[some], device), None, _own(int(length_b[some].max()), device), dtype)
         for some in _classes(length_b, 0)
     ]
     return PassPlan(
@@ -159,9 +173,7 @@ def _behind(
     # If all rows diverge at the same place (a group after its prompt), one mask serves them all: R times less memory.
     alike = bool((common_r == common_r[0]).all())
     last_rl = _tensor(at_rl[:1] if alike else at_rl, device)
-    hidden = torch.arange(keys, device=device) > last_rl[:, None, :, None]
-    bias = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
-    return Block(_tensor(token_rl, device), _tensor(key_rk, device), bias)
+    return Block(_tensor(token_rl, device), _tensor(key_rk, device), last_rl, dtype)
 
 
 def _classes(length_r: np.ndarray, keys: int) -> Iterator[np.ndarray]:
@@ -189,8 +201,8 @@ def length_classes(length_r: np.ndarray, keys: int) -> list[np.ndarray]:
     return [np.sort(order[:cut]), np.sort(order[cut:])]
 
 
-def _causal(width: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.full((1, 1, width, width), -torch.inf, dtype=dtype, device=device).triu_(1)
+def _own(width: int, device: torch.device) -> torch.Tensor:
+    return torch.arange(width, device=device)[None]
 
 
 def _padded(start_r: np.ndarray, length_r: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -65,6 +65,21 @@ def engine_name(engine: str, obstacle: str | None, parameters: int, settings: Pa
         raise InputError("engine='lean'", f"The lean engine cannot run this model: {obstacle}", "Use engine='auto'")
     if engine == "lean" and settings.packing == "off":
         raise InputError("packing=off and engine='lean'", "The lean engine always packs", "Use engine='transformers'")
-    if engine == "auto" and (obstacle is not None or settings.packing == "off" or parameters > AUTO_LIMIT):
-        return "transformers"
-    return "lean" if engine == "auto" else engine
+    if settings.compiled and settings.shared_prefix == "on":
+        raise InputError(
+            "shared_prefix=on and compile=true",
+            "With transformers, shared prompts are in a cache that compiled layers do not have",
+            "Leave one of them out",
+        )
+    lean = engine == "lean" or (engine == "auto" and _auto_is_lean(obstacle, parameters, settings))
+    if settings.compiled and lean:
+        raise InputError(
+            "model.compile=true",
+            "The lean engine runs this model: its operations are fused already, and nothing of it is compiled",
+            "Leave model.compile out, or set model.engine: transformers",
+        )
+    return "lean" if lean else "transformers"
+
+
+def _auto_is_lean(obstacle: str | None, parameters: int, settings: PassSettings) -> bool:
+    return obstacle is None and settings.packing != "off" and parameters <= AUTO_LIMIT

@@ -5,23 +5,26 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.policy.compiled_layers import CompiledLayers, not_compiled
 from grouprl.policy.engine import Head, Readout, accepts, head_is_plain, output_layer
 from grouprl.policy.microbatch import split_rows
 from grouprl.policy.passes import (
     PACKING_PAYS,
     PADDED,
+    Forward,
     PassSettings,
     bins,
-    layers_anew,
+    computed_anew,
     layers_of,
+    layers_through,
     padding_ratio,
     shares,
 )
@@ -64,7 +67,7 @@ class TransformersEngine:
         kept: number of tokens in a pass up to which layers keep their activations; larger passes recompute them.
 
     Raises:
-        InputError: packing or shared prompts are forced, and the model does not support them.
+        InputError: packing, shared prompts or compiled layers are forced, and the model does not support them.
     """
 
     name = "transformers"
@@ -82,14 +85,18 @@ class TransformersEngine:
                 "Lower the token budget if memory runs out.",
                 type(self.core).__name__,
             )
+        self.compiled: CompiledLayers | None = None
         self.packs = self._able("packing", settings.packing, self._packed)
-        self.shares_prompts = checkpoint_above > 0 and self._able("shared_prefix", settings.shared_prefix, self._shared)
+        sharing = "off" if settings.compiled else settings.shared_prefix
+        self.shares_prompts = checkpoint_above > 0 and self._able("shared_prefix", sharing, self._shared)
         if checkpoint_above == 0 and settings.shared_prefix == "on":
             raise InputError(
                 "shared_prefix=on and checkpointing=on",
                 "With transformers, shared prompts are in a cache, which recomputed layers would write twice",
                 "Set one of them to off, or use a model that the lean engine runs",
             )
+        if settings.compiled:
+            self._compile()
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
         """Divide `rows` into passes, with rows of one prompt next to each other."""
@@ -119,17 +126,39 @@ class TransformersEngine:
             )
         return able
 
+    def _compile(self) -> None:
+        """Compile the layers, and hold their states against those of plain ones.
+
+        Raises:
+            InputError: the model or the machine cannot compile, or the states differ.
+        """
+        with torch.no_grad():
+            expected_md = self._padded(self._probe()).hidden_md.double()
+            self.compiled = CompiledLayers(self.layers)
+            try:
+                found_md = self._padded(self._probe()).hidden_md.double()
+            except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError, OSError) as error:
+                raise not_compiled(str(error)) from error
+        if not self._close(expected_md, found_md):
+            raise not_compiled(f"{type(self.core).__name__} gives other numbers")
+
+    def _probe(self) -> Tokens:
+        size = self.core.config.get_text_config().vocab_size
+        return Tokens.of(*([[i % size for i in ids] for ids in x] for x in (PROBE.prompt_ids, PROBE.response_ids)))
+
+    def _close(self, expected: torch.Tensor, found: torch.Tensor) -> bool:
+        limit = CLOSE.get(self.core.dtype, HALF_CLOSE) * float(expected.abs().max())
+        return bool((expected - found).abs().max() <= limit)
+
     @torch.no_grad()
     def _gives_the_same(self, way: Callable[[Tokens], Readout]) -> bool:
-        size = self.core.config.get_text_config().vocab_size
-        probe = Tokens.of(*([[i % size for i in ids] for ids in x] for x in (PROBE.prompt_ids, PROBE.response_ids)))
+        probe = self._probe()
         try:
             expected, found = (read(probe).hidden_md.double() for read in (self._padded, way))
         except (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, IndexError) as error:
             log.info("%s cannot be run in another way than padded: %s", type(self.core).__name__, error)
             return False
-        limit = CLOSE.get(self.core.dtype, HALF_CLOSE) * float(expected.abs().max())
-        return bool((expected - found).abs().max() <= limit)
+        return self._close(expected, found)
 
     def _padded(self, tokens: Tokens) -> Readout:
         """Run whole sequences, padded on the right to the longest."""
@@ -140,9 +169,14 @@ class TransformersEngine:
         return self._laid_out(pack_sequences(tokens), tokens)
 
     def _laid_out(self, layout: PassLayout, tokens: Tokens) -> Readout:
-        with nullcontext() if self._keeps(tokens) else layers_anew(self.layers):
+        with layers_through(self.layers, partial(self._way, self._keeps(tokens))):
             states_bld, logits_blv, _ = self._forward(layout.ids_bl, layout.mask_bl, layout.position_bl, cached=False)
         return self._readout([states_bld], [logits_blv], layout.at_m, tokens)
+
+    def _way(self, keeps: bool, forward: Forward) -> Forward:
+        """Return how a layer's own forward pass is called: compiled or not, its activations kept or not."""
+        run = forward if self.compiled is None else self.compiled(forward)
+        return run if keeps else computed_anew(run)
 
     def _shared(self, tokens: Tokens) -> Readout:
         """Run each distinct prompt once, and the responses after its keys and values."""

@@ -1,0 +1,76 @@
+"""Rows of any length pass in memory that grows with their length, never with its square."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from grouprl.policy import Tokens
+from grouprl.policy.fast_forward import attention
+from grouprl.policy.language.load import load_policy
+from grouprl.policy.passes import PassSettings
+
+SIZES = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32, "max_positions": 8192}
+
+
+class Largest(TorchDispatchMode):
+    """Notes how many numbers the largest tensor has that any operation gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        out = function(*arguments, **(named or {}))
+        self.found = max([self.found, *(x.numel() for x in torch.utils._pytree.tree_leaves(out) if torch.is_tensor(x))])
+        return out
+
+
+def policy_of(engine, dtype="float32", checkpointing="on", shared_prefix="auto"):
+    passes = PassSettings("auto", shared_prefix, checkpointing)
+    return load_policy("tiny", alphabet="0123456789", device="cpu", dtype=dtype, engine=engine, passes=passes,
+                       token_budget=65536, **SIZES)  # fmt: skip
+
+
+def rows_of(length, shared=0, count=1):
+    generator = torch.Generator().manual_seed(length)
+    ids = torch.randint(3, 12, (count, length), generator=generator).tolist()
+    prompt = ids[0][:shared] or ids[0][:8]
+    return Tokens.of([prompt] * count, [row[len(prompt) :] for row in ids])
+
+
+def largest(policy, tokens):
+    pull_bt = tokens.present_bt().to(policy.dtype) / tokens.present_bt().sum()
+    with Largest() as seen:
+        policy.backward(tokens, {"log_prob": pull_bt})
+    return seen.found
+
+
+@pytest.mark.parametrize("engine", ["lean", "transformers"])
+def test_the_largest_tensor_of_a_long_row_grows_with_its_length(engine):
+    policy = policy_of(engine)
+    short, long = (largest(policy, rows_of(length)) for length in (1024, 2048))
+    assert long <= 2.1 * short
+    assert long < 2048 * 2048 / 4
+
+
+def test_shared_beginnings_of_long_rows_need_no_mask_of_their_square(monkeypatch):
+    monkeypatch.setattr(attention, "MASK_NUMBERS", 2**18)
+    found = [largest(policy_of("lean"), rows_of(length, length // 2, 2)) for length in (1024, 2048)]
+    assert found[1] <= max(2.1 * found[0], 2**18)
+
+
+@pytest.mark.parametrize("checkpointing", ["on", "off"])
+def test_masks_in_parts_give_the_same_numbers(monkeypatch, checkpointing):
+    tokens = Tokens.of([[5, *range(3, 9)] * 30] * 3, [[3, 4, 5] * 20, [6, 7] * 45, [8] * 7])
+    plain = policy_of("lean", "float64", shared_prefix="off")
+    policy = policy_of("lean", "float64", checkpointing, "on")
+    calls, masked = [], attention._masked
+    monkeypatch.setattr(attention, "MASK_NUMBERS", 3 * 300 * 16)
+    monkeypatch.setattr(attention, "_masked", lambda *given: calls.append(1) or masked(*given))
+    for each in (plain, policy):
+        each.backward(tokens, {"log_prob": tokens.present_bt().double()})
+    assert len(calls) > 4, "the mask was never cut"
+    assert (policy.logp(tokens) - plain.logp(tokens)).abs().max() < 1e-12
+    for name, parameter in policy.named_parameters():
+        other = dict(plain.named_parameters())[name]
+        assert (parameter.grad - other.grad).abs().max() < 1e-9, name
