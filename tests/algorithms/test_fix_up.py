@@ -170,6 +170,18 @@ def test_the_weight_of_the_penalty_follows_the_worst_state_and_is_remembered() -
     assert again.weight == 0.0
 
 
+def test_the_moments_of_the_weight_are_remembered_too() -> None:
+    policy, _ = rollout()
+    part, apart, whole = FixUp(epsilon=0.2, start=1.0), Learner(Context()), Learner(Context())
+    without_break = Tether(part, whole, policy)  # type: ignore[arg-type]
+    for worst in (0.9, 0.12, 0.05):
+        without_break.follow(worst)
+        with_breaks = Tether(part, apart, policy)  # type: ignore[arg-type]
+        with_breaks.follow(worst)
+        with_breaks.remember()
+        assert with_breaks.weight == without_break.weight
+
+
 @dataclass
 class Learner:
     """A learner of which the penalty reads the memory alone."""

@@ -55,7 +55,7 @@ def test_without_a_gradient_nothing_moves() -> None:
 
 
 def test_of_a_quadratic_the_momentum_is_the_mean_of_gradients_at_the_weights() -> None:
-    """L = ½·hθ²: gradients at θ̃ average to the gradient at θ, exactly; with gradients at θ itself it lags behind."""
+    """L = ½·hθ²: gradients at ϑ average to the gradient at θ, exactly; with gradients at θ itself it lags behind."""
     part, slope = Transported(decay=0.0), torch.tensor([3.0, 0.5], dtype=torch.float64)
     own, store = [torch.tensor([2.0, -1.0], dtype=torch.float64)], {}
     for _ in range(6):
@@ -65,7 +65,7 @@ def test_of_a_quadratic_the_momentum_is_the_mean_of_gradients_at_the_weights() -
 
 
 def descended(part: Transported, ahead: bool, seed: int) -> float:
-    """Return the loss of a noisy quadratic in ten dimensions after 300 steps; `ahead`: gradients are those at θ̃."""
+    """Return the loss of a noisy quadratic in ten dimensions after 300 steps; `ahead`: gradients are those at ϑ."""
     luck = np.random.default_rng(seed)
     slope = torch.linspace(0.5, 2, 10, dtype=torch.float64)
     own, store = [torch.ones(10, dtype=torch.float64)], {}

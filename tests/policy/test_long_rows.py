@@ -59,6 +59,27 @@ def test_shared_beginnings_of_long_rows_need_no_mask_of_their_square(monkeypatch
     assert found[1] <= max(2.1 * found[0], 2**18)
 
 
+def kept_masks(policy, tokens):
+    """The sizes of the masks that a pass keeps for its backward pass: matrices of zeros and of minus infinity."""
+    found = []
+
+    def pack(kept):
+        if kept.dim() == 4 and bool(((kept == 0) | (kept == -torch.inf)).all()):
+            found.append(kept.numel())
+        return kept
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+        policy.backward(tokens, {"log_prob": tokens.present_bt().to(policy.dtype)})
+    return found
+
+
+def test_a_mask_in_parts_is_made_again_and_not_kept(monkeypatch):
+    tokens = rows_of(256, 128, 2)
+    assert kept_masks(policy_of("lean", checkpointing="off"), tokens) != []
+    monkeypatch.setattr(attention, "MASK_NUMBERS", 2**13)
+    assert kept_masks(policy_of("lean", checkpointing="off"), tokens) == []
+
+
 @pytest.mark.parametrize("checkpointing", ["on", "off"])
 def test_masks_in_parts_give_the_same_numbers(monkeypatch, checkpointing):
     tokens = Tokens.of([[5, *range(3, 9)] * 30] * 3, [[3, 4, 5] * 20, [6, 7] * 45, [8] * 7])

@@ -44,8 +44,9 @@ def test_a_step_is_the_same_on_two_ranks_as_on_one() -> None:
         assert apart["update_ratio"] < 1e-8
 
 
-A_PASS = 36 * 2**20
-"""Activations of 64 tokens and their logits, and what the allocator keeps of blocks below a MiB."""
+A_PASS = 50 * 2**20
+"""Activations of 64 tokens and their logits, two layers (14 MiB) once more as they arrive, and what the allocator keeps
+of blocks below a MiB."""
 
 
 def test_no_rank_holds_a_whole_model(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def as_function(method: Method) -> str:
     """
     body = "\n".join(_body(method))
     names = read_first(body)
-    helpers = printed(names, [type(part).__module__ for part in method.parts()])
+    helpers = printed(names, [base.__module__ for part in method.parts() for base in type(part).__mro__])
     asked = [name for name in names if name not in GIVEN and name not in helpers and name not in constants()]
     called = re.sub(r"\W", "_", method.name)
     given = [name for name in GIVEN if name in names or method.reads_log_probs]

@@ -29,7 +29,7 @@ entry(
         ],
         summary="REINFORCE with momentum: gradients are taken ahead of the weights, steps have the length of the rate.",
         formula=(
-            "θ̃_t = θ_t + (1-η_t)/η_t·(θ_t - θ_{t-1}),  y ~ π_θ̃,  d_t = (1-η_t)·d_{t-1} + η_t·∇L(θ̃_t),  "
+            "ϑ_t = θ_t + (1-η_t)/η_t·(θ_t - θ_{t-1}),  y ~ π_ϑ,  d_t = (1-η_t)·d_{t-1} + η_t·∇L(ϑ_t),  "
             "θ_{t+1} = θ_t - γ_t·d_t/|d_t|,  L = -1/B Σ_i Σ_t (R_i - b) log π(y_t)"
         ),
         defaults={
@@ -40,7 +40,7 @@ entry(
             "The gradient is that of a whole batch, the paper's of one trajectory.",
             "The paper's second method, (N)-HARPG, which corrects old gradients by a product with the Hessian, is not "
             "here.",
-            "Evaluations and checkpoints between two steps are of θ̃; the run ends with θ.",
+            "Evaluations and checkpoints between two steps are of ϑ; the run ends with θ.",
         ],
         reduces=[
             Reduction("reinforce", why="the loss is REINFORCE's; the momentum is in the update"),

@@ -159,8 +159,8 @@ class _Merge(torch.autograd.Function):
 
 def _fused(part: Sequence[torch.Tensor], block: Block, scale: float) -> torch.Tensor:
     """Attend in one kernel, [R * heads * L, d]. Rows that see only their own tokens need no mask but the causal one:
-    padding comes after them. A mask that were too large is made for some columns at a time, and again in the backward
-    pass.
+    padding comes after them. A mask that would be too large is made for some columns at a time, and again in the
+    backward pass.
     """
     query, key, value = part
     attend = partial(F.scaled_dot_product_attention, scale=scale, enable_gqa=query.shape[1] > key.shape[1])
