@@ -128,7 +128,7 @@ class Model(Section):
     checkpointing: Switch = "auto"
     """Layers are computed anew in the backward pass: less memory, a third more computation; changes no result."""
     compile: bool = False
-    """Layers of the engine transformers are compiled by `torch.compile` for passes of the trainer, which takes a minute
+    """Layers of the engine transformers are compiled by `torch.compile` for passes of the trainer, which takes minutes
     as a run begins; prompts are then not shared. The numbers are the same but for the last bits. Refused where the lean
     engine runs the model, whose operations are fused already, and where torch cannot compile it."""
     tensor_parallel: WrittenCount = 1

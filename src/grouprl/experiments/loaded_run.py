@@ -97,12 +97,14 @@ class LoadedRun:
         """Return curves of metrics over the steps, which a notebook shows with the glossary's line of each.
 
         Args:
-            names: metrics, such as `reward` and `entropy`.
+            names: metrics, at least one, such as `reward_mean` and `entropy`.
             phase: of which records: `train`, `eval`, `warmup` or `pretraining`.
 
         Raises:
-            InputError: a metric has no finite value in these records.
+            InputError: no metric is named, or one has no finite value in these records.
         """
+        if not names:
+            raise InputError("curves() without names", "a curve is of a metric", "Name some: curves('reward_mean')")
         records = [r for r in read_records(self._run.metrics) if r.get("phase") == phase]
         figures = {name: _figure(name, records) for name in names}
         if missing := [name for name, figure in figures.items() if not figure]:
