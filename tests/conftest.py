@@ -26,8 +26,9 @@ def own_environment() -> Iterator[None]:
     """
     before, imported = dict(os.environ), len(sys.modules)
     yield
-    names = {name for name in before.keys() | os.environ.keys() if not name.startswith(NOT_OF_TESTS)}
-    changed = {name for name in names if before.get(name) != os.environ.get(name)}
+    after = dict(os.environ)
+    names = {name for name, _ in before.items() ^ after.items() if not name.startswith(NOT_OF_TESTS)}
+    changed = {name for name in names if before.get(name) != after.get(name)}
     if not changed or len(sys.modules) > imported:
         return
     for name in changed:
@@ -65,7 +66,7 @@ def checked_model() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what a run takes and writes."""
-    help = "which slow tests to run (default: all); in turn: those of this commit, every eighth commit the same"
+    help = "which slow tests to run (default: all); in turn: those of this commit, every twelfth commit the same"
     parser.addoption("--slow", choices=("all", "turn", "none"), default="all", help=help)
     parser.addoption("--record-durations", metavar="FILE", help="write the seconds of every slow test as JSON")
 

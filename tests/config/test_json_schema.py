@@ -9,7 +9,7 @@ import pytest
 
 from grouprl.config.json_schema import json_schema
 from grouprl.config.run import recipe_names, recipes_folder
-from grouprl.config.sections import as_number
+from grouprl.config.sections.section import as_number
 from grouprl.config.yaml_files import read_yaml
 
 SCHEMA = json_schema()

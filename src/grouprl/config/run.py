@@ -19,7 +19,6 @@ import yaml
 from grouprl.config.paths import absolute_paths, folder_name
 from grouprl.config.rates import default_rate
 from grouprl.config.sections import (
-    POWER_OF_TEN,
     Acting,
     BatchPlan,
     Data,
@@ -31,11 +30,9 @@ from grouprl.config.sections import (
     Run,
     Sampling,
     Section,
-    Seed,
     Warmup,
-    WrittenWhole,
-    as_number,
 )
+from grouprl.config.sections.section import POWER_OF_TEN, Seed, WrittenWhole, as_number
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
 from grouprl.core.foreign_names import VALUES, foreign

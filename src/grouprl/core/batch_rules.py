@@ -232,8 +232,10 @@ def _check_values(batch: Checked, names: Collection[str]) -> None:
         if value is None or not value.is_floating_point():
             continue
         finite = torch.isfinite(value)
+        if bool(finite.all()):
+            continue
         by_token = value.shape == batch.mask_bt.shape and not name.endswith("_bs")
-        if not bool((finite | ~batch.mask_bt if by_token else finite).all()):
+        if not by_token or bool((batch.mask_bt & ~finite).any()):
             row = _first_bad_row(value, batch.mask_bt)
             raise InputError(
                 f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",

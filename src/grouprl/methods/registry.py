@@ -56,6 +56,10 @@ class Entry:
         """The function that composes the method from the entry's settings."""
         return _upon(find(self.base), self) if self.base else self.function
 
+    @functools.cached_property
+    def _validated(self) -> Callable[..., Method]:  # made when it is first used, and once: it costs milliseconds
+        return pydantic.validate_call(self.compose)
+
     @property
     def settings(self) -> dict[str, object]:
         """The entry's settings with their defaults."""
@@ -74,7 +78,7 @@ class Entry:
 
     def build(self, **settings: object) -> Method:
         """Compose the method. Raises InputError on unknown or ill-typed settings, with a suggestion."""
-        method = checked(_validated(self.compose), settings, f"method {self.name}")
+        method = checked(self._validated, settings, f"method {self.name}")
         if not isinstance(method, Method):
             raise InputError(f"method {self.name} returned {type(method).__name__}", "it must return a grouprl.Method")
         return replace(method, name=self.name, settings={**self.settings, **settings})
@@ -196,15 +200,3 @@ def method(name: str, **settings: object) -> Method:
 def methods() -> Mapping[str, Entry]:
     """Return the whole catalogue by name; an entry is imported when it is looked up."""
     return MappingProxyType(CATALOGUE)
-
-
-def _validated(compose: Callable[..., Method]) -> Callable[..., Method]:
-    @functools.cache
-    def checking() -> Callable[..., Method]:  # made when it is first called, and once: it costs milliseconds
-        return pydantic.validate_call(compose)
-
-    def call(**settings: object) -> Method:
-        return checking()(**settings)
-
-    call.__signature__ = inspect.signature(compose)  # type: ignore[attr-defined]
-    return call
