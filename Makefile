@@ -114,8 +114,9 @@ culprits: $(READY)  ## play every case of the product of misbehaving episodes: e
 soak: $(READY)  ## let runs suffer random faults for an hour
 	$(BIN)/python scripts/soak.py --steps 1000 --episode-steps 400 --minutes 60
 
-parity: .venv-trl/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
+parity: .venv-trl/.ready .venv-trl-before/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
 	.venv-trl/bin/python -m pytest tests/parity/test_trl*.py
+	.venv-trl-before/bin/python -m pytest tests/parity/test_trl_labels.py tests/parity/test_trl_online.py tests/parity/test_trl_removed.py
 	.venv-verl/bin/python -m pytest tests/parity/test_verl.py
 
 worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environments of verifiers, TextWorld and ALFWorld
@@ -180,7 +181,9 @@ ray: .venv-ray/.ready  ## run on a real Ray of three logical nodes, killing work
 	@touch $@
 
 # The peers' versions of transformers exclude each other, so only torch is pinned by hand here.
-.venv-trl/.ready: PEER = trl==1.16.0 transformers==5.23.0
+# 1.13.0 is the last release with XPO, Nash-MD, BCO, process reward models and GSPO-token.
+.venv-trl/.ready: PEER = trl==1.16.0 transformers==5.23.0 requests
+.venv-trl-before/.ready: PEER = trl==1.13.0 transformers==5.23.0 requests
 .venv-verl/.ready: PEER = verl==0.9.1 accelerate
 .venv-%/.ready: pyproject.toml
 	$(PYTHON) -m venv $(@D)
@@ -194,4 +197,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-site .venv-trl .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,6 @@
 """Our `online_dpo@trl`, `xpo@trl` and `nash_md@trl` against TRL's own losses: values and gradients.
 
-XPO and Nash-MD need TRL 1.13.0, the last release with them: an environment of its own, such as
-
-    pip install torch==2.13.0 trl==1.13.0 requests pytest && pip install -e .
-    python -m pytest tests/parity/test_trl_online.py
+XPO and Nash-MD need TRL 1.13.0, the last release with them; `make parity` has an environment of its own for it.
 """
 
 from __future__ import annotations
