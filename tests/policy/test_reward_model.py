@@ -66,6 +66,27 @@ def test_a_reward_model_keeps_the_rules_of_trainable_models():
     check_trainable(model, model.tokens_of(PROMPTS, COMPLETIONS))
 
 
+def test_adapters_and_the_head_are_trained_and_saved_merged(tmp_path):
+    """The trunk stays as it was; a folder for transformers scores like the adapted model."""
+    plain, model = tiny(), tiny(lora={"r": 2})
+    tokens = model.tokens_of(PROMPTS, COMPLETIONS)
+    torch.testing.assert_close(model.scores(tokens), plain.scores(tokens), rtol=0, atol=1e-6)
+    check_trainable(model, tokens)
+    names = {name for name, _ in model.named_parameters()}
+    assert all("lora_" in name or ".score." in name for name in names)
+    assert sum(".score." in name for name in names) == 1
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            parameter.add_(0.1)
+    score_b = model.scores(tokens)
+    assert float((score_b - plain.scores(tokens)).abs().min()) > 1e-3
+    model.save(tmp_path)
+    assert not (tmp_path / "adapter_config.json").exists()
+    torch.testing.assert_close(by_transformers(tmp_path, tokens, left=True), score_b, rtol=0, atol=1e-5)
+    again = load_reward_model(tmp_path, dtype="float32", trained=True)
+    torch.testing.assert_close(again.scores(tokens), score_b, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("passes", [PassSettings(), PassSettings(packing="off", shared_prefix="off")])
 def test_a_score_is_that_of_the_text_alone(passes):
     model = tiny(passes=passes)

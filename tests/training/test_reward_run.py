@@ -11,6 +11,7 @@ from grouprl.cli.app import app
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
+from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.rollout.ranked_rows import share_of_pairs
 from grouprl.tasks import load_task
 from grouprl.training.export import export, load_trained
@@ -90,6 +91,28 @@ def test_a_stopped_run_ends_as_one_never_stopped(run, tmp_path):
     train(parse_config(settings(tmp_path)), folder=folder, resume=True, changes=["steps=6"])
     whole, resumed = (load_file(path / "model" / "model.safetensors") for path in (run, folder))
     assert all(torch.equal(x, resumed[name]) for name, x in whole.items())
+
+
+def test_adapters_learn_resume_and_are_checked_in_transformers(run, tmp_path, checked_model):
+    lora = {"name": str(run / "model"), "lora": {"r": 2}}
+    whole = train(parse_config(settings(tmp_path, model=lora, run={"folder": str(tmp_path / "whole")}))).folder
+    begun = settings(tmp_path, model=lora, steps=3, run={"folder": str(tmp_path / "begun"), "checkpoint_every": 3})
+    folder = train(parse_config(begun)).folder
+    train(parse_config(begun), folder=folder, resume=True, changes=["steps=6"])
+    first, second = (load_file(path / "model" / "model.safetensors") for path in (whole, folder))
+    assert all(torch.equal(x, second[name]) for name, x in first.items())
+    before = load_file(run / "model" / "model.safetensors")
+    changed = {name for name, x in first.items() if not torch.equal(x, before[name])}
+    assert "score.weight" in changed
+    assert not any("embed" in name or "norm" in name for name in changed)
+    check_final_model(load_trained(whole).model, whole / "model", load_trained(whole).task)
+
+
+def test_the_plan_counts_adapters_and_the_head(run, tmp_path):
+    found = plan(parse_config(settings(tmp_path, model={"name": str(run / "model"), "lora": {"r": 2}})))
+    assert found.refusals == ()
+    model = load_reward_model(run / "model", dtype="float32", trained=True, lora={"r": 2})
+    assert found.model.trainable == sum(p.numel() for _, p in model.named_parameters())
 
 
 def test_the_command_evaluates_pairs(run):

@@ -30,7 +30,7 @@ from grouprl.protocols import Policy, Trainable
 if TYPE_CHECKING:
     from grouprl.policy.sharded.ranks import Ranks
 
-OF_POLICIES = ("temperature", "value_head", "lora")
+OF_POLICIES = ("temperature", "value_head")
 """Options that a reward model does not have."""
 
 

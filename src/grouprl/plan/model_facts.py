@@ -92,7 +92,9 @@ def _read(run: ResolvedRun, dtype: torch.dtype, described: bool) -> tuple[ModelF
             check_targets(each, lora.target_modules)
     facts = ModelFacts(
         parameters=parameters,
-        trainable=parameters if lora is None else sum(_adapter_parameters(each, lora) for each, _ in models),
+        trainable=parameters
+        if lora is None
+        else sum(_adapter_parameters(each, lora, run.scores) for each, _ in models),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
         intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
@@ -167,11 +169,14 @@ def _read_pretrained(name: str, described: bool) -> tuple[object, object] | None
     return model, tokenizer
 
 
-def _adapter_parameters(model: PreTrainedModel, lora: Lora) -> int:
-    """Count the parameters of low-rank adapters: r * (in + out) for each adapted linear layer."""
+def _adapter_parameters(model: PreTrainedModel, lora: Lora, scores: bool) -> int:
+    """Count the parameters of low-rank adapters, r * (in + out) for each adapted linear layer, and of a reward model's
+    head.
+    """
     head = model.get_output_embeddings()
     chosen = lora.target_modules
-    return sum(
+    trained_whole = model.config.get_text_config().hidden_size if scores else 0
+    return trained_whole + sum(
         lora.r * (module.in_features + module.out_features)
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and (module is not head if chosen == "all-linear" else adapts(chosen, name))

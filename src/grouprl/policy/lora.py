@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 SETTINGS = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": "all-linear"}
 
 
-def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> PreTrainedModel:
-    """Wrap `model` with fresh adapters; only they are trained.
+def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0, *, scores: bool = False) -> PreTrainedModel:
+    """Wrap `model` with fresh adapters; only they are trained, and the layer `score` of a reward model.
 
     Args:
         model: a transformers model.
         lora: settings, any of r (rank), alpha (scale times r), dropout, target_modules (a list of names or
             "all-linear"). Dropout acts while gradients are taken and never while log-probs are only read.
         seed: seed of the adapters' initial weights.
+        scores: whether the model is a reward model, whose layer `score` is trained whole.
 
     Raises:
         InputError: an unknown setting, or a target module that the model does not have.
@@ -45,7 +46,7 @@ def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0) -> PreTraine
         lora_alpha=chosen["alpha"],
         lora_dropout=chosen["dropout"],
         target_modules=chosen["target_modules"],
-        task_type="CAUSAL_LM",
+        task_type="SEQ_CLS" if scores else "CAUSAL_LM",
     )
     check_targets(model, chosen["target_modules"])
     with torch.random.fork_rng():

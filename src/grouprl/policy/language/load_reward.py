@@ -17,6 +17,7 @@ from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
+from grouprl.policy.lora import add_lora
 from grouprl.policy.passes import AUTO, PassSettings
 
 if TYPE_CHECKING:
@@ -40,17 +41,19 @@ def load_reward_model(
     alphabet: str = PRINTABLE,
     seed: int = 0,
     trained: bool = False,
+    lora: Mapping[str, object] | None = None,
     template_settings: Mapping[str, object] | None = None,
     **tiny: int,
 ) -> RewardModel:
     """Load the reward model named by `spec`; most arguments are those of `load_policy`.
 
     A trunk gets a new head, drawn from `seed` with standard deviation 1/(hidden + 1). With `trained` the folder must
-    hold a head.
+    hold a head. With `lora` the head and adapters are trained.
 
     Raises:
         InputError: a folder that is not a model, an architecture for which transformers has no class with a linear
             `score`, a head with another number of labels, or a tokenizer that does not fit.
+        MissingExtra: adapters without the extra `lora`.
     """
     place = resolve_device(device)
     kind = resolve_dtype(dtype, place, precision)
@@ -66,6 +69,7 @@ def load_reward_model(
         _check_padding(model, tokenizer, str(spec))
     else:
         _fit_padding(model, tokenizer, str(spec))
+    model = model if lora is None else add_lora(model, lora, seed, scores=True)
     return RewardModel(
         model.to(place), tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision
     )
