@@ -95,3 +95,15 @@ def test_masks_in_parts_give_the_same_numbers(monkeypatch, checkpointing):
     for name, parameter in policy.named_parameters():
         other = dict(plain.named_parameters())[name]
         assert (parameter.grad - other.grad).abs().max() < 1e-9, name
+
+
+def test_a_row_of_32768_tokens_equals_the_plain_path():
+    """The plain path: the model's own forward pass on the whole row, and the softmax of its logits."""
+    tokens = rows_of(32768)
+    policy = load_policy("tiny", alphabet="0123456789", device="cpu", dtype="float32", engine="lean",
+                         **{**SIZES, "max_positions": 32768})  # fmt: skip
+    with torch.no_grad():
+        ids_bt = torch.tensor([[*tokens.prompt_ids[0], *tokens.response_ids[0]]])
+        plain_btv = policy.model(ids_bt).logits.log_softmax(-1)
+        plain_bt = plain_btv[:, 7:-1].gather(2, ids_bt[:, 8:, None])[..., 0]
+    assert (policy.logp(tokens) - plain_bt).abs().max() < 2e-6
