@@ -87,6 +87,12 @@ def test_adapters_and_the_head_are_trained_and_saved_merged(tmp_path):
     torch.testing.assert_close(again.scores(tokens), score_b, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("targets", [["score"], ["q_proj", "score"], ".*score"])
+def test_adapters_of_the_head_are_refused(targets):
+    with pytest.raises(InputError, match="the layer score of a reward model is trained whole"):
+        tiny(lora={"target_modules": targets})
+
+
 @pytest.mark.parametrize("passes", [PassSettings(), PassSettings(packing="off", shared_prefix="off")])
 def test_a_score_is_that_of_the_text_alone(passes):
     model = tiny(passes=passes)

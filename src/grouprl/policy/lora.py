@@ -49,6 +49,8 @@ def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0, *, scores: b
         task_type="SEQ_CLS" if scores else "CAUSAL_LM",
     )
     check_targets(model, chosen["target_modules"])
+    if scores:
+        _check_beside_head(model, chosen["target_modules"])
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return peft.get_peft_model(model, config)
@@ -69,14 +71,27 @@ def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
         rule = "it needs at least one name; if it is not set, every linear layer but the head is adapted"
         raise InputError(f"LoRA's target_modules is {chosen!r}", rule, "Leave it out, or name modules")
     linear = {name.rpartition(".")[2] for name, module in modules.items() if _has_weight(module)}
-    for target in [chosen] if isinstance(chosen, str) else [[each] for each in chosen]:
+    for shown, target in _entries(chosen):
         if not any(adapts(target, name) for name in modules):
-            shown = target if isinstance(target, str) else target[0]
             raise InputError(
                 f"LoRA's target_modules holds {shown!r}, and no module of {type(model).__name__} is called so",
                 "a list holds names of modules, a string is a regular expression for full names",
                 suggest(shown, linear),
             )
+
+
+def _check_beside_head(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
+    """Refuse targets of which one names nothing but the layer `score` of a reward model."""
+    names = [name for name, _ in model.named_modules() if name != "score"]
+    for shown, target in () if chosen == "all-linear" else _entries(chosen):
+        if not any(adapts(target, name) for name in names):
+            rule = "the layer score of a reward model is trained whole"
+            raise InputError(f"LoRA's target_modules holds {shown!r}", rule, "Leave it out")
+
+
+def _entries(chosen: str | Iterable[str]) -> Iterator[tuple[str, str | list[str]]]:
+    """Yield each entry of `target_modules` as it is shown, and alone as `target_modules`."""
+    yield from [(chosen, chosen)] if isinstance(chosen, str) else [(each, [each]) for each in chosen]
 
 
 def adapts(chosen: str | Iterable[str], name: str) -> bool:
