@@ -146,13 +146,19 @@ def paired(batch: Batch, index_e2: Tensor) -> Batch:
 
 def shares(batch: Batch) -> dict[Level, Tensor]:
     """Return the weights of metrics by level; over a whole step each adds up to 1, or to 0 where nothing counts."""
-    index_b, groups = levels.compact(batch.group_b)
+    known: tuple[Level, ...] = ("token", "row", *(("pair",) if PAIRS in batch.edges else ()), "group")  # type: ignore[assignment]
+    return {level: share_of(level, batch) for level in known}
+
+
+def share_of(level: Level, batch: Batch) -> Tensor:
+    """Return the weights of the metrics of one level."""
+    if level == "pair":
+        return pairs_of(batch, "a metric of pairs").value_e
+    if level != "group":
+        return batch.need("share_bt" if level == "token" else "share_b", "metrics")  # type: ignore[no-any-return]
     share_b: Tensor = batch.need("group_share_b", "metrics")
-    share_g = share_b.new_zeros(groups).index_add_(0, index_b, share_b)
-    found: dict[Level, Tensor] = {"token": batch.need("share_bt", "metrics"), "row": batch.need("share_b", "metrics")}
-    if PAIRS in batch.edges:
-        found["pair"] = batch.edges[PAIRS].value_e
-    return {**found, "group": share_g}
+    index_b, groups = levels.compact(batch.group_b)
+    return share_b.new_zeros(groups).index_add_(0, index_b, share_b)
 
 
 def level_of(name: str, loss: Losses) -> Level:
@@ -166,5 +172,10 @@ def level_of(name: str, loss: Losses) -> Level:
 
 def means(loss: Losses, batch: Batch) -> dict[str, Tensor]:
     """Return the metrics of a loss, each a weighted sum at its level that is its mean over a whole step."""
-    share = shares(batch) if loss.metrics else {}
-    return {name: (share[level_of(name, loss)] * value.detach()).sum() for name, value in loss.metrics.items()}
+    share: dict[Level, Tensor] = {}
+    found = {}
+    for name, value in loss.metrics.items():
+        level = level_of(name, loss)
+        share[level] = share[level] if level in share else share_of(level, batch)
+        found[name] = (share[level] * value.detach()).sum()
+    return found

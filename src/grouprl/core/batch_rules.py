@@ -10,6 +10,7 @@ from torch import Tensor
 
 from grouprl.core.edges import Edges
 from grouprl.core.errors import InputError
+from grouprl.core.levels import compact
 
 BT = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
@@ -122,8 +123,8 @@ _REMEDY = {
 
 def _together(group_b: Tensor) -> Tensor:
     """Return the number of rows in the group of each row, [B] int64."""
-    _, index_b, count = torch.unique(group_b, return_inverse=True, return_counts=True)
-    return count[index_b]
+    index_b, groups = compact(group_b)
+    return torch.bincount(index_b, minlength=groups)[index_b]
 
 
 def numbered(group_b: Tensor) -> dict[str, Tensor]:

@@ -252,7 +252,7 @@ def distributed(model: object) -> DistributedPolicy[PolicyInputs] | None:
 
     It is the only place that asks, so that training, references and checkpoints cannot disagree on it.
     """
-    return model if isinstance(model, DistributedPolicy) else None
+    return model if hasattr(model, "run_passes") and isinstance(model, DistributedPolicy) else None
 
 
 @runtime_checkable

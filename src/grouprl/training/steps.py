@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -87,18 +88,25 @@ def outputs_of(model: Trainable, names: Sequence[str], batch: Batch, *, grad: bo
 
 def columns(batch: Batch) -> Batch:
     """Return the batch cut to the columns that its rows use, which the model will return."""
-    return batch.trim(inputs_of(batch).width)
+    width = inputs_of(batch).width
+    return batch if width == batch.size[1] else batch.trim(width)
 
 
 def inputs_of(batch: Batch) -> PolicyInputs:
     """Return the model inputs of the batch; raises InputError if it has none."""
-    if not isinstance(batch.inputs, PolicyInputs):
-        raise InputError(
-            f"batch.inputs is {type(batch.inputs).__name__}",
-            "a batch to update on holds the inputs that its policy scores (grouprl.protocols.PolicyInputs)",
-            "Pass inputs=…, for instance grouprl.policy.Tokens",
-        )
-    return batch.inputs
+    if type(batch.inputs) not in _KINDS:
+        if not isinstance(batch.inputs, PolicyInputs):
+            raise InputError(
+                f"batch.inputs is {type(batch.inputs).__name__}",
+                "a batch to update on holds the inputs that its policy scores (grouprl.protocols.PolicyInputs)",
+                "Pass inputs=…, for instance grouprl.policy.Tokens",
+            )
+        _KINDS.add(type(batch.inputs))
+    return cast("PolicyInputs", batch.inputs)
+
+
+_KINDS: set[type] = set()
+"""Classes that were seen to be inputs: to look up the members of a protocol takes longer than a small step."""
 
 
 def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
@@ -113,8 +121,10 @@ def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, floa
 def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int]) -> Iterator[Mapping[str, float]]:
     """Process `rows` of a step pass by pass, here or on the ranks of the model; yield the sums of each pass."""
 
+    every = list(range(step.size[0])) if step.mask_bt.is_contiguous() else None  # sums run through memory as it lies
+
     def piece(own: list[int]) -> Batch:
-        return columns(step.rows(torch.tensor(own)))
+        return columns(step if own == every else step.rows(torch.tensor(own)))
 
     if (spread := distributed(model)) is not None:
         yield from spread.run_passes(_pass, loss, inputs_of(step), rows, piece, loss.outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -127,6 +127,15 @@ class ArrayInputs:
         """Return a mask [B,T] that is True where a row has an action."""
         return torch.arange(self.width) < self.length_b[:, None]
 
+    @cached_property
+    def full(self) -> bool:
+        """True if all rows have the same length."""
+        return bool((self.length_b == self.width).all())
+
+    def by_position(self, value_bt: Tensor) -> Tensor:
+        """Return values [B,T,…] of all positions [N,…], row after row."""
+        return value_bt.flatten(0, 1) if self.full else value_bt[self.present_bt()]
+
     def fingerprints(self) -> list[bytes]:
         """Return a digest of each row, which covers everything but its final observation and masks that allow all
         actions.
@@ -190,17 +199,16 @@ class ArrayInputs:
 
     def seen(self, device: torch.device, dtype: torch.dtype) -> Seen:
         """Return all positions, row after row, on a device, with floating-point numbers as `dtype`."""
-        present_bt = self.present_bt()
-        row_n, step_n = present_bt.nonzero(as_tuple=True)
+        row_n, step_n = self.present_bt().nonzero(as_tuple=True)
 
         def placed(x: Tensor) -> Tensor:
             return x.to(device, dtype if x.is_floating_point() else None)
 
         return Seen(
-            each(self.observation_bt, lambda x: placed(x[present_bt])),
+            each(self.observation_bt, lambda x: placed(self.by_position(x))),
             {name: placed(x) for name, x in self.context_b.items()},
             row_n.to(device),
-            None if self.legal_bta is None else placed(self.legal_bta[present_bt]),
+            None if self.legal_bta is None else placed(self.by_position(self.legal_bta)),
             None if self.seed_b is None else self.seed_b[row_n] + step_n,
         )
 

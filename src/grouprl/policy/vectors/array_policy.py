@@ -97,28 +97,26 @@ class ArrayPolicy(ModulePolicy):
 
     def score(self, inputs: ArrayInputs, names: Sequence[str]) -> dict[str, Tensor]:
         """Score the actions of `inputs` under the distributions of their observations."""
-        present_bt = inputs.present_bt().to(self.device)
         seen = inputs.seen(self.device, self.dtype)
         found: dict[str, Tensor] = {}
         if LOG_PROB in names or ENTROPY in names:
-            action_n = inputs.action_bt.to(self.device)[present_bt]
+            action_n = inputs.by_position(inputs.action_bt).to(self.device)
             distribution = masked(self.distribution(seen, self.temperature), seen.legal_na)
             taken_n = action_n.to(self.dtype) if action_n.is_floating_point() else action_n
             found = {LOG_PROB: distribution.log_prob(taken_n)}
             found |= {ENTROPY: distribution.entropy()} if ENTROPY in names else {}
         if VALUE in names and self.critic is not None:
             found[VALUE] = self.value(seen)
-        return {name: _spread(x, present_bt) for name, x in found.items()}
+        return {name: _spread(x, inputs) for name, x in found.items()}
 
     def kl_from(self, earlier: Self, inputs: ArrayInputs, *, grad: bool = False) -> Tensor:
         """Return KL(earlier || policy) at every position, [B,T]; see `grouprl.protocols.ComparablePolicy`."""
-        present_bt = inputs.present_bt().to(self.device)
         seen = inputs.seen(self.device, self.dtype)
         with torch.no_grad():
             before = masked(earlier.distribution(seen, self.temperature), seen.legal_na)
         with torch.set_grad_enabled(grad):
             after = masked(self.distribution(seen, self.temperature), seen.legal_na)
-            return _spread(divergence(before, after), present_bt)
+            return _spread(divergence(before, after), inputs)
 
     @torch.no_grad()
     def act(
@@ -160,6 +158,9 @@ def _plain(action: Tensor) -> int | np.ndarray:
     return found
 
 
-def _spread(values_n: Tensor, present_bt: Tensor) -> Tensor:
-    """Arrange values [N] of the present positions as [B,T], zero elsewhere."""
+def _spread(values_n: Tensor, inputs: ArrayInputs) -> Tensor:
+    """Arrange values [N] of the positions of rows as [B,T], zero beyond their lengths."""
+    if inputs.full:
+        return values_n.reshape(len(inputs), inputs.width)
+    present_bt = inputs.present_bt().to(values_n.device)
     return values_n.new_zeros(present_bt.shape).masked_scatter(present_bt, values_n)

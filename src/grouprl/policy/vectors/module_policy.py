@@ -76,6 +76,8 @@ class TrainableModule(NamedParameters, ABC):
         check_outputs(self, names)
         with torch.set_grad_enabled(grad):
             passes = self.passes(inputs, range(len(inputs)))
+            if passes == [list(range(len(inputs)))]:
+                return self._masked(inputs, names)
             parts = [self._masked(inputs.rows(rows), names) for rows in passes]
         if not parts:
             return {name: torch.zeros(0, 0, dtype=self.score_dtype, device=self.device) for name in names}
@@ -89,8 +91,9 @@ class TrainableModule(NamedParameters, ABC):
             InputError: a cotangent that does not have the shape of its output, or a name that is not an output.
         """
         check_cotangents(self, inputs, cotangents)
+        every = list(range(len(inputs)))
         for rows in self.passes(inputs, live_rows(inputs, cotangents)):
-            part = inputs.rows(rows)
+            part = inputs if rows == every else inputs.rows(rows)
             present_bt = part.present_bt()
             with torch.enable_grad():
                 found = self._masked(part, tuple(cotangents))
@@ -144,9 +147,11 @@ class TrainableModule(NamedParameters, ABC):
     def _masked(self, inputs: PolicyInputs, names: Sequence[str]) -> dict[str, Tensor]:
         """Score rows; set outputs [B,T] to exactly 0 beyond their lengths."""
         found = self.score(inputs, names)
-        present_bt = inputs.present_bt().to(self.device)
-        zero = torch.zeros((), dtype=self.score_dtype, device=self.device)
         each = {name: found[name].to(self.score_dtype) for name in names}
+        present_bt = inputs.present_bt()
+        if bool(present_bt.all()):
+            return each
+        zero, present_bt = torch.zeros((), dtype=self.score_dtype, device=self.device), present_bt.to(self.device)
         return {name: x if x.dim() == 1 else torch.where(present_bt, x, zero) for name, x in each.items()}
 
 
