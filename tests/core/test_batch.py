@@ -103,3 +103,7 @@ def test_replacing_a_field_checks_it():
     before = make()
     after = before.replace(reward_b=f64([5.0, 6.0]))
     assert (before.reward_b.tolist(), after.reward_b.tolist()) == ([1.0, 0.0], [5.0, 6.0])
+
+
+def test_large_finite_numbers_may_add_up_to_infinity():
+    near(make().replace(reward_b=f64([1.7e308, 1.7e308])).reward_b, [1.7e308, 1.7e308])

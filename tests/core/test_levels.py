@@ -147,3 +147,11 @@ def test_normalised_values_do_not_depend_on_shift_and_scale(pairs, factor, shift
         return
     out, moved = (levels.relative(v, id_n, eps=0.0) for v in (value_n, moved_n))
     near(moved, out, 1e-6)
+
+
+def test_ids_in_order_are_numbered_as_any_others():
+    for id_n in (torch.arange(5), torch.arange(5).flip(0), torch.tensor([0, 0, 1]), torch.arange(1, 4)):
+        index_n, count = levels.compact(id_n)
+        unique, wanted_n = torch.unique(id_n, return_inverse=True)
+        assert count == len(unique)
+        assert torch.equal(index_n, wanted_n)

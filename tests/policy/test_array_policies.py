@@ -251,3 +251,17 @@ def test_a_policy_without_dynamics_takes_no_chains() -> None:
     policy = Mlp(Build(Spaces(Box((2,)), Discrete(2))))
     with pytest.raises(InputError, match="budget=3"):
         local_engine(policy).sample([Request(np.zeros(2, dtype=np.float32), 3)])
+
+
+def test_rows_of_one_length_are_scored_as_beside_a_longer_row() -> None:
+    spaces = Spaces(Box((3,)), Discrete(3))
+    policy = Mlp(Build(seed=0, spaces=spaces, values=True, dtype=torch.float64), hidden=(4,))
+    luck = np.random.default_rng(1)
+    observations = [luck.normal(size=(length, 3)) for length in (2, 2, 3)]
+    actions = [luck.integers(3, size=length) for length in (2, 2, 3)]
+    names = ("log_prob", "entropy", "value")
+    full, mixed = (ArrayInputs.of(observations[:n], actions[:n], seed_b=range(n)) for n in (2, 3))
+    assert full.full
+    assert not mixed.full
+    for name, found_bt in policy.evaluate(full, names).items():
+        torch.testing.assert_close(found_bt, policy.evaluate(mixed, names)[name][:2, :2], rtol=0, atol=1e-12)

@@ -146,7 +146,7 @@ def paired(batch: Batch, index_e2: Tensor) -> Batch:
 
 def shares(batch: Batch) -> dict[Level, Tensor]:
     """Return the weights of metrics by level; over a whole step each adds up to 1, or to 0 where nothing counts."""
-    known: tuple[Level, ...] = ("token", "row", *(("pair",) if PAIRS in batch.edges else ()), "group")  # type: ignore[assignment]
+    known: tuple[Level, ...] = ("token", "row", *(("pair",) if PAIRS in batch.edges else ()), "group")
     return {level: share_of(level, batch) for level in known}
 
 
@@ -155,7 +155,7 @@ def share_of(level: Level, batch: Batch) -> Tensor:
     if level == "pair":
         return pairs_of(batch, "a metric of pairs").value_e
     if level != "group":
-        return batch.need("share_bt" if level == "token" else "share_b", "metrics")  # type: ignore[no-any-return]
+        return batch.need("share_bt" if level == "token" else "share_b", "metrics")
     share_b: Tensor = batch.need("group_share_b", "metrics")
     index_b, groups = levels.compact(batch.group_b)
     return share_b.new_zeros(groups).index_add_(0, index_b, share_b)

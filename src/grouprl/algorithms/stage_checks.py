@@ -18,7 +18,7 @@ from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import KINDS, RULES, Part
 from grouprl.algorithms.part_checks import place_of
 from grouprl.core.batch import Batch
-from grouprl.core.batch_rules import WrongField
+from grouprl.core.batch_rules import WrongField, sums_up
 from grouprl.core.errors import InputError, raised, shortened, suggest
 from grouprl.core.metric import GLOSSARY, Level
 
@@ -251,6 +251,8 @@ def token_values(part: Part, where_bt: Tensor, act: Callable[..., Tensor], *args
     """Return `act(*args)`, checked to be floats [B,T], finite where `where_bt` is true."""
     value_bt = call(part, act, *args)
     check_shape(part, value_bt, where_bt)
+    if sums_up(value_bt):
+        return value_bt
     finite_bt = torch.isfinite(value_bt) | ~where_bt
     if not bool(finite_bt.all()):
         row, column = (int(x) for x in (~finite_bt).nonzero()[0])

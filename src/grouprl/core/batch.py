@@ -7,7 +7,6 @@ This module knows tensors only: nothing of text, models or methods.
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -201,7 +200,10 @@ class Batch:
     def from_source(self, *names: str) -> Tensor:
         """[B] bool: rows that come from one of the sources `names` (see `SOURCES`)."""
         source_b = torch.zeros_like(self.group_b) if self.source_b is None else self.source_b
-        return torch.isin(source_b, torch.tensor([SOURCES[name] for name in names], device=source_b.device))
+        found_b = torch.zeros_like(source_b, dtype=torch.bool)
+        for name in names:
+            found_b |= source_b == SOURCES[name]
+        return found_b
 
     def need(self, name: str, reader: str) -> Any:
         """Return field `name` ('stats.certainty' for an entry of a mapping), or raise InputError naming `reader`."""
@@ -248,12 +250,14 @@ class Batch:
         if index.dtype == torch.bool:
             index = index.nonzero()[:, 0]
         changes: dict[str, object] = {}
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if value is None:
+                continue
             if isinstance(value, Tensor):
-                changes[f.name] = value[index]
-            elif isinstance(value, Mapping) and f.name != "edges":
-                changes[f.name] = {k: v[index] for k, v in value.items()}
+                changes[name] = value[index]
+            elif isinstance(value, Mapping) and value and name != "edges":
+                changes[name] = {k: v[index] for k, v in value.items()}
         changes["edges"] = {k: v.rows(index, self.size[0]) for k, v in self.edges.items()}
         if self.inputs is not None:
             changes["inputs"] = self.inputs.rows(index)

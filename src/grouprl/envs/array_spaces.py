@@ -44,7 +44,7 @@ def _fitted(space: ArraySpace, value: object) -> np.ndarray:
 
 
 def _within(space: ArraySpace, array: np.ndarray, found: np.ndarray) -> bool:
-    if np.issubdtype(found.dtype, np.floating):
+    if found.dtype.kind == "f":
         return bool(np.isfinite(found).all())
     if (found != array).any():
         return False

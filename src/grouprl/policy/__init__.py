@@ -14,6 +14,7 @@ from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
 from grouprl.policy.vectors.mlp import Mlp
 from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
 from grouprl.policy.vectors.pointer import Pointer
+from grouprl.policy.vectors.recurrent import Recurrent
 from grouprl.records.tokens import Tokens
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "MultiCategorical",
     "NormalMixture",
     "Pointer",
+    "Recurrent",
     "Seen",
     "Squashed",
     "Tokens",

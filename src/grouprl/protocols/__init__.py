@@ -34,6 +34,7 @@ from grouprl.protocols.policies import (
     Scorer,
     Trainable,
     distributed,
+    has_memory,
 )
 from grouprl.protocols.sampling import (
     NO_VERSION,
@@ -88,4 +89,5 @@ __all__ = [
     "Trainable",
     "WeightSync",
     "distributed",
+    "has_memory",
 ]

@@ -247,6 +247,13 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
         ...
 
 
+def has_memory(model: object) -> bool:
+    """Return whether the actions of a policy over arrays depend on earlier positions of their row, so that none can be
+    scored alone (`grouprl.policy.ArrayPolicy.has_memory`).
+    """
+    return bool(getattr(model, "has_memory", False))
+
+
 def distributed(model: object) -> DistributedPolicy[PolicyInputs] | None:
     """Return the model as one whose weights are divided among processes; None if this process has them all.
 

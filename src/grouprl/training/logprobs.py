@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +17,11 @@ from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
-from grouprl.protocols import FinalInputs, GroupInfluence, Policy, PolicyInputs, Trainable
+from grouprl.protocols import FinalInputs, GroupInfluence, Policy, PolicyInputs, Trainable, has_memory
 from grouprl.training.session import Session
+
+if TYPE_CHECKING:
+    from grouprl.policy.vectors.array_inputs import ArrayInputs
 
 PLAIN_ZERO_ROWS = (Objective.zero_rows, Regularizer.zero_rows)
 
@@ -71,8 +74,18 @@ def with_final_values(policy: Policy, batch: Batch, inputs: PolicyInputs) -> Bat
     rows = batch.truncated_b.nonzero()[:, 0]
     value_b = torch.zeros_like(batch.reward_b)
     if len(rows):
-        value_b[rows] = policy.evaluate(finals.rows(rows.tolist()), (VALUE,))[VALUE][:, 0].cpu().to(value_b)
+        value_b[rows] = _last_values(policy, inputs, finals, rows.tolist()).cpu().to(value_b)
     return batch.replace(final_value_b=value_b)
+
+
+def _last_values(policy: Policy, inputs: PolicyInputs, finals: PolicyInputs, rows: list[int]) -> torch.Tensor:
+    """Return the values of the final observations of `rows`, which a policy that remembers reads after all others."""
+    if not has_memory(policy):
+        return policy.evaluate(finals.rows(rows), (VALUE,))[VALUE][:, 0]
+    whole = cast("ArrayInputs", inputs.rows(rows)).extended()
+    assert whole is not None
+    value_bt = policy.evaluate(whole, (VALUE,))[VALUE]
+    return value_bt[torch.arange(len(rows)), whole.length_b - 1]
 
 
 def left_to_update(session: Session, batch: Batch, foreign_b: torch.Tensor) -> bool:

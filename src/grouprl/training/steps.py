@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from grouprl.algorithms.method import Loss
 from grouprl.core.batch import Batch
@@ -72,8 +72,9 @@ def apply_gradient(model: Trainable, optimizer: torch.optim.Optimizer, grad_clip
 
     Raises RunError when the gradient is not finite (no step is taken then).
     """
-    norm = _clipped_norm(model, grad_clip)
-    _let_idle_rest(model)
+    owners = model.owners()
+    norm = _clipped_norm(model, owners, grad_clip)
+    _let_idle_rest(owners)
     optimizer.step()
     optimizer.zero_grad()  # not to zeros, so that gradients take no memory during the next first pass
     return norm
@@ -169,22 +170,21 @@ def _add(sums: dict[str, float], metrics: Mapping[str, Tensor | float]) -> None:
         sums[name] = max(sums[name], number) if name == "_gap_max" else sums[name] + number
 
 
-def _let_idle_rest(model: Trainable) -> None:
+def _let_idle_rest(owners: Sequence[list[nn.Parameter]]) -> None:
     """If there are several owners of parameters, drop gradients that are exactly zero, so that these take no step."""
-    owners = model.owners()
     for owned in owners if len(owners) > 1 else []:
         if not any(bool(p.grad.any()) for p in owned if p.grad is not None):
             for parameter in owned:
                 parameter.grad = None
 
 
-def _clipped_norm(model: Trainable, grad_clip: float) -> float:
+def _clipped_norm(model: Trainable, owners: Sequence[list[nn.Parameter]], grad_clip: float) -> float:
     """Clip the gradient to `grad_clip` (0: no clipping), and return its norm before."""
     limit = grad_clip if grad_clip > 0 else math.inf
     if (spread := distributed(model)) is not None:
         norm = spread.clip(limit)
     else:
-        norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in model.owners()))
+        norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(owned, limit)) for owned in owners))
     if not math.isfinite(norm):
         raise RunError(
             f"the gradient is not finite (norm {norm}); no step was taken. Lower optim.lr, look at the last rollouts "

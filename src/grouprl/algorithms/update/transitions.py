@@ -15,7 +15,7 @@ from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count
-from grouprl.protocols import PolicyInputs
+from grouprl.protocols import PolicyInputs, has_memory
 
 BY_TURN = ("turn_reward_bs", "state_bs", "valid_bs", "parent_b", "edges")
 """Fields that have no meaning for a single action."""
@@ -52,8 +52,14 @@ class Transitions(Update):
         """Yield the weighted batch of each optimiser step, pass by pass; `apart` has a row for each action.
 
         Raises:
-            InputError: the loss compares rows.
+            InputError: the loss compares rows, or the policy remembers earlier ones.
         """
+        if has_memory(learner.policy):
+            raise InputError(
+                f"the update '{self.name}' with a policy that remembers",
+                "it scores actions alone, and theirs depend on what came before",
+                "Take a method that keeps rows whole: ppo, grpo …",
+            )
         count = apart.size[0]
         if learner.method.couples != "sequence":
             raise InputError(

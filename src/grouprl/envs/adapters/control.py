@@ -91,7 +91,10 @@ class ControlEnvironment:
         Bounds of a Box are not enforced here: they are for whole steps (`grouprl.envs.array_spaces.bounded`), and a
         bound rounded to float32 may lie outside of the environment's own.
         """
-        space, given = self._env.action_space, np.asarray(action)
+        space = self._env.action_space
+        if isinstance(action, int) and _counted(space, action):
+            return action + int(space.start)
+        given = np.asarray(action)
         if given.size != math.prod(space.shape) or not np.isfinite(given).all():
             raise InputError(f"the action {action!r}", f"actions are of {space}", "Take them from the task's spaces")
         fitted = given.astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
@@ -103,8 +106,17 @@ class ControlEnvironment:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
 
 
+def _counted(space: gymnasium.Space, action: int) -> bool:
+    """Return whether the space is of whole numbers, and has the one with this number."""
+    from gymnasium.spaces import Discrete
+
+    return isinstance(space, Discrete) and 0 <= action < space.n
+
+
 def _one_number(reward: object, what: str = "reward") -> float:
     """Return a reward or a cost as a number. Raises InputError if it is not finite, or several."""
+    if isinstance(reward, float) and math.isfinite(reward):
+        return float(reward)
     try:
         found = np.asarray(reward, np.float64)
     except (TypeError, ValueError):

@@ -45,6 +45,8 @@ def observation_space(name: str, space: gymnasium.Space) -> Space:
 
 def arrays_of(space: gymnasium.Space, value: object) -> tuple[object, object]:
     """Return a Gymnasium observation as values of `observation_space`, and the mask in it (None if it has none)."""
+    if _inner(space) is None:
+        return _shifted(space, value), None
     found = {key: _shifted(inner, part) for key, inner, part in _parts(space, value)}
     mask = found.pop(MASK, None)
     return (next(iter(found.values())) if len(found) == 1 else found), mask

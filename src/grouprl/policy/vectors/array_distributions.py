@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, Normal, kl_divergence, register_kl
 
 from grouprl.core.errors import InputError
+from grouprl.policy.vectors.first_uniforms import first_uniforms
 
 ILLEGAL = -1e9
 """Logit of an illegal action: its probability is exactly 0, but unlike with -inf the gradient of the entropy is
@@ -89,7 +90,7 @@ def drawn(distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> 
         InputError: a distribution that is neither categorical nor normal.
     """
     if isinstance(distribution, Categorical):
-        return _category(distribution.probs, [np.random.default_rng(seed).random() for seed in seeds], greedy)
+        return _category(distribution.probs, () if greedy else first_uniforms(seeds), greedy)
     if isinstance(distribution, MultiCategorical):
         count = len(distribution.parts)
         chance_rk = np.array([np.random.default_rng(seed).random(count) for seed in seeds])

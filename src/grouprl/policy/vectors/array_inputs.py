@@ -183,6 +183,29 @@ class ArrayInputs:
             seed_b=None if self.seed_b is None else self.seed_b + self.length_b,
         )
 
+    def extended(self) -> ArrayInputs | None:
+        """Return the rows with their final observation as one position more, whose action is 0; None if not known."""
+        if self.final_b is None:
+            return None
+        row_b, width = torch.arange(len(self)), self.width + 1
+
+        def ended(value_bt: Tensor, final_b: Tensor) -> Tensor:
+            wider_bt = _wider(value_bt, width).clone()
+            wider_bt[row_b, self.length_b] = final_b.to(value_bt)
+            return wider_bt
+
+        observation, final = self.observation_bt, self.final_b
+        return replace(
+            self,
+            observation_bt=ended(observation, cast("Tensor", final))
+            if isinstance(observation, Tensor)
+            else {name: ended(x, cast("Mapping[str, Tensor]", final)[name]) for name, x in observation.items()},
+            action_bt=_wider(self.action_bt, width),
+            length_b=self.length_b + 1,
+            legal_bta=None if self.legal_bta is None else _wider(self.legal_bta, width),
+            final_b=None,
+        )
+
     def positions(self) -> ArrayInputs:
         """Return every position as a row of its own, row after row; final observations are left out."""
         present_bt = self.present_bt()
@@ -227,6 +250,8 @@ class Seen:
     """[N,A] bool: True for legal actions; None: all are."""
     seed_n: Tensor | None = None
     """[N] int64 on the CPU: the seed of each action."""
+    memory: Tensor | None = None
+    """[R,M] what a policy remembers from before the first position of each row; None: rows begin there."""
 
     def of_rows(self, index: Tensor) -> Seen:
         """Return the rows with the numbers `index` ([N'] int64); every row must have exactly one position."""
@@ -237,6 +262,7 @@ class Seen:
             row_n=torch.arange(len(index), device=index.device),
             legal_na=None if self.legal_na is None else self.legal_na[index],
             seed_n=None if self.seed_n is None else self.seed_n[index.cpu()],
+            memory=None if self.memory is None else self.memory[index],
         )
 
 

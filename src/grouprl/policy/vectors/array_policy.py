@@ -30,6 +30,8 @@ class SampledTurn(NamedTuple):
 
     def actions(self) -> list[int | np.ndarray]:
         """Return the actions one by one: numbers, or vectors [A], with floating-point numbers as float32."""
+        if self.action_r.dim() == 1 and not self.action_r.is_floating_point():
+            return self.action_r.tolist()
         return [_plain(action) for action in self.action_r.cpu()]
 
 
@@ -37,7 +39,8 @@ class ArrayPolicy(ModulePolicy):
     """Base of policies over arrays. A subclass builds its module and defines `distribution`.
 
     A policy with its own dynamics (a denoising chain, a constructive solver) also defines `advance` and `ended`, and
-    takes all steps of a chain in one request.
+    takes all steps of a chain in one request. A policy whose actions depend on earlier positions of the row also
+    defines `remember`.
 
     Args:
         build: the run's arguments; `spaces` must be set.
@@ -89,6 +92,18 @@ class ArrayPolicy(ModulePolicy):
     def ended(self, seen: Seen) -> Tensor:
         """Return a mask [N] of positions whose chain is complete, for policies with their own dynamics."""
         raise NotImplementedError
+
+    def remember(self, seen: Seen) -> Tensor:
+        """Return the state [R,M] after the last position of each row, for policies that remember earlier ones.
+
+        Whoever samples action by action passes it on as `Seen.memory`; without it a row begins at its first position.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_memory(self) -> bool:
+        """True if an action depends on the positions before it in its row, not on its own alone."""
+        return type(self).remember is not ArrayPolicy.remember
 
     @property
     def has_dynamics(self) -> bool:

@@ -61,8 +61,7 @@ class Mlp(ArrayPolicy):
             raise InputError(f"model.settings.hidden = {hidden}", "it must list the width of each hidden layer")
         self._layers, self._seed = (tuple(hidden), activation), build.seed
         self._inputs = feature_count(spaces.observation) + feature_count(spaces.context)
-        width = self.output_count(spaces.action)
-        module = nn.ModuleDict({"mean": perceptron(self._inputs, width, *self._layers, seed=build.seed)})
+        module = self.body(self.output_count(spaces.action))
         if isinstance(spaces.action, Box):
             spread = torch.full((self.spread_count(spaces.action),), float(log_std))
             module["spread"] = nn.ParameterList([nn.Parameter(spread)])
@@ -82,6 +81,10 @@ class Mlp(ArrayPolicy):
     def spread_count(self, space: ActionSpace) -> int:
         """Return how many deviations a distribution of vector actions has."""
         return feature_count(space)
+
+    def body(self, outputs: int) -> nn.ModuleDict:
+        """Return the module "mean" that makes the outputs, and those that it needs."""
+        return nn.ModuleDict({"mean": perceptron(self._inputs, outputs, *self._layers, seed=self._seed)})
 
     def new_critic(self) -> nn.Module:
         """Return a perceptron of the policy's own sizes with one output."""

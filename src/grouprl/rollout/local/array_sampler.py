@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import ArrayObservation
 from grouprl.policy.vectors.array_inputs import SEEDS, Seen, signed
-from grouprl.policy.vectors.array_policy import ArrayPolicy
-from grouprl.protocols import NO_VERSION, Request, Samples
+from grouprl.policy.vectors.array_policy import ArrayPolicy, SampledTurn
+from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy
@@ -28,7 +29,7 @@ class _Chain:
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     states: list[ArrayObservation] = field(default_factory=list)
-    """The state before each action, if the policy has its own dynamics."""
+    """The state before each action."""
     cut: bool = False
     """Whether the budget ran out before the chain was complete."""
 
@@ -45,7 +46,8 @@ class ArraySampler:
 
     An action depends only on its observation, seed, temperature and the weights, not on what else is sampled. Action
     t of a request is sampled with its seed plus t, so a chain taken in one request is the chain taken step by step.
-    Nothing is kept between requests, so a session is the sampler itself.
+    For a policy that remembers, a session keeps its state by the name and agent of requests, and a request outside of
+    a session begins an episode; for others nothing is kept, and a session is the sampler itself.
     """
 
     exact = True
@@ -54,8 +56,12 @@ class ArraySampler:
         self.policy = policy
         self.version = NO_VERSION
 
-    def sample(self, requests: Sequence[Request[object]]) -> Samples[int | np.ndarray]:
+    def sample(
+        self, requests: Sequence[Request[object]], known: Sequence[torch.Tensor | None] = ()
+    ) -> Samples[int | np.ndarray]:
         """Return one action for each request, or if its budget is larger, a chain of actions by the policy's dynamics.
+
+        `known` is what the policy remembers of each request's episode (None: it begins).
 
         Raises:
             InputError: a setting that applies only to tokens (top_p, top_k, stop …), or a budget above 1 for a policy
@@ -78,20 +84,37 @@ class ArraySampler:
                 f"{type(self.policy).__name__} has no dynamics, so every action needs an observation",
                 "Request one action at a time",
             )
-        return self._laid_out(self._chains(requests, longest), with_states=longest > 1)
+        if longest == 1:
+            return self._single(requests, known)
+        return self._laid_out(self._chains(requests))
 
-    def _chains(self, requests: Sequence[Request[object]], longest: int) -> list[_Chain]:
+    def _single(
+        self, requests: Sequence[Request[object]], known: Sequence[torch.Tensor | None]
+    ) -> Samples[int | np.ndarray]:
+        """Return one action for each request."""
+        turn = self._act(_seen(requests, self.policy.device, self.policy.dtype, known), requests)
+        return Samples(
+            actions=tuple((action,) for action in turn.actions()),
+            logp_bt=turn.logp_r.numpy()[:, None],
+            truncated_b=np.zeros(len(requests), dtype=bool),
+            exact=True,
+            entropy_bt=turn.entropy_r.numpy()[:, None],
+            version_bt=None if self.version == NO_VERSION else np.full((len(requests), 1), self.version),
+        )
+
+    def _act(self, seen: Seen, requests: Sequence[Request[object]], step: int = 0) -> SampledTurn:
+        seeds = [(request.seed + step) % SEEDS for request in requests]
+        return self.policy.act(seen, seeds, [r.temperature for r in requests], greedy=requests[0].greedy)
+
+    def _chains(self, requests: Sequence[Request[object]]) -> list[_Chain]:
         """Let all chains act until each has ended or used its budget."""
         chains, rows, step = [_Chain() for _ in requests], list(range(len(requests))), 0
         seen = _seen(requests, self.policy.device, self.policy.dtype)
         while rows:
             own = [requests[row] for row in rows]
-            seeds = [(request.seed + step) % SEEDS for request in own]
-            turn = self.policy.act(seen, seeds, [request.temperature for request in own], greedy=own[0].greedy)
+            turn = self._act(seen, own, step)
             for row, *found in zip(rows, turn.actions(), turn.logp_r.tolist(), turn.entropy_r.tolist(), strict=True):
                 chains[row].append(*found)
-            if longest == 1:
-                break
             for row, state in zip(rows, _states(seen), strict=True):
                 chains[row].states.append(state)
             step += 1
@@ -110,7 +133,7 @@ class ArraySampler:
         found = replace(found, seed_n=None if seen.seed_n is None else seen.seed_n + 1)
         return found, self.policy.ended(found).tolist()
 
-    def _laid_out(self, chains: Sequence[_Chain], *, with_states: bool) -> Samples[int | np.ndarray]:
+    def _laid_out(self, chains: Sequence[_Chain]) -> Samples[int | np.ndarray]:
         width = max(len(chain.actions) for chain in chains)
         kind = np.float64 if self.policy.score_dtype == torch.float64 else np.float32
         logp_bt, entropy_bt = (np.zeros((len(chains), width), dtype=kind) for _ in range(2))
@@ -126,12 +149,12 @@ class ArraySampler:
             exact=True,
             entropy_bt=entropy_bt,
             version_bt=None if self.version == NO_VERSION else version_bt,
-            states=tuple(tuple(chain.states) for chain in chains) if with_states else None,
+            states=tuple(tuple(chain.states) for chain in chains),
         )
 
-    def session(self) -> AbstractContextManager[ArraySampler]:
-        """Return this sampler: nothing is kept between requests."""
-        return nullcontext(self)
+    def session(self) -> AbstractContextManager[SamplingSession[object, int | np.ndarray]]:
+        """Return this sampler if nothing is kept between requests, else a session that keeps what is remembered."""
+        return nullcontext(_Remembering(self) if self.policy.has_memory else self)
 
     def publish(self, version: int, policy: Policy) -> None:
         """Set the version; the weights of a policy other than the sampler's own are copied.
@@ -150,8 +173,34 @@ class ArraySampler:
         self.version = version
 
 
-def _seen(requests: Sequence[Request[object]], device: torch.device, dtype: torch.dtype) -> Seen:
-    """Return the prompts of requests as one position each."""
+class _Remembering:
+    """A session of a policy that remembers: requests of one name and agent continue each other."""
+
+    def __init__(self, sampler: ArraySampler) -> None:
+        self._sampler = sampler
+        self._kept: dict[tuple[object, int], torch.Tensor] = {}
+
+    @torch.no_grad()
+    def sample(self, requests: Sequence[Request[object]]) -> Samples[int | np.ndarray]:
+        """Return one action for each request, as the next one of its episode."""
+        policy = self._sampler.policy
+        known = [self._kept.get((request.name, request.agent)) for request in requests]
+        samples = self._sampler.sample(requests, known)
+        if requests:
+            state_rm = policy.remember(_seen(requests, policy.device, policy.dtype, known))
+            for request, state_m in zip(requests, state_rm, strict=True):
+                if request.name is not None:
+                    self._kept[request.name, request.agent] = state_m
+        return samples
+
+
+def _seen(
+    requests: Sequence[Request[object]],
+    device: torch.device,
+    dtype: torch.dtype,
+    known: Sequence[torch.Tensor | None] = (),
+) -> Seen:
+    """Return the prompts of requests as one position each, with what is remembered (None: nothing yet)."""
     prompts = [r.prompt if isinstance(r.prompt, ArrayObservation) else ArrayObservation(r.prompt) for r in requests]
     rows = len(prompts)
 
@@ -164,13 +213,15 @@ def _seen(requests: Sequence[Request[object]], device: torch.device, dtype: torc
         return {name: stacked([value[name] for value in named]) for name in named[0]}
 
     masks = [None if prompt.legal is None else np.asarray(prompt.legal, dtype=bool) for prompt in prompts]
-    known = next((mask for mask in masks if mask is not None), None)
+    shape = next((mask for mask in masks if mask is not None), None)
+    state = next((each for each in known if each is not None), None)
     return Seen(
         observation=(by_name if isinstance(prompts[0].values, Mapping) else stacked)([p.values for p in prompts]),
         context=by_name([prompt.context for prompt in prompts]),
         row_n=torch.arange(rows, device=device),
-        legal_na=None if known is None else stacked([np.ones_like(known) if mask is None else mask for mask in masks]),
+        legal_na=None if shape is None else stacked([np.ones_like(shape) if mask is None else mask for mask in masks]),
         seed_n=torch.tensor([signed(request.seed) for request in requests], dtype=torch.int64),
+        memory=None if state is None else torch.stack([torch.zeros_like(state) if m is None else m for m in known]),
     )
 
 
@@ -190,7 +241,13 @@ def _numbers(values: torch.Tensor) -> np.ndarray:
     return found
 
 
+_of_tokens = attrgetter("top_p", "top_k", "min_p", "stop", "stop_texts", "entropy_scaling", "sampled")
+_UNSET = _of_tokens(Request(None, 1))
+
+
 def _check_plain(request: Request[object]) -> None:
+    if _of_tokens(request) == _UNSET:
+        return
     given = {
         "top_p": request.top_p < 1,
         "top_k": request.top_k > 0,

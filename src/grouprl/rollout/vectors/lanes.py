@@ -192,7 +192,8 @@ def collect(
 
 
 def _request(place: LaneStep, step: int) -> Request[ArrayObservation]:
-    shown = replace(place.lane.shown, context=place.lane.context)
+    shown, context = place.lane.shown, place.lane.context
+    shown = replace(shown, context=context) if context else shown
     return Request(shown, 1, (place.action_seed + step) % 2**64, place.temperature)
 
 

@@ -18,7 +18,7 @@ from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import VALUE
-from grouprl.protocols import FinalInputs, Policy, PolicyInputs
+from grouprl.protocols import FinalInputs, Policy, PolicyInputs, has_memory
 
 SMALLEST = 1e-10
 """Smallest square of a gradient that another is projected on, as in the authors' code."""
@@ -48,6 +48,12 @@ class OrthogonalValues(Update):
                 f"the update '{self.name}' with the critic '{getattr(critic, 'name', None)}'",
                 "it projects the two gradients of implicit_values",
                 "Take that critic, or leave the update out",
+            )
+        if has_memory(learner.policy):
+            raise InputError(
+                f"the update '{self.name}' with a policy that remembers",
+                "it scores the state after an episode alone, and its value depends on what came before",
+                "Take model: mlp",
             )
         if not isinstance(prepared.inputs, FinalInputs):
             raise InputError(
