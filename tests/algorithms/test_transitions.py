@@ -14,7 +14,7 @@ from grouprl.algorithms.augment.return_scale import ReturnScale, discounted_sums
 from grouprl.algorithms.reward_transform.papers.scaled_rewards import ScaledRewards
 from grouprl.algorithms.update.transitions import Transitions, actions_apart
 from grouprl.core.batch import Batch
-from grouprl.policy import ArrayInputs, Build, Mlp, Tokens
+from grouprl.policy import ArrayInputs, Build, Mlp, Recurrent, Tokens
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.training.update import Learner, update
 
@@ -58,6 +58,7 @@ class Recording:
     """A learner that keeps the steps it is given."""
 
     method: Any
+    policy: Any = None
     epochs: int = 1
     seed: int = 7
     given: list[Batch] = field(default_factory=list)
@@ -93,6 +94,14 @@ def test_one_step_on_all_actions_is_the_step_on_all_rows() -> None:
         update(policy, optimizer, entry, prepared, grad_clip=0.0)
         found.append(torch.cat([p.detach().reshape(-1) for p in policy.parameters()]))
     assert torch.allclose(found[0], found[1], atol=1e-12)
+
+
+def test_a_policy_that_remembers_is_refused() -> None:
+    _, batch = rollout()
+    one = method("ppo_control")
+    learner = Recording(one, policy=Recurrent(Build(SPACES, values=True)))
+    with pytest.raises(InputError, match="remembers"):
+        list(Transitions()(learner, one.compute_advantages(batch)))  # type: ignore[arg-type]
 
 
 def test_masks_and_seeds_go_with_their_actions() -> None:

@@ -55,6 +55,7 @@ LANES: dict[str, Any] = {
     "batch": {"prompts": 4, "group_size": 1, "epochs": 2},
 }
 """Changes for runs whose environments go on from step to step."""
+RECURRENT = {"name": "recurrent", "settings": {"width": 8, "cell": "lstm", "normalise": True}}
 DENOISING: dict[str, Any] = {
     "task": {"name": f"env:{HERE / 'denoising.py'}:Denoising", "turns": 4, "own_luck": True},
     "model": {"name": f"{HERE / 'denoising.py'}:Chain", "settings": {"sigma": 0.3}},
@@ -220,8 +221,9 @@ def _die_at(path: str, folder: str, step: int) -> None:
         (CARTPOLE, {**BRIEF, "method": {"name": "grpo", "kl_coef": 0.1}, "optim": {"name": "sgd", "lr": 0.1}}),
         (DENOISING, {"eval": {"every": 0, "final_prompts": 4}}),
         (CARTPOLE, {**BRIEF, **LANES}),
+        (CARTPOLE, {**BRIEF, "method": "ppo", "model": RECURRENT}),
     ],
-    ids=["critic", "reference", "chain", "lanes"],
+    ids=["critic", "reference", "chain", "lanes", "memory"],
 )
 def test_a_killed_run_ends_like_one_that_was_not(tmp_path: Path, settings: Any, changes: Any) -> None:
     """It is killed a step after a checkpoint, and a step before its end."""
@@ -309,6 +311,8 @@ def test_environments_that_fail_are_named_and_left_out(tmp_path: Path, how: str,
         ({"model": {"name": "mlp", "settings": {"activation": "gelu"}}}, "activation = gelu"),
         ({"model": {"name": "mlp", "lora": {"r": 4}}}, "model.lora is a setting of language models"),
         ({"model": {"name": "tiny", "settings": {"hidden": 3}}, "task": "addition"}, "model.settings"),
+        ({"model": RECURRENT, "method": "ppo_control"}, "remembers what came before"),
+        ({"model": RECURRENT, "task": {"name": "control:CartPole-v1", "horizon": 8}}, "Leave out task.horizon"),
         ({"warmup": {"steps": 3}}, "warmup.steps"),
         ({"sampling": {"top_k": 3}}, "sampling.top_k"),
         ({"method": "archer"}, "archer"),

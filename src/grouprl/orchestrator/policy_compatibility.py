@@ -13,7 +13,7 @@ from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.load_reward import HEAD
-from grouprl.protocols import GroupInfluence, Policy
+from grouprl.protocols import GroupInfluence, Policy, has_memory
 from grouprl.rollout.engines import has_sampler
 
 OF_LANGUAGE_MODELS = (
@@ -136,6 +136,11 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
         known = output == "influence" and isinstance(policy, GroupInfluence)
         if not (known or has_output(policy.outputs, output)):
             yield f"{method.name} reads the output '{output}' of the policy, but {name} lacks it. Take another method"
+    if has_memory(policy) and method.update is not None and method.update.positions_alone:
+        yield (
+            f"{method.update.name} (update) scores actions alone, but {name} remembers what came before them. Take a "
+            "method that keeps rows whole, such as ppo or grpo"
+        )
     for each in method.parts():
         if each.one_policy:
             yield f"{each.name} looks inside a language model, but {name} is not one. Leave it out"

@@ -182,6 +182,13 @@ METHOD_SETTINGS = _plan(
     "Compare with the method's card: grouprl methods show.",
     "method",
 )
+WORKERS = _plan(
+    "workers",
+    "note",
+    "How many workers `environment.workers: auto` starts, where each starts a process of some weight.",
+    "Set environment.workers to another number.",
+    "environment.workers",
+)
 REPEATED_PROMPTS = _plan(
     "repeated_prompts",
     "note",

@@ -8,6 +8,7 @@ from grouprl.algorithms.references import scores_against_frozen
 from grouprl.config.rates import kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
+from grouprl.envs.environment_pool_choice import automatic
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.methods.recorded_evidence import shown
 from grouprl.methods.registry import CATALOGUE
@@ -19,6 +20,7 @@ from grouprl.plan.length_estimates import LOOKED_AT
 from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.tokenizer_checks import unused_ids
+from grouprl.processes.usage import core_count, free_memory
 from grouprl.rollout.engines import LOCAL, ChosenEngine
 from grouprl.tasks import Task
 
@@ -40,6 +42,7 @@ def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> It
     yield from _model(run, model)
     yield from _settings(run.config, run.task)
     yield from _engine(run.engine)
+    yield from told(codes.WORKERS, _workers(run), "note")
 
 
 def _reference(run: ResolvedRun) -> Iterator[str]:
@@ -56,6 +59,20 @@ def _reference(run: ResolvedRun) -> Iterator[str]:
     yield (
         f"the reference is the model that the run begins with{after}, {run.config.model.name}; at the first step every "
         "margin must be 0"
+    )
+
+
+def _workers(run: ResolvedRun) -> Iterator[str]:
+    """Say how many workers there will be, where each starts a process of some weight."""
+    heavy = run.task.started_gb
+    if run.config.environment.workers != "auto" or not run.row_kind.acts or heavy <= 0:
+        return
+    count, _ = automatic(run.task)
+    free = free_memory()
+    room = "" if free is None else f" and {free / 2**30:.1f} GiB of free memory"
+    yield (
+        f"environment.workers is auto, which starts {count} here: each starts a process of about {heavy:g} GiB, and "
+        f"there are {core_count()} core(s){room}"
     )
 
 

@@ -23,6 +23,15 @@ def processor_seconds(pid: int) -> float | None:
         return None
 
 
+def free_memory() -> int | None:
+    """Return the bytes of memory that new processes can have without swapping; None if the system does not say."""
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith(b"MemAvailable:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
 def memory_for_another(pid: int, coming: int = 0) -> bool:
     """Return whether the machine has free memory for several more processes like `pid`; True if this is unknown.
     `coming` is the number of processes that have just been started.
@@ -30,8 +39,7 @@ def memory_for_another(pid: int, coming: int = 0) -> bool:
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        with open("/proc/meminfo", "rb") as file:
-            free = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"MemAvailable:"))
-    except (OSError, ValueError, IndexError, StopIteration):
+    except (OSError, ValueError, IndexError):
         return True
-    return free > SPARE_MEMORY + (4 + coming) * own
+    free = free_memory()
+    return free is None or free > SPARE_MEMORY + (4 + coming) * own

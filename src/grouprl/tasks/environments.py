@@ -257,6 +257,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         return self._spaces
 
     @property
+    def started_gb(self) -> float:
+        """The class attribute `started_gb`, if the class has one."""
+        return float(getattr(self._make, "started_gb", 0.0))
+
+    @property
     def max_new_tokens(self) -> int:
         """The option `tokens`; for an environment of arrays, the largest number of actions per turn."""
         return self.tokens if self._spaces is None else self._spaces.chain

@@ -120,6 +120,13 @@ class Task(ABC):
         """True if an environment may never return, because it runs code from outside this package."""
         return False
 
+    @property
+    def started_gb(self) -> float:
+        """Memory in GiB of the processes that the environments of one worker start themselves, such as a browser; 0:
+        they start none.
+        """
+        return 0.0
+
     def final_answer(self, example: Example, text: str) -> str | None:
         """Return the final answer of a completion, for comparing completions with each other; None if there is none.
 

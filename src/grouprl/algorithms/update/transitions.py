@@ -39,6 +39,7 @@ class Transitions(Update):
     apply. *Differs from Stable-Baselines3*: the last, smaller set of a pass is spread over the others.
     """
 
+    positions_alone = True
     size: Count = 64
     says = "take the rollout's actions in random order, {size} per optimiser step, whatever rows they are of"
     equation = "∇ over {size} actions drawn without replacement"

@@ -97,6 +97,8 @@ class Update(Part):
 
     phases: ClassVar[int] = 1
     """Number of passes over the steps of a rollout."""
+    positions_alone: ClassVar[bool] = False
+    """True if positions are scored apart from their rows, which a policy that remembers cannot do."""
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the steps; yield the metrics of each."""

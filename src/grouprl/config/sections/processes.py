@@ -27,7 +27,8 @@ class Acting(Section):
     workers: Workers | Literal["auto"] = "auto"
     """Processes in which environments act, killed and replaced when they hang; 0: in the trainer's own, without a
     clock. `auto`: one per core for environments of yours and of other packages, more while they wait instead of
-    computing, and none for this package's, which always return."""
+    computing, and none for this package's, which always return. Where each starts a browser or the like: one per core,
+    and no more than fit into memory."""
     timeout: WrittenPositive = 60.0
     """Seconds that one call of an environment may take, in workers; one that takes longer has failed, and its prompt is
     set aside."""

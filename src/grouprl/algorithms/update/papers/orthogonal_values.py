@@ -34,6 +34,7 @@ class OrthogonalValues(Update):
     """
 
     reads_gradients = True
+    positions_alone = True
 
     eta: Annotated[float, Field(ge=0)] = 1.0
     reads = ("value_bt",)

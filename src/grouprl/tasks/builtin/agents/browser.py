@@ -146,6 +146,10 @@ JOBS: dict[str, Callable[[random.Random, int], PageJob]] = {
 """Makers of jobs by kind of page, easiest first."""
 
 
+CHROMIUM_GB = 0.5
+"""Memory of a headless Chromium with one small page and its helper processes, in GiB, rounded up."""
+
+
 @register_task("browser")
 class BrowserTask(BoundedTurns, EnvironmentTask):
     """Do small jobs on web pages in a headless Chromium: click, fill a form, choose, search, read a table.
@@ -192,6 +196,11 @@ class BrowserTask(BoundedTurns, EnvironmentTask):
     def needs_clock(self) -> bool:
         """True, because a browser may hang, which should cost only its own episode."""
         return True
+
+    @property
+    def started_gb(self) -> float:
+        """The memory of a worker's Chromium."""
+        return CHROMIUM_GB
 
     def environment(self) -> Browser:
         """Return a fresh episode.
