@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control zoo real gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -87,6 +87,15 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 	$(BIN)/python bench/methods.py
 	$(BIN)/python bench/rewards_throughput.py
 	$(BIN)/python bench/imports.py
+
+bench-control: $(READY) .venv-sb3/.ready  ## measure the speed of control beside Stable-Baselines3
+	$(BIN)/python bench/control.py .venv-sb3/bin/python
+
+.venv-sb3/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 stable-baselines3==2.9.2
+	@touch $@
 
 zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
 	$(BIN)/python scripts/learn.py
@@ -197,4 +206,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .pytest_cache .mypy_cache .ruff_cache .hypothesis
