@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -14,7 +14,7 @@ from grouprl.policy.kinds import Build, register_policy
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.mlp import VALUE_GAIN, Mlp, perceptron
 
-CELLS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class Memory(nn.Module):
