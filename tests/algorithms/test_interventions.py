@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.pretrain.papers.interventions import Interventions, Proposal, first_wrong, imitation
+from grouprl.algorithms.pretrain.imitating import imitation
+from grouprl.algorithms.pretrain.papers.interventions import Interventions, Proposal, first_wrong
 from pretraining_runs import cut_at, records, run
 
 SOLUTION = "?7+5\n1:12\n=12"

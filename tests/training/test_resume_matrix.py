@@ -37,6 +37,11 @@ COMPOSED: dict[str, dict[str, Any]] = {
         "pretrain": [{"part": "trajectory_reward", "steps": 2}],
         "reward_transform": ["learned_reward"],
     },
+    "pretrain.rejection_step": {
+        "base": "grpo",
+        "kl_coef": 0.1,
+        "pretrain": ["initial_completions", "rejection_step"],
+    },
     "reward_transform.adaptive_kl_in_reward": {"name": "grpo@verl", "use_kl_in_reward": True, "kl_ctrl": "adaptive"},
     "regularize.adaptive_kl": {"base": "grpo", "regularize": [{"part": "adaptive_kl"}]},
     "curriculum.easy_to_hard": {"base": "grpo", "curriculum": {"part": "easy_to_hard", "by": "answer", "mastery": 0.1}},

@@ -79,7 +79,7 @@ def _critic_and_advantage(method: Method) -> list[Refusal]:
 
 def _before_training(method: Method) -> list[Refusal]:
     """Return refusals of parts that need a part of `pretrain` or a critic which the method lacks."""
-    names = {part.name for part in method.pretrain}
+    names = [part.name for part in method.pretrain]
     readers = [part for part in (method.curriculum, method.buffer) if part is not None]
     found = [
         (
@@ -90,6 +90,10 @@ def _before_training(method: Method) -> list[Refusal]:
         for part in readers
         if part.name in ("initial_rate", "reference_rows") and "initial_completions" not in names
     ]
+    if "rejection_step" in names and "initial_completions" not in names[: names.index("rejection_step")]:
+        rule = "it imitates completions that only 'initial_completions' keeps, if it comes first"
+        remedy = "Set pretrain: [initial_completions, rejection_step]"
+        found.append(("pretrain 'rejection_step' without 'initial_completions' before it", rule, remedy))
     if "value_pretraining" in names and method.critic is None:
         rule = "it fits the head of a critic, and no part trains one"
         found.append(("pretrain 'value_pretraining' without a critic", rule, "Add a critic part, or drop that part"))

@@ -7,21 +7,16 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from grouprl.algorithms.augment.guidance import needs_solutions
 from grouprl.algorithms.augment.resampling import again, groups
-from grouprl.algorithms.data_part import Pretraining, RunContext
+from grouprl.algorithms.data_part import RunContext
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.pretrain.imitating import LOSS, Imitating
 from grouprl.core.metric import Metric
 from grouprl.core.numbers import Count, Positive
-from grouprl.core.outputs import LOG_PROB
 from grouprl.records.text_samples import TextSamples, as_text
-from grouprl.records.tokens import Tokens
-
-GRAD_CLIP = 1.0
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,7 @@ class Proposal:
 
 
 @part("pretrain")
-class Interventions(Pretraining):
+class Interventions(Imitating):
     """InT: find the first wrong step of a failed completion, correct it, and imitate the completion up to there.
 
     One failed completion of each prompt of `rollouts` rollouts is compared with the right solution, step by step
@@ -46,8 +41,7 @@ class Interventions(Pretraining):
     batch, passes and the 32 continuations are the paper's as a second source has them.
     """
 
-    needs_text = True
-    one_policy: ClassVar[bool] = True
+    loss_name: ClassVar[str] = "intervention_loss"
     metrics: ClassVar = {
         "interventions": Metric(words="first wrong steps that were corrected", group="completions"),
         "interventions_kept": Metric(
@@ -56,9 +50,7 @@ class Interventions(Pretraining):
             good="well above 0, else nothing is imitated",
             group="completions",
         ),
-        "intervention_loss": Metric(
-            unit="nats", words="mean -log π of the tokens that are imitated, before each pass", good="it falls"
-        ),
+        "intervention_loss": LOSS,
     }
 
     rollouts: Count = 10
@@ -73,15 +65,11 @@ class Interventions(Pretraining):
     )
     equation = "-1/N Σ_t log π(y_t),  y = right steps and the corrected one"
 
-    def count(self, context: RunContext) -> int:
-        """Return the number of pieces: the rollouts, then the passes."""
-        return self.rollouts + self.epochs
+    def collections(self, context: RunContext) -> int:
+        """Return the number of rollouts."""
+        return self.rollouts
 
-    def piece(self, number: int, context: RunContext) -> dict[str, float]:
-        """Correct the steps of a rollout, or make a pass over those kept."""
-        return self._collect(context) if number < self.rollouts else self._imitate(number, context)
-
-    def _collect(self, context: RunContext) -> dict[str, float]:
+    def collect(self, number: int, context: RunContext) -> dict[str, float]:
         """Correct one failed completion per prompt, and keep what a continuation solves."""
         samples = as_text(context.sample(context.take(context.prompts)))
         found = self.proposals(samples, context)
@@ -126,41 +114,6 @@ class Interventions(Pretraining):
         right_b = context.sample(requests, count_failures=False).scores.correct_b
         return np.asarray(right_b.reshape(len(found), self.continuations).any(1))
 
-    def _imitate(self, number: int, context: RunContext) -> dict[str, float]:
-        """Make one pass over the rows kept, in a new order."""
-        store = context.state_of(self)
-        kept, losses = store.get("kept", []), []
-        order = context.rng(self).permutation(len(kept)).tolist()
-        for first in range(0, len(kept), self.batch):
-            rows = [kept[i] for i in order[first : first + self.batch]]
-            losses.append(self._step(Tokens.of([row[0] for row in rows], [row[1] for row in rows]), context))
-        if number + 1 == self.rollouts + self.epochs:
-            store.clear()
-            context.cache_of(self).clear()
-        return {"intervention_loss": float(np.mean(losses))} if losses else {}
-
-    def _step(self, tokens: Tokens, context: RunContext) -> float:
-        """Take one optimiser step on rows to imitate; return the loss before it."""
-        policy, optimizer = context.text.policy, self._optimizer(context)
-        loss, slope_bt = imitation(policy.logp(tokens), tokens.present_bt())
-        optimizer.zero_grad(set_to_none=True)
-        policy.backward(tokens, {LOG_PROB: slope_bt})
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), GRAD_CLIP)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        context.state_of(self)["optimizer"] = optimizer.state_dict()
-        return loss
-
-    def _optimizer(self, context: RunContext) -> torch.optim.Optimizer:
-        held, store = context.cache_of(self), context.state_of(self)
-        if "optimizer" not in held:
-            trained = [p for p in context.text.policy.parameters() if p.requires_grad]
-            held["optimizer"] = torch.optim.AdamW(trained, lr=self.lr, weight_decay=0.0)
-            if "optimizer" in store:
-                held["optimizer"].load_state_dict(store["optimizer"])
-        optimizer: torch.optim.Optimizer = held["optimizer"]
-        return optimizer
-
     def extra_samples(self, run: RunFacts) -> str:
         """Say how many completions are sampled before the first step."""
         total, most = self.rollouts * run.prompts * run.group_size, self.rollouts * run.prompts * self.continuations
@@ -182,9 +135,3 @@ def first_wrong(text: str, solution: str, sign: str) -> tuple[str, str] | None:
             before = "".join(f"{each}{sign}" for each in said[:place])
             return before, step + (sign if place + 1 < len(right) else "")
     return None
-
-
-def imitation(logp_bt: Tensor, mask_bt: Tensor) -> tuple[float, Tensor]:
-    """Return the mean of -log π over the tokens of `mask_bt` ([B,T] bool), and its gradient [B,T]."""
-    slope_bt = -mask_bt.to(logp_bt) / mask_bt.sum().clamp(min=1)
-    return float((slope_bt * logp_bt.detach()).sum()), slope_bt
