@@ -48,6 +48,10 @@ COMPOSED: dict[str, dict[str, Any]] = {
     "curriculum.hard_stage": {"base": "grpo", "curriculum": {"part": "hard_stage", "after": 0.25}},
     "curriculum.reward_selection": {"base": "grpo", "curriculum": "reward_selection"},
     "curriculum.open_prompts": {"base": "grpo", "curriculum": "open_prompts"},
+    "update.ranked_directions": {
+        "base": "grpo",
+        "update": {"part": "ranked_directions", "directions": 2, "best": 2},
+    },
     "augment.tie_margin": {"name": "dpo_ties", "rate": 0.1},
 }
 """Methods of parts that no entry of the catalogue has by default."""

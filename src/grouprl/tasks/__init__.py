@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from grouprl.tasks.builtin.agents.roles import HostTask, ProposeTask
     from grouprl.tasks.builtin.agents.screen import ScreenTask
     from grouprl.tasks.builtin.agents.search import SearchTask
+    from grouprl.tasks.builtin.agents.sentinel import SentinelTask
     from grouprl.tasks.builtin.agents.shortlist import ShortlistTask
     from grouprl.tasks.builtin.agents.sql import SqlTask
     from grouprl.tasks.builtin.agents.subgoals import SubgoalsTask
@@ -135,6 +136,7 @@ __all__ = [
     "SearchTask",
     "SeededTask",
     "SelfSearch",
+    "SentinelTask",
     "ShortlistTask",
     "SignalsTask",
     "Sorting",

@@ -8,6 +8,7 @@ from grouprl.envs.builtin.guess import Guess
 from grouprl.envs.builtin.gui_screen import Screen
 from grouprl.envs.builtin.key_door import Keys
 from grouprl.envs.builtin.search import Search
+from grouprl.envs.builtin.sentinel import Sentinel
 from grouprl.envs.builtin.shortlist import Shortlist
 from grouprl.envs.builtin.signals import Signals
 from grouprl.envs.builtin.sql import Sql
@@ -25,6 +26,7 @@ __all__ = [
     "Keys",
     "Screen",
     "Search",
+    "Sentinel",
     "Shortlist",
     "Signals",
     "Sql",
