@@ -37,6 +37,12 @@ COMPOSED: dict[str, dict[str, Any]] = {
         "pretrain": [{"part": "trajectory_reward", "steps": 2}],
         "reward_transform": ["learned_reward"],
     },
+    "pretrain.irl_reward": {
+        "base": "grpo",
+        "pretrain": [{"part": "irl_reward", "steps": 2}],
+        "reward_transform": ["learned_reward"],
+        "advantage_transform": ["difficulty_scale"],
+    },
     "pretrain.rejection_step": {
         "base": "grpo",
         "kl_coef": 0.1,

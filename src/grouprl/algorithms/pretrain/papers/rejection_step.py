@@ -47,7 +47,7 @@ class RejectionStep(Imitating):
     equation = "-1/N Σ_t log π(y_t),  y = correct completions of the initial policy"
 
     def collections(self, context: RunContext) -> int:
-        """Return 1: the completions are there."""
+        """Return 1: the completions were sampled before."""
         return 1
 
     def collect(self, number: int, context: RunContext) -> dict[str, float]:

@@ -49,7 +49,7 @@ class TrajectoryReward(SecondModel):
     def learn(self, model: CausalPolicy, pairs: TextSamples, context: RunContext, targets: Tensor) -> dict[str, float]:
         """Add the gradient of the mean loss of pairs; return metrics."""
         tokens = whole(pairs.tokens, context.text.policy)
-        reward_b, end_bt = _rewards(model, tokens)
+        reward_b, end_bt = rewards_of(model, tokens)
         loss, slope_b = bradley_terry(reward_b)
         model.backward(tokens, {VALUE: torch.where(end_bt, slope_b[:, None], 0)})
         half = len(reward_b) // 2
@@ -59,7 +59,7 @@ class TrajectoryReward(SecondModel):
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
         """Set `stats.trajectory_reward`."""
         tokens = whole(as_text(samples).tokens, context.text.policy)
-        reward_b, _ = _rewards(self.model(context), tokens)
+        reward_b, _ = rewards_of(self.model(context), tokens)
         reward_bt = batch.broadcast(reward_b.to(batch.dtype))
         return batch.replace(stats={**batch.stats, "trajectory_reward": reward_bt})
 
@@ -68,7 +68,7 @@ class TrajectoryReward(SecondModel):
         return f"train a reward model of trajectories on {self._where()}; then it is frozen"
 
 
-def _rewards(model: CausalPolicy, tokens: Tokens) -> tuple[Tensor, Tensor]:
+def rewards_of(model: CausalPolicy, tokens: Tokens) -> tuple[Tensor, Tensor]:
     """Return ([B] the value after the last token of rows with one more token, [B,T] bool: where it stands)."""
     value_bt = model.evaluate(tokens, (VALUE,))[VALUE].cpu()
     last_b = tokens.present_bt().sum(1) - 1
