@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,13 +37,13 @@ class IrlReward(TrajectoryReward):
 
     chosen: PairSource = "solutions"
     equation = "-log σ(r(x, y*) - r(x, y))"
-    fills = ("stats.trajectory_reward", "stats.demonstration_gap", "stats.hardness")
+    fills: ClassVar[tuple[str, ...]] = ("stats.trajectory_reward", "stats.demonstration_gap", "stats.hardness")
 
     @override
     def pairs(self, rows: TextSamples, context: RunContext) -> TextSamples | None:
         """Return demonstrations, then the completions they are paired with; None if there are no pairs."""
         solutions = [context.task.solution(example) for example in rows.examples]
-        index = [row for row in np.flatnonzero(rows.valid_b) if solutions[row] not in (None, rows.texts[row])]
+        index = [row for row in np.flatnonzero(rows.valid_b).tolist() if solutions[row] not in (None, rows.texts[row])]
         if not index:
             return None
         texts = [solutions[row] or "" for row in index]

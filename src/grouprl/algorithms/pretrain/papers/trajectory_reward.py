@@ -40,7 +40,7 @@ class TrajectoryReward(SecondModel):
     epochs: Count = 1
     chosen: PairSource = "completions"
     equation = "-log σ(r(x, h⁺) - r(x, h⁻))"
-    fills = ("stats.trajectory_reward",)
+    fills: ClassVar[tuple[str, ...]] = ("stats.trajectory_reward",)
 
     def targets(self, model: CausalPolicy, pairs: TextSamples, context: RunContext) -> Tensor:
         """Return nothing: the loss has no targets."""
