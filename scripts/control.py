@@ -9,14 +9,22 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
 from grouprl.config.run import parse_config
+from grouprl.envs.construction.arms import Arms
+from grouprl.envs.construction.inventory import Inventory, expected_return
+from grouprl.envs.construction.swarm import Kuramoto
+from grouprl.policy import Build, Mlp
+from grouprl.records.examples import Example
 from grouprl.training.loop import train
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -27,6 +35,73 @@ QUIET = {"every": 0, "prompts": 2, "final_prompts": 2}
 GRID = "env:grouprl.envs.construction.coverage:CoverageWalk"
 CARTPOLE = {"base": "ppo_control", "gamma": 0.98, "lam": 0.8, "size": 256}
 PENALTY = {"base": "fixpo", "gamma": 0.98, "lam": 0.8, "size": 256, "entropy_coef": 0.0}
+WORLDS = "env:grouprl.envs.construction"
+DEMANDS = [[comb(8, k) * p**k * (1 - p) ** (8 - k) for k in range(9)] for p in (0.3, 0.1, 0.2, 0.4, 0.9)]
+"""Binomial demands of up to 8 units: four are low, one is high; the first is the nominal one."""
+STORE = {"periods": 1, "penalty": 2.0}
+PAY, TARGET = (1.0, 0.6, 0.0), 0.7
+ARMS: dict[str, Any] = {
+    "task": {"name": f"{WORLDS}.arms:Arms", "turns": 1},
+    "model": {"name": "mlp", "settings": {"hidden": [32]}},
+    "batch": {"prompts": 1, "group_size": 32, "minibatches": 1},
+    "optim": {"schedule": "constant"},
+    "steps": 150,
+    "methods": {
+        "squares": (
+            {"base": "reinforce", "baseline": "group"},
+            (1e-2,),
+            {"task": {"config": {"pay": [-((x - TARGET) ** 2) for x in PAY]}}},
+        ),
+        "counterpol": ({"name": "counterpol", "baseline": "group", "target": TARGET, "every": 1000}, (1e-2,)),
+    },
+}
+"""Three arms, and a mean pay to be reached: by the mean, or by the square of each episode's distance from it."""
+BLOCK = {"base": "ppo_control", "gamma": 1.0, "lam": 0.95, "size": 80}
+SWARM = {"oscillators": 50, "steps": 20}
+
+
+def saved(folder: Path, world: Any) -> Callable[[Any], Any]:
+    """Return the saved policy of a run as a function of one observation: to logits, or to the mean of its actions."""
+    state = load_file(folder / "model" / "policy.safetensors")
+    policy = Mlp(Build(world.spaces, seed=0, values=any("value" in name for name in state)), hidden=(32,))
+    policy.load_trainable_state(state)
+    return lambda seen: policy.module["mean"](torch.tensor(np.asarray(seen, np.float32)[None]))[0].detach().double()
+
+
+def arm_shares(folder: Path) -> np.ndarray:
+    """Return the share of each arm under the saved policy, [A]."""
+    return np.asarray(saved(folder, Arms())([1.0]).softmax(-1).numpy())
+
+
+def arms_pay(folder: Path) -> float:
+    """Return the expected pay of the arms, exactly."""
+    return float(arm_shares(folder) @ PAY)
+
+
+def worst_demand(folder: Path) -> float:
+    """Return the expected reward under the worst of the demands, exactly."""
+    world = Inventory(**STORE)
+    chance_a = saved(folder, world)(world.reset(Example("any", {}), 0).values).softmax(-1).numpy()
+    paid_ca = [
+        [expected_return(Inventory(demand, **STORE), lambda stock, coming, order=order: order) for order in range(9)]
+        for demand in DEMANDS
+    ]
+    return float((np.array(paid_ca) @ chance_a).min())
+
+
+def larger_swarm(folder: Path) -> float:
+    """Return the mean reward of 20 episodes in a swarm of 200, by the mean of the policy's actions."""
+    total, policy = 0.0, saved(folder, Kuramoto(**SWARM))
+    for seed in range(20):
+        world = Kuramoto(**{**SWARM, "oscillators": 200})
+        seen, over = world.reset(Example("any", {}), seed).values, False
+        while not over:
+            step = world.step(policy(seen).clamp(-1, 1).numpy())
+            seen, over = step.observation.values, step.terminated
+            total += step.reward / 20
+    return total
+
+
 ARENAS: dict[str, dict[str, Any]] = {
     "region": {
         "task": {"name": "control:CartPole-v1", "horizon": 32},
@@ -62,30 +137,95 @@ ARENAS: dict[str, dict[str, Any]] = {
             "n_pg_igt": ({"base": "n_pg_igt", "baseline": "group"}, (0.3, 1.0)),
         },
     },
+    "cases": {
+        "task": {
+            "name": f"{WORLDS}.inventory:Inventory",
+            "turns": 1,
+            "own_luck": True,
+            "config": STORE,
+            "grid": {"demand": DEMANDS},
+        },
+        "data": {"prompts": 5},
+        "model": {"name": "mlp", "settings": {"hidden": [32]}},
+        "batch": {"prompts": 5, "group_size": 12, "minibatches": 1},
+        "optim": {"schedule": "constant"},
+        "steps": 150,
+        "measure": worst_demand,
+        "methods": {
+            "reinforce": ({"base": "reinforce", "baseline": "group"}, (3e-3, 1e-2)),
+            "iwocs": ({"name": "iwocs", "baseline": "group"}, (3e-3, 1e-2)),
+            "drpg": ({"name": "drpg", "baseline": "group"}, (3e-3, 1e-2)),
+        },
+    },
+    "target": {**ARMS, "measure": arms_pay},
+    "orders": {
+        "task": {"name": f"{WORLDS}.inventory:Inventory", "turns": 6, "config": {"lead": 1, "periods": 6}},
+        "model": {"name": "mlp", "settings": {"hidden": [32]}},
+        "batch": {"prompts": 2, "group_size": 8, "minibatches": 1},
+        "optim": {"schedule": "constant"},
+        "steps": 60,
+        "measure": "reward_mean",
+        "methods": {
+            "reinforce": ({"base": "reinforce", "baseline": "group"}, (1e-2, 3e-2)),
+            "ppo_control": (BLOCK, (1e-2, 3e-2), {"batch": {"prompts": 16, "group_size": 1, "epochs": 4}}),
+        },
+    },
+    "blocks": {
+        "task": {"name": f"{WORLDS}.bandit_blocks:BanditBlock", "turns": 10, "config": {"pulls": 10}},
+        "model": {"name": "mlp", "settings": {"hidden": [32]}},
+        "batch": {"prompts": 8, "group_size": 1, "epochs": 4},
+        "optim": {"schedule": "constant"},
+        "steps": 40,
+        "measure": "reward_mean",
+        "methods": {
+            "no memory": (BLOCK, (1e-2,), {"task": {"config": {"pulls": 10, "memory": False}}}),
+            "gamma 0": (BLOCK | {"gamma": 0.0}, (1e-2, 3e-2)),
+            "ppo_control": (BLOCK, (1e-2, 3e-2)),
+        },
+    },
+    "swarm": {
+        "task": {"name": f"{WORLDS}.swarm:Kuramoto", "turns": 20, "config": SWARM},
+        "model": {"name": "mlp", "settings": {"hidden": [32], "log_std": -0.5}},
+        "batch": {"prompts": 2, "group_size": 4, "minibatches": 1},
+        "optim": {"schedule": "constant"},
+        "steps": 40,
+        "measure": larger_swarm,
+        "methods": {
+            "reinforce": ({"base": "reinforce", "baseline": "group"}, (1e-2, 3e-2)),
+            "ppo_control": (BLOCK, (1e-2, 3e-2), {"batch": {"prompts": 8, "group_size": 1, "epochs": 4}}),
+        },
+    },
 }
 
 
 def settings(arena: str, label: str, lr: float, seed: int) -> dict[str, Any]:
     """Return the configuration of a run."""
     place = {key: value for key, value in ARENAS[arena].items() if key not in ("methods", "measure")}
-    method = place | {"method": ARENAS[arena]["methods"][label][0], "optim": {**place["optim"], "lr": lr}}
+    chosen, _, *own = ARENAS[arena]["methods"][label]
+    place |= {key: {**place.get(key, {}), **changes} for each in own for key, changes in each.items() if key == "task"}
+    place |= {key: changes for each in own for key, changes in each.items() if key != "task"}
+    method = place | {"method": chosen, "optim": {**place["optim"], "lr": lr}}
     return method | {"seed": seed, "warmup": {"steps": 0}, "eval": QUIET, "run": {"threads": 1, "rollouts_every": 1000}}
 
 
 def score(arena: str, label: str, lr: float, seed: int) -> float:
-    """Return what the policy was paid per episode in the last quarter of a run."""
+    """Return the arena's measure of a run: a metric over its last quarter, or what a function makes of its folder."""
+    measure = ARENAS[arena]["measure"]
     with tempfile.TemporaryDirectory() as kept:
-        train(parse_config(settings(arena, label, lr, seed)), folder=Path(kept) / "run", console=Console(quiet=True))
-        lines = (Path(kept) / "run" / "metrics.jsonl").read_text().splitlines()
+        folder = Path(kept) / "run"
+        train(parse_config(settings(arena, label, lr, seed)), folder=folder, console=Console(quiet=True))
+        if callable(measure):
+            return round(measure(folder), 3)
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
     steps = [row for row in map(json.loads, lines) if row["phase"] == "train"]
-    found = [row.get(ARENAS[arena]["measure"]) for row in steps[3 * len(steps) // 4 :]]
+    found = [row.get(measure) for row in steps[3 * len(steps) // 4 :]]
     return round(float(np.mean([x for x in found if x is not None])), 3)
 
 
 def record(names: list[str]) -> None:
     """Tune every method of the arenas, run it on all seeds, and put it into the record."""
     for arena in names:
-        for label, (_, rates) in ARENAS[arena]["methods"].items():
+        for label, (_, rates, *_) in ARENAS[arena]["methods"].items():
             begun = time.process_time()
             tried = {str(lr): score(arena, label, lr, TUNING) for lr in rates}
             best = max(rates, key=lambda lr: tried[str(lr)])

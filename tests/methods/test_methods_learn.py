@@ -37,6 +37,7 @@ SETTINGS = {
     "egpo": {"beta": 0.01},
     "dno": {"beta": 0.05},
     "f_dpg": {"beta": 0.05},
+    "counterpol": {"target": 1.0, "coef": 0.0},
 }
 """DiscoPOP's loss rises with the difference where policy and reference agree: with its own τ it learns the opposite.
 Completions of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
@@ -48,7 +49,8 @@ one. G-RA has no outcome beside the one turn here. Intuitor knows no correct com
 they need demonstrations. DVPO reads no reward, only what its value model learnt before. The losses of reward models
 train scores, not log-probs (tests/training/test_reward_run.py, test_process_reward.py). Flow networks take the reward
 as log R at no other scale, and sample in proportion to R: the optimum of two is in `TILTS`; the others have a flow for
-each state, and the critic here knows positions only (tests/algorithms/test_flow_balance.py)."""
+each state, and the critic here knows positions only (tests/algorithms/test_flow_balance.py).
+COUNTERPOL seeks the return it is told, here the highest."""
 STORED = ("weighted_bc", "f_dvl", "odice")
 """Methods for stored trajectories, which clone and do not explore (tests/tasks/test_trajectories.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")

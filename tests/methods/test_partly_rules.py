@@ -158,3 +158,21 @@ def test_grpo_lead_pays_short_right_completions() -> None:
     near(ready.reward_b, [math.exp(0.05 / (1 + 1e-6)), 1.0, math.exp(-0.05 / (1 + 1e-6)), -1.0])
     alone = small([1, 0], [3, 1]).replace(correct_b=RIGHT([True, False]))
     near(grouprl.method("grpo_lead").prepare(alone).reward_b, [1.0, -1.0])
+
+
+# --- 44 IWOCS, 196 DRPG, 258 COUNTERPOL -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["iwocs", "drpg"])
+def test_training_on_the_worst_case_has_reinforces_loss(name: str) -> None:
+    entry = grouprl.method("iwocs", every=3) if name == "iwocs" else grouprl.method("drpg", tolerance=0.5)
+    ready = entry.prepare(small([1.0, 0.0, 2.0]))
+    near(ready.advantage_bt, [[1.0], [0.0], [2.0]])
+    assert entry.curriculum is not None
+    assert grouprl.method(name, baseline="group").advantage == grouprl.method("reinforce", baseline="group").advantage
+
+
+def test_counterpol_multiplies_by_twice_the_distance_of_the_others_from_the_target() -> None:
+    """A = ±½ around the group's mean; the others' means are 0 and 1, the target ¼: ½·½ and -½·(-1½)."""
+    ready = grouprl.method("counterpol", baseline="group", target=0.25).prepare(small([1.0, 0.0]))
+    near(ready.advantage_bt, [[0.25], [0.75]])

@@ -123,6 +123,28 @@ OWN: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "warmup": {"steps": 0},
     },
+    **{
+        name: {
+            "task": {
+                "name": "env:grouprl.envs.construction.inventory:Inventory",
+                "turns": 4,
+                "own_luck": True,
+                "config": {"periods": 4},
+                "grid": {"penalty": [1.0, 4.0, 9.0]},
+            },
+            "data": {"prompts": 3},
+            "model": {"name": "mlp", "settings": {"hidden": [8]}},
+            "method": {"name": name, "episodes": 4},
+            "warmup": {"steps": 0},
+        }
+        for name in ("iwocs", "drpg")
+    },
+    "counterpol": {
+        "task": "env:grouprl.envs.construction.arms:Arms",
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "method": {"name": "counterpol", "target": 0.8, "every": 2},
+        "warmup": {"steps": 0},
+    },
     "constrained_grpo": {
         "task": "env:grouprl.envs.construction.arms:Arms",
         "model": {"name": "mlp", "settings": {"hidden": [8]}},

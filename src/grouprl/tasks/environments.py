@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -90,6 +92,22 @@ class _SharedLuckShown(_SharedLuck):
         self.demonstrate: Callable[[random.Random], str] = inner.demonstrate
 
 
+class _Settled:
+    """An environment that is made when its prompt is known, with the arguments that the prompt has."""
+
+    def __init__(self, make: Callable[[JsonObject], Environment], first: JsonObject) -> None:
+        self._make, self._names = make, tuple(first)
+        self._inner = make(first)
+
+    def reset(self, example: Example, seed: int) -> Observation:
+        close(self._inner)
+        self._inner = self._make({name: example.columns[name] for name in self._names})
+        return self._inner.reset(example, seed)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
 class SeededTask(OptionTask):
     """An endless task whose prompts are seeds: column `seed` determines how an episode begins.
 
@@ -107,8 +125,12 @@ class SeededTask(OptionTask):
         check_request(self.name, split, index, None)
         rng = generator(self.seed, self.name, split, index)
         seed_now = next(seed for seed in iter(lambda: rng.randrange(2**31), None) if split_of(str(seed)) == split)
-        bare = Example(f"{self.name}/{split}/{index}", "", {"seed": seed_now})
+        bare = Example(f"{self.name}/{split}/{index}", "", {"seed": seed_now, **self.setting(index)})
         return Example(bare.id, self.first_text(bare), bare.columns)
+
+    def setting(self, index: int) -> JsonObject:
+        """Return what else distinguishes prompt `index`, as columns."""
+        return {}
 
     def first_text(self, example: Example) -> str:
         """Return the first observation for a reader; '' if foreign code fails or hangs.
@@ -181,6 +203,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         "on in the next step. None: every episode is played to its end",
     )
     own_luck: bool = Field(False, description="whether every completion of a prompt has its own seed")
+    grid: dict[str, list[object]] = Field(
+        default_factory=dict,
+        description="arguments of which each has several values: prompt 0 has the first of each, the next prompts the "
+        "other combinations in turn; so many data.prompts are one of each",
+    )
 
     _make: Callable[..., Environment] = PrivateAttr()
     _spaces: Spaces | None = PrivateAttr()
@@ -197,9 +224,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
                 f"'{self.path}' is not an environment", "it must be a class, or a function that returns one"
             )
         self._make = cast("Callable[..., Environment]", make)
+        if empty := [name for name, values in self.grid.items() if not values or name == "seed"]:
+            raise InputError(f"task.grid has {empty[0]}: {self.grid[empty[0]]}", "it lists values of an argument")
         try:
             with self._named("cannot be made", "its constructor raises nothing"), alarm(MAKING):
-                environment = self._build()
+                environment = self._build(self.setting(0))
         except TooLong:
             rule = f"its constructor must return within {MAKING:g} seconds, because every episode makes one"
             raise InputError(
@@ -218,6 +247,19 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
             )
         with self._named("cannot be closed", "close() raises nothing"):
             close(environment)
+        self._check_alike()
+
+    def _check_alike(self) -> None:
+        for index in range(1, self.settings):
+            with self._named("cannot be made", "each combination of task.grid makes an environment"):
+                other = self._build(self.setting(index))
+            if getattr(other, "spaces", None) != self._spaces:
+                raise InputError(
+                    f"'{self.path}' with {self.setting(index)} has other spaces",
+                    "one policy acts in every combination of task.grid",
+                    "Keep arguments that change the spaces in task.config",
+                )
+            close(other)
 
     @contextmanager
     def _named(self, what: str, rule: str) -> Iterator[None]:
@@ -228,13 +270,24 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         except (Exception, SystemExit) as error:
             raise InputError(f"The environment '{self.path}' {what}: {raised(error)}", rule) from error
 
-    def _build(self) -> Environment:
+    def _build(self, setting: JsonObject) -> Environment:
+        arguments = {**self.config, **setting}
         try:
-            return self._make(**self.config)
+            return self._make(**arguments)
         except TypeError as error:
             raise InputError(
-                f"The environment '{self.path}' cannot be made with {self.config}", str(error), "See task.config."
+                f"The environment '{self.path}' cannot be made with {arguments}", str(error), "See task.config."
             ) from error
+
+    @property
+    def settings(self) -> int:
+        """The number of combinations of `grid`; 1 without one."""
+        return math.prod(len(values) for values in self.grid.values())
+
+    def setting(self, index: int) -> JsonObject:
+        """Return the arguments by which prompt `index` differs, in columns of their names."""
+        chosen = next(itertools.islice(itertools.product(*self.grid.values()), index % self.settings, None))
+        return dict(zip(self.grid, chosen, strict=True))
 
     @property
     def name(self) -> str:
@@ -282,7 +335,11 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     def environment(self) -> Any:
         """Return a fresh environment."""
-        environment = self._build()
+        return _Settled(self._fresh, self.setting(0)) if self.grid else self._fresh({})
+
+    def _fresh(self, setting: JsonObject) -> Environment:
+        environment = self._build(setting)
         if self.own_luck:
             return environment
-        return _SharedLuckShown(environment) if isinstance(environment, Demonstrator) else _SharedLuck(environment)
+        shared = _SharedLuckShown(environment) if isinstance(environment, Demonstrator) else _SharedLuck(environment)
+        return cast("Environment", shared)

@@ -208,6 +208,13 @@ define(
     "small beside the completions trained on: it is the price of choosing",
 )
 define(
+    "worst_return",
+    "reward",
+    "groups",
+    "mean return in the worst of the cases that were measured in this step (worst_cases, worst_now)",
+    "rises. Far below reward_mean of steps on other cases: the policy is good in some cases alone",
+)
+define(
     "selected_reward",
     "reward",
     "groups",
