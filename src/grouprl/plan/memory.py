@@ -199,7 +199,7 @@ PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy
 GATHERED = "layers gathered"
 """Name of the cost of the two largest layers: what is used, and what comes next or is a gradient."""
 COPIES = 2
-"""How often a gathered layer is there: in the buffer in which it arrives, and copied out of it."""
+"""How often a gathered layer is held: in the buffer in which it arrives, and copied out of it."""
 
 
 def gathered_numbers(parameters: int, layers: int, embedding: int, *, tied: bool) -> int:
