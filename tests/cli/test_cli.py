@@ -290,6 +290,7 @@ def test_eval_options(finished):
     assert "pass@4 with 2 samples" in error("eval", str(finished), "--k", "4", "--samples", "2")
     assert "list of positive numbers" in error("eval", str(finished), "--k", "1,x")
     assert "no checkpoint 7" in error("eval", str(finished), "--checkpoint", "7")
+    assert "no checkpoint warmup-7" in error("eval", str(finished), "--checkpoint", "warmup-7")
 
 
 def test_eval_of_an_exported_model_on_another_task(finished, here):

@@ -40,6 +40,7 @@ def test_a_run_of_it_trains_and_is_listed_with_how_it_ended(tmp_path: Path) -> N
     runs = tmp_path / "runs"
     train(load_config(str(config), changes), folder=runs / "first", console=Terminal(quiet=True))
     (line,) = run_lines(runs)
+    assert [each.name for each in run_lines(runs / "first")] == ["first"], "a folder that is itself a run"
     assert (line.name, line.task, line.method) == ("first", "jsonl:questions.jsonl", "grpo")
     assert (line.steps, line.of_steps, line.state) == (1, 1, "finished")
     assert line.verdict in ("learned", "worse", "unclear")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.experiments import trial_main
 from grouprl.experiments.arms import arms_of, methods_of
 from grouprl.experiments.budget import Budget
+from grouprl.experiments.calling import _teller
 from grouprl.experiments.compare import run_comparison, source_of
 from grouprl.experiments.design import TUNING_SEED, Comparison, Trial, start_trial, trial
 from grouprl.experiments.preview import preview
@@ -93,6 +96,17 @@ def test_the_result(tmp_path: Path) -> None:
     assert height.mean == pytest.approx(0.1)  # curves rise straight from 0
     assert result.verdict() == "dr_grpo better than grpo (eval/pass@1 at the end, 3 seeds)."
     assert any("all the steps" in note for note in result.notes)  # 40 of 160 tokens
+
+
+def test_progress_shows_the_measure_that_is_compared() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    outcome = RunOutcome((0.0,), {"eval/pass@1": (0.25,), "eval/reward": (0.75,)}, {"seconds": 1.0}, {})
+    begun = start_trial(design().sources[0])
+    for measure in (None, "eval/reward"):
+        _teller(1, console, measure)(begun, outcome, True)
+    first, second = console.file.getvalue().splitlines()
+    assert "eval/pass@1 0.250" in first
+    assert "eval/reward 0.750" in second
 
 
 def test_a_further_method_makes_only_what_is_missing(tmp_path: Path) -> None:

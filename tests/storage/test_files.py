@@ -117,6 +117,16 @@ def test_policy_state_by_step(run: RunFolder) -> None:
         find_checkpoint(run.path, 5)
 
 
+def test_a_checkpoint_before_training_is_found_by_its_name(run: RunFolder) -> None:
+    save(run, 4)
+    save(run, 20, phase="warmup")
+    assert find_checkpoint(run.path, "warmup-20").weights["w"][0] == 20
+    assert find_checkpoint(run.path, "warmup-000020").state["step"] == 20
+    assert find_checkpoint(run.path, "step-4").weights["w"][0] == 4
+    with pytest.raises(InputError, match=r"no checkpoint warmup-5.*it has: warmup-20, 4"):
+        find_checkpoint(run.path, "warmup-5")
+
+
 def test_rewind_forgets_what_came_after(run: RunFolder) -> None:
     run.append_metrics({"step": 1})
     size = run.metrics.stat().st_size

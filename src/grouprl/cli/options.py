@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated
 
 import typer
 
@@ -18,18 +19,22 @@ RunOrModel = Annotated[
 ]
 
 
-def checkpoint_named(text: str) -> int | Literal["best"]:
-    """Return the step of a checkpoint, or "best"; raises a usage error for anything else."""
-    if text == "best":
-        return "best"
-    if not text.isdecimal():
-        raise typer.BadParameter(f"{text!r} is neither the step of a checkpoint nor best")
-    return int(text)
+def checkpoint_named(text: str) -> int | str:
+    """Return the step of a checkpoint, its name or "best"; raises a usage error for anything else."""
+    if text.isdecimal():
+        return int(text)
+    if text == "best" or re.fullmatch(r"[a-z]+-\d+", text):
+        return text
+    raise typer.BadParameter(f"{text!r} is no checkpoint: give a step, warmup-STEP, pretraining-STEP or best")
 
 
 CheckpointStep = Annotated[
-    int | None,
-    typer.Option(metavar="STEP|best", help="A checkpoint of the run; best: by eval.best.", parser=checkpoint_named),
+    str | None,
+    typer.Option(
+        metavar="STEP|NAME|best",
+        help="A checkpoint of the run by its step, or by its name (warmup-40); best: by eval.best.",
+        parser=checkpoint_named,
+    ),
 ]
 EngineName = Annotated[
     str | None,

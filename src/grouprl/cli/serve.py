@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -185,7 +185,7 @@ def _announce(model: str, url: str, unknown: str, *, guarded: bool, as_json: boo
 
 
 def _policy(
-    source: str, checkpoint: int | Literal["best"] | None, device: str, engine: str | None
+    source: str, checkpoint: int | str | None, device: str, engine: str | None
 ) -> tuple[CausalPolicy, MakeEngine]:
     """Return the policy of a run or of a model, and the factory of its sampler.
 

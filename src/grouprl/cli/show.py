@@ -66,7 +66,9 @@ def show_command(
 
 
 def runs_command(
-    root: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The folder that holds runs.")] = Path("runs"),
+    root: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="The folder that holds runs, or a run.")] = Path(
+        "runs"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """List runs: task, method, steps made, whether they run or have ended, the verdict, and their age.

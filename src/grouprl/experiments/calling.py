@@ -134,7 +134,9 @@ def compared(design: Comparison, store: Store, console: Console, command: str) -
     for line in seen.lines:
         console.print(line, markup=False, highlight=False)
     store.folder.mkdir(parents=True, exist_ok=True)
-    result = run_comparison(design, store, _teller(seen.runs, console), lambda text: console.print(f"[bold]{text}[/]"))
+    result = run_comparison(
+        design, store, _teller(seen.runs, console, design.measure), lambda text: console.print(f"[bold]{text}[/]")
+    )
     write_result(result, store.folder, command)
     return result
 
@@ -144,14 +146,16 @@ def _written(sweeps: Sweeps) -> dict[str, Values]:
     return {key: tuple(x if isinstance(x, str) else json.dumps(x) for x in values) for key, values in sweeps.items()}
 
 
-def _teller(runs: int, console: Console) -> Tell:
-    """Return a function that says of each run what it came to."""
+def _teller(runs: int, console: Console, measure: str | None) -> Tell:
+    """Return a function that says of each run what it came to by the measure asked for, or by the usual one."""
     told = 0
+    usual = ("eval/pair_accuracy", "eval/pass@1", "eval/reward")
+    names = usual if measure is None else (measure, *usual)
 
     def tell(trial: Trial, outcome: RunOutcome, known: bool) -> None:
         nonlocal told
         told += 1
-        name = next((n for n in ("eval/pair_accuracy", "eval/pass@1", "eval/reward") if n in outcome.measures), "")
+        name = next((n for n in names if n in outcome.measures), "")
         value = f"{name} {outcome.final(name):.3f}" if name else ""
         came = f"failed: {outcome.error}" if outcome.error else value
         how = "kept" if known else f"{outcome.costs['seconds']:.0f} s of steps"

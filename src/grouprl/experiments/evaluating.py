@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import yaml
 
@@ -40,7 +39,7 @@ def evaluate(
     greedy: bool | None = None,
     temperature: float | None = None,
     max_new_tokens: int | None = None,
-    checkpoint: int | Literal["best"] | None = None,
+    checkpoint: int | str | None = None,
     reward: str | None = None,
     seed: int | None = None,
     engine: str | None = None,
@@ -57,7 +56,8 @@ def evaluate(
         greedy: True for greedy completions only, False for sampled ones only, None for both.
         temperature: of the sampled completions; None: the run's, else 1.
         max_new_tokens: tokens per completion; None: the run's, else the task's.
-        checkpoint: the step of a checkpoint of the run, or "best" (`eval.best`); None: the final model.
+        checkpoint: the step of a checkpoint of the run, its name (`warmup-40`), or "best" (`eval.best`); None: the
+            final model.
         reward: `file.py:function` or the name of one; None: the run's.
         seed: of the completions; None: the run's, else 0.
         engine: the sampler; None: the run's.
@@ -105,7 +105,7 @@ class Subject:
 def subject_of(
     source: str,
     task: str | JsonObject | None,
-    checkpoint: int | Literal["best"] | None,
+    checkpoint: int | str | None,
     device: str,
     engine: str | None,
 ) -> Subject:
@@ -141,9 +141,7 @@ def subject_of(
     return Subject(policy, loaded, source, defaults, Reward(), Sampling(), Acting().model_dump(), made_by)
 
 
-def _run(
-    run: Path, task: str | JsonObject | None, checkpoint: int | Literal["best"] | None, engine: str | None
-) -> Subject:
+def _run(run: Path, task: str | JsonObject | None, checkpoint: int | str | None, engine: str | None) -> Subject:
     trained = load_trained(run, checkpoint)
     config = trained.config
     tokenizer = getattr(trained.model, "tokenizer", None)

@@ -248,11 +248,11 @@ def step_name(step: int) -> str:
     return f"{PREFIX['train']}-{step:06d}"
 
 
-def find_checkpoint(run_path: Path, step: int | None = None) -> Checkpoint:
-    """Return checkpoint `step` of a run (None: the newest complete one).
+def find_checkpoint(run_path: Path, step: int | str | None = None) -> Checkpoint:
+    """Return a checkpoint of a run: after training step `step`, or by name, as `warmup-40` (None: the newest whole).
 
     Raises:
-        InputError: there is none, or none of that step; the message names those that there are.
+        InputError: there is none, or none of that step or name; the message names those that there are.
         RunError: the checkpoint is damaged.
     """
     run = RunFolder.open(run_path)
@@ -262,11 +262,25 @@ def find_checkpoint(run_path: Path, step: int | None = None) -> Checkpoint:
             rule = "; ".join(complaints) or "the first one is written after run.checkpoint_every steps"
             raise InputError(f"{run_path} has no whole checkpoint", rule)
         return found
-    path = run.checkpoints / step_name(step)
+    path = run.checkpoints / (step_name(step) if isinstance(step, int) else full_name(step))
     if not path.is_dir():
-        there = ", ".join(str(number) for number, _ in sorted(_of_phase(run, PREFIX["train"]))) or "none"
-        raise InputError(f"{run_path} has no checkpoint {step}", f"it has: {there}")
+        raise InputError(f"{run_path} has no checkpoint {step}", f"it has: {', '.join(_short_names(run)) or 'none'}")
     return load(path)
+
+
+def full_name(name: str) -> str:
+    """Return the name of a checkpoint's folder from a shorter one: `warmup-000040` from `warmup-40`."""
+    prefix, _, number = name.rpartition("-")
+    return f"{prefix}-{int(number):06d}" if number.isdecimal() else name
+
+
+def _short_names(run: RunFolder) -> list[str]:
+    """Return the checkpoints as `find_checkpoint` takes them, in the order in which they were written."""
+    return [
+        f"{number}" if phase == "train" else f"{prefix}-{number}"
+        for phase, prefix in PREFIX.items()
+        for number, _ in sorted(_of_phase(run, prefix))
+    ]
 
 
 def _folders(run: RunFolder) -> list[Path]:

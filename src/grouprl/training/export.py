@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -53,8 +52,9 @@ class Trained:
         return as_policy(self.model)
 
 
-def load_trained(run: Path, checkpoint: int | Literal["best"] | None = None) -> Trained:
-    """Load the final policy of the run folder `run`, or that of a checkpoint: of a step, or the best by `eval.best`.
+def load_trained(run: Path, checkpoint: int | str | None = None) -> Trained:
+    """Load the final policy of the run folder `run`, or that of a checkpoint: of a step, by name (`warmup-40`), or the
+    `best` by `eval.best`.
 
     For a run without a final model (interrupted, or still running) the newest intact checkpoint is loaded.
 
@@ -76,7 +76,7 @@ class Point:
     """None: the final model."""
 
 
-def find_point(run: Path, checkpoint: int | Literal["best"] | None = None) -> Point:
+def find_point(run: Path, checkpoint: int | str | None = None) -> Point:
     """Return the point of a run that `load_trained` loads; it raises the same errors."""
     folder = RunFolder.open(run)
     config = load_config(str(folder.config))
@@ -89,10 +89,14 @@ def find_point(run: Path, checkpoint: int | Literal["best"] | None = None) -> Po
     return Point(resolved, folder, when, find_checkpoint(run, step))
 
 
-def stored_step(run: Path, checkpoint: int | Literal["best"] | None = None) -> int | None:
-    """Return the step of the weights that `export` takes with the same arguments; None for the final model."""
+def stored_step(run: Path, checkpoint: int | str | None = None) -> int | None:
+    """Return the training step of the weights that `export` takes with the same arguments; None for the final model, -1
+    for a checkpoint before training, which no evaluation describes.
+    """
     found = find_point(run, checkpoint).checkpoint
-    return None if found is None else int(found.state["step"])
+    if found is None:
+        return None
+    return int(found.state["step"]) if found.state["phase"] == "train" else -1
 
 
 def _load(point: Point) -> Trained:
@@ -119,7 +123,7 @@ def _final_reward(folder: Path, config: Config) -> RewardModel:
     return load_reward_model(folder, device=config.model.device, dtype=config.model.dtype, trained=True)
 
 
-def export(run: Path, dest: Path, checkpoint: int | Literal["best"] | None = None) -> str:
+def export(run: Path, dest: Path, checkpoint: int | str | None = None) -> str:
     """Write a run's policy to `dest` as a folder that `transformers` loads; return a description of the policy.
 
     The folder is written completely or not at all.

@@ -37,7 +37,7 @@ class RunLine:
 
 
 def run_lines(root: Path) -> list[RunLine]:
-    """Return the runs in the folders below `root`, the one that was written last first.
+    """Return the runs in the folders below `root`, the one that was written last first; `root` itself if it is a run.
 
     Raises:
         InputError: there is no such folder.
@@ -48,7 +48,8 @@ def run_lines(root: Path) -> list[RunLine]:
             "runs are listed from the folder that holds theirs",
             "Name it: grouprl runs FOLDER",
         )
-    found = [run_line(path.parent, read_run(path.parent, rollouts=False)) for path in root.glob("*/config.yaml")]
+    configs = [own] if (own := root.resolve() / "config.yaml").is_file() else root.glob("*/config.yaml")
+    found = [run_line(path.parent, read_run(path.parent, rollouts=False)) for path in configs]
     return sorted(found, key=lambda line: line.age)
 
 
