@@ -14,7 +14,7 @@ import torch
 
 from grouprl import method
 from grouprl.algorithms.references import Iterates, Mixture
-from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
+from grouprl.config.rates import ratio_of_squares, summed_squares, update_squares
 from grouprl.config.sections import Optim
 from grouprl.policy import compiled_layers
 from grouprl.policy.optimizers import build_optimizer
@@ -73,9 +73,11 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders, lr: f
             if found[worst] > 1e-9:
                 apart[f"metric {worst}"] = found[worst]
             apart["metrics"] = max(apart["metrics"], found[worst])
-    ratio = update_ratio(learners[0].optimizer)
-    if ratio is not None:
-        apart["update_ratio"] = abs(ratio - (ratio_of_squares(learners[1].optimizer.measured(update_squares)) or 0))
+    alone = update_squares(learners[0].optimizer)
+    if alone is not None:
+        spread = summed_squares([found for found in learners[1].optimizer.measured(update_squares) if found])
+        pairs = [(ratio_of_squares([a]) or 0, ratio_of_squares([b]) or 0) for a, b in zip(alone, spread, strict=True)]
+        apart["update_ratio"] = max(abs(mine - theirs) for mine, theirs in pairs)
     end, other = one.trainable_state(), sharded.trainable_state()
     apart["weights"] = max(float((end[k] - other[k]).abs().max()) for k in end)
     apart["moved"] = max(float((end[k] - start[k]).abs().max()) for k in end)

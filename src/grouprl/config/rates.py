@@ -10,9 +10,9 @@ weight (alpha / r) B A changes by `alpha / sqrt(3 r hidden)` times that rate (`g
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grouprl.config.sections import Lora, Model, Optim
 
@@ -123,44 +123,60 @@ def rate_warnings(
         )
 
 
+Squares = tuple[float, float]
+"""Squared norms of an optimiser step and of the weights it moved."""
+
+
 def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
     """Return the norm of Adam's last step over that of the weights; None before the first step or without Adam.
 
     Weight decay, which shrinks weights regardless of the gradient, is left out.
     """
     found = update_squares(optimizer)
-    return None if found is None else ratio_of_squares([found])
+    return None if found is None else ratio_of_squares(found)
 
 
-def ratio_of_squares(found: Sequence[tuple[float, float]]) -> float | None:
-    """Return the ratio of step to weights from what `update_squares` returned for pieces of the weights."""
-    moved, size = (sum(column) for column in zip(*found, strict=True))
+def ratio_of_squares(found: Sequence[Squares]) -> float | None:
+    """Return the ratio of step to weights of several weights; None if nothing was stepped."""
+    moved, size = (sum(column) for column in zip(*found, strict=True)) if found else (0.0, 0.0)
     return math.sqrt(moved / size) if size > 0 else None
 
 
-def update_squares(optimizer: torch.optim.Optimizer) -> tuple[float, float] | None:
-    """Return the squared norms of Adam's last step and of the weights it moved; None for other optimisers."""
+def summed_squares(pieces: Sequence[Sequence[Squares]]) -> list[Squares]:
+    """Return the squares of each weight from those of its pieces, which several optimisers step."""
+    return [(sum(moved), sum(size)) for moved, size in (zip(*each, strict=True) for each in zip(*pieces, strict=True))]
+
+
+def update_squares(optimizer: torch.optim.Optimizer) -> list[Squares] | None:
+    """Return the squares of Adam's last step for each weight, (0, 0) for one without a step; None for other
+    optimisers.
+    """
+    if any("betas" not in group for group in optimizer.param_groups):
+        return None
+    return [
+        _squares_of(weight, optimizer.state.get(weight) or {}, group)
+        for group in optimizer.param_groups
+        for weight in group["params"]
+    ]
+
+
+def _squares_of(weight: torch.Tensor, state: Mapping[str, Any], group: Mapping[str, Any]) -> Squares:
     import torch
 
+    if "exp_avg_sq" not in state or "exp_avg" not in state:
+        return 0.0, 0.0
+    beta1, beta2 = group["betas"]
+    count = float(state["step"])
+    scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    least = group["eps"] * math.sqrt(1 - beta2**count)
+    columns = (weight.detach(), state["exp_avg"], state["exp_avg_sq"])
     moved = size = 0.0
-    for group in optimizer.param_groups:
-        if "betas" not in group:
-            return None
-        beta1, beta2 = group["betas"]
-        for weight in group["params"]:
-            state = optimizer.state.get(weight)
-            if not state or "exp_avg_sq" not in state or "exp_avg" not in state:
-                continue
-            count = float(state["step"])
-            scale = math.sqrt(1 - beta2**count) / (1 - beta1**count)
-            wide = torch.promote_types(weight.dtype, torch.float32)
-            least = group["eps"] * math.sqrt(1 - beta2**count)
-            columns = (weight.detach(), state["exp_avg"], state["exp_avg_sq"])
-            # Piece by piece, so that intermediate results of a large weight stay in the cache and take no memory.
-            for own, first, second in zip(*(x.reshape(-1).split(PIECE) for x in columns), strict=True):
-                spread = second.to(wide).sqrt().add_(least)
-                moved += float((first.to(wide) / spread).square_().sum()) * (group["lr"] * scale) ** 2
-                size += float(own.to(wide).square().sum())
+    # Piece by piece, so that intermediate results of a large weight stay in the cache and take no memory.
+    for own, first, second in zip(*(x.reshape(-1).split(PIECE) for x in columns), strict=True):
+        spread = second.to(wide).sqrt().add_(least)
+        moved += float((first.to(wide) / spread).square_().sum()) * (group["lr"] * scale) ** 2
+        size += float(own.to(wide).square().sum())
     return moved, size
 
 

@@ -16,8 +16,15 @@ from grouprl.monitor.history import START, HealthFacts, History, improved, perce
 from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 from grouprl.monitor.overoptimisation import overoptimisation
 from grouprl.monitor.pair_detectors import length_exploitation, likelihood_displacement, reference_drift
-from grouprl.monitor.reward_detectors import learnt_by_heart, success_traded, unearned_component, unreliable_judge
+from grouprl.monitor.reward_detectors import (
+    learnt_by_heart,
+    success_traded,
+    unearned_component,
+    unreliable_judge,
+    verifier_noise,
+)
 from grouprl.monitor.turn_detectors import below_demonstrations, fewer_turns, repeated_calls, silent_agent, tools_unused
+from grouprl.monitor.update_detectors import lopsided_advantage, noisy_gradient, part_stands_still, part_too_fast
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
@@ -340,13 +347,18 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     gradient,
     stands_still,
     moves_too_fast,
+    part_too_fast,
+    part_stands_still,
     no_gain,
+    noisy_gradient,
+    lopsided_advantage,
     weak_start,
     overoptimisation,
     success_traded,
     learnt_by_heart,
     unearned_component,
     unreliable_judge,
+    verifier_noise,
     likelihood_displacement,
     length_exploitation,
     reference_drift,

@@ -260,3 +260,38 @@ SILENT_AGENT = _health(
     "Read a few episodes; reward the agent for its own part (credit among agents), or leave it out.",
     "agent_tokens",
 )
+PART_TOO_FAST = _health(
+    "part_too_fast",
+    "warning",
+    "One kind of weights, such as the attention or the norms, changes too much with each optimiser step.",
+    "Lower optim.lr, or look at these weights: after a bad initialisation or conversion they may be far too small.",
+    "update_ratio",
+)
+PART_STANDS_STILL = _health(
+    "part_stands_still",
+    "warning",
+    "One kind of weights hardly moves while the others do.",
+    "Look at these weights and at eps of optim.settings: where the gradient is 0 or far below eps, Adam takes no step.",
+    "update_ratio",
+)
+NOISY_GRADIENT = _health(
+    "noisy_gradient",
+    "note",
+    "The batch is too small: gradients of its parts do not agree, and the policy does not get better.",
+    "Take more prompts per optimiser step (batch.prompts, or fewer minibatches) or larger groups; check the reward.",
+    "gradient_signal",
+)
+LOPSIDED_ADVANTAGE = _health(
+    "lopsided_advantage",
+    "warning",
+    "Nearly all advantage of the trained tokens has one sign.",
+    "Compare lengths of good and bad completions; aggregate by sequence_mean or constant_length; centre the rewards.",
+    "advantage_positive",
+)
+VERIFIER_NOISE = _health(
+    "verifier_noise",
+    "warning",
+    "The same completion of the same prompt is scored differently.",
+    "Make the reward a function of its inputs: no random numbers, clocks or shared state; average a judge's replies.",
+    "verifier_noise",
+)

@@ -20,6 +20,8 @@ class HealthFacts:
 
     completions: int = 0
     """Completions of one rollout batch (prompts x completions per prompt); 0 if unknown."""
+    groups_per_update: float = 0.0
+    """Groups of an optimiser step; 0 if unknown."""
     updates_per_rollout: int = 1
     """Optimiser steps taken on one rollout batch."""
     exact_sampler: bool = True

@@ -17,6 +17,9 @@ standard error of at most 0.09.
 """
 FLIPS, UNSURE = 0.3, 0.3
 """Shares of pairs: a judge that guesses flips half of them. The levels are ours."""
+TOLD_APART, TWICE = 0.05, 32
+"""Share of texts that were scored twice, and the least number of them. Where a verdict is wrong with chance p, two
+differ with 2p(1 - p): 5 % means 2.6 % wrong verdicts, which shrink expected advantages of right and wrong by 5 %."""
 COUNTED, GOLD = "#", "gold"
 """The first character of components that are counts, and the name of a true reward that is only measured."""
 
@@ -91,3 +94,15 @@ def unreliable_judge(past: History, facts: HealthFacts) -> Finding | None:
     words = f"The judge decides nothing in {percent(unsure)} of what it is asked."
     remedy = "Read its replies, ask for a plainer verdict, or take a larger judge."
     return codes.UNRELIABLE_JUDGE(words, remedy, key="judge_unsure")
+
+
+def verifier_noise(past: History, facts: HealthFacts) -> Finding | None:
+    """Report texts that got another score when they were scored again."""
+    pairs = [(r["verifier_noise"], r["scored_twice"]) for r in past.recent if "verifier_noise" in r]
+    twice = sum(count for _, count in pairs)
+    differ = sum(share * count for share, count in pairs)
+    if twice < TWICE or differ < TOLD_APART * twice:
+        return None
+    return codes.VERIFIER_NOISE(
+        f"{percent(differ / twice)} of {twice:.0f} completions got another score the second time."
+    )

@@ -57,6 +57,7 @@ from grouprl.plan.try_reward import RewardTrial, try_reward
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer
 from grouprl.rewards.judging.comparing import comparing
+from grouprl.rollout.rescoring import rescore_refusals
 from grouprl.tasks import Example, Task
 from grouprl.trackers.choice import chosen_tracker
 
@@ -259,6 +260,7 @@ def _ruled_out(
     yield from told(codes.POLICY_KIND, kind_refusals(run))
     yield from told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if ranks > 1 else ())
     yield from told(codes.ROWS, run.row_kind.refusals(config, task, requested))
+    yield from told(codes.ROWS, rescore_refusals(config, run.row_kind))
     yield from refusals(config, run.method, facts, task)
     yield from told(codes.GOLD_ANSWER, gold_refusals(run.reward, task))
     yield from told(codes.JUDGE, judge_refusals(config, run.method))

@@ -31,6 +31,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
     weights = [p.settings().get("coef") for p in (*method.regularize, *method.reward_transform) if "kl" in p.name]
     return HealthFacts(
         completions=config.batch.prompts * config.batch.group_size,
+        groups_per_update=config.batch.prompts / config.batch.minibatches,
         updates_per_rollout=config.updates_per_rollout * method.phases,
         exact_sampler=exact and (not config.run.async_steps or config.run.proximal == "recompute"),
         async_steps=config.run.async_steps,

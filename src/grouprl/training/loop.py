@@ -54,7 +54,7 @@ from grouprl.training.preparing import prepare_run, warm_up
 from grouprl.training.profile_table import profiled
 from grouprl.training.saved_model import check_final_model
 from grouprl.training.session import Session
-from grouprl.training.step_metrics import account_step, add_engine_metrics, rollout_metrics
+from grouprl.training.step_metrics import account_step, add_engine_metrics, rollout_metrics, twice_scored
 from grouprl.training.telling import phase, record_of, tell_rollout, tell_step
 from grouprl.view.report import framed, page
 from grouprl.view.runfiles import read_run
@@ -253,6 +253,7 @@ def reinforce_step(session: Session) -> None:
                 remember(session.context, rollout, prepared)
         session.step += 1
         if rollout is not None:
+            metrics |= twice_scored(session, rollout)
             session.graded |= rollout.sampled.scores.graded
             tell_rollout(session, rollout, prepared)
         session.publish()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from grouprl.config.rates import ratio_of_squares, update_ratio, update_squares
+from grouprl.config.rates import Squares, ratio_of_squares, summed_squares, update_squares
 from grouprl.core.batch import Batch
-from grouprl.protocols import DistributedOptimizer
+from grouprl.policy.weight_kinds import weight_kind
+from grouprl.protocols import DistributedOptimizer, Trainable
 from grouprl.training.session import Session
 from grouprl.training.update import update
 
@@ -36,13 +38,25 @@ def optimise(
 
 
 def moved(session: Session, grad_norm: float) -> dict[str, float]:
-    """Return the size of the last optimiser step relative to the weights; empty if there was no gradient."""
+    """Return the size of the last optimiser step relative to the weights, of all and of each kind where there are
+    several; empty if there was no gradient.
+    """
     assert session.optimizer is not None
     if not grad_norm > 0:
         return {}
     if isinstance(session.optimizer, DistributedOptimizer):
         pieces = [each for each in session.optimizer.measured(update_squares) if each is not None]
-        ratio = ratio_of_squares(pieces) if pieces else None
+        squares = summed_squares(pieces)
     else:
-        ratio = update_ratio(session.optimizer)
-    return {} if ratio is None else {"update_ratio": ratio}
+        squares = update_squares(session.optimizer) or []
+    ratio = ratio_of_squares(squares)
+    return {} if ratio is None else {"update_ratio": ratio, **moved_kinds(session.model, squares)}
+
+
+def moved_kinds(model: Trainable, squares: Sequence[Squares]) -> dict[str, float]:
+    """Return the ratio of step to weights of each kind of weights; empty if there is one kind alone."""
+    kinds: dict[str, list[Squares]] = {}
+    for (name, _), each in zip(model.named_parameters(), squares, strict=True):
+        kinds.setdefault(weight_kind(name), []).append(each)
+    ratios = {f"update_ratio/{kind}": ratio_of_squares(found) for kind, found in kinds.items()}
+    return {name: ratio for name, ratio in ratios.items() if ratio is not None} if len(kinds) > 1 else {}

@@ -8,9 +8,11 @@ import numpy as np
 
 from grouprl.core.batch import Batch
 from grouprl.monitor.metrics import sample_metrics
+from grouprl.monitor.scored_twice import both_scores, sampled_twice, twice_metrics
 from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout, account
 from grouprl.orchestrator.step import entropy_of
 from grouprl.rollout.engines import engine_metrics
+from grouprl.rollout.rescoring import scored_again
 from grouprl.rollout.scored_rows import GREEDY_TOKENS
 from grouprl.training.session import Session
 
@@ -33,6 +35,16 @@ def rollout_metrics(
     if session.method.refill is not None:
         metrics["refill_rounds"] = float(rollout.rounds)
     return metrics
+
+
+def twice_scored(session: Session, rollout: StepRollout) -> dict[str, float]:
+    """Return how often completions that were scored twice, by chance or by `reward.rescore`, got two scores."""
+    sampled, settings = rollout.sampled, session.config.reward
+    pairs = sampled_twice(sampled)
+    if settings.rescore and len(sampled):
+        before, again = scored_again(session.reward, sampled, settings.rescore, settings.correct_at)
+        pairs += both_scores(before, again)
+    return twice_metrics(pairs)
 
 
 def account_step(

@@ -22,7 +22,8 @@ from grouprl.core.batch import Batch
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import spanned
 from grouprl.monitor.glossary import lookup
-from grouprl.protocols import Trainable
+from grouprl.protocols import Trainable, distributed
+from grouprl.training.measures.gradient_watch import GradientWatch, positive_share
 from grouprl.training.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Learner:
     grad_clip: float = 1.0
     context: RunContext | None = None
     old_of_update: bool = False
+    watch: GradientWatch | None = None
+    """Looks at the gradients of the steps that `take` makes."""
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the batch of each optimiser step with its loss weights, epoch by epoch."""
@@ -98,9 +101,13 @@ class Learner:
 
     def take(self, step: Batch) -> dict[str, float]:
         """Take one whole optimiser step; returns its metrics. Without an active token no step is taken."""
-        if not bool(step.active_bt.any()):
-            return {"loss": 0.0, "rows_trained": 0.0}
-        return {**self.accumulate(step), "grad_norm": self.apply()}
+        found = {"loss": 0.0, "rows_trained": 0.0}
+        active = bool(step.active_bt.any())
+        if active:
+            found = {**self.accumulate(step), **positive_share(step)}
+        if self.watch is not None:
+            self.watch.add(self.policy, step)
+        return {**found, "grad_norm": self.apply()} if active else found
 
 
 @spanned("update: other")
@@ -124,11 +131,12 @@ def update(
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """
-    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update)
+    own = method.update
+    watch = GradientWatch(parts) if own is None and distributed(policy) is None else None
+    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update, watch)
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     plain = (learner.take(step) for step in learner.steps(prepared))
-    own = method.update
     for number, record in enumerate(
         plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared)
     ):
@@ -137,7 +145,8 @@ def update(
                 continue
             sums[name] += value
             counts[name] += 1
-    return {name: value / counts[name] for name, value in sums.items()}
+    metrics = {name: value / counts[name] for name, value in sums.items()}
+    return metrics | (watch.metrics() if watch is not None else {})
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from grouprl.config.sections.section import (
     WrittenNonNegative,
     WrittenPositive,
     WrittenShare,
+    WrittenWhole,
 )
 from grouprl.core.json_types import JsonObject
 
@@ -117,6 +118,9 @@ class Reward(Section):
     own, or a function as above. It is logged as the component `gold`, and says which completions are right."""
     correct_at: Float = 1.0
     """A completion counts as correct from this total reward on, unless the reward says `correct` itself."""
+    rescore: WrittenWhole = 0
+    """Completions of each step whose reward is computed once more, to see whether it says the same; it changes nothing
+    else. Completions that were sampled twice are compared without it."""
     on_error: Literal["drop_row", "drop_group", "zero", "raise"] = "drop_group"
     """The fate of a completion whose reward or environment failed: it is left out, or its whole group, or it is worth
     0, or the run stops. A demonstration that failed is left out of the warm-up, unless the run stops."""

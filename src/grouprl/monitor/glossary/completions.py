@@ -24,3 +24,17 @@ define(
     "tokens the policy wrote in this step, completions that were later dropped included",
     "the budget really spent; compare methods by this, not by steps",
 )
+define(
+    "verifier_noise",
+    "share",
+    "completions",
+    "share of completions scored twice, for the same prompt, whose two scores differ; by chance or by reward.rescore",
+    "0. Above 0.05: the reward is no function of its inputs",
+)
+define(
+    "scored_twice",
+    "completions",
+    "completions",
+    "comparisons of two scores of one text: sampled twice in a group, or scored again by reward.rescore",
+    "what duplicates and reward.rescore give; verifier_noise means little below 32",
+)

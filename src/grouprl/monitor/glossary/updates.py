@@ -589,3 +589,31 @@ define(
     "size of the last optimiser step against that of the weights, both as norms (weight decay left out)",
     "1e-3 to 1e-2 for a small model, 1e-5 to 1e-4 for a large pretrained one; 0.1 overturns the policy",
 )
+define(
+    "update_ratio/*",
+    "ratio",
+    "update",
+    "the same of one kind of weights: embeddings, attention, mlp, norms, head, adapters, value_head or other",
+    "within fifty times of each other. 0: these weights get no gradient. Above 0.1: the rate is too high for them",
+)
+define(
+    "advantage_positive",
+    "share",
+    "update",
+    "share of advantage above 0 in |advantage|, each token with its weight in the loss",
+    "around 0.5 with centred advantages. Near 0 or 1: few tokens stand against many, as when lengths differ greatly",
+)
+define(
+    "gradient_signal",
+    "number",
+    "update",
+    "squared norm of the expected gradient of a group, without bias, from the minibatches of a rollout",
+    "above 0 on average over some steps; a single value may be negative",
+)
+define(
+    "gradient_noise",
+    "number",
+    "update",
+    "variance of the gradient of a single group around it, summed over the weights",
+    "divided by gradient_signal: the number of groups at which signal and noise of an update are equal",
+)

@@ -68,14 +68,16 @@ class PieceOptimizer:
                 self.optimizer.state[self.pieces[number]][name] = local(value) if isinstance(value, DTensor) else value
 
     def measured(self, measure: Callable[[object], Found]) -> Found:
-        """Return the result of `measure` for this rank's pieces; pieces that several ranks hold are measured on only
-        one.
+        """Return the result of `measure` for this rank's pieces, in the order of the parameters; in the place of pieces
+        that another rank counts stand empty ones.
         """
-        groups = [
-            group | {"params": [piece for piece in group["params"] if piece in self._counted]}
-            for group in self.optimizer.param_groups
-        ]
-        return measure(SimpleNamespace(param_groups=groups, state=self.optimizer.state))
+        assert len(self.optimizer.param_groups) == 1
+        counted = [piece if piece in self._counted else piece[:0] for piece in self.pieces]
+        return measure(
+            SimpleNamespace(
+                param_groups=[self.optimizer.param_groups[0] | {"params": counted}], state=self.optimizer.state
+            )
+        )
 
     @staticmethod
     def _wrapped(whole: DTensor, value: Tensor) -> DTensor:
