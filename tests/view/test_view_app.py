@@ -146,8 +146,64 @@ def test_findings_lead_to_rows(client):
     assert asked(client, "/api/findings?run=b") == {
         "findings": [],
         "examined": False,
-        "remedy": "The health report is written when a run ends. Until then: grouprl doctor RUN",
+        "remedy": "The health report is written from the first step on. Of older runs: grouprl doctor RUN",
     }
+
+
+def watched_rows() -> list[dict]:
+    """A group whose updates were recorded: two tokens each, one held back by the clip; and a team's episode."""
+    seen = {"weight": [0.25, 0.25, None], "gradient": 1.25, "caller": None}
+    held = {"ratio": [1.0, 1.5, None], "push": [0.25, 0.0, None], **seen}
+    pulled = {"ratio": [1.0, 0.9, None], "push": [-0.25, -0.225, None], "weight": [0.25, 0.25, None], "gradient": -0.25}
+    team = [("boss", -1, 0), ("helper", 0, 1), ("helper", 0, 2), ("checker", 2, 3)]
+    return [
+        stored_row(1, 1, 0, "ab", 1.0, **held),
+        stored_row(1, 1, 1, "cd", 0.0, **pulled),
+        *(
+            stored_row(1, 2 + row, 0, name, 0.5, prompt_id="team/0", agent=name, caller=caller, row=row)
+            for name, caller, row in team
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = run_folder(tmp_path_factory.mktemp("watched") / "w", steps=1)
+    pq.write_table(pa.Table.from_pylist(watched_rows()), folder / "rollouts" / "step-000001.parquet")
+    return folder
+
+
+def test_tokens_have_what_the_update_saw_of_them(watched, client):
+    own = TestClient(make_view(RunLibrary([watched])), base_url="http://127.0.0.1")
+    found = asked(own, "/api/group?run=w&step=1&group=1")
+    columns = ["behavior_logp", "entropy", "advantage", "ratio", "weight", "push", "held", "mask"]
+    assert found["columns"] == columns
+    held = found["rows"][0]["tokens"][1]
+    assert dict(zip(columns, held[1:], strict=True)) | {} == {
+        "behavior_logp": -0.5, "entropy": 0.25, "advantage": 1.0, "ratio": 1.5, "weight": 0.25, "push": 0.0,
+        "held": 1.0, "mask": 1.0,
+    }  # fmt: skip
+    assert [token[7] for token in found["rows"][1]["tokens"]] == [0.0, 0.0, None]
+    assert [row["gradient"] for row in found["rows"]] == [1.25, -0.25]
+    groups = {each["group"]: each["gradient_sum"] for each in asked(own, "/api/groups?run=w")["groups"]}
+    assert groups == {1: 1.0, 2: None, 3: None, 4: None, 5: None}
+    assert [row["sample"] for row in asked(own, "/api/rows?run=w&gradient_max=0")["rows"]] == [1]
+    assert {each["gradient_sum"] for each in asked(client, "/api/groups?run=a")["groups"]} == {None}
+
+
+def test_calls_of_an_episode_say_who_called_whom(watched):
+    own = TestClient(make_view(RunLibrary([watched])), base_url="http://127.0.0.1")
+    found = asked(own, "/api/calls?run=w&step=1&prompt_id=team/0&sample=0")["rows"]
+    assert [(row["agent"], row["caller"]) for row in found] == [
+        ("boss", None),
+        ("helper", 0),
+        ("helper", 0),
+        ("checker", 2),
+    ]
+    assert asked(own, "/api/group?run=w&step=1&group=2")["rows"][0]["calls"]
+    assert not asked(own, "/api/group?run=w&step=1&group=1")["rows"][0]["calls"]
+    assert "not stored" in asked(own, "/api/calls?run=w&step=1&prompt_id=x&sample=0", 400)["error"]["message"]
+    assert set(stored_data(RunLibrary([watched]), 100)["calls"]["w"]) == {"1/0/team/0"}
 
 
 def test_a_method_has_its_card(client):
@@ -343,3 +399,48 @@ def test_every_address_shows_what_it_names(source, address, words, request):
     shown = rendered(request.getfixturevalue(source) + address)
     assert [each for each in words if each not in shown] == []
     assert "owned" not in shown.split("<title>")[1].split("</title>")[0]
+
+
+@pytest.fixture(scope="module")
+def served_watched(watched: Path) -> str:
+    opened = listening("127.0.0.1", 0)
+    threading.Thread(target=serve_view, args=(make_view(RunLibrary([watched])), opened), daemon=True).start()
+    return f"http://127.0.0.1:{opened.getsockname()[1]}/"
+
+
+@pytest.fixture(scope="module")
+def exported_watched(watched: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("watched-page") / "runs.html"
+    export_page(RunLibrary([watched]), path, 1000)
+    return path.as_uri()
+
+
+@needs_chromium
+@pytest.mark.parametrize("source", ["served_watched", "exported_watched"])
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (
+            "#/group?step=1&group=1&colour=clip",
+            ["held back: no gradient", "rgba(var(--odd), 0.550)", "gradient 125.0 %"],
+        ),
+        ("#/group?step=1&group=1&colour=moved", ["less likely than when sampled", "rgba(var(--up), 0.550)"]),
+        ("#/group?step=1&group=1&colour=push", ["made more likely", "rgba(var(--down), 0.550)"]),
+        ("#/group?step=1&group=2", ["calls of the episode"]),
+        ("#/groups?step=1", ["true share", "100.0 %"]),
+        ("#/rows?step=1", ["share of the step's gradient", "-25.0 %"]),
+        (
+            "#/calls?step=1&prompt_id=team/0&sample=0",
+            ["checker · row 3", "called by row 2", 'class="call"', "reward 0.5 · 5 tokens"],
+        ),
+    ],
+)
+def test_what_updates_saw_and_calls_are_shown(source, address, words, request):
+    shown = rendered(request.getfixturevalue(source) + address)
+    assert [each for each in words if each not in shown] == []
+
+
+@needs_chromium
+def test_a_run_that_kept_nothing_of_its_updates_says_so(served):
+    assert "run.record_updates: tokens" in rendered(f"{served}#/group?run=a&step=1&group=1")
+    assert "run.record_updates: gradients" in rendered(f"{served}#/groups?run=a&step=1")

@@ -111,7 +111,8 @@ def train_command(
     A resumed run continues exactly as it began: changes of settings, data or your
     code are refused with the difference (--accept-changes takes new code and
     data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
-    run.rollouts_every, run.check_model, run.rank_timeout, model.tensor_parallel, model.offload,
+    run.rollouts_every, run.record_updates, run.check_model, run.rank_timeout,
+    model.tensor_parallel, model.offload,
     and workers and timeouts of reward and environment.
     """
     from grouprl.cli.quiet import silence_loading_bars

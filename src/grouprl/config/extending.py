@@ -16,6 +16,7 @@ MAY_CHANGE = (
     "run.checkpoint_every",
     "run.keep",
     "run.rollouts_every",
+    "run.record_updates",
     "run.check_model",
     "run.trackers",
     "run.rank_timeout",

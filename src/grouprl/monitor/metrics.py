@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import isnan
 
 import numpy as np
 import pyarrow as pa
@@ -140,12 +141,20 @@ PerRow = Sequence[Sequence[float] | None]
 """Numbers of the tokens of each row; None for a row that has none."""
 
 
-def rollout_table(step: int, samples: ScoredSamples, advantage: PerRow, log_ratio: PerRow) -> pa.Table:
+def rollout_table(
+    step: int,
+    samples: ScoredSamples,
+    advantage: PerRow,
+    log_ratio: PerRow,
+    updates: Mapping[str, PerRow] | None = None,
+) -> pa.Table:
     """Return every completion of a step as a table; a row that is not trained on has no `advantage`.
 
-    `log_ratio` is log π/π_ref of its tokens, None for a row where one of both is unknown.
+    `log_ratio` is log π/π_ref of its tokens, None for a row where one of both is unknown. `updates` are the columns
+    `ratio`, `weight` and `push` of its tokens, and the row's share `gradient` as its only number; NaN stands for none.
     """
-    return pa.table(_columns(step, samples, advantage, log_ratio), schema=SCHEMA)
+    found = _columns(step, samples, advantage, log_ratio) | _update_columns(len(samples), updates or {})
+    return pa.table(found, schema=SCHEMA)
 
 
 TURN = [
@@ -199,14 +208,35 @@ SCHEMA = pa.schema(
         ("ended", pa.string()),
         ("turn", pa.list_(pa.int32())),
         ("turns", pa.list_(pa.struct(TURN))),
+        ("ratio", pa.list_(pa.float32())),
+        ("weight", pa.list_(pa.float32())),
+        ("push", pa.list_(pa.float32())),
+        ("gradient", pa.float64()),
     ]
 )
-"""One row per completion, or per row of an episode; `correct` is null where rewards are graded. The last five columns
+"""One row per completion, or per row of an episode; `correct` is null where rewards are graded. `caller` to `turns`
 are null for single-turn tasks. `row` is which row of its episode it is and `caller` the row that began it; `turn`
 is the turn of each token, -1 for the environment's tokens, and `turns` those turns. `version` is how many steps the
 policy that sampled each token had been trained for, -1 for tokens of an environment; null where nothing is sampled
 ahead. `log_ratio` is log π/π_ref of each token as the step began; null where no reference is read, or the log-probs
-are left to the update. `edges` are the relations that begin at the row; null where rows have none."""
+are left to the update. `edges` are the relations that begin at the row; null where rows have none. The last four
+columns are null unless `run.record_updates` asks for them: π/π_old of each token at the first optimiser step with a
+gradient of its row, its weight in the loss, minus the derivative of the loss by its log-prob, and the row's share of
+the gradient."""
+
+
+def _update_columns(rows: int, updates: Mapping[str, PerRow]) -> dict[str, pa.Array]:
+    nothing: PerRow = [None] * rows
+    tokens = {name: updates.get(name, nothing) for name in ("ratio", "weight", "push")}
+    kept = {
+        name: [
+            None if row is None or all(map(isnan, row)) else [None if isnan(x) else x for x in row] for row in column
+        ]
+        for name, column in tokens.items()
+    }
+    share = [None if row is None or isnan(row[0]) else row[0] for row in updates.get("gradient", nothing)]
+    lists = {name: pa.array(column, type=pa.list_(pa.float32())) for name, column in kept.items()}
+    return lists | {"gradient": pa.array(share, type=pa.float64())}
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}

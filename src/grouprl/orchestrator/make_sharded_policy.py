@@ -205,6 +205,8 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         )
     if model.tensor_parallel > 1 and model.lora is not None:
         yield "model.tensor_parallel with lora: transformers splits only models without adapters. Leave one out"
+    if config.run.record_updates != "none":
+        yield "run.record_updates: derivatives and gradients lie in parts on the ranks, and are not kept. Leave it out"
     if model.agents != "shared":
         yield "model.agents: with several ranks all agents share one policy. Set model.agents: shared"
     for part in run.method.parts():

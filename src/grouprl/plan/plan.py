@@ -261,12 +261,19 @@ def _ruled_out(
     yield from told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if ranks > 1 else ())
     yield from told(codes.ROWS, run.row_kind.refusals(config, task, requested))
     yield from told(codes.ROWS, rescore_refusals(config, run.row_kind))
+    yield from told(codes.ROWS, _unrecorded(run))
     yield from refusals(config, run.method, facts, task)
     yield from told(codes.GOLD_ANSWER, gold_refusals(run.reward, task))
     yield from told(codes.JUDGE, judge_refusals(config, run.method))
     yield from told(codes.SAMPLING_SERVER, server_refusals(run, lengths.longest + lengths.behind))
     yield from told(codes.PROMPTS, lengths.refusals)
     yield from told(codes.PASSES, pass_refusals(config, model))
+
+
+def _unrecorded(run: ResolvedRun) -> Iterator[str]:
+    """Say why what updates see of tokens cannot be kept."""
+    if run.scores and run.config.run.record_updates != "none":
+        yield "run.record_updates: a reward model has scores, and no log-probs of tokens. Leave it out"
 
 
 def _trial(run: ResolvedRun) -> RewardTrial:

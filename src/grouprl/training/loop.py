@@ -31,7 +31,7 @@ from grouprl.evaluation.evaluate import Evaluation, evaluate_rows
 from grouprl.monitor.display import Display
 from grouprl.monitor.health import HealthWatch
 from grouprl.monitor.metrics import prepared_metrics
-from grouprl.monitor.run_record import RunRecord
+from grouprl.monitor.run_record import HealthFile, RunRecord
 from grouprl.orchestrator.chat_prompts import resolve_new
 from grouprl.orchestrator.step import collect_rollout, remember
 from grouprl.orchestrator.text_features import add_texts
@@ -49,7 +49,7 @@ from grouprl.training.interrupt import Interrupt, Stopped
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
 from grouprl.training.opening import resume as resume_session
 from grouprl.training.opening import start
-from grouprl.training.optimise import moved, optimise
+from grouprl.training.optimise import moved, optimise, record_of_updates
 from grouprl.training.preparing import prepare_run, warm_up
 from grouprl.training.profile_table import profiled
 from grouprl.training.saved_model import check_final_model
@@ -148,7 +148,7 @@ def _announcer(session: Session, display: Display, listeners: Sequence[RunListen
     announcer = Announcer(listeners)
     trackers = (TrackerListener(chosen_tracker(each), announcer.say) for each in session.config.run.trackers)
     announcer.own = (RunRecord(session.run, session.config.run.rollouts_every), display, *trackers)
-    announcer.last = (HealthWatch(session.health, announcer.tell),)
+    announcer.last = (HealthWatch(session.health, announcer.tell), HealthFile(session.run, session.health))
     return announcer
 
 
@@ -241,11 +241,12 @@ def reinforce_step(session: Session) -> None:
         with torch.no_grad(), span("advantages"):
             prepared = method.compute_advantages(batch) if batch is not None else None
         rate = learning_rate(config.optim, session.step, config.steps)
+        record = None if prepared is None else record_of_updates(session, prepared)
         metrics: dict[str, float] = {"loss": 0.0, "rows_trained": 0.0, "grad_norm": 0.0}
         if prepared is not None:
             with watch("update"):
-                cut = config.batch
-                metrics |= optimise(session, prepared, method, rate, parts=cut.minibatches, epochs=cut.epochs)
+                cuts = {"parts": config.batch.minibatches, "epochs": config.batch.epochs}
+                metrics |= optimise(session, prepared, method, rate, **cuts, record=record)
                 metrics |= moved(session, metrics["grad_norm"])
             metrics |= prepared_metrics(prepared)
         if rollout is not None:
@@ -255,7 +256,7 @@ def reinforce_step(session: Session) -> None:
         if rollout is not None:
             metrics |= twice_scored(session, rollout)
             session.graded |= rollout.sampled.scores.graded
-            tell_rollout(session, rollout, prepared)
+            tell_rollout(session, rollout, prepared, record)
         session.publish()
         metrics |= session.context.sample_source.advance(rollout)
         add_engine_metrics(session, metrics)

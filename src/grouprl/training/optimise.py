@@ -9,6 +9,7 @@ from grouprl.config.rates import Squares, ratio_of_squares, summed_squares, upda
 from grouprl.core.batch import Batch
 from grouprl.policy.weight_kinds import weight_kind
 from grouprl.protocols import DistributedOptimizer, Trainable
+from grouprl.training.measures.update_record import UpdateRecord
 from grouprl.training.session import Session
 from grouprl.training.update import update
 
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
 
 def optimise(
-    session: Session, prepared: Batch, method: Method, rate: float, *, parts: int, epochs: int
+    session: Session,
+    prepared: Batch,
+    method: Method,
+    rate: float,
+    *,
+    parts: int,
+    epochs: int,
+    record: UpdateRecord | None = None,
 ) -> dict[str, float]:
     """Take the optimiser steps of a prepared batch at learning rate `rate`; return their metrics."""
     assert session.optimizer is not None
@@ -27,14 +35,23 @@ def optimise(
         session.model,
         session.optimizer,
         method,
-        prepared,
+        prepared if record is None else record.numbered(prepared),
         parts=parts,
         epochs=epochs,
         seed=session.config.seed * 1_000_003 + session.step,
         grad_clip=session.config.optim.grad_clip,
         context=session.context,
         old_of_update=prepared.old_bt is None,
+        record=record,
     )
+
+
+def record_of_updates(session: Session, prepared: Batch) -> UpdateRecord | None:
+    """Return what keeps the numbers of the step's updates; None if they are not asked for or not stored."""
+    kept, every = session.config.run.record_updates, session.config.run.rollouts_every
+    if kept == "none" or not every or (session.step + 1) % every:
+        return None
+    return UpdateRecord(prepared, gradients=kept == "gradients")
 
 
 def moved(session: Session, grad_norm: float) -> dict[str, float]:

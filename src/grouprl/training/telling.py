@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import nan
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -17,10 +18,11 @@ from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.spans import spanned
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.monitor.glossary import check_names
-from grouprl.monitor.metrics import memory_mb, rollout_table
+from grouprl.monitor.metrics import PerRow, memory_mb, rollout_table
 from grouprl.orchestrator.accounting import StepRollout
 from grouprl.protocols.run_events import PhaseBegan, PhaseEnded, RolloutScored, Sample, StepEnded
 from grouprl.records.samples import ScoredSamples
+from grouprl.training.measures.update_record import UpdateRecord
 from grouprl.training.session import Session
 
 SHOWN = 4
@@ -47,9 +49,11 @@ def tell_step(session: Session, name: str, metrics: dict[str, float], rollout: S
 
 
 @spanned("records")
-def tell_rollout(session: Session, rollout: StepRollout, prepared: Batch | None) -> None:
-    """Announce the rollout of a step, with the advantages of rows that were trained on."""
-    table = partial(_table, session.step, marked(session, rollout.sampled), rollout.wanted, prepared)
+def tell_rollout(
+    session: Session, rollout: StepRollout, prepared: Batch | None, record: UpdateRecord | None = None
+) -> None:
+    """Announce the rollout of a step, with advantages of rows that were trained on, and what updates saw."""
+    table = partial(_table, session.step, marked(session, rollout.sampled), rollout.wanted, prepared, record)
     session.announcer.tell(RolloutScored(session.step, table))
 
 
@@ -90,10 +94,17 @@ def shown_samples(samples: ScoredSamples) -> tuple[Sample, ...]:
     )
 
 
-def _table(step: int, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None) -> pa.Table:
+def _table(
+    step: int, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None, record: UpdateRecord | None
+) -> pa.Table:
     known = None if prepared is None else prepared.need("advantage_bt", "the rollout record")
     advantage, log_ratio = (_by_row(sampled, wanted, each_bt) for each_bt in (known, _log_ratio(prepared)))
-    return rollout_table(step, sampled, advantage, log_ratio)
+    updates: dict[str, PerRow] = {}
+    if record is not None:
+        updates = {name: _by_row(sampled, wanted, value_bt) for name, value_bt in record.tokens().items()}
+        shares = dict(zip(wanted.row_keys, record.shares().tolist(), strict=True))
+        updates["gradient"] = [[shares.get(key, nan)] for key in sampled.row_keys]
+    return rollout_table(step, sampled, advantage, log_ratio, updates)
 
 
 def _log_ratio(prepared: Batch | None) -> Tensor | None:

@@ -24,6 +24,7 @@ from grouprl.core.spans import spanned
 from grouprl.monitor.glossary import lookup
 from grouprl.protocols import Trainable, distributed
 from grouprl.training.measures.gradient_watch import GradientWatch, positive_share
+from grouprl.training.measures.update_record import UpdateRecord
 from grouprl.training.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Learner:
     old_of_update: bool = False
     watch: GradientWatch | None = None
     """Looks at the gradients of the steps that `take` makes."""
+    record: UpdateRecord | None = None
+    """Keeps what the steps see of each token."""
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the batch of each optimiser step with its loss weights, epoch by epoch."""
@@ -73,7 +76,7 @@ class Learner:
 
     def accumulate(self, step: Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
-        found = accumulate(self.policy, MethodLoss(self.method, self.old_of_update), step)
+        found = accumulate(self.policy, MethodLoss(self.method, self.old_of_update, self.record), step)
         return _closed(found)
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
@@ -107,6 +110,8 @@ class Learner:
             found = {**self.accumulate(step), **positive_share(step)}
         if self.watch is not None:
             self.watch.add(self.policy, step)
+        if self.record is not None and active:
+            self.record.measure(self.policy, step)
         return {**found, "grad_norm": self.apply()} if active else found
 
 
@@ -123,24 +128,24 @@ def update(
     grad_clip: float = 1.0,
     context: RunContext | None = None,
     old_of_update: bool = False,
+    record: UpdateRecord | None = None,
 ) -> dict[str, float]:
     """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
     `context` is the run's (`grouprl.algorithms.data_part.RunContext`), for an `update` part that samples between two
     steps. `old_of_update`: the rollout has no old log-probs and is used for one optimiser step, whose own are taken.
+    `record` keeps what the steps see of each token of a rollout whose rows are numbered.
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """
     own = method.update
     watch = GradientWatch(parts) if own is None and distributed(policy) is None else None
-    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update, watch)
+    learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update, watch, record)
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     plain = (learner.take(step) for step in learner.steps(prepared))
-    for number, record in enumerate(
-        plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared)
-    ):
-        for name, value in record.items():
+    for number, found in enumerate(plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared)):
+        for name, value in found.items():
             if name in GAPS and number:  # later steps are expected to differ from the sampler
                 continue
             sums[name] += value
@@ -158,6 +163,7 @@ class MethodLoss(OutputLoss):
 
     method: Method
     old_of_update: bool = False
+    record: UpdateRecord | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -178,6 +184,8 @@ class MethodLoss(OutputLoss):
         logp_bt = found.get(LOG_PROB)
         if logp_bt is not None and self.old_of_update:
             batch = batch.replace(old_bt=logp_bt.detach())
+        if logp_bt is not None and self.record is not None:
+            self.record.watch(logp_bt, batch)
         named = {name: x for name, x in found.items() if name not in (LOG_PROB, ENTROPY, VALUE)}
         loss = self.method.loss(logp_bt, batch, found.get(ENTROPY), outputs=named)
         total, metrics = loss.value, dict(loss.metrics)

@@ -53,7 +53,7 @@ def doctor_command(
         return
     console = Terminal(highlight=False)
     console.print(_outcome(data))
-    for words in data.missing if data.findings is not None else ():  # an unfinished run lacks what its end writes
+    for words in data.missing if data.summary else ():  # an unfinished run lacks what its end writes
         console.print(f"Not read: {words}", style="yellow")
     if not found:
         console.print(NOTHING)

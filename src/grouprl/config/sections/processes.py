@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field
+from typing_extensions import Self
 
 from grouprl.config.sections.section import (
     SWITCH,
@@ -97,6 +98,10 @@ class Run(Section):
     """Checkpoints kept."""
     rollouts_every: WrittenWhole = 1
     """Store rollouts every this many steps; 0: never."""
+    record_updates: Literal["none", "tokens", "gradients"] = "none"
+    """What stored rollouts keep of the update. `tokens`: of each token π/π_old at its first optimiser step, its weight,
+    and the derivative of the loss by its log-prob. `gradients`: also the share of each row in the gradient, which takes
+    a further pass per row: for small models. Both change nothing else."""
     memory_check: bool = True
     """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
     for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""
@@ -123,3 +128,9 @@ class Run(Section):
     rank_timeout: WrittenPositive = 1800.0
     """Seconds that the processes of `grouprl launch` or torchrun wait for one that is slow, before it counts as
     hung."""
+
+    @pydantic.model_validator(mode="after")
+    def _recorded(self) -> Self:
+        if self.record_updates != "none" and not self.rollouts_every:
+            raise ValueError("record_updates adds to stored rollouts, and rollouts_every = 0 stores none: set it to 1")
+        return self

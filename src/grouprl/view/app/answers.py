@@ -14,6 +14,7 @@ from grouprl.core.wording import in_ranges
 from grouprl.methods.describe import describe
 from grouprl.methods.registry import find
 from grouprl.monitor.glossary import GLOSSARY, GROUPS, lookup
+from grouprl.view.app.episode_calls import calls_of
 from grouprl.view.app.parameters import Parameters
 from grouprl.view.app.row_query import PARAMETERS, choices, groups_of, page_of
 from grouprl.view.app.row_tokens import group_of
@@ -77,7 +78,7 @@ def findings(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The findings of a run's health report, the most likely cause first, each with numbers and the rows behind it."""
     data = library.data(asked.needed("run"))
     if data.findings is None:
-        remedy = "The health report is written when a run ends. Until then: grouprl doctor RUN"
+        remedy = "The health report is written from the first step on. Of older runs: grouprl doctor RUN"
         return {"findings": [], "examined": False, "remedy": remedy}
     found = diagnose(data, [RunFinding(**row) for row in data.findings])
     return {"findings": [each.data() for each in found], "examined": True, "remedy": ""}
@@ -114,6 +115,16 @@ def group(library: RunLibrary, asked: Parameters) -> JsonObject:
     return group_of(library.folder(name), library.rows(name), step, number, library.pieces(name))
 
 
+def calls(library: RunLibrary, asked: Parameters) -> JsonObject:
+    """The rows of one episode, the agent of each, and the row that called it."""
+    name, prompt = asked.needed("run"), asked.needed("prompt_id")
+    step, sample = asked.whole("step"), asked.whole("sample")
+    if step is None or sample is None:
+        raise InputError("step or sample is missing", "this question needs both")
+    found = calls_of(library.folder(name), library.rows(name), step, prompt, sample)
+    return {"step": step, "prompt_id": prompt, "sample": sample, "rows": found}
+
+
 def method(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The objective of a run: its parts with their formulas as they were set, and the card of its method."""
     data = library.data(asked.needed("run"))
@@ -144,6 +155,7 @@ QUESTIONS: Mapping[str, PageQuestion] = {
     "choices": PageQuestion(row_choices, ("run",)),
     "groups": PageQuestion(groups, ("run", "step")),
     "group": PageQuestion(group, ("run", "step", "group")),
+    "calls": PageQuestion(calls, ("run", "step", "prompt_id", "sample")),
     "method": PageQuestion(method, ("run",)),
 }
 """By the last part of its path: /api/NAME."""

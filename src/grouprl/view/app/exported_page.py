@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,6 +46,7 @@ def stored_data(library: RunLibrary, rows: int) -> JsonObject:
     found["rows"] = {name: table.to_pylist() for name, table in kept.items()}
     found["groups"] = {name: _groups(library, name, table) for name, table in kept.items()}
     found["grouped"] = {name: _grouped(table) for name, table in kept.items()}
+    found["calls"] = {name: _calls(library, name, table) for name, table in kept.items()}
     found["left_out"] = {name: len(library.rows(name)) - len(table) for name, table in kept.items()}
     return found
 
@@ -78,4 +80,17 @@ def _groups(library: RunLibrary, name: str, table: pa.Table) -> JsonObject:
     found = dict.fromkeys(zip(table["step"].to_pylist(), table["group"].to_pylist(), strict=True))
     return {
         f"{step}/{group}": group_of(folder, table, step, group, pieces) for step, group in found if group is not None
+    }
+
+
+def _calls(library: RunLibrary, name: str, table: pa.Table) -> JsonObject:
+    """Return the answers of `calls` of the episodes with several rows."""
+    columns = [table[each].to_pylist() for each in ("step", "prompt_id", "sample")]
+    keys = Counter(zip(*columns, strict=True))
+    several = [key for key, count in keys.items() if count > 1 and None not in key]
+    return {
+        f"{step}/{sample}/{prompt}": answered(
+            library, "calls", {"run": [name], "step": [str(step)], "prompt_id": [prompt], "sample": [str(sample)]}
+        )
+        for step, prompt, sample in several
     }

@@ -13,7 +13,7 @@ from grouprl.view.app.row_table import COLUMNS
 WHOLE = ("step", "group", "sample", "row")
 NAMES = ("prompt_id", "agent", "source", "ended", "status")
 FLAGS = ("correct", "used")
-RANGES = ("reward", "length", "advantage", "entropy", "logp", "pull")
+RANGES = ("reward", "length", "advantage", "entropy", "logp", "pull", "gradient")
 PAGE, LARGEST_PAGE = 50, 1000
 """Rows of a page by default and at most."""
 EXCERPT = 240
@@ -26,6 +26,7 @@ TOTALS = (
     ("reward", "max"),
     ("length", "mean"),
     ("pull", "sum"),
+    ("gradient", "sum"),
 )
 """Columns of a listing of groups, and how each is put together from the group's rows."""
 PARAMETERS = (
@@ -110,7 +111,9 @@ def _sorted(rows: pa.Table, order: str) -> pa.Table:
 
 
 def groups_of(rows: pa.Table, step: int) -> list[JsonObject]:
-    """Return the groups of a step, those that pull most first: their rewards, lengths and shares of |advantage|."""
+    """Return the groups of a step, those that pull most first: their rewards, lengths, and shares of |advantage| and
+    of the gradient.
+    """
     found = rows.filter(pc.equal(rows["step"], step)).group_by("group", use_threads=False).aggregate(list(TOTALS))
     names = {f"{column}_{how}": column if how == "first" else f"{column}_{how}" for column, how in TOTALS}
     named = found.rename_columns([names.get(name, name) for name in found.column_names])

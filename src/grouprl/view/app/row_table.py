@@ -30,6 +30,7 @@ COLUMNS = pa.schema(
         ("entropy", pa.float64()),
         ("logp", pa.float64()),
         ("pull", pa.float64()),
+        ("gradient", pa.float64()),
         ("prompt", pa.string()),
         ("completion", pa.string()),
     ]
@@ -37,7 +38,8 @@ COLUMNS = pa.schema(
 """Columns of the table. `place` is the number of the row in the file of its step, and `length` its tokens.
 
 `advantage`, `entropy` and `logp` are means over the trained tokens. `pull` is the row's share of |advantage|, summed
-over the trained tokens of its step.
+over the trained tokens of its step; `gradient` is its true share of the gradient, null where the run has not measured
+it (`run.record_updates`).
 """
 LISTS = ("completion_ids", "mask", "advantage", "entropy", "behavior_logp")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,14 +15,29 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.view.tokens import Pieces
 
-NUMBERS = ("behavior_logp", "entropy", "advantage", "log_ratio", "mask", "turn", "version")
+HELD = "held"
+"""1 for a token with advantage and weight on which the loss has no derivative, because a clip or gate holds it back."""
+NUMBERS = (
+    "behavior_logp",
+    "entropy",
+    "advantage",
+    "log_ratio",
+    "ratio",
+    "weight",
+    "push",
+    HELD,
+    "mask",
+    "turn",
+    "version",
+)
 """Numbers of tokens, in the order of an answer's `columns`; those that a run does not store are left out."""
 
 
 def group_of(folder: Path, rows: pa.Table, step: int, number: int, pieces: Pieces) -> JsonObject:
     """Return the rows of a group as plain data: those of the table, whole texts, tokens and turns; best first.
 
-    Each row's `tokens` are lists of the token's text and the numbers named in `columns`; None where texts are unknown.
+    Each row's `tokens` are lists of the token's text and the numbers named in `columns`, None where texts are unknown;
+    `calls` says whether its episode has several rows.
 
     Raises:
         InputError: the group is not stored.
@@ -30,19 +46,38 @@ def group_of(folder: Path, rows: pa.Table, step: int, number: int, pieces: Piece
     if not len(mine):
         raise InputError(f"group {number} of step {step} is not stored", "rows are listed by /api/rows")
     found = sorted(mine.to_pylist(), key=lambda row: -1e300 if row["reward"] is None else row["reward"], reverse=True)
-    whole = _stored(folder, step, [row["place"] for row in found])
+    whole = [row | _held(row) for row in stored_rows(folder, step, [row["place"] for row in found])]
     columns = [name for name in NUMBERS if any(row.get(name) is not None for row in whole)]
-    shown = [row | _details(stored, pieces, columns) for row, stored in zip(found, whole, strict=True)]
-    near = sorted({int(each) for each in pc.unique(rows.filter(pc.equal(rows["step"], step))["group"]).to_pylist()})
+    beside = rows.filter(pc.equal(rows["step"], step))
+    sizes = Counter(zip(beside["prompt_id"].to_pylist(), beside["sample"].to_pylist(), strict=True))
+    shown = [
+        row | _details(stored, pieces, columns) | {"calls": sizes[row["prompt_id"], row["sample"]] > 1}
+        for row, stored in zip(found, whole, strict=True)
+    ]
+    near = sorted({int(each) for each in pc.unique(beside["group"]).to_pylist()})
     place = near.index(number)
-    beside = {
+    neighbours = {
         "previous": near[place - 1] if place else None,
         "next": near[place + 1] if place + 1 < len(near) else None,
     }
-    return {"step": step, "group": number, **beside, "columns": columns, "rows": shown}
+    return {"step": step, "group": number, **neighbours, "columns": columns, "rows": shown}
 
 
-def _stored(folder: Path, step: int, places: Sequence[int]) -> list[JsonObject]:
+def _held(row: JsonObject) -> JsonObject:
+    """Return which tokens of a row are held back; None where the run has not kept what its updates saw."""
+    columns = [row.get(name) for name in ("advantage", "weight", "push")]
+    if not all(isinstance(column, list) for column in columns):
+        return {HELD: None}
+    triples = zip(*columns, strict=False)
+    return {HELD: [None if p is None else float(bool(a and w and not p)) for a, w, p in triples]}
+
+
+def stored_rows(folder: Path, step: int, places: Sequence[int]) -> list[JsonObject]:
+    """Return rows of a stored step by their places in its file.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     path = folder / "rollouts" / f"step-{step:06d}.parquet"
     try:
         table = _file(path, path.stat().st_mtime_ns)

@@ -46,11 +46,16 @@ function kept(name, query) {
     if (!found) throw new Error("this group is not in the file");
     return found;
   }
+  if (name === "calls") {
+    const found = stored.calls[run][query.step + "/" + query.sample + "/" + query.prompt_id];
+    if (!found) throw new Error("this episode is not in the file");
+    return found;
+  }
   return ["runs", "metrics", "settings"].includes(name) ? stored[name] : stored[name][run];
 }
 
 const EXACT = ["step", "group", "sample", "row", "prompt_id", "agent", "source", "ended", "status", "correct", "used"];
-const RANGES = ["reward", "length", "advantage", "entropy", "logp", "pull"];
+const RANGES = ["reward", "length", "advantage", "entropy", "logp", "pull", "gradient"];
 
 function select(rows, query) {
   const given = (name) => query[name] !== undefined && query[name] !== "", text = (query.text || "").toLowerCase();
@@ -166,29 +171,29 @@ const VIEWS = {
       field("prompt", "prompt_id", "search")), h("button", { type: "button", onclick: () => { location.hash = address("rows", { run: name }); } }, "clear"));
     const head = (key, label, kind, title) => h("th", { scope: "col", class: kind, title, "aria-sort": sort === key ? "ascending" : sort === "-" + key ? "descending" : null },
       h("button", { type: "button", onclick: () => go({ sort: sort === "-" + key ? key : "-" + key, offset: "" }) }, label + (sort === key ? " ↑" : sort === "-" + key ? " ↓" : "")));
-    const agents = options.agent.length > 0, marked = found.rows.some((row) => row.correct !== null);
+    const agents = options.agent.length > 0, measured = found.rows.some((row) => row.gradient !== null), marked = found.rows.some((row) => row.correct !== null);
     const body = found.rows.map((row, number) => h("tr", { class: number === Number(one("at", "-1")) ? "at" : null },
       cell(link(String(row.step), "group", { run: name, step: row.step, group: row.group, row: row.place }), "n"), cell((row.prompt_id || "") + " #" + figures(row.sample)), agents ? cell(row.agent) : "",
       cell(row.reward, "n"), marked ? cell(row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓" : "✗")) : "", cell(row.length, "n"), cell(row.ended.replaceAll("_", " "), "less"),
-      cell(row.advantage, "n less"), cell(percent(row.pull), "n less"), cell(row.entropy, "n less"), h("td", { class: "said" }, h("pre", {}, row.completion))));
+      cell(row.advantage, "n less"), cell(percent(row.pull), "n less"), measured ? cell(percent(row.gradient), "n less") : null, cell(row.entropy, "n less"), h("td", { class: "said" }, h("pre", {}, row.completion))));
     const last = Math.min(found.offset + found.limit, found.total), turn = (to) => go({ offset: to || "", at: "" });
     const pager = h("div", { class: "pager" }, h("button", { type: "button", id: "back", disabled: found.offset === 0, onclick: () => turn(Math.max(0, found.offset - PAGE)) }, "‹ back"),
       h("span", {}, found.total ? found.offset + 1 + "–" + last + " of " + found.total + (found.total < found.of ? " that fit, of " + found.of : "") : "no row fits, of " + found.of),
       h("button", { type: "button", id: "on", disabled: last >= found.total, onclick: () => turn(found.offset + PAGE) }, "on ›"), stored && stored.left_out[name] ? muted(stored.left_out[name] + " older rows are not in this file") : "");
     return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), marked ? head("correct", "right") : null, head("length", "length", "n", "tokens"), head("ended", "ended", "less"),
-      head("advantage", "advantage", "n less", "mean over its trained tokens"), head("pull", "pull", "n less", "share of |advantage|, summed over the trained tokens of the step"), head("entropy", "entropy", "n less", "mean, in nats"), "completion"), h("tbody", {}, body))];
+      head("advantage", "advantage", "n less", "mean over its trained tokens"), head("pull", "pull", "n less", "share of |advantage|, summed over the trained tokens of the step"), measured ? head("gradient", "gradient", "n less", "share of the step's gradient") : null, head("entropy", "entropy", "n less", "mean, in nats"), "completion"), h("tbody", {}, body))];
   },
 
   async groups() {
-    const name = run(), found = await ask("groups", { run: name, step: one("step") }), most = Math.max(1e-12, ...found.groups.map((each) => each.pull_sum || 0));
+    const name = run(), found = await ask("groups", { run: name, step: one("step") }), most = Math.max(1e-12, ...found.groups.map((each) => each.pull_sum || 0)), measured = found.groups.some((each) => each.gradient_sum !== null);
     const form = filters(whichRun(), chosen("step", "step", found.steps.map((each) => [String(each), String(each)]), String(found.step)));
     const bar = (share) => h("meter", { min: 0, max: most, value: share || 0, title: percent(share) });
     const body = found.groups.map((each) => h("tr", {}, cell(link(each.prompt_id || "group " + each.group, "group", { run: name, step: found.step, group: each.group })), cell(each.place_count, "n"),
-      cell(each.reward_mean, "n"), cell(each.reward_min === null ? "none" : short(each.reward_min) + " to " + short(each.reward_max), "n"), cell(each.length_mean, "n less"), cell(percent(each.pull_sum), "n"), cell(bar(each.pull_sum), "less")));
+      cell(each.reward_mean, "n"), cell(each.reward_min === null ? "none" : short(each.reward_min) + " to " + short(each.reward_max), "n"), cell(each.length_mean, "n less"), cell(percent(each.pull_sum), "n"), cell(bar(each.pull_sum), "less"), measured ? cell(percent(each.gradient_sum), "n") : null));
     const head = (words, title) => h("th", { scope: "col", class: "n", title }, words), less = h("th", { scope: "col", class: "n less" }, "length");
     const teach = found.groups.filter((each) => each.reward_min !== each.reward_max).length;
-    return [form, muted(teach + " of " + found.groups.length + " groups have different rewards. Pull: the share of |advantage|, summed over the trained tokens of the step."),
-      scrolled(heads("prompt", head("rows"), head("reward", "mean"), head("from, to"), less, head("pull"), h("th", { class: "less", "aria-label": "pull" })), h("tbody", {}, body))];
+    return [form, muted(teach + " of " + found.groups.length + " groups have different rewards. Pull: the share of |advantage|, summed over the trained tokens of the step. " + (measured ? "Gradient: the group's true share of the step's gradient G, g·G / |G|²; below 0 it pulls against the others." : "It stands in for the share of the gradient, which this step has not measured (run.record_updates: gradients).")),
+      scrolled(heads("prompt", head("rows"), head("reward", "mean"), head("from, to"), less, head("pull"), h("th", { class: "less", "aria-label": "pull" }), measured ? head("gradient", "g·G / |G|²") : null), h("tbody", {}, body))];
   },
 
   async group() {
@@ -201,7 +206,14 @@ const VIEWS = {
       link("how it is computed", "method", { run: name }), kinds.length ? filters(chosen("tokens by", "colour", kinds.map((each) => [each.name, each.words]), colour.name, { id: "colour" })) : "");
     const strongest = colour ? Math.max(1e-12, ...found.rows.flatMap((row) => (row.tokens || []).map((token) => Math.abs(token[1 + found.columns.indexOf(colour.column)] || 0)))) : 1;
     const cards = found.rows.map((row) => h("article", { class: String(row.place) === at ? "at" : null, id: "row-" + row.place }, facts(row, name), told(row, found.columns, colour, strongest)));
-    return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), margin === null ? "" : muted("A pair, the better completion first: margin " + short(margin) + " nats of log π/π_ref as the step began."), colour ? legend(colour, strongest) : "", h("div", { class: "side" }, cards)];
+    return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), margin === null ? "" : muted("A pair, the better completion first: margin " + short(margin) + " nats of log π/π_ref as the step began."), colour ? legend(colour, strongest) : "",
+      found.columns.includes("push") || !kinds.length ? "" : muted("Ratio, clip and weight at the update are not kept for these rows: run.record_updates: tokens."), h("div", { class: "side" }, cards)];
+  },
+
+  async calls() {
+    const name = run(), found = await ask("calls", { run: name, step: one("step"), prompt_id: one("prompt_id"), sample: one("sample") });
+    const bar = h("div", { class: "pager" }, link("← rollouts", "rows", { run: name, step: found.step, prompt_id: found.prompt_id }), h("b", {}, "step " + found.step + ", " + found.prompt_id + " #" + found.sample));
+    return [bar, muted("Each box is a row of the episode; a line leads from the row that called it. A box opens its row."), h("div", { class: "scroll" }, callGraph(found.rows, (row) => address("group", { run: name, step: found.step, group: row.group, row: row.place })))];
   },
 
   async findings() {
@@ -211,8 +223,9 @@ const VIEWS = {
       each.course.length ? h("p", {}, link(each.key, "curves", { run: name, metric: each.key, phase: each.key.startsWith("eval/") ? "eval" : "train" }), ": " + each.course.map(([step, value]) => short(value) + " (step " + step + ")").join(" → ")) : "",
       each.rows.length ? h("p", { class: "muted" }, each.sign + ":") : "",
       each.rows.length ? h("ul", {}, each.rows.map((row) => h("li", { class: "muted" }, link("step " + row.step + ", " + row.prompt + " #" + row.sample, "rows", { run: name, step: row.step, prompt_id: row.prompt, sample: row.sample }), " " + (row.reward === null ? "no reward" : "reward " + short(row.reward)) + ", " + row.tokens + " tokens, " + row.ended))) : ""));
-    const none = found.examined ? "Nothing was found that needs attention." : found.remedy;
-    return [filters(whichRun()), items.length ? h("ul", { class: "findings" }, items) : muted(none)];
+    const running = (lines.find((each) => each.name === name) || {}).state === "running";
+    const none = !found.examined ? found.remedy : running ? "Nothing was found so far. Most findings need 5 to 20 steps." : "Nothing was found that needs attention.";
+    return [filters(whichRun()), running ? muted("The run trains: findings are shown as they change.") : "", items.length ? h("ul", { class: "findings" }, items) : muted(none)];
   },
 
   async settings() {
@@ -271,6 +284,10 @@ const TINTS = [
   { name: "probability", words: "probability", column: "behavior_logp", tint: (value) => ["odd", 1 - Math.exp(Math.min(value, 0))], ends: ["certain", "improbable"] },
   { name: "entropy", words: "entropy", column: "entropy", tint: (value, most) => ["ent", value / most], ends: ["0 nats", "highest"] },
   { name: "ratio", words: "log π/π_ref", column: "log_ratio", tint: (value, most) => [value > 0 ? "up" : "down", Math.abs(value) / most], ends: ["less likely than under the reference", "more likely"] },
+  { name: "moved", words: "π/π_old at the update", column: "ratio", tint: (value) => [value > 1 ? "up" : "down", Math.abs(Math.log(Math.max(value, 1e-9))) / 0.4], ends: ["less likely than when sampled", "more likely"] },
+  { name: "clip", words: "held back by a clip or gate", column: "held", tint: (value) => ["odd", value], ends: ["pushed", "held back: no gradient"] },
+  { name: "weight", words: "weight in the loss", column: "weight", tint: (value, most) => ["ent", Math.abs(value) / most], ends: ["0", "largest"] },
+  { name: "push", words: "push: -dLoss/dlog π", column: "push", tint: (value, most) => [value > 0 ? "up" : "down", Math.abs(value) / most], ends: ["made less likely", "made more likely"] },
   { name: "mask", words: "trained on", column: "mask", tint: (value) => ["up", value ? 0.5 : 0], ends: ["not trained on", "trained on"] },
   { name: "turn", words: "turn", column: "turn", tint: (value) => ["ent", value < 0 ? 0 : value % 2 ? 0.7 : 0.25], ends: ["even", "odd"] },
   { name: "version", words: "version of the weights", column: "version", of: "version", tint: (value, most) => ["ent", value / most], ends: ["first", "newest"] },
@@ -284,7 +301,7 @@ function marginOf(found) {
 }
 
 function legend(colour, strongest) {
-  const sample = colour.name === "probability" ? [0, -20] : ["advantage", "ratio"].includes(colour.name) ? [-strongest, strongest] : colour.name === "turn" ? [0, 1] : colour.name === "mask" ? [0, 1] : [0, strongest];
+  const sample = colour.name === "probability" ? [0, -20] : ["advantage", "ratio", "push"].includes(colour.name) ? [-strongest, strongest] : colour.name === "moved" ? [Math.exp(-0.4), Math.exp(0.4)] : colour.name === "clip" ? [0, 1] : colour.name === "turn" ? [0, 1] : colour.name === "mask" ? [0, 1] : [0, strongest];
   return h("p", { class: "muted" }, sample.map((value, i) => { const made = h("span", { class: "tone" }, colour.ends[i]); paint(made, colour, value, strongest); return made; }));
 }
 
@@ -312,16 +329,45 @@ const turnOf = (turn) => h("div", { class: "episode" }, h("p", { class: "turn" }
 
 function facts(row, name) {
   const words = [row.agent, row.reward === null ? "no reward" : "reward " + short(row.reward), ...Object.entries(row.components).map(([key, value]) => key + " " + short(value)), row.advantage === null ? "not trained on" : "advantage " + short(row.advantage),
-    row.pull === null ? "" : "pull " + percent(row.pull), row.caller !== null && row.caller >= 0 ? "row " + row.row + ", called by row " + row.caller : "", row.length + " tokens", row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
+    row.pull === null ? "" : "pull " + percent(row.pull), row.gradient === null || row.gradient === undefined ? "" : "gradient " + percent(row.gradient), row.caller !== null && row.caller >= 0 ? "row " + row.row + ", called by row " + row.caller : "", row.length + " tokens", row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
   const mark = row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓ right " : "✗ wrong ");
-  return h("p", {}, mark, h("span", { class: "muted" }, "#" + figures(row.sample) + " · " + words.join(" · ")));
+  return h("p", {}, mark, h("span", { class: "muted" }, "#" + figures(row.sample) + " · " + words.join(" · ")), !row.calls ? "" : h("span", {}, " · ", link("calls of the episode", "calls", { run: name, step: row.step, prompt_id: row.prompt_id, sample: row.sample })));
+}
+
+// ---- calls of an episode: columns by depth, a line from each row to the row that called it
+
+const BOX = { width: 190, height: 52, right: 60, below: 14 };
+
+function placed(rows) {
+  const under = (caller) => rows.filter((row) => row.caller === caller), spots = new Map();
+  let line = 0;
+  const put = (row, depth) => {
+    if (spots.has(row.row)) return;
+    spots.set(row.row, { depth, line });
+    const inner = under(row.row);
+    inner.forEach((each) => put(each, depth + 1));
+    if (!inner.length) line += 1;
+  };
+  under(null).forEach((row) => put(row, 0));
+  rows.forEach((row) => put(row, 0)); // rows that call each other in a circle have no first one
+  return spots;
+}
+
+function callGraph(rows, open) {
+  const spots = placed(rows), at = (row) => { const spot = spots.get(row); return [spot.depth * (BOX.width + BOX.right) + 1, spot.line * (BOX.height + BOX.below) + 1]; };
+  const width = Math.max(...[...spots.values()].map((each) => each.depth + 1)) * (BOX.width + BOX.right), height = Math.max(...[...spots.values()].map((each) => each.line + 1)) * (BOX.height + BOX.below);
+  const svg = (tag, attributes, ...inside) => { const made = document.createElementNS("http://www.w3.org/2000/svg", tag); for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value); made.append(...inside); return made; };
+  const lines = rows.filter((row) => row.caller !== null).map((row) => { const [x, y] = at(row.row), [u, v] = at(row.caller), from = u + BOX.width, half = BOX.height / 2, mid = (from + x) / 2; return svg("path", { class: "call", d: "M" + from + " " + (v + half) + "C" + mid + " " + (v + half) + " " + mid + " " + (y + half) + " " + x + " " + (y + half) }); });
+  const boxes = rows.map((row) => { const [x, y] = at(row.row), words = [(row.agent ? row.agent + " · " : "") + "row " + row.row, (row.reward === null ? "no reward" : "reward " + short(row.reward)) + " · " + row.length + " tokens"];
+    return svg("a", { href: open(row), "aria-label": words.join(", ") + (row.caller === null ? "" : ", called by row " + row.caller) }, svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 6 }), ...words.map((each, i) => svg("text", { x: x + 10, y: y + 21 + 19 * i, class: i ? "small" : "" }, each))); });
+  return svg("svg", { class: "calls", width, height, viewBox: "0 0 " + width + " " + height, role: "group", "aria-label": "calls of the episode" }, ...lines, ...boxes);
 }
 
 view.addEventListener("pointerover", (event) => {
   const numbers = event.target.dataset && event.target.dataset.n;
   if (numbers === undefined) { if (!event.target.closest("svg")) tip.hidden = true; return; }
   const columns = JSON.parse(event.target.parentElement.dataset.columns);
-  show(JSON.parse(numbers).map((value, i) => (value === null ? "" : columns[i].replace("behavior_logp", "log-prob").replace("log_ratio", "log π/π_ref") + "  " + short(value))).filter(Boolean).join("\n") || "no numbers stored", event);
+  show(JSON.parse(numbers).map((value, i) => (value === null ? "" : columns[i].replace("behavior_logp", "log-prob").replace("log_ratio", "log π/π_ref").replace(/^ratio$/, "π/π_old").replace("held", "held back") + "  " + short(value))).filter(Boolean).join("\n") || "no numbers stored", event);
 });
 view.addEventListener("pointerleave", () => { tip.hidden = true; });
 
@@ -354,7 +400,7 @@ async function draw() {
 function marks() {
   const picked = (place.query.run || []).filter((each) => lines.some((line) => line.name === each)), shared = { run: picked };
   for (const tab of document.querySelectorAll("nav a")) {
-    const here = tab.dataset.tab === place.tab || (tab.dataset.tab === "groups" && place.tab === "group");
+    const here = tab.dataset.tab === place.tab || (tab.dataset.tab === "groups" && place.tab === "group") || (tab.dataset.tab === "rows" && place.tab === "calls");
     here ? tab.setAttribute("aria-current", "page") : tab.removeAttribute("aria-current");
     tab.href = address(tab.dataset.tab, shared);
   }

@@ -1,0 +1,108 @@
+"""What the optimiser steps of a rollout saw of its tokens and rows, for stored rollouts (`run.record_updates`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from grouprl.core.batch import Batch
+from grouprl.core.outputs import LOG_PROB
+from grouprl.protocols import Policy, Trainable
+from grouprl.training.steps import columns, inputs_of
+
+ROW = "record.row"
+"""Key of a batch: the number of each row in the prepared rollout."""
+
+
+class UpdateRecord:
+    """Numbers of the tokens of a rollout [B,T], each from the first optimiser step in which the row had a gradient.
+
+    `ratio_bt` is π/π_old there, `weight_bt` the token's weight in the loss, and `push_bt` minus the derivative of the
+    whole loss by its log-prob: what the method asks for, clips and gates included. NaN where there is none.
+    """
+
+    def __init__(self, prepared: Batch, *, gradients: bool = False) -> None:
+        """Prepare; with `gradients`, measure the share of each row in the gradient, too (see `gradient_shares`)."""
+        empty_bt = torch.full(tuple(prepared.mask_bt.shape), torch.nan, dtype=prepared.dtype)
+        self.ratio_bt, self.weight_bt, self.push_bt = (empty_bt.clone() for _ in range(3))
+        self.share_b = torch.full((len(empty_bt),), torch.nan, dtype=torch.float64)
+        self.gradients, self.steps = gradients, 0
+
+    @staticmethod
+    def numbered(prepared: Batch) -> Batch:
+        """Return the rollout with the numbers of its rows, by which they are recognised in optimiser steps."""
+        return prepared.replace(keys={**prepared.keys, ROW: torch.arange(len(prepared.group_b))})
+
+    def watch(self, logp_bt: Tensor, batch: Batch) -> None:
+        """Note ratios and weights of some rows of a step, and the derivatives once they are known."""
+        if not logp_bt.requires_grad:
+            return
+        rows, width = batch.keys[ROW], logp_bt.shape[1]
+        new_b = self.push_bt[rows].isnan().all(1)
+        old_bt = batch.old_bt if batch.old_bt is not None else logp_bt.detach()
+        seen = {"ratio_bt": (logp_bt.detach() - old_bt).exp(), "weight_bt": batch.weight_bt}
+        for name, value_bt in seen.items():
+            if value_bt is not None:
+                getattr(self, name)[rows[new_b], :width] = value_bt[new_b].where(batch.mask_bt[new_b], torch.nan)
+        logp_bt.register_hook(partial(self._pushed, rows, new_b, batch.mask_bt))
+
+    def _pushed(self, rows: Tensor, new_b: Tensor, mask_bt: Tensor, gradient_bt: Tensor) -> None:
+        found_bt = (-gradient_bt.detach()).where(mask_bt, torch.nan)[new_b]
+        self.push_bt[rows[new_b], : found_bt.shape[1]] = found_bt.to(self.push_bt)
+
+    def measure(self, policy: Trainable, step: Batch) -> None:
+        """Measure the share of each row in the gradient of a step that is accumulated and not yet applied."""
+        rows = step.keys[ROW]
+        if not self.gradients or not self.share_b[rows].isnan().all():
+            return
+        push_bt = self.push_bt[rows, : step.mask_bt.shape[1]].nan_to_num()
+        self.share_b[rows] = gradient_shares(policy, step, push_bt)
+        self.steps += bool(self.share_b[rows].any())
+
+    def tokens(self) -> Mapping[str, Tensor]:
+        """Return the numbers of tokens by the name of their column."""
+        return {"ratio": self.ratio_bt, "weight": self.weight_bt, "push": self.push_bt}
+
+    def shares(self) -> Tensor:
+        """Return [B] each row's share of the gradients of the rollout: the mean over its optimiser
+        steps with a gradient."""
+        return self.share_b / max(1, self.steps)
+
+
+def gradient_shares(policy: Trainable, step: Batch, push_bt: Tensor) -> Tensor:
+    """Return [B] the share of each row in a step's gradient G: g_i·G / |G|² with the row's own gradient g_i.
+
+    Shares of a step add up to 1 if all of the loss is by log-probs; a row that pulls against the others has a negative
+    one. It takes a pass per row, and gradients are left as they were.
+
+    Args:
+        policy: holds G as the gradients of its parameters.
+        step: the rows of the step.
+        push_bt: minus the derivative of the loss by the log-probs, [B,T].
+    """
+    parameters = policy.parameters()
+    whole = [None if p.grad is None else p.grad.clone() for p in parameters]
+    size = sum(float(g.double().square().sum()) for g in whole if g is not None)
+    share_b = torch.zeros(len(push_bt), dtype=torch.float64)
+    for row, along in _products(policy, step, push_bt, parameters, whole):
+        share_b[row] = along / size if size > 0 else 0.0
+    for parameter, gradient in zip(parameters, whole, strict=True):
+        parameter.grad = gradient
+    return share_b
+
+
+def _products(
+    policy: Trainable, step: Batch, push_bt: Tensor, parameters: list[nn.Parameter], whole: list[Tensor | None]
+) -> Iterator[tuple[int, float]]:
+    """Yield each row that pushes, and the product of its gradient with the whole one."""
+    assert isinstance(policy, Policy)
+    for row in (push_bt != 0).any(1).nonzero()[:, 0].tolist():
+        for parameter in parameters:
+            parameter.grad = None
+        own = columns(step.rows(torch.tensor([row])))
+        policy.backward(inputs_of(own), {LOG_PROB: -push_bt[[row], : own.mask_bt.shape[1]]})
+        pairs = [(p.grad, g) for p, g in zip(parameters, whole, strict=True) if p.grad is not None and g is not None]
+        yield row, sum(float((mine.double() * all_of).sum()) for mine, all_of in pairs)
