@@ -96,7 +96,6 @@ ONCE = {
     "score_error": "least squares to stored scores, for any model that has scores",
     "score_likelihood": "the likelihood of stored scores, for any model that has scores",
     "center_scores": "keeps the scores of any reward model around 0",
-    "kl_iterates": "a KL to earlier iterates of the policy, in any method",
     "reward_gap": "a margin for any pairwise loss",
     "gap": "pairs that are far enough apart, for any pairwise loss",
     "across": "pairs of the policy's completions with its opponents', for any pairwise loss",
