@@ -8,7 +8,7 @@ from grouprl.monitor.history import HealthFacts, History, improved, percent
 from grouprl.monitor.movement import RATIO_FAST
 
 WORDS = {"embeddings": "the embeddings", "attention": "the attention", "mlp": "the MLP", "norms": "the norms"}
-"""What kinds of weights are called."""
+"""The names of kinds of weights in sentences."""
 GROWN = ("adapters", "value_head", "other")
 """Kinds of which some weights may begin at 0, so that their size is no measure of a step."""
 PART_FAST = 0.1

@@ -99,7 +99,7 @@ class Run(Section):
     rollouts_every: WrittenWhole = 1
     """Store rollouts every this many steps; 0: never."""
     record_updates: Literal["none", "tokens", "gradients"] = "none"
-    """What stored rollouts keep of the update. `tokens`: of each token π/π_old at its first optimiser step, its weight,
+    """Numbers of the update that stored rollouts keep. `tokens`: of each token π/π_old at its first optimiser step, its weight,
     and the derivative of the loss by its log-prob. `gradients`: also the share of each row in the gradient, which takes
     a further pass per row: for small models. Both change nothing else."""
     memory_check: bool = True

@@ -1,1 +1,1 @@
-"""What is measured in passing while a rollout is trained on."""
+"""Measurements made in passing while a rollout is trained on."""
