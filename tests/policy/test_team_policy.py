@@ -91,7 +91,7 @@ def test_gradients_are_clipped_agent_by_agent() -> None:
         for parameter in owned:
             parameter.grad = torch.full_like(parameter, 0.0 if i else 3.0)
     size = sum(p.numel() for p in team.owners()[0]) ** 0.5
-    assert _clipped_norm(team, 1.0) == pytest.approx(3.0 * size)
+    assert _clipped_norm(team, team.owners(), 1.0) == pytest.approx(3.0 * size)
     assert sum(float(p.grad.square().sum()) for p in team.owners()[0]) == pytest.approx(1.0)
 
 
@@ -103,7 +103,7 @@ def test_an_agent_without_a_gradient_takes_no_step() -> None:
         for i, owned in enumerate(team.owners()):
             for parameter in owned:
                 parameter.grad = torch.full_like(parameter, float(i == 0 or round_ == 0))
-        _let_idle_rest(team)
+        _let_idle_rest(team.owners())
         optimizer.step()
         moved = [not torch.equal(a, b) for a, b in zip(before, team.owners()[1], strict=True)]
         assert all(moved) if round_ == 0 else not any(moved)
@@ -113,7 +113,7 @@ def test_a_single_policy_steps_as_ever() -> None:
     policy = member(1)
     for parameter in policy.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    _let_idle_rest(policy)
+    _let_idle_rest(policy.owners())
     assert all(parameter.grad is not None for parameter in policy.parameters())
 
 

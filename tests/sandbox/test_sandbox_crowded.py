@@ -17,6 +17,7 @@ from grouprl.rewards.by_task.code import passes_tests
 from grouprl.rewards.clock import each_within
 from grouprl.rewards.contract import Crowded
 from grouprl.sandbox import LEVELS, Limits, ProgramOutcome, Sandbox, SandboxSettings
+from grouprl.sandbox.box import _why
 from grouprl.sandbox.cpu_wait import RunClock, Waited, Watch, open_processes
 from grouprl.tools import Toolbox
 from grouprl.tools.python import python
@@ -184,3 +185,9 @@ def test_a_tool_that_was_late_is_asked_again(why: str, monkeypatch: pytest.Monke
     box = Toolbox([python])
     call = Call("python", {"code": "1 + 2"})
     assert (box.call(call).status, box.call(call).text, box.call(call).text) == ("timeout", "3", "3")
+
+
+@pytest.mark.parametrize(("stopped", "why"), [("timeout", "starved"), ("starved", "starved"), ("", "refused")])
+def test_code_that_the_machine_did_not_start_in_time_is_not_refused(stopped, why):
+    head = {"begun": False, "stopped": stopped, "returncode": None, "cpu": 0.0}
+    assert _why(head, "", Limits()) == why

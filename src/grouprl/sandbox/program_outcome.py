@@ -18,7 +18,7 @@ Why = Literal["ok", "error", "timeout", "memory", "output", "killed", "refused",
 ok: exit status 0. error: another exit status, or an exception. timeout: its time was used up. memory: it ended with a
 MemoryError. output: it printed more than allowed. killed: by its own or another's signal, or because its files took
 more than allowed. refused: the code was never run. starved: the machine gave it too little processor time before the
-wall-clock limit. Code cannot cause the last two by its actions.
+wall-clock limit, or did not start it in time. Code cannot cause the last two by its actions.
 """
 
 

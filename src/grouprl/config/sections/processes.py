@@ -99,9 +99,9 @@ class Run(Section):
     rollouts_every: WrittenWhole = 1
     """Store rollouts every this many steps; 0: never."""
     record_updates: Literal["none", "tokens", "gradients"] = "none"
-    """Numbers of the update that stored rollouts keep. `tokens`: of each token π/π_old at its first optimiser step, its weight,
-    and the derivative of the loss by its log-prob. `gradients`: also the share of each row in the gradient, which takes
-    a further pass per row: for small models. Both change nothing else."""
+    """Numbers of the update that stored rollouts keep. `tokens`: of each token π/π_old at its first optimiser step, its
+    weight, and the derivative of the loss by its log-prob. `gradients`: also the share of each row in the gradient,
+    which takes a further pass per row: for small models. Both change nothing else."""
     memory_check: bool = True
     """Whether a run is refused whose estimated memory is not free. Switched off, the estimate is a note of the plan:
     for machines whose free memory cannot be read aright, or where the estimate is known to be too high."""

@@ -68,8 +68,8 @@ class PieceOptimizer:
                 self.optimizer.state[self.pieces[number]][name] = local(value) if isinstance(value, DTensor) else value
 
     def measured(self, measure: Callable[[object], Found]) -> Found:
-        """Return the result of `measure` for this rank's pieces, in the order of the parameters; in the place of pieces
-        that another rank counts stand empty ones.
+        """Return the result of `measure` for this rank's pieces, in the order of the parameters; an empty piece stands
+        for one that another rank counts.
         """
         assert len(self.optimizer.param_groups) == 1
         counted = [piece if piece in self._counted else piece[:0] for piece in self.pieces]

@@ -1,4 +1,4 @@
-"""Numbers that the optimiser steps of a rollout saw of its tokens and rows, for stored rollouts (`run.record_updates`)."""
+"""Numbers of tokens and rows that optimiser steps see, for stored rollouts (`run.record_updates`)."""
 
 from __future__ import annotations
 
