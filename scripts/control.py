@@ -214,11 +214,14 @@ def score(arena: str, label: str, lr: float, seed: int) -> float:
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept) / "run"
         train(parse_config(settings(arena, label, lr, seed)), folder=folder, console=Console(quiet=True))
-        if callable(measure):
-            return round(measure(folder), 3)
-        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        return round(measure(folder), 3) if callable(measure) else last_quarter(folder, measure)
+
+
+def last_quarter(folder: Path, metric: str) -> float:
+    """Return the mean of a metric over the last quarter of a run's steps."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
     steps = [row for row in map(json.loads, lines) if row["phase"] == "train"]
-    found = [row.get(measure) for row in steps[3 * len(steps) // 4 :]]
+    found = [row.get(metric) for row in steps[3 * len(steps) // 4 :]]
     return round(float(np.mean([x for x in found if x is not None])), 3)
 
 
@@ -232,10 +235,15 @@ def record(names: list[str]) -> None:
             paid = [score(arena, label, best, seed) for seed in SEEDS]
             row = {"arena": arena, "method": label, "tried": tried, "lr": best, "paid": paid}
             row["seconds"] = round((time.process_time() - begun) / (len(rates) + len(SEEDS)))
-            rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
-            rows = [r for r in rows if (r["arena"], r["method"]) != (arena, label)]
-            RECORD.write_text("[\n" + ",\n".join(json.dumps(each) for each in [*rows, row]) + "\n]\n")
-            print(json.dumps(row), flush=True)
+            keep(RECORD, row, ("arena", "method"))
+
+
+def keep(record: Path, row: dict[str, Any], key: tuple[str, ...]) -> None:
+    """Put a row into a record, in place of the one with the same `key`, and print it."""
+    rows = json.loads(record.read_text()) if record.exists() else []
+    rows = [each for each in rows if any(each[name] != row[name] for name in key)]
+    record.write_text("[\n" + ",\n".join(json.dumps(each) for each in [*rows, row]) + "\n]\n")
+    print(json.dumps(row), flush=True)
 
 
 def table(rows: list[dict[str, Any]], arena: str) -> str:
@@ -249,13 +257,13 @@ def table(rows: list[dict[str, Any]], arena: str) -> str:
     return "\n".join(lines)
 
 
-def page() -> None:
-    """Write the record into the page."""
-    text, rows = PAGE.read_text(encoding="utf-8"), json.loads(RECORD.read_text())
-    for arena in ARENAS:
-        head, rest = text.split(f"<!-- {arena} -->")
-        end = f"<!-- end of {arena} -->"
-        text = f"{head}<!-- {arena} -->\n{table(rows, arena)}\n{end}{rest.split(end)[1]}"
+def fill(tables: dict[str, str]) -> None:
+    """Write tables into the page, each between the two comments with its name."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, lines in tables.items():
+        head, rest = text.split(f"<!-- {name} -->")
+        end = f"<!-- end of {name} -->"
+        text = f"{head}<!-- {name} -->\n{lines}\n{end}{rest.split(end)[1]}"
     PAGE.write_text(text, encoding="utf-8")
 
 
@@ -264,4 +272,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "runs":
         record(sys.argv[2:] or list(ARENAS))
     else:
-        page()
+        rows = json.loads(RECORD.read_text())
+        fill({arena: table(rows, arena) for arena in ARENAS})

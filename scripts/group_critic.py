@@ -16,14 +16,11 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from control import QUIET, TUNING, fill, keep, last_quarter
 from grouprl.config.run import parse_config
 from grouprl.training.loop import train
 
-DOCS = Path(__file__).parent.parent / "docs"
-RECORD, PAGE = DOCS / "group_critic.json", DOCS / "control.md"
-TUNING = 10
-"""The seed on which rates are compared; it is none of the table's."""
-QUIET = {"every": 0, "prompts": 1, "final_prompts": 1}
+RECORD = Path(__file__).parent.parent / "docs" / "group_critic.json"
 WALK = "env:grouprl.envs.construction.coverage:CoverageWalk"
 CORRIDOR = "env:grouprl.envs.construction.corridor:Corridor"
 ALONE = {"batch": {"prompts": 16, "group_size": 1}}
@@ -77,9 +74,7 @@ def score(arena: str, arm: str, lr: float, seed: int) -> float:
     with tempfile.TemporaryDirectory() as kept:
         config = parse_config(settings(arena, arm, lr, seed))
         train(config, folder=Path(kept) / "run", console=Console(quiet=True))
-        lines = (Path(kept) / "run" / "metrics.jsonl").read_text().splitlines()
-    steps = [row for row in map(json.loads, lines) if row["phase"] == "train"]
-    return round(float(np.mean([row["reward_mean"] for row in steps[3 * len(steps) // 4 :]])), 3)
+        return last_quarter(Path(kept) / "run", "reward_mean")
 
 
 def record(names: list[str]) -> None:
@@ -91,10 +86,7 @@ def record(names: list[str]) -> None:
             best = max(rates, key=lambda lr: tried.get(str(lr), 0.0))
             paid = [score(arena, arm, best, seed) for seed in ARENAS[arena]["seeds"]]
             row = {"arena": arena, "arm": arm, "tried": tried, "lr": best, "paid": paid}
-            rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
-            rows = [r for r in rows if (r["arena"], r["arm"]) != (arena, arm)]
-            RECORD.write_text("[\n" + ",\n".join(json.dumps(each) for each in [*rows, row]) + "\n]\n")
-            print(json.dumps(row), flush=True)
+            keep(RECORD, row, ("arena", "arm"))
 
 
 def table(rows: list[dict[str, Any]], arena: str) -> str:
@@ -107,19 +99,10 @@ def table(rows: list[dict[str, Any]], arena: str) -> str:
     return "\n".join(lines)
 
 
-def page() -> None:
-    """Write the record into the page."""
-    text, rows = PAGE.read_text(encoding="utf-8"), json.loads(RECORD.read_text())
-    for arena in ARENAS:
-        head, rest = text.split(f"<!-- {arena} -->")
-        end = f"<!-- end of {arena} -->"
-        text = f"{head}<!-- {arena} -->\n{table(rows, arena)}\n{end}{rest.split(end)[1]}"
-    PAGE.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "runs":
         record(sys.argv[2:] or list(ARENAS))
     else:
-        page()
+        rows = json.loads(RECORD.read_text())
+        fill({arena: table(rows, arena) for arena in ARENAS})

@@ -11,6 +11,7 @@ import yaml
 from rich.console import Console
 
 import control
+import group_critic
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
 from grouprl.training.loop import train
@@ -46,3 +47,12 @@ def test_the_tables_of_methods_are_those_of_the_record() -> None:
         assert control.table(rows, arena) in PAGE
         for label in settings["methods"]:
             assert not plan(parse_config(control.settings(arena, label, 0.01, 0))).refusals
+
+
+def test_the_tables_of_memories_and_critics_are_those_of_the_record() -> None:
+    rows = json.loads(group_critic.RECORD.read_text())
+    for arena, settings in group_critic.ARENAS.items():
+        assert {row["arm"] for row in rows if row["arena"] == arena} == set(settings["arms"])
+        assert group_critic.table(rows, arena) in PAGE
+        for arm in settings["arms"]:
+            assert not plan(parse_config(group_critic.settings(arena, arm, 0.01, 0))).refusals

@@ -234,10 +234,8 @@ def _check_values(batch: Checked, names: Collection[str]) -> None:
         if value is None or not value.is_floating_point() or sums_up(value):
             continue
         finite = torch.isfinite(value)
-        if bool(finite.all()):
-            continue
         by_token = value.shape == batch.mask_bt.shape and not name.endswith("_bs")
-        if not by_token or bool((batch.mask_bt & ~finite).any()):
+        if not bool((finite | ~batch.mask_bt if by_token else finite).all()):
             row = _first_bad_row(value, batch.mask_bt)
             raise InputError(
                 f"{name} is not finite in row {row} (group {int(batch.group_b[row])})",
