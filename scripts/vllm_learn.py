@@ -53,6 +53,9 @@ class Trial:
     pretrained: bool = True
     vllm: Record = field(default_factory=dict)
     """Settings of the servers; with `engine: local` among them there are none."""
+    seed: int = 0
+    warmed: bool = False
+    """Whether it begins from the model after its recipe's own warm-up, which is made once for all seeds."""
 
 
 SMALL = ("model.tiny.heads=2", "batch={prompts: 16, group_size: 8, minibatches: 2}", "steps=40", "eval.every=10")
@@ -71,14 +74,15 @@ REVERSE = (
     "eval={every: 15, prompts: 64, final_prompts: 64}",
     "steps=30",
 )
-ERRANDS = (
-    "model.lora={r: 16}",
-    "warmup={steps: 21, batch: 8, lr: 6e-4, warmup_steps: 4}",
-    "optim.lr=1e-4",
-    "batch={prompts: 4, group_size: 6, minibatches: 1}",
-    "steps=10",
-    "eval={every: 10, prompts: 32, final_prompts: 32}",
-)
+ERRANDS = ("warmup.steps=0", "steps=8", "eval={every: 8, prompts: 48, final_prompts: 48}", "environment.workers=2")
+
+
+def errands(seed: int) -> Trial:
+    """Return the trial of two commands a prompt, of a seed."""
+    says = f"errands (two commands a prompt), 135M, all weights, 8 steps, seed {seed}"
+    return Trial(says, str(RECIPES / "errands.yaml"), ERRANDS, seed=seed, warmed=True)
+
+
 TRIALS = {
     "reverse": Trial("two letters reversed, 0.1M from scratch, rate 1e-3", "addition", REVERSE, False),
     "reverse-slow": Trial(
@@ -98,16 +102,14 @@ TRIALS = {
         {"adapters": "loaded"},
     ),
     "lookups": Trial("lookups (two tools, turns), 135M", str(RECIPES / "lookups.yaml"), ("steps=4", "eval.every=2")),
-    "errands": Trial("errands (two commands a prompt), 135M, adapters merged", str(RECIPES / "errands.yaml"), ERRANDS),
+    **{f"errands-{seed}": errands(seed) for seed in range(3)},
 }
 
 
-def sampling(program: str, trial: Trial, port: int) -> str:
-    """Return the settings of a run's sampling."""
-    if trial.vllm.get("engine"):
-        return "{engine: local}"
+def server(program: str, trial: Trial, port: int) -> str:
+    """Return the settings of a run's server."""
     args = ROOM if trial.pretrained else []
-    return json.dumps({"engine": "vllm", "vllm": {"command": [program], "port": port, "args": args, **trial.vllm}})
+    return json.dumps({"command": [program], "port": port, "args": args, **trial.vllm})
 
 
 @contextmanager
@@ -136,11 +138,13 @@ def run(name: str, program: str) -> Record:
     """Train, and return what came of it."""
     trial, port, folder = TRIALS[name], free_port(), HERE / name
     shutil.rmtree(folder, ignore_errors=True)
-    changes = [*trial.changes, f"sampling={sampling(program, trial, port)}", "seed=0"]
+    changes = [*trial.changes, f"seed={trial.seed}"]
+    if trial.vllm.get("engine") != "local":
+        changes += ["sampling.engine=vllm", f"sampling.vllm={server(program, trial, port)}"]
     source = "from scratch"
     if trial.pretrained:
         model, source = fetch(RUNS / "model")
-        changes.append(f"model.name={model}")
+        changes.append(f"model.name={warmed(trial.recipe, model) if trial.warmed else model}")
     begun = time.monotonic()
     with counted(port) as counts:
         found = train(load_config(trial.recipe, changes), folder=folder, console=Console(file=io.StringIO()))
@@ -149,6 +153,17 @@ def run(name: str, program: str) -> Record:
     record = read(folder, trial, source, counts, time.monotonic() - begun)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return record
+
+
+def warmed(recipe: str, model: str) -> str:
+    """Return the folder of a model after a recipe's warm-up by the local engine, which is done once."""
+    folder = HERE / f"{Path(recipe).stem}-warm"
+    if not (folder / "model").is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        changes = ["steps=0", "seed=0", "eval={prompts: 4, final_prompts: 4}", f"model.name={model}"]
+        if train(load_config(recipe, changes), folder=folder, console=Console(file=io.StringIO())).interrupted:
+            raise typer.Exit(130)
+    return str(folder / "model")
 
 
 def read(folder: Path, trial: Trial, source: str, counts: dict[str, float], seconds: float) -> Record:
@@ -186,7 +201,7 @@ def table(records: dict[str, Record]) -> str:
 def _row(record: Record) -> str:
     first, last = record["held_out"][0], record["held_out"][-1]
     cells = [record["says"]]
-    cells += [f"{first[kind]:.2f} → {last[kind]:.2f}" for kind in ("greedy", "pass@1")]
+    cells += [f"{first[kind]:.2f} → {last[kind]:.2f}{_gain(last, kind)}" for kind in ("greedy", "pass@1")]
     cells.append(f"{record['reward_mean'][0]:.2f} → {statistics.fmean(record['reward_mean'][-3:]):.2f}")
     gaps = record["logp_gap_mean"], record["logp_gap_max"]
     cells.append(f"{statistics.fmean(gaps[0]):.1e} ({max(gaps[1]):.1e})" if gaps[0] else "–")
@@ -195,6 +210,12 @@ def _row(record: Record) -> str:
     cells.append(", ".join(f"{statistics.median(record[k]):.1f}" if record[k] else "–" for k in kinds))
     cells.append(f"{record['prefix_cached']:.0%}" if "prefix_cached" in record else "–")
     return f"| {' | '.join(cells)} |\n"
+
+
+def _gain(last: Record, kind: str) -> str:
+    """Return the paired gain with its interval, where it is recorded."""
+    found = [last.get(f"{kind}_gain{end}") for end in ("", "_low", "_high")]
+    return "" if None in found else " ({:+.2f} [{:+.2f}, {:+.2f}])".format(*found)
 
 
 def publish(records: dict[str, Record]) -> None:
