@@ -345,6 +345,52 @@ def test_adapters_have_only_a_gradient_of_their_own():
         policy.gradient_norms(TOKENS, "embeddings")
 
 
+# ---- sketched gradients of the output layer --------------------------------------------------------------------------
+
+
+def dense_head_gradient(policy, row, tokens=None):
+    """The gradient of a row's log-prob with respect to the output layer alone, [V,H]."""
+    z, states = dense(policy, TOKENS, row)
+    ids = torch.tensor(TOKENS.response_ids[row], dtype=torch.long)
+    error_tv = F.one_hot(ids, z.shape[1]) - (z / policy.temperature).softmax(-1)
+    keep_t = torch.ones(len(ids)) if tokens is None else tokens[row, : len(ids)]
+    return (error_tv * keep_t[:, None]).T @ states / policy.temperature
+
+
+@pytest.mark.parametrize(("family", "engine"), [("llama", "lean"), *CASES[-4:]])
+def test_sketches_are_those_of_the_gradient_of_the_output_layer(family, engine):
+    policy = policy_of(family, engine, temperature=0.7)
+    generator, size = torch.Generator().manual_seed(0), 6
+    signs_hk, signs_vk = (torch.randint(0, 2, (n, size), generator=generator) * 2.0 - 1 for n in (32, 17))
+    mask_bt = TOKENS.present_bt() & (torch.arange(SHAPE[1]) != 1)
+    for mask in (None, mask_bt):
+        found = policy.head_gradients(TOKENS, size, mask)
+        expected = [
+            ((signs_vk.double().T @ dense_head_gradient(policy, row, mask)).T * signs_hk).sum(0) / size**0.5
+            for row in range(len(TOKENS))
+        ]
+        if family != "gemma2":  # whose cap of logits has a slope of its own
+            torch.testing.assert_close(found, torch.stack(expected), rtol=1e-9, atol=1e-9)
+        assert not found[-1].any()
+    assert all(p.grad is None for p in policy.parameters())
+
+
+def test_a_sketch_is_of_the_gradient_that_autograd_has():
+    policy = policy_of("llama", temperature=0.7)
+    norm = policy.gradient_norms(TOKENS, "head")
+    expected = [float(dense_head_gradient(policy, row).detach().norm()) for row in range(len(TOKENS))]
+    assert norm.tolist() == pytest.approx(expected, rel=1e-9)
+
+
+def test_inner_products_of_sketches_are_those_of_gradients_in_the_mean():
+    policy = policy_of("llama")
+    exact = torch.stack([dense_head_gradient(policy, row).flatten() for row in range(3)])
+    found = policy.head_gradients(TOKENS.rows([0, 1, 2]), 40_000)
+    torch.testing.assert_close(
+        found @ found.T, exact @ exact.T, rtol=0.03, atol=0.03 * float(exact.square().sum(1).max())
+    )
+
+
 # ---- differentiable cross-entropies ----------------------------------------------------------------------------------
 
 

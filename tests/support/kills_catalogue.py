@@ -68,6 +68,7 @@ OWN: dict[str, dict[str, Any]] = {
     "hi_agent": {"task": {"name": "subgoals", "goals": 1, "pages": 1, "attempts": 2}, "warmup": LEARNT},
     "ssp": {"task": {"name": "propose", "largest": 9, "attempts": 3}, "warmup": LEARNT},
     "bradley_terry": STORED,
+    "adpo": STORED | {"data": {"prompts": 24}, "method": {"name": "adpo", "among": 8, "size": 16}},
     "hypo": STORED,
     "relative_po": STORED,
     "sr_dpo": STORED,

@@ -10,6 +10,7 @@ from grouprl.algorithms.part import Part, RunFacts
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from grouprl.algorithms.warmup_examples import Lesson, Shown
     from grouprl.core.batch import Batch
@@ -82,6 +83,12 @@ class RunContext(Protocol):
 
         Raises:
             InputError: the run keeps no reference that could sample.
+        """
+
+    def reference_logp(self, samples: ScoredSamples) -> Tensor:
+        """Return the log-prob of every action of rows under the frozen reference, [B,T] on the CPU, as `ref_bt` has it.
+
+        A part that calls it declares that it reads `ref_bt`, so that the run keeps a reference.
         """
 
     @property

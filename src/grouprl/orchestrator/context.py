@@ -23,7 +23,7 @@ from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
 from grouprl.orchestrator.text_context import SessionTexts
 from grouprl.policy.language.blended_policy import BlendedPolicy
-from grouprl.protocols import SampleSource
+from grouprl.protocols import PolicyInputs, SampleSource
 from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
@@ -49,7 +49,8 @@ class SessionContext:
     """The prompts, completions and memory of one run.
 
     `clock` returns the number of the current step; `renew_reference` makes the current policy the reference of KL
-    terms; `initial_policy` returns this reference as a policy to sample from.
+    terms; `initial_policy` returns this reference as a policy to sample from, `reference_logp` the log-probs of rows
+    under it.
     """
 
     def __init__(
@@ -62,10 +63,12 @@ class SessionContext:
         clock: Callable[[], int],
         renew_reference: Callable[[], None],
         initial_policy: Callable[[], CausalPolicy],
+        reference_logp: Callable[[PolicyInputs], torch.Tensor],
     ) -> None:
         self.config, self.method, self.task = config, method, task
         self.source, self.row_source, self._clock = source, row_source, clock
         self.renew_reference, self._initial_policy = renew_reference, initial_policy
+        self._reference_logp = reference_logp
         self.say: Callable[[str], None] = lambda sentence: None
         """Shows a sentence to the user."""
         self.prompt_history = PromptHistory()
@@ -209,6 +212,10 @@ class SessionContext:
             return self.text.policy
         frozen = self._initial_policy()
         return frozen if initial == 1 else BlendedPolicy(self.text.policy, frozen, initial)
+
+    def reference_logp(self, samples: ScoredSamples) -> torch.Tensor:
+        """Return the log-probs of rows under the frozen reference, [B,T]."""
+        return self._reference_logp(samples.inputs)
 
     @property
     def text(self) -> SessionTexts:

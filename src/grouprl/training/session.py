@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from grouprl.algorithms.data_part import Pretraining
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.references import FROZEN
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
@@ -291,6 +292,7 @@ def assemble(
         clock=lambda: session.step,
         renew_reference=lambda: session.renew_reference(),
         initial_policy=lambda: session.initial_policy(),
+        reference_logp=lambda inputs: session.references.logp(FROZEN, inputs),
     )
     session = Session(
         resolved=resolved,

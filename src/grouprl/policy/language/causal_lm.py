@@ -17,7 +17,7 @@ from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 from grouprl.core.spans import note, spanned
 from grouprl.policy.engine import CROSS, Readout
 from grouprl.policy.generation import generation_settings
-from grouprl.policy.language import gradient_norms, statistics
+from grouprl.policy.language import completion_gradients, statistics
 from grouprl.policy.language.influence import influence
 from grouprl.policy.language.reference import FrozenPolicy
 from grouprl.policy.language.transformer_model import TransformerModel
@@ -143,8 +143,12 @@ class CausalPolicy(TransformerModel, LogProbs):
     def gradient_norms(
         self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding"
     ) -> torch.Tensor:
-        """Return the gradient norm of each completion's log-prob, [B]; see `gradient_norms.gradient_norms`."""
-        return gradient_norms.gradient_norms(self, tokens, block)
+        """Return the gradient norm of each completion's log-prob, [B]; see `completion_gradients.gradient_norms`."""
+        return completion_gradients.gradient_norms(self, tokens, block)
+
+    def head_gradients(self, tokens: Tokens, size: int, mask_bt: torch.Tensor | None = None) -> torch.Tensor:
+        """Return sketched gradients of the output layer, [B,size]; see `completion_gradients.head_gradients`."""
+        return completion_gradients.head_gradients(self, tokens, size, mask_bt)
 
     def _backward_pass(self, tokens: Tokens, cotangents_bt: Mapping[str, torch.Tensor]) -> None:
         with torch.enable_grad():

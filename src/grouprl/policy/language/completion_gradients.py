@@ -1,4 +1,4 @@
-"""Gradient norms of single completions on a block of the parameters."""
+"""Gradients of single completions: their norms on a block of the parameters, and those of the output layer sketched."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from torch import Tensor
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.outputs import LOG_PROB
+from grouprl.policy.engine import Readout
 from grouprl.policy.fast_forward.forward import base_model
 from grouprl.policy.language.introspection import IntrospectablePolicy
+from grouprl.policy.logprobs import log_softmax_of
 from grouprl.records.tokens import Tokens
 
 BLOCKS = ("embedding", "head", "trainable")
@@ -62,3 +64,49 @@ def _block(policy: IntrospectablePolicy, block: str) -> list[Tensor]:
             "Use block='trainable'",
         )
     return found
+
+
+@torch.no_grad()
+def head_gradients(
+    policy: IntrospectablePolicy, tokens: Tokens, size: int, mask_bt: Tensor | None = None, seed: int = 0
+) -> Tensor:
+    """Return φ_k = a_k' G b_k / √size of each row, [B,size] on the CPU, G = ∂ Σ_t log π(y_t)/∂W of the output layer W.
+
+    G is Σ_t (onehot(y_t) - π_t) h_t' / temperature, [V,H], h the last hidden state; it is never held. The entries of
+    a_k [V] and b_k [H] are signs drawn from `seed`, so that <φ, φ'> is <G, G'> in expectation. Where input embeddings
+    are the same weights, their part of the gradient is left out, and so is the slope of a cap on the logits.
+
+    Args:
+        policy: the policy whose states and distributions, at its temperature, are read.
+        tokens: B rows.
+        size: numbers to each row.
+        mask_bt: [B,T] bool, the tokens that count; None for all.
+        seed: seed of the signs, the same for rows that are to be compared.
+    """
+    counts_bt = (tokens.present_bt() if mask_bt is None else mask_bt.cpu()).to(policy.score_dtype)
+    found_bk = torch.zeros(len(tokens), size, dtype=policy.score_dtype)
+    for rows, readout in policy.readouts(tokens):
+        lengths = [len(tokens.response_ids[row]) for row in rows]
+        each_mk = _sketched(policy, readout, size, seed).cpu().split(lengths)
+        for row, each_tk in zip(rows, each_mk, strict=True):
+            found_bk[row] = counts_bt[row, : len(each_tk)] @ each_tk
+    return found_bk / size**0.5
+
+
+def _sketched(policy: IntrospectablePolicy, readout: Readout, size: int, seed: int) -> Tensor:
+    """Return (a_k'(onehot(y) - π))·(b_k'h)/temperature of each response token, [M,size]."""
+    generator, pieces = torch.Generator().manual_seed(seed), [readout.hidden_md.new_zeros(0, size, dtype=torch.float64)]
+    sign_hk = _signs(readout.hidden_md.shape[1], size, generator).to(policy.device, policy.score_dtype)
+    sign_vk: Tensor | None = None
+    for part, logits_cv in readout.chunks():
+        if sign_vk is None:
+            sign_vk = _signs(logits_cv.shape[1], size, generator).to(policy.device, policy.score_dtype)
+        p_cv = log_softmax_of(logits_cv, policy.temperature).exp()
+        error_ck = sign_vk[readout.target_m[part]] - p_cv @ sign_vk
+        pieces.append(error_ck * (readout.hidden_md[part].to(p_cv.dtype) @ sign_hk) / policy.temperature)
+    return torch.cat(pieces).to(policy.score_dtype)
+
+
+def _signs(rows: int, size: int, generator: torch.Generator) -> Tensor:
+    """Return [rows,size] numbers that are 1 or -1."""
+    return torch.randint(0, 2, (rows, size), generator=generator) * 2.0 - 1
