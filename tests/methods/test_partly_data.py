@@ -16,6 +16,7 @@ import grouprl
 from facts import slope, standardised, still
 from fake_context import FakeContext, seen
 from grouprl.algorithms.curriculum.papers.bandit import ThompsonSampling
+from grouprl.algorithms.curriculum.papers.informative_pairs import InformativePairs, d_optimal, of_pairs
 from grouprl.methods.registry import CATALOGUE
 from small import f64, near, small
 
@@ -255,3 +256,28 @@ def test_every_entry_that_could_be_checked_in_part_has_a_rule_of_its_own() -> No
     assert len(partly) > 60
     assert {name for name in partly if f'grouprl.method("{name}"' not in text} == set()
     assert statistics.fmean(f.read_text().count("\n") for f in files) < 400, "files of a few hundred lines"
+
+
+# --- 263 ADPO ---------------------------------------------------------------------------------------------------------
+
+
+def test_adpo_chooses_what_adds_most_to_log_det_of_the_information() -> None:
+    """H = γI + Σ σ'(z)·φφ' with φ = β·(features of the two rows apart), z = β·Δ; every remaining pair is tried."""
+    part, rng = grouprl.method("adpo", beta=0.4, ridge=0.7, size=5).curriculum, np.random.default_rng(0)
+    assert isinstance(part, InformativePairs)
+    feature, log_ratio = rng.normal(size=(14, 5)), rng.normal(size=14)
+    phi = part.beta * (feature[::2] - feature[1::2])
+    logit = part.beta * (log_ratio[::2] - log_ratio[1::2])
+    matrix, plain = part.ridge * np.eye(5), list[int]()
+    for _ in range(4):
+        grown = {
+            i: matrix + np.outer(phi[i], phi[i]) / (1 + math.exp(-logit[i])) / (1 + math.exp(logit[i]))
+            for i in range(7)
+            if i not in plain
+        }
+        best = max(grown, key=lambda i: np.linalg.slogdet(grown[i])[1])
+        matrix, plain = grown[best], [*plain, best]
+    pairs = of_pairs(part.beta * f64(feature.tolist()), part.beta * f64(log_ratio.tolist()), torch.arange(14) // 2, 7)
+    order, inverse, _ = d_optimal(torch.eye(5, dtype=torch.float64) / part.ridge, *pairs, 4)
+    assert order == plain
+    np.testing.assert_allclose(np.linalg.inv(inverse), matrix)
