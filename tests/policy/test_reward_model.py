@@ -21,6 +21,7 @@ from grouprl.policy.language.tiny import char_tokenizer
 from grouprl.policy.passes import PassSettings
 from grouprl.records.tokens import Tokens
 from grouprl.testing.policies import check_trainable
+from policies import ALPHABET, FAMILIES, make_model, make_tokens, precise_norms
 
 LETTERS = "abcdefgh"
 SMALL = {"alphabet": LETTERS, "hidden": 16, "layers": 2, "heads": 2, "intermediate": 16}
@@ -64,6 +65,22 @@ def by_transformers(folder, tokens, left):
 def test_a_reward_model_keeps_the_rules_of_trainable_models():
     model = tiny()
     check_trainable(model, model.tokens_of(PROMPTS, COMPLETIONS))
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_a_reward_model_runs_lean_with_the_scores_and_gradients_of_transformers(family, tmp_path):
+    make_model(FAMILIES[family], torch.float64).save_pretrained(tmp_path)
+    char_tokenizer(ALPHABET).save_pretrained(tmp_path)
+    rows = make_tokens([3, 9, 6], 2, 7)
+    found = {}
+    for engine in ("lean", "transformers"):
+        passes = PassSettings("auto", "on" if engine == "lean" else "off")
+        model = load_reward_model(str(tmp_path), dtype="float64", engine=engine, passes=passes)
+        precise_norms(model.model)
+        model.backward(rows, {"score": torch.arange(6.0, dtype=torch.float64) - 2})
+        found[engine] = model.scores(rows), {name: p.grad for name, p in model.named_parameters()}
+    torch.testing.assert_close(found["lean"], found["transformers"], rtol=0, atol=1e-9)
+    assert load_reward_model(str(tmp_path)).engine == "lean"
 
 
 def test_adapters_and_the_head_are_trained_and_saved_merged(tmp_path):

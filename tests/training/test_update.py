@@ -67,6 +67,22 @@ def test_two_passes_give_the_gradient_of_one(monkeypatch: pytest.MonkeyPatch) ->
     assert two_metrics["loss"] == pytest.approx(one_metrics["loss"], rel=1e-10)
 
 
+@pytest.mark.parametrize(("budget", "once"), [(4096, True), (16, False)])
+def test_a_coupled_step_that_fits_one_pass_goes_through_the_model_once(
+    budget: int, once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ipo, policy = method("ipo"), make_policy(budget)
+    step = ipo.prepare(make_batch(policy).replace(ref_bt=torch.zeros(make_batch(policy).size, dtype=torch.float64)))
+    read: list[int] = []
+    real = type(policy._engine).read
+    monkeypatch.setattr(
+        type(policy._engine), "read", lambda engine, tokens: (read.append(len(tokens)), real(engine, tokens))[1]
+    )
+    accumulate(policy, ipo, step)
+    assert gradient(policy).abs().max() > 0
+    assert (sum(read) == len(step.inputs)) is once
+
+
 def test_coupled_objective_equals_its_dense_gradient() -> None:
     """An objective that looks across the group (variance of sequence log-probs) through the two-pass route."""
     from grouprl.algorithms.losses import TokenLoss

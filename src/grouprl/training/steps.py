@@ -19,6 +19,7 @@ from grouprl.algorithms.method import Loss
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
+from grouprl.policy.state import pull_back
 from grouprl.protocols import PolicyInputs, Trainable, distributed
 
 
@@ -59,7 +60,7 @@ def accumulate(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, flo
     These are the metrics of the loss, summed over the step, and its value as `loss`; `rows_trained` is the share of
     rows passed through the model with gradients.
     """
-    found = (_one_pass if loss.couples == "sequence" else _two_passes)(model, loss, step)
+    found = (_one_pass if loss.couples == "sequence" else _coupled)(model, loss, step)
     for parameter in model.parameters() if distributed(model) is None else []:
         if parameter.grad is None:  # an optimiser would skip it, including weight decay and momentum
             parameter.grad = torch.zeros_like(parameter)
@@ -142,21 +143,34 @@ def _pass(model: Trainable, loss: OutputLoss, part: Batch) -> dict[str, float]:
     return {name: float(value) for name, value in {**out.metrics, "loss": out.value.detach()}.items()}
 
 
-def _two_passes(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
-    """Compute outputs without a graph, the loss on them as leaves, then pass the cotangents back through the model."""
+def _coupled(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
+    """Compute all outputs of a step, the loss on them as leaves, then pass the cotangents back through the model.
+
+    Where one pass of the model takes the whole step, its graph is kept. Otherwise the rows go through the model
+    twice: no graph of the whole step would fit.
+    """
     step = columns(step)
-    leaves = {name: x.detach().requires_grad_() for name, x in outputs_of(model, loss.outputs, step).items()}
+    whole = distributed(model) is None and len(model.passes(inputs_of(step), range(len(step.mask_bt)))) == 1
+    outputs = outputs_of(model, loss.outputs, step, grad=whole)
+    leaves = {name: x.detach().requires_grad_() for name, x in outputs.items()}
     out = _lost(loss, leaves, step)
-    if out.value.requires_grad:
-        found = torch.autograd.grad(out.value, list(leaves.values()), allow_unused=True)
-        cotangents = {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
-    else:  # no row has a gradient, for instance if there are no pairs because all rewards are equal
-        cotangents = {name: torch.zeros_like(x) for name, x in leaves.items()}
-    model.backward(inputs_of(step), cotangents)
+    cotangents = _cotangents(out.value, leaves)
+    if not whole:
+        model.backward(inputs_of(step), cotangents)
+    elif out.value.requires_grad:
+        pull_back(outputs, cotangents)
     alive_b = torch.stack([(x != 0).reshape(len(x), -1).any(1) for x in cotangents.values()]).any(0)
     sums: dict[str, float] = defaultdict(float)
     _add(sums, {**out.metrics, "loss": out.value.detach()})
     return {**sums, "rows_trained": float(alive_b.to(torch.float64).mean())}
+
+
+def _cotangents(value: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradient of a loss in each of its leaves that it depends on."""
+    if not value.requires_grad:  # no row has a gradient, for instance if there are no pairs: all rewards are equal
+        return {name: torch.zeros_like(x) for name, x in leaves.items()}
+    found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True)
+    return {name: x for name, x in zip(leaves, found, strict=True) if x is not None}
 
 
 @spanned("loss")

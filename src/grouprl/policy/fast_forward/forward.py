@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from grouprl.policy.engine import Head, Readout
+from grouprl.policy.engine import Head, Readout, output_layer
 from grouprl.policy.fast_forward.attention import HeadLayout, attention
 from grouprl.policy.fast_forward.gradient_ops import rms_norm, rotate, swiglu
 from grouprl.policy.fast_forward.mixed_precision import HeadTurn, mixed_feed_forward, mixed_heads
@@ -30,7 +30,9 @@ from grouprl.records.tokens import Tokens
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+"""Families of models whose layers are alike; of each the classes for language and for scores."""
+CLASSES = tuple(f"{family}For{use}" for family in FAMILIES for use in ("CausalLM", "SequenceClassification"))
 AUTO_LIMIT = 500_000_000
 """Number of parameters up to which "auto" chooses the lean engine, which copies joined weights in every pass."""
 FEWER_ROWS = 4
@@ -72,8 +74,8 @@ def why_not_lean(model: object) -> str | None:
     """Return why the lean forward pass would differ from the model's own, or None if it is the same."""
     core = base_model(model)
     config = core.config
-    if type(core).__name__ not in FAMILIES or not type(core).__module__.startswith("transformers."):
-        return f"{type(core).__name__} is not one of {', '.join(FAMILIES)}"
+    if type(core).__name__ not in CLASSES or not type(core).__module__.startswith("transformers."):
+        return f"{type(core).__name__} is not of one of the families {', '.join(FAMILIES)}"
     if config.hidden_act not in ("silu", "swish"):
         return f"its activation is {config.hidden_act}, not silu"
     rotary = core.model.rotary_emb
@@ -106,7 +108,8 @@ def _projections(core: PreTrainedModel) -> list[tuple[str, nn.Module]]:
         for name, module in part.named_children()
         if name.endswith("_proj")
     ]
-    return [*layers, ("lm_head", core.get_output_embeddings())]
+    head = output_layer(core)
+    return layers if head is None else [*layers, ("lm_head", head)]
 
 
 class LeanModel:
@@ -331,7 +334,7 @@ class LeanEngine:
     def read(self, tokens: Tokens) -> Readout:
         """Run the rows of `tokens` in one pass, shared beginnings once."""
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
-        head = self.lean.core.get_output_embeddings()
+        head = output_layer(self.lean.core)
         states_nd = self.lean.states(plan, len(plan.ids_s) > self.checkpoint_above)
-        scored = Head(linear_weight(head), head.bias, self.lean.precision)
+        scored = None if head is None else Head(linear_weight(head), head.bias, self.lean.precision)
         return Readout(states_nd, plan.target_n, scored, place_m=plan.place_m)
