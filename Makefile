@@ -82,6 +82,7 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt trl
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/pretrained.py
+	$(BIN)/python bench/pairs.py
 	$(BIN)/python bench/engines.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/methods.py
