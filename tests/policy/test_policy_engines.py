@@ -63,7 +63,7 @@ def test_a_prompt_costs_a_pass_once():
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (GPT2Config(vocab_size=17, n_embd=32, n_layer=1, n_head=2, n_positions=64), "not one of"),
+        (GPT2Config(vocab_size=17, n_embd=32, n_layer=1, n_head=2, n_positions=64), "not one of the families"),
         (LlamaConfig(**SIZES, hidden_act="gelu"), "gelu"),
         (LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}), "rotary"),
         (MistralConfig(**SIZES, sliding_window=16), "sliding"),

@@ -75,7 +75,7 @@ def why_not_lean(model: object) -> str | None:
     core = base_model(model)
     config = core.config
     if type(core).__name__ not in CLASSES or not type(core).__module__.startswith("transformers."):
-        return f"{type(core).__name__} is not of one of the families {', '.join(FAMILIES)}"
+        return f"{type(core).__name__} is not one of the families {', '.join(FAMILIES)}"
     if config.hidden_act not in ("silu", "swish"):
         return f"its activation is {config.hidden_act}, not silu"
     rotary = core.model.rotary_emb
