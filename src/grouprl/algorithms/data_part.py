@@ -184,7 +184,9 @@ class DataPart(Part):
         return tuple(self._filled(name) for name in self.fills)
 
     def extra_samples(self, run: RunFacts) -> str:
-        """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none."""
+        """Say how many completions the part samples besides those of batch.prompts and batch.group_size; '' if none,
+        "no completions, but …" if it adds rows without sampling.
+        """
         return ""
 
     def second_models(self) -> int:

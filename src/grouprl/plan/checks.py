@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 
-from grouprl.algorithms.data_part import DataPart, data_parts
+from grouprl.algorithms.data_part import Augmentation, DataPart, SamplingRule, data_parts
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import PARTS, RunFacts
 from grouprl.algorithms.references import reads_frozen
@@ -22,6 +22,7 @@ from grouprl.plan.memory import Cost, human, peak
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.records.examples import Example, Prompt
 from grouprl.rollout.episode_rows import demonstrates, environments
+from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
 
 SUPPLIED = (
@@ -39,6 +40,10 @@ OF_TURNS = (
 """Further batch fields that a run fills if its task has an environment."""
 
 
+NONE_SAMPLED = "no completions"
+"""The first words of `DataPart.extra_samples` where a part adds rows that it does not sample."""
+
+
 class PromptEncoder(CausalPolicy):
     """The text side of a policy: encodes prompts by the policy's rules, without a model."""
 
@@ -53,6 +58,21 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
     found += told(codes.AHEAD, async_refusals(config, method))
     found += [*_task_refusals(config, task), *told(codes.AGENTS, team_refusals(config, method, task))]
     return _each_once(found)
+
+
+def sampling_refusals(method: Method, facts: RunFacts, rows: type[ScoringSource]) -> Iterator[str]:
+    """Say which parts of a method would sample where the task has its rows stored."""
+    if rows.samples:
+        return
+    remedy = "but the task has its rows stored, and nothing is sampled. Take a method without it"
+    if "greedy_reward_b" in method.needs():
+        yield f"{method.name} compares with a greedy completion of each prompt, {remedy}"
+    for part in data_parts(method.parts()):
+        more = part.extra_samples(facts) if isinstance(part, Augmentation) else ""
+        if isinstance(part, SamplingRule):
+            yield f"{part.name} chooses how completions are sampled, {remedy}"
+        elif more and not more.startswith(NONE_SAMPLED):
+            yield f"{part.name} samples {more}, {remedy}"
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:

@@ -32,6 +32,7 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.checks import (
     refusals,
+    sampling_refusals,
     without_effect,
 )
 from grouprl.plan.codes import told
@@ -260,6 +261,7 @@ def _ruled_out(
     yield from told(codes.POLICY_KIND, kind_refusals(run))
     yield from told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if ranks > 1 else ())
     yield from told(codes.ROWS, run.row_kind.refusals(config, task, requested))
+    yield from told(codes.ROWS, sampling_refusals(run.method, facts, run.row_kind))
     yield from told(codes.ROWS, rescore_refusals(config, run.row_kind))
     yield from told(codes.ROWS, _unrecorded(run))
     yield from refusals(config, run.method, facts, task)

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from grouprl.records.token_policy import TokenPolicy
 
 
+OF_SAMPLING = ("first", "prompt", "prefix", "prefix_turns", "opening", "temperature", "max_new_tokens", "max_turns")
+"""Fields of a request that say how completions are sampled; false where the task's own rows are meant."""
+
+
 class OfflineRows(ScoringSource):
     """Source of the stored rows of a task's prompts, with their stored rewards."""
 
@@ -83,8 +87,13 @@ class OfflineRows(ScoringSource):
         scaling: EntropyScaling | None = None,
         count_failures: bool = True,
     ) -> TextSamples:
-        """Return every stored row of the requested prompts."""
+        """Return every stored row of the requested prompts.
+
+        Raises:
+            InputError: something is to be sampled (`refuse_sampling`).
+        """
         assert isinstance(self.task, StoredRows)
+        refuse_sampling(self.task.name, requests, greedy or scaling is not None)
         return stored(self.task, self.policy, requests)
 
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
@@ -117,6 +126,23 @@ class OfflineRows(ScoringSource):
     def counted(self, samples: Rows) -> Rows:
         """Return the rows unchanged: stored rewards cannot fail."""
         return samples
+
+
+def refuse_sampling(name: str, requests: Sequence[RolloutRequest], ruled: bool) -> None:
+    """Refuse what stored rows cannot answer.
+
+    Raises:
+        InputError: completions are to be sampled greedily or by a rule (`ruled`), or a request is not for the task's
+            own prompt as it stands.
+    """
+    changed = [field for field in OF_SAMPLING if any(getattr(request, field) for request in requests)]
+    if ruled or changed:
+        asked = f", with {' and '.join(changed)} of its own" if changed else ""
+        raise InputError(
+            f"a part of the method asks for completions of '{name}'{asked}",
+            "the task has its rows stored, and nothing is sampled",
+            "Take a method without this part, or a task whose completions are sampled",
+        )
 
 
 def stored_refusals(config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:

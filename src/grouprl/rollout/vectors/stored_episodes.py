@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.batch import SOURCES
-from grouprl.core.errors import InputError
 from grouprl.envs.environment import ArrayObservation
 from grouprl.protocols import EntropyScaling
 from grouprl.records.offline import StoredEpisode, StoredRows
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
-from grouprl.rollout.offline_rows import named_components, stored_refusals
+from grouprl.rollout.offline_rows import named_components, refuse_sampling, stored_refusals
 from grouprl.rollout.vectors.lanes import Segment
 from grouprl.rollout.vectors.segments import scored_segments
 from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
@@ -62,12 +61,9 @@ class StoredEpisodes(VectorEpisodes):
         Those whose log-probs are known have the source 'replay', others 'demonstration'.
 
         Raises:
-            InputError: something is to be sampled, greedily or by a rule.
+            InputError: something is to be sampled (`refuse_sampling`).
         """
-        if greedy or scaling is not None:
-            raise InputError(
-                f"an action is to be sampled for '{self.task.name}'", "its trajectories are stored", "Remove the part"
-            )
+        refuse_sampling(self.task.name, requests, greedy or scaling is not None)
         assert isinstance(self.task, StoredRows)
         assert self.task.spaces is not None
         found = [(r, n, row) for r in requests for n, row in enumerate(self.task.stored_rows(r.example))]

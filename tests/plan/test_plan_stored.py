@@ -1,0 +1,59 @@
+"""A task with stored rows samples nothing: methods that would sample more are refused, before the run and within it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from grouprl.config.run import parse_config
+from grouprl.core.errors import InputError
+from grouprl.plan.plan import plan
+from grouprl.policy import load_policy
+from grouprl.records.requests import RolloutRequest
+from grouprl.rollout.offline_rows import OfflineRows, refuse_sampling
+from grouprl.rollout.row_settings import RowSettings, Seeds
+from grouprl.tasks import load_task
+
+
+def refused(method: object) -> list[str]:
+    config = {"task": "preferences", "model": "tiny", "method": method, "batch": {"prompts": 4, "group_size": 2}}
+    return [str(found) for found in plan(parse_config(config)).refusals]
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("ghpo", "group_hints samples 2 completions"),
+        ("pppo", "continuations per rollout"),
+        ("remax", "remax compares with a greedy completion of each prompt"),
+    ],
+)
+def test_a_method_that_samples_more_is_refused_on_stored_rows(method: str, words: str) -> None:
+    (found,) = [each for each in refused(method) if "rows stored" in each]
+    assert words in found
+
+
+@pytest.mark.parametrize("method", ["dpo", {"base": "srpo_robust", "revise": ">"}, "dpa", "grpo"])
+def test_a_method_that_only_adds_rows_is_not(method: object) -> None:
+    assert not [each for each in refused(method) if "rows stored" in each]
+
+
+def test_the_source_of_stored_rows_refuses_what_it_cannot_answer() -> None:
+    task = load_task("preferences", 0)
+    policy = load_policy("tiny", alphabet=task.alphabet or "")
+    source = OfflineRows(task, policy, task.reward, RowSettings(8, Seeds(0)))
+    request = RolloutRequest(0, 0, task.example("train", 0), 2)
+    assert len(source.rows([request])) == 2
+    with pytest.raises(InputError, match="asks for completions of 'preferences'"):
+        source.rows([request], greedy=True)
+
+
+@pytest.mark.parametrize(
+    "change", [{"prefix": (3,)}, {"prompt": "?"}, {"temperature": 0.5}, {"first": 2}, {"max_turns": 1}]
+)
+def test_a_request_for_anything_but_a_prompts_own_rows_is_an_error(change: dict[str, object]) -> None:
+    request = RolloutRequest(0, 0, load_task("preferences", 0).example("train", 0), 2)
+    refuse_sampling("preferences", [request], ruled=False)
+    with pytest.raises(InputError, match=rf"with {next(iter(change))} of its own.*nothing is sampled"):
+        refuse_sampling("preferences", [request, replace(request, **change)], ruled=False)
