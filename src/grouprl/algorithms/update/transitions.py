@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -103,6 +103,11 @@ def actions_apart(batch: Batch) -> Batch:
     inputs = positions if len(kept_n) == len(positions) else positions.rows(kept_n.tolist())
     group_b = torch.arange(len(row_n))
     return dataclasses.replace(batch, **{**changes, "inputs": inputs, "group_b": group_b})
+
+
+def inputs_of(batch: Batch) -> PolicyInputs:
+    """Return the inputs of a batch that has some, as every batch to update on does."""
+    return cast("PolicyInputs", batch.inputs)
 
 
 def _taken(value: Tensor, by_step: bool, row_n: Tensor, step_n: Tensor) -> Tensor:

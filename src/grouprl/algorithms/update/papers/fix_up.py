@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import part
-from grouprl.algorithms.update.transitions import Transitions, actions_apart
+from grouprl.algorithms.update.transitions import Transitions, actions_apart, inputs_of
 from grouprl.algorithms.update.update import UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -125,11 +125,6 @@ class Tether:
 
     def _kl(self, inputs: PolicyInputs, *, grad: bool = False) -> Tensor:
         return self.policy.kl_from(self.before, inputs, grad=grad)
-
-
-def inputs_of(batch: Batch) -> PolicyInputs:
-    """Return the inputs of rows that were cut into actions."""
-    return cast("PolicyInputs", batch.inputs)
 
 
 def _comparable(policy: object, name: str) -> ComparablePolicy[PolicyInputs]:
