@@ -57,6 +57,7 @@ ARMS: dict[str, Any] = {
 }
 """Three arms, and a mean pay to be reached: by the mean, or by the square of each episode's distance from it."""
 BLOCK = {"base": "ppo_control", "gamma": 1.0, "lam": 0.95, "size": 80}
+SINGLY = {"batch": {"prompts": 16, "group_size": 1, "epochs": 4}}
 SWARM = {"oscillators": 50, "steps": 20}
 
 
@@ -112,6 +113,19 @@ ARENAS: dict[str, dict[str, Any]] = {
         "measure": "reward/return",
         "methods": {"ppo_control": (CARTPOLE, (1e-3, 3e-3)), "fixpo": (PENALTY, (1e-3, 3e-3))},
     },
+    "surplus": {
+        "task": {"name": "control:CartPole-v1", "horizon": 32},
+        "model": {"name": "mlp", "settings": {"hidden": [32, 32]}},
+        "batch": {"prompts": 8, "group_size": 1, "epochs": 8},
+        "optim": {"schedule": "constant", "grad_clip": 0.5},
+        "steps": 30,
+        "measure": "reward/return",
+        "methods": {
+            "ppo_control": (CARTPOLE, (1e-3, 3e-3)),
+            "no adapting": (CARTPOLE | {"buffer": {"part": "recent_rows", "batches": 2}}, (1e-3, 3e-3)),
+            "props": (CARTPOLE | {"base": "props"}, (1e-3, 3e-3)),
+        },
+    },
     "gains": {
         "task": {"name": GRID, "turns": 15, "config": {"side": [4, 4], "start": [1, 1], "steps": 15}},
         "model": {"name": "mlp", "settings": {"hidden": [32]}},
@@ -133,6 +147,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         "measure": "reward_mean",
         "methods": {
             "reinforce": ({"base": "reinforce", "baseline": "group"}, (1e-2, 3e-2)),
+            "harpg": ({"base": "harpg", "baseline": "group"}, (0.3, 1.0)),
             "power 0": ({"base": "n_pg_igt", "baseline": "group", "power": 0.0}, (0.3, 1.0)),
             "n_pg_igt": ({"base": "n_pg_igt", "baseline": "group"}, (0.3, 1.0)),
         },
@@ -167,7 +182,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         "measure": "reward_mean",
         "methods": {
             "reinforce": ({"base": "reinforce", "baseline": "group"}, (1e-2, 3e-2)),
-            "ppo_control": (BLOCK, (1e-2, 3e-2), {"batch": {"prompts": 16, "group_size": 1, "epochs": 4}}),
+            "ppo_control": (BLOCK, (1e-2, 3e-2), SINGLY),
         },
     },
     "blocks": {

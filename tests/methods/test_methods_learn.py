@@ -144,6 +144,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         valid_bs=torch.ones(64, 1, dtype=torch.bool),
         stats={
             "expert": batch.ref_bt,
+            "post_value": batch.need("value_bt", "the test"),
             "certainty": certainty_bt,
             "answer": batch.ref_bt,
             "duration": torch.ones_like(batch.ref_bt),

@@ -268,3 +268,19 @@ def test_trpo_maximises_the_weighted_advantage_without_a_clip() -> None:
     near(ready.advantage_bt, ragged([adv[:3], adv[3:]]))
     flat = [-a * math.exp(m) / 5 for a, m in zip(adv, [m for row in moved for m in row], strict=True)]
     near(grad_bt, ragged([flat[:3], flat[3:]]))
+
+
+# --- 201 PDPPO --------------------------------------------------------------------------------------------------------
+
+
+def test_pdppo_takes_the_larger_of_two_advantages() -> None:
+    """G - V and G - Vˣ with V of the state seen and Vˣ of the state after the decision; λ 1, the reward at the end."""
+    post = [[0.5, -0.4, 0.5], [0.0, 0.6]]
+    entry = grouprl.method("pdppo", lam=1.0, gamma=1.0, whiten=False)
+    turns = {"turn_bt": torch.tensor([[0, 1, 2], [0, 1, -1]]), "turn_reward_bs": f64([[0, 0, 1], [0, 0, 0]])}
+    ready = entry.compute_advantages(valued([1.0, 0.0]).replace(stats={"post_value": ragged(post)}, **turns))
+    expected = [
+        [reward - min(v, x) for v, x in zip(values, posts, strict=True)]
+        for reward, values, posts in zip([1.0, 0.0], VALUES, post, strict=True)
+    ]
+    near(ready.advantage_bt, ragged(expected))

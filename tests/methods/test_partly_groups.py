@@ -14,7 +14,7 @@ import torch
 
 import grouprl
 from facts import centred, ppo, slope, standardised, still
-from small import near, small
+from small import f64, near, small
 
 # --- 171 INTELLECT-2 --------------------------------------------------------------------------------------------------
 
@@ -314,3 +314,11 @@ def test_n_pg_igt_has_reinforces_loss_and_a_step_of_the_rates_length_in_its_upda
     near(ready.advantage_bt, [[0.5], [-0.5]])
     assert entry.update.share(0) == 1.0  # type: ignore[union-attr]
     assert entry.update.share(2) == pytest.approx(0.5**0.8)  # type: ignore[union-attr]
+
+
+def test_harpg_has_reinforces_loss_and_corrects_its_momentum_in_the_update() -> None:
+    entry = grouprl.method("harpg", baseline="group", normalised=False)
+    ready = entry.compute_advantages(small([1.0, 0.0], [1, 1]))
+    near(ready.advantage_bt, [[0.5], [-0.5]])
+    assert entry.update.share(1) == pytest.approx(2 / 3)  # type: ignore[union-attr]
+    assert entry.update.direction(f64([3.0, 4.0])).tolist() == [3.0, 4.0]  # type: ignore[union-attr]

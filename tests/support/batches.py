@@ -136,6 +136,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "progress": torch.sin(5 * batch.old_bt),
             "logp@0.8": batch.old_bt + 0.1 * normal(b, width),
             "value_after": batch.value_bt.roll(-1, 1) * 0.5,
+            "post_value": batch.value_bt + 0.3 * torch.sin(7 * batch.old_bt),
             "expert": batch.ref_bt + 0.5 * torch.sin(7 * batch.old_bt),
             "logp@1.2": batch.old_bt + 0.1 * normal(b, width),
         },

@@ -80,7 +80,7 @@ OWN: dict[str, dict[str, Any]] = {
             "model": {"name": "mlp", "settings": {"hidden": [8]}},
             "warmup": {"steps": 0},
         }
-        for name in ("ppo_control", "fixpo")
+        for name in ("ppo_control", "fixpo", "props")
     },
     **{
         name: {
@@ -139,6 +139,12 @@ OWN: dict[str, dict[str, Any]] = {
             "warmup": {"steps": 0},
         }
         for name in ("iwocs", "drpg")
+    },
+    "pdppo": {
+        "task": {"name": "env:grouprl.envs.construction.inventory:Inventory", "turns": 4, "config": {"periods": 4}},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "method": {"name": "pdppo", "after": "grouprl.envs.construction.inventory:after_order"},
+        "warmup": {"steps": 0},
     },
     "counterpol": {
         "task": "env:grouprl.envs.construction.arms:Arms",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
@@ -131,7 +132,8 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
         f"{method.name} reads batch.{need}, which is derived from texts, but {name} writes none. Take another method"
         for need in read
     )
-    stats = [n.removeprefix("stats.") for n in method.needs() if n.startswith("stats.")]
+    filled = {field for part in data_parts(method.parts()) for field in part.supplies()}
+    stats = [n.removeprefix("stats.") for n in method.needs() if n.startswith("stats.") and n not in filled]
     for output in [*stats, *method.outputs]:
         known = output == "influence" and isinstance(policy, GroupInfluence)
         if not (known or has_output(policy.outputs, output)):

@@ -38,6 +38,9 @@ class JudgingMethod(Protocol):
     def compute_loss_weights(self, batch: Batch, /) -> Batch:
         """Return the rows of one optimiser step with their weights in it."""
 
+    def compute_advantages(self, batch: Batch, /) -> Batch:
+        """Return rows that were sampled since with their advantages."""
+
 
 class UpdateSteps(Protocol):
     """Argument of a `learn` part: the policy, its optimiser, and the steps between a rollout and an update."""

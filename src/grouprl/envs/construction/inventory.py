@@ -101,6 +101,16 @@ class Inventory:
         return ArrayObservation(np.append(units, 1 - self.period / self.periods).astype(np.float32))
 
 
+def after_order(seen_nf: np.ndarray, order_n: np.ndarray) -> np.ndarray:
+    """Return [N,F] the state after each order and what arrives, before demand, in the units of observations.
+
+    For stores whose largest demand is 4 units, as by default: stock with what arrives, orders still on their way, and
+    the share of periods left. It is the state after a decision of PDPPO (`method.after`).
+    """
+    coming_nl = np.concatenate([seen_nf[:, 1:-1], order_n[:, None] / 4], 1)
+    return np.concatenate([seen_nf[:, :1] + coming_nl[:, :1], coming_nl[:, 1:], seen_nf[:, -1:]], 1)
+
+
 def base_stock(world: Inventory) -> int:
     """Return the level S = min{s: P(demand of lead + 1 periods ≤ s) ≥ penalty/(penalty + holding)}.
 

@@ -38,8 +38,8 @@ entry(
         },
         differs=[
             "The gradient is that of a whole batch, the paper's of one trajectory.",
-            "The paper's second method, (N)-HARPG, which corrects old gradients by a product with the Hessian, is not "
-            "here.",
+            "The paper's second method, (N)-HARPG, which corrects old gradients by a product with the Hessian, is the "
+            "entry harpg.",
             "Evaluations and checkpoints between two steps are of ϑ; the run ends with θ.",
         ],
         reduces=[

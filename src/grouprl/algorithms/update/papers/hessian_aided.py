@@ -1,0 +1,152 @@
+"""Momentum whose old gradients are brought to the weights as they are now by the curvature along the step (HARPG)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from grouprl.algorithms.data_part import DataPart
+from grouprl.algorithms.objective.importance import Fisher, clear, flat, gradient, write
+from grouprl.algorithms.part import RunFacts, part
+from grouprl.algorithms.update.update import Update, UpdateSteps
+from grouprl.core.batch import Batch
+from grouprl.core.numbers import NonNegative
+from grouprl.records.samples import subset
+
+
+@part("update")
+class HessianAided(DataPart, Update):
+    """(N-)HARPG: d_t = (1 - η_t)·(d_{t-1} + v_t) + η_t·∇L(θ_t), v_t an estimate of ∇L(θ_t) - ∇L(θ_{t-1}).
+
+    v_t = H(θ̂)(θ_t - θ_{t-1}) at θ̂ = q·θ_t + (1 - q)·θ_{t-1}, q uniform: over q its mean is the difference of the
+    gradients, exactly. H is that of what the completions of θ̂ lose, so that it counts, too, how the chances of these
+    completions move: ∇²Φ + ∇Φ·∇log pᵀ. Products with it come from a central difference of the gradient along the step,
+    and from rows weighted by how their log-probs move along it; each step with v_t samples as many completions again.
+    The step is γ_t·d_t, or with `normalised` γ_t·d_t/|d_t|; η_t = (2/(t+2))^`power`, γ_t = lr·(2/(t+2))^`decay`.
+    Source: Fatkhullin et al. 2023 (arXiv:2302.01734). *Differs from the paper*: gradients are those of a whole rollout.
+    """
+
+    reads_gradients = True
+
+    power: NonNegative = 1.0
+    decay: NonNegative = 1.0
+    normalised: bool = True
+    equation = (
+        "θ ← θ - γ_t·d/|d|,  d ← (1 - η_t)·(d + H(θ̂)(θ - θ_before)) + η_t·∇L(θ),  θ̂ = qθ + (1-q)θ_before,  "
+        "η_t = (2/(t+2))^{power:g},  γ_t = lr·(2/(t+2))^{decay:g}"
+    )
+
+    def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
+        """Take the one step of the rollout; yield its metrics."""
+        own = [parameter for _, parameter in learner.policy.named_parameters()]
+        store = learner.context.state_of(self)
+        for step in learner.steps(prepared):
+            clear(learner.policy)
+            metrics = learner.accumulate(step)
+            slope_p, at_p, number = gradient(own), flat(own), int(store.get("step", 0))
+            eta = self.share(number)
+            way_p = at_p - store.get("before", at_p)
+            drift_p = torch.zeros_like(at_p)
+            if eta < 1 and bool(way_p.any()):
+                drift_p = self.drift(learner, own, at_p, way_p)
+            d_p = (1 - eta) * (store.get("momentum", torch.zeros_like(at_p)) + drift_p) + eta * slope_p
+            clear(learner.policy)
+            lr = float(learner.optimizer.param_groups[0]["lr"])
+            write(own, at_p - lr * (2 / (number + 2)) ** self.decay * self.direction(d_p))
+            store.update(step=number + 1, before=at_p, momentum=d_p)
+            yield {**metrics, "grad_norm": float(slope_p.norm())}
+
+    def share(self, step: int) -> float:
+        """Return η of a step, from 0: how much of the momentum is the newest gradient."""
+        return float((2 / (step + 2)) ** self.power)
+
+    def direction(self, d_p: Tensor) -> Tensor:
+        """Return d, of length 1 if `normalised`; 0 stays 0."""
+        norm = float(d_p.norm())
+        return d_p / norm if self.normalised and norm > 0 else d_p
+
+    def drift(self, learner: UpdateSteps, own: Sequence[Tensor], at_p: Tensor, way_p: Tensor) -> Tensor:
+        """Sample completions between the two last weights and return H·way there, [P]; the weights are `at_p` after."""
+        context = learner.context
+        between_p = at_p - float(context.rng(self).random()) * way_p
+        write(own, between_p)
+        with context.acting(learner.policy):
+            rows = context.sample(context.take(context.prompts), count_failures=False)
+        context.note("completions_probed", len(rows))
+        found_p = torch.zeros_like(at_p)
+        if rows.valid_b.any():
+            hat = learner.method.compute_advantages(context.batch(subset(rows, rows.valid_b)))
+            found_p = curved(learner, own, learner.method.compute_loss_weights(hat), way_p)
+        write(own, at_p)
+        return found_p
+
+    def words(self) -> str:
+        """Return the effect of the part in one sentence."""
+        step = "of the rate's length along" if self.normalised else "by the rate times"
+        return (
+            f"step {step} a momentum to whose old gradients the curvature along the last step is added, measured on "
+            f"completions that are sampled between the two last weights; rate and momentum fall with the steps (powers "
+            f"{self.decay:g} and {self.power:g})"
+        )
+
+    def extra_samples(self, run: RunFacts) -> str:
+        """Say how many completions the curvature takes."""
+        count = run.prompts * run.group_size
+        return f"{count:,} further completions in every step but the first, between the two last weights"
+
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse several steps per rollout, sampling ahead, and stored completions."""
+        several = (
+            f"{self.name} takes one step per rollout, and the run takes {run.updates_per_rollout}. Set "
+            "batch.minibatches and batch.epochs to 1"
+        )
+        late = f"{self.name} needs completions of the weights as they are. Set run.async_steps to 0"
+        stored = f"{self.name} samples between the two last weights, and the task's completions are stored"
+        return [
+            *[several] * (run.updates_per_rollout > 1),
+            *[late] * (run.async_steps > 0),
+            *[stored] * run.stored,
+        ]
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Say which of the optimiser's settings have no effect, and when nothing is corrected."""
+        found = [
+            "optim.betas, weight_decay and grad_clip have no effect: hessian_aided sets its step by optim.lr alone"
+        ]
+        if self.power == 0:
+            found.append("hessian_aided corrects nothing: power is 0, so that each step is along its own gradient")
+        return found
+
+
+def curved(learner: UpdateSteps, own: Sequence[Tensor], step: Batch, way_p: Tensor) -> Tensor:
+    """Return [P] the product of the Hessian of the expected loss with `way_p`, estimated on a weighted step.
+
+    The step's rows are of the policy as it is; its weights are the same afterwards, and gradients are cleared.
+    """
+    at_p = flat(own)
+    slope_bt = Fisher(learner.policy, own, step, 0.0).slope(way_p)
+    moved_b = torch.where(step.mask_bt, slope_bt.to(step.dtype), 0).sum(1, keepdim=True)
+    chance_p = _gradient(learner, own, weighted(step, moved_b))
+    reach = float(torch.finfo(at_p.dtype).eps) ** (1 / 3) / float(way_p.norm())
+    ends = []
+    for sign in (1.0, -1.0):
+        write(own, at_p + sign * reach * way_p)
+        ends.append(_gradient(learner, own, step))
+    write(own, at_p)
+    return chance_p + (ends[0] - ends[1]) / (2 * reach)
+
+
+def weighted(step: Batch, by_b: Tensor) -> Batch:
+    """Multiply what each row of a weighted step adds to the loss by `by_b` [B,1]."""
+    names = ("weight_bt", "share_bt")
+    return step.replace(**{name: step.need(name, "hessian_aided") * by_b for name in names})
+
+
+def _gradient(learner: UpdateSteps, own: Sequence[Tensor], step: Batch) -> Tensor:
+    clear(learner.policy)
+    learner.accumulate(step)
+    found_p = gradient(own)
+    clear(learner.policy)
+    return found_p
