@@ -21,7 +21,7 @@ help:  ## list the targets
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,envs,agents,serve,grammar,lora,gguf,data,math,search]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,envs,agents,serve,grammar,lora,gguf,data,math,search,routing]'
 	@touch $(READY)
 
 train: $(READY)  ## train a tiny model on addition, from scratch, in two to three minutes

@@ -11,6 +11,7 @@ import yaml
 from rich.console import Console
 
 import flows
+import imitation
 import populations
 import routing
 from grouprl.config.run import parse_config
@@ -18,12 +19,12 @@ from grouprl.envs.construction import PROBLEMS
 from grouprl.training.loop import train
 
 PAGE = (Path(__file__).parents[2] / "docs" / "routing.md").read_text(encoding="utf-8")
-TOUR, POPULATION, GRID = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+TOUR, POPULATION, IMITATED, GRID = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
 SHORT = {"steps": 2, "eval": {"every": 0, "prompts": 2, "final_prompts": 2}, "batch": {"prompts": 2, "group_size": 4}}
 
 
-def trained(settings: dict, folder: Path) -> list[dict]:
-    train(parse_config({**settings, **SHORT}), folder=folder, console=Console(quiet=True))
+def trained(settings: dict, folder: Path, **changes: object) -> list[dict]:
+    train(parse_config({**settings, **SHORT, **changes}), folder=folder, console=Console(quiet=True))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [row for row in rows if row["phase"] == "train"]
 
@@ -41,6 +42,18 @@ def test_the_population_of_the_page_is_that_of_the_record() -> None:
     assert all(recorded[key] == POPULATION[key] for key in ("method", "steps", "batch", "optim"))
     assert all(row["steps"] == POPULATION["steps"] for row in json.loads(populations.RECORD.read_text()))
     assert populations.table(json.loads(populations.RECORD.read_text())) in PAGE
+
+
+def test_a_solver_imitates_and_its_table_is_that_of_the_record(tmp_path: Path) -> None:
+    rows = json.loads(imitation.RECORD.read_text(encoding="utf-8"))
+    assert imitation.table(rows) in PAGE
+    assert all(row["steps"] == IMITATED["steps"] for row in rows)
+    ours = imitation.settings("BQ-NCO: `quotient`, best tours", 0, IMITATED["steps"])
+    assert {key: ours[key] for key in ("task", "method", "batch", "optim")} == {
+        key: IMITATED[key] for key in ("task", "method", "batch", "optim")
+    }
+    steps = trained(IMITATED, tmp_path / "run", batch={"prompts": 4, "group_size": 1})
+    assert [row["tokens"] for row in steps] == [4 * 7] * 2
 
 
 def test_a_flow_network_is_trained_on_the_grid(tmp_path: Path) -> None:

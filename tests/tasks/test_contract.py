@@ -191,6 +191,7 @@ ADAPTED: dict[str, Callable[[Path], Any]] = {
     "program": lambda folder: {"name": f"program:{SUPPORT / 'agent_programs.py'}:slow", "examples": "summands"},
     "reasoning_gym": lambda folder: "reasoning_gym:leg_counting",
     "rollouts": lambda folder: f"rollouts:{sampled_run(folder)}",
+    "solved": lambda folder: {"name": "solved:tsp", "count": 5},
     "squad": lambda folder: "squad:parallel_ferry",
     "step_labels": lambda folder: f"step_labels:{rows_file(folder, LABELLED)}",
     "task_folders": lambda folder: f"task_folders:{jobs(folder)}",

@@ -139,9 +139,9 @@ def _named(name: str, base: Path) -> str:
     if head:
         return head + str(_code(name.removeprefix(head), base))
     kind, colon, path = name.partition(":")
-    if colon and kind in (*FILE_TASKS, "hf", "textworld", "construct"):
+    if colon and kind in (*FILE_TASKS, "hf", "textworld", "construct", "solved"):
         # a kind of game or a problem, even if a file here has its name
-        named = kind in ("textworld", "construct") and not re.search(r"[./]", path)
+        named = kind in ("textworld", "construct", "solved") and not re.search(r"[./]", path)
         return name if named else f"{kind}:{_data(path, base, sure=kind in FILE_TASKS)}"
     return str(_code(name, base))
 

@@ -14,6 +14,8 @@ from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
 from grouprl.policy.vectors.mlp import Mlp
 from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
 from grouprl.policy.vectors.pointer import Pointer
+from grouprl.policy.vectors.pointers import Pointers
+from grouprl.policy.vectors.quotient import Quotient
 from grouprl.policy.vectors.recurrent import Recurrent
 from grouprl.records.tokens import Tokens
 
@@ -30,6 +32,8 @@ __all__ = [
     "MultiCategorical",
     "NormalMixture",
     "Pointer",
+    "Pointers",
+    "Quotient",
     "Recurrent",
     "Seen",
     "Squashed",

@@ -78,6 +78,8 @@ class StoredEpisode:
     components: Mapping[str, float] = field(default_factory=dict)
     """Components of the episode's reward besides those of its actions; `#cost` and other counts are not paid."""
     correct: bool = False
+    context: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Arrays that hold for the whole episode, by name: a map, a graph."""
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -99,7 +101,7 @@ class StoredEpisode:
         seen = self.observations
         shown = [seen] if isinstance(seen, np.ndarray) else [seen[name] for name in sorted(seen)]
         known = [each for each in (self.behavior_logp, self.legal) if each is not None]
-        return [*shown, self.actions, self.rewards, *known]
+        return [*shown, self.actions, self.rewards, *known, *(self.context[name] for name in sorted(self.context))]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StoredEpisode):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from grouprl.tasks.adapters.program import Program
     from grouprl.tasks.adapters.reasoning import ReasoningGym
     from grouprl.tasks.adapters.rollouts import Rollouts
+    from grouprl.tasks.adapters.solved import Solved
     from grouprl.tasks.adapters.squads import Squad
     from grouprl.tasks.adapters.step_labels import StepLabels
     from grouprl.tasks.adapters.task_folders import TaskFolders
@@ -139,6 +140,7 @@ __all__ = [
     "SentinelTask",
     "ShortlistTask",
     "SignalsTask",
+    "Solved",
     "Sorting",
     "Speed",
     "Split",

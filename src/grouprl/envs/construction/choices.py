@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouprl.envs.construction.exact import best_assignment, best_value
-from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
+from grouprl.envs.construction.exact import Solution, best_assignment, best_value
+from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, Rest, View
 
 CERTAIN_ITEMS, CERTAIN_TASKS = 60, 12
 """Largest numbers of items and of tasks for which the best selection is computed exactly."""
@@ -40,6 +40,11 @@ class _Selection(Building):
         """Return the negative of the value."""
         return -float(self._value_n[self.chosen].sum())
 
+    def rest(self, map_nf: np.ndarray) -> Rest:
+        """Return the items that still fit, each with the share that it takes of the room left."""
+        share_n = self._weight_n / max(self._left, 1e-9)
+        return Rest(self.legal(), np.concatenate([map_nf, share_n[:, None]], -1))
+
 
 class KnapsackProblem(ConstructionProblem):
     """The most valuable of `size` items within a capacity of a quarter of their number; values and weights are uniform
@@ -49,7 +54,7 @@ class KnapsackProblem(ConstructionProblem):
     """
 
     name, words = "knapsack", ("items", "value")
-    features, changing, summary = 2, 2, 1
+    features, changing, summary, rest_features = 2, 2, 1, 3
     gain = True
 
     @property
@@ -70,11 +75,16 @@ class KnapsackProblem(ConstructionProblem):
         """Begin with an empty knapsack."""
         return _Selection(instance["value"], instance["weight"], float(instance["capacity"][0]))
 
-    def best(self, instance: Instance) -> float | None:
-        """Return the negative of the largest value of at most 60 items."""
+    def solution(self, instance: Instance) -> Solution | None:
+        """Return the most valuable of at most 60 items."""
         if self.size > CERTAIN_ITEMS:
             return None
-        return -best_value(instance["value"], instance["weight"], float(instance["capacity"][0]))
+        return best_value(instance["value"], instance["weight"], float(instance["capacity"][0]))
+
+    def continued(self, choices: list[int], building: Building, luck: np.random.Generator) -> list[int]:
+        """Return the items in a drawn order."""
+        found: list[int] = luck.permutation(choices).tolist()
+        return found
 
 
 class _Matching(Building):
@@ -130,8 +140,8 @@ class Assignment(ConstructionProblem):
         """Let entity 0 choose first."""
         return _Matching(costs(instance))
 
-    def best(self, instance: Instance) -> float | None:
-        """Return the cost of the best assignment of at most 12 tasks."""
+    def solution(self, instance: Instance) -> Solution | None:
+        """Return the best assignment of at most 12 tasks."""
         return best_assignment(costs(instance)) if self.size <= CERTAIN_TASKS else None
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from grouprl.core.errors import InputError
+from grouprl.envs.construction.exact import Solution
 from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, Spaces
 from grouprl.records.drawing import PlaneDrawing
 
@@ -27,6 +28,22 @@ class View:
     """[N,D] what changes about each node."""
     whole_s: np.ndarray
     """[S] what changes about the solution as a whole."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left of an instance: an instance itself, from which the best completion follows, whatever was before."""
+
+    left_n: np.ndarray
+    """[N] bool: the nodes that it consists of."""
+    feature_nk: np.ndarray
+    """[N,K] features of the nodes; those of other nodes are not read."""
+    ends: tuple[int, ...] = ()
+    """The node where it begins and the one where it ends; (): it is a set."""
+
+
+ROLES = 3
+"""Columns of a rest before its features: whether a node is left, whether it is the beginning, and the end."""
 
 
 class Building(ABC):
@@ -51,6 +68,10 @@ class Building(ABC):
     def cost(self) -> float:
         """Return the cost of the complete solution; lower is better."""
 
+    def rest(self, map_nf: np.ndarray) -> Rest:
+        """Return what is left of the instance with this map, if its problem's `rest_features` is not 0."""
+        raise NotImplementedError
+
 
 class ConstructionProblem(ABC):
     """A family of instances of one size.
@@ -70,6 +91,8 @@ class ConstructionProblem(ABC):
     """D: numbers of each node that do."""
     summary: ClassVar[int]
     """S: numbers of the whole solution that do."""
+    rest_features: ClassVar[int] = 0
+    """K: numbers of each node of a `Rest`; 0: what is left of an instance is no smaller instance."""
     gain: ClassVar[bool] = False
     """Whether the cost is the negative of a value that is to be large."""
     words: ClassVar[tuple[str, str]] = ("choices", "cost")
@@ -103,8 +126,19 @@ class ConstructionProblem(ABC):
         """Return an empty solution; `luck` is what differs between the solutions of a group (where a tour starts)."""
 
     @abstractmethod
+    def solution(self, instance: Instance) -> Solution | None:
+        """Return a solution of the lowest possible cost; None where the instance is too large to be sure."""
+
     def best(self, instance: Instance) -> float | None:
         """Return the lowest possible cost; None where the instance is too large to be sure."""
+        found = self.solution(instance)
+        return None if found is None else found.cost
+
+    def continued(self, choices: list[int], building: Building, luck: np.random.Generator) -> list[int]:
+        """Return the choices that make the solution `choices` of `building`, which is only begun; where several orders
+        make it, `luck` takes one.
+        """
+        return choices
 
     @property
     def spaces(self) -> Spaces:
@@ -120,6 +154,10 @@ class ConstructionProblem(ABC):
             "whole": Box((self.summary + told,)),
         }
         return Spaces(DictSpace(seen), Discrete(nodes), DictSpace({"map": Box((nodes, self.features))}))
+
+    def rest_spaces(self, told: int) -> Spaces:
+        """Return the spaces of a policy that sees the rest alone, with `told` numbers beside each of its nodes."""
+        return Spaces(DictSpace({"rest": Box((self.nodes, ROLES + self.rest_features + told))}), Discrete(self.nodes))
 
     def closed(self, building: Building) -> list[int]:
         """Return the choices of a complete solution as a reader expects them, such as a tour with its way home."""

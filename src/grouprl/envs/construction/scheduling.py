@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grouprl.envs.construction.exact import best_makespan
+from grouprl.envs.construction.exact import Solution, best_makespan
 from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
 
 MACHINES = 3
@@ -94,6 +94,6 @@ class JobShop(ConstructionProblem):
         """Begin with nothing scheduled."""
         return _Schedule(instance["machine"], instance["time"])
 
-    def best(self, instance: Instance) -> float | None:
-        """Return the shortest makespan of at most 4 jobs."""
+    def solution(self, instance: Instance) -> Solution | None:
+        """Return the shortest schedule of at most 4 jobs."""
         return best_makespan(instance["machine"], instance["time"]) if self.size <= CERTAIN_JOBS else None

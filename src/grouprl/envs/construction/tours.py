@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from grouprl.envs.construction.exact import best_routes, best_tour
-from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
+from grouprl.envs.construction.exact import Solution, best_routes, best_tour
+from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, Rest, View
 from grouprl.records.drawing import PlaneDrawing
 
 DEPOT = 0
@@ -50,6 +51,13 @@ class _Tour(Building):
         path = np.array(self.chosen)
         return float(self._far_nn[path, np.roll(path, -1)].sum())
 
+    def rest(self, map_nf: np.ndarray) -> Rest:
+        """Return the shortest path that is left to find, from here through the open cities to the first."""
+        ends = self.chosen[-1], self.chosen[0]
+        left_n = self._open.copy()
+        left_n[list(ends)] = True
+        return Rest(left_n, map_nf, ends)
+
 
 class Tsp(ConstructionProblem):
     """The shortest round trip through `size` cities, uniform in the unit square; a tour starts in any of them.
@@ -59,7 +67,7 @@ class Tsp(ConstructionProblem):
 
     name, words = "tsp", ("tour", "length")
     smallest = 3
-    features, changing, summary = 2, 3, 1
+    features, changing, summary, rest_features = 2, 3, 1, 2
 
     @property
     def longest(self) -> int:
@@ -86,9 +94,17 @@ class Tsp(ConstructionProblem):
         """Return the tour through its cities; the first one is marked."""
         return PlaneDrawing(instance["place"].tolist(), choices, choices[:1])
 
-    def best(self, instance: Instance) -> float | None:
-        """Return the length of the shortest tour of at most 12 cities (Held and Karp)."""
-        return best_tour(length_of(instance)) if self.size <= CERTAIN_TOUR else None
+    def solution(self, instance: Instance) -> Solution | None:
+        """Return the shortest tour of at most 12 cities (Held and Karp)."""
+        if self.size > CERTAIN_TOUR:
+            return None
+        found = best_tour(length_of(instance))
+        return Solution(found.cost, [0, *found.choices])
+
+    def continued(self, choices: list[int], building: Building, luck: np.random.Generator) -> list[int]:
+        """Return the tour from its first city on, in either direction."""
+        place = choices.index(building.chosen[0])
+        return [*choices[place + 1 :], *choices[:place]][:: luck.choice((1, -1))]
 
 
 class _Routes(Building):
@@ -123,6 +139,14 @@ class _Routes(Building):
         path = np.array([*self.chosen, DEPOT])
         return float(self._far_nn[path[:-1], path[1:]].sum())
 
+    def rest(self, map_nf: np.ndarray) -> Rest:
+        """Return the open customers between here and the depot, each beside the load that is left."""
+        here, left_n = self.chosen[-1], self._open.copy()
+        left_n[[here, DEPOT]] = True
+        feature_nk = np.concatenate([map_nf, np.full((len(map_nf), 1), self._left / self._capacity)], -1)
+        feature_nk[here, 2] = 0.0  # it was served
+        return Rest(left_n, feature_nk, (here, DEPOT))
+
 
 class Cvrp(ConstructionProblem):
     """The shortest routes of vehicles with a capacity that serve `size` customers from a depot, node 0.
@@ -134,7 +158,7 @@ class Cvrp(ConstructionProblem):
     """
 
     name, words = "cvrp", ("routes", "length")
-    features, changing, summary = 3, 4, 2
+    features, changing, summary, rest_features = 3, 4, 2, 4
 
     @property
     def nodes(self) -> int:
@@ -174,11 +198,17 @@ class Cvrp(ConstructionProblem):
         """Return the routes between depot and customers."""
         return PlaneDrawing(instance["place"].tolist(), choices, [DEPOT])
 
-    def best(self, instance: Instance) -> float | None:
+    def solution(self, instance: Instance) -> Solution | None:
         """Return the shortest routes of at most 9 customers."""
         if self.size > CERTAIN_ROUTES:
             return None
         return best_routes(length_of(instance), instance["demand"], float(instance["capacity"][0]))
+
+    def continued(self, choices: list[int], building: Building, luck: np.random.Generator) -> list[int]:
+        """Return the routes in a drawn order, each in either direction."""
+        cuts = [-1, *(place for place, node in enumerate(choices) if node == DEPOT), len(choices)]
+        routes = [choices[begin + 1 : end][:: luck.choice((1, -1))] for begin, end in pairwise(cuts)]
+        return [node for k in luck.permutation(len(routes)) for node in (*routes[k], DEPOT)][:-1]
 
 
 def length_of(instance: Instance) -> np.ndarray:

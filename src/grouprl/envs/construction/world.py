@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance
+from grouprl.envs.construction.problem import ROLES, Building, ConstructionProblem, Instance, Rest
 from grouprl.envs.construction.words import sentence
 from grouprl.envs.environment import ArrayObservation, Step
+from grouprl.protocols import Spaces
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -43,7 +44,7 @@ class ConstructionWorld:
         told: Callable[[Example, np.random.Generator], np.ndarray] = nothing_told,
     ) -> None:
         self.problem, self._instance_of, self._gap, self._tell = problem, instance, gap, told
-        self.spaces = problem.spaces
+        self.spaces = self._spaces_with(0)
         self._told_k = np.zeros(0)
         self.instance: Instance = {}
         self.building: Building | None = None
@@ -56,8 +57,8 @@ class ConstructionWorld:
         self.instance = self._instance_of(example)
         luck = np.random.default_rng(seed)
         self.building, self._told_k = self.problem.begin(self.instance, luck), self._tell(example, luck)
-        self.spaces = self.problem.spaces_with(len(self._told_k))
-        return self._shown({"map": self.problem.map_of(self.instance).astype(np.float32)})
+        self.spaces = self._spaces_with(len(self._told_k))
+        return self._shown(self._context())
 
     def step(self, action: object) -> Step:
         """Choose a node. Raises InputError before `reset`, after the end, and for a node that is not legal."""
@@ -85,13 +86,52 @@ class ConstructionWorld:
 
     def _shown(self, context: dict[str, np.ndarray]) -> ArrayObservation:
         assert self.building is not None
-        seen, legal_n = self.building.view(), self.building.legal()
-        values = {
+        legal_n = self.building.legal()
+        values = self._values(self.building)
+        return ArrayObservation(values, legal_n if legal_n.any() else None, context, text=self._words)
+
+    def _spaces_with(self, told: int) -> Spaces:
+        return self.problem.spaces_with(told)
+
+    def _context(self) -> dict[str, np.ndarray]:
+        return {"map": self.problem.map_of(self.instance).astype(np.float32)}
+
+    def _values(self, building: Building) -> dict[str, object]:
+        seen = building.view()
+        return {
             "here": seen.here,
             "nodes": seen.nodes_nd.astype(np.float32),
             "whole": np.concatenate([seen.whole_s, self._told_k]).astype(np.float32),
         }
-        return ArrayObservation(values, legal_n if legal_n.any() else None, context, text=self._words)
 
     def _misuse(self, what: str) -> InputError:
         return InputError(what, "an object is one episode: reset, step until the end, score, close")
+
+
+class RestWorld(ConstructionWorld):
+    """The same episode of which only what is left of the instance is seen: the states of BQ-NCO (arXiv:2301.03313).
+
+    Two beginnings after which the same nodes are left, between the same ends, show the same numbers: their past is
+    forgotten. A node that is not left is all zeros.
+    """
+
+    def _spaces_with(self, told: int) -> Spaces:
+        return self.problem.rest_spaces(told)
+
+    def _context(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def _values(self, building: Building) -> dict[str, object]:
+        return {"rest": rest_numbers(building.rest(self.problem.map_of(self.instance)), self._told_k)}
+
+
+def rest_numbers(rest: Rest, told_k: np.ndarray) -> np.ndarray:
+    """Return [N,3+K+k] roles, features and what is told of the nodes that are left; zeros for others."""
+    role_nr = np.zeros((len(rest.left_n), ROLES))
+    role_nr[:, 0] = 1.0
+    for place, node in enumerate(rest.ends):
+        role_nr[node, 1 + place] = 1.0
+    told_nk = np.tile(told_k, (len(role_nr), 1))
+    seen_nc = np.concatenate([role_nr, rest.feature_nk, told_nk], -1)
+    found: np.ndarray = (seen_nc * rest.left_n[:, None]).astype(np.float32)
+    return found

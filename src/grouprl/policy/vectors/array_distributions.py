@@ -40,6 +40,39 @@ class MultiCategorical(Distribution):
         """Return the entropy [N] in nats."""
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
+    def masked(self, legal_na: Tensor) -> MultiCategorical:
+        """Return the variables with illegal values at probability 0; their masks [N,A_k] are concatenated."""
+        masks = legal_na.split([part.logits.shape[-1] for part in self.parts], -1)
+        return type(self)([_without(p.logits, m) for p, m in zip(self.parts, masks, strict=True)])
+
+    def completed(self, value_nk: Tensor) -> Tensor:
+        """Return the action of sampled values [N,K]: the values themselves."""
+        return value_nk
+
+
+class RankedPicks(MultiCategorical):
+    """K picks among the same nodes, and beside each its rank by probability, 0 for the most likely pick of all.
+
+    An action is [N,2K]: the picks, then the ranks. Ranks follow from the picks, so log-probs and entropies are those of
+    the picks alone; whoever resolves conflicts between picks reads them. A mask has K·A columns for the picks and K·K
+    for the ranks, which are not read.
+    """
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log-prob [N] of the picks of actions [N,2K]."""
+        return super().log_prob(value[:, : len(self.parts)])
+
+    def masked(self, legal_na: Tensor) -> MultiCategorical:
+        """Return the picks with illegal nodes at probability 0."""
+        return super().masked(legal_na[:, : sum(part.logits.shape[-1] for part in self.parts)])
+
+    def completed(self, value_nk: Tensor) -> Tensor:
+        """Return picks and ranks; equally likely ones are ranked by their number."""
+        picks = zip(self.parts, value_nk.unbind(-1), strict=True)
+        logp_nk = torch.stack([part.log_prob(number_n) for part, number_n in picks], -1)
+        order_nk = logp_nk.argsort(dim=-1, descending=True, stable=True)
+        return torch.cat([value_nk, order_nk.argsort(dim=-1)], -1)
+
 
 @register_kl(MultiCategorical, MultiCategorical)
 def _kl_of_parts(before: MultiCategorical, after: MultiCategorical) -> Tensor:
@@ -73,9 +106,7 @@ def masked(distribution: Distribution, legal_na: Tensor | None) -> Distribution:
     if isinstance(distribution, Categorical):
         return Categorical(logits=_without(distribution.logits, legal_na), validate_args=False)
     if isinstance(distribution, MultiCategorical):
-        sizes = [part.logits.shape[-1] for part in distribution.parts]
-        masks = legal_na.split(sizes, -1)
-        return MultiCategorical([_without(p.logits, m) for p, m in zip(distribution.parts, masks, strict=True)])
+        return distribution.masked(legal_na)
     raise InputError(
         f"a mask of legal actions for {type(distribution).__name__}",
         "only categorical actions can be masked",
@@ -95,7 +126,7 @@ def drawn(distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> 
         count = len(distribution.parts)
         chance_rk = np.array([np.random.default_rng(seed).random(count) for seed in seeds])
         each = [_category(part.probs, chance_rk[:, k], greedy) for k, part in enumerate(distribution.parts)]
-        return torch.stack(each, -1)
+        return distribution.completed(torch.stack(each, -1))
     normal = distribution.base_dist if isinstance(distribution, Independent) else distribution
     if isinstance(normal, Normal):
         noise = [np.random.default_rng(seed).standard_normal(normal.mean.shape[1:]) for seed in seeds]

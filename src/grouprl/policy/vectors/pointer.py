@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
@@ -58,6 +60,12 @@ class EncoderLayer(nn.Module):
         return node_rnd + self.perceptron(self.between(node_rnd))
 
 
+def encoded_once(map_rnf: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the nodes [R,N,d] of maps; rows with the same map are encoded once."""
+    each_mk, which_r = torch.unique(map_rnf.flatten(1), dim=0, return_inverse=True)
+    return encode(each_mk.unflatten(1, map_rnf.shape[1:]))[which_r]
+
+
 class PointerNet(nn.Module):
     """An encoder of maps, and a decoder that asks its nodes from where the solution stands (Kool et al. 2019, section
     3; Bello et al. 2016).
@@ -84,14 +92,9 @@ class PointerNet(nn.Module):
         self.glimpse, self.point = Attention(width, heads), nn.Linear(width, width, bias=False)
         self.worth = nn.Linear(width, 1)
 
-    def encoded(self, map_rnf: Tensor) -> Tensor:
-        """Return the nodes [R,N,d] of maps; rows with the same map are encoded once."""
-        each_mk, which_r = torch.unique(map_rnf.flatten(1), dim=0, return_inverse=True)
-        return self.encoder(self.embed(each_mk.unflatten(1, map_rnf.shape[1:])))[which_r]
-
     def asked(self, seen: Seen) -> tuple[Tensor, Tensor]:
         """Return the query [P,d] of each position after its glimpse at the open nodes, and the nodes [P,N,d] there."""
-        node_rnd = self.encoded(seen.context["map"])
+        node_rnd = encoded_once(seen.context["map"], lambda map_mnf: self.encoder(self.embed(map_mnf)))
         node_pnd, here_p = node_rnd[seen.row_n], seen.observation["here"]
         query_pd = self.here(node_pnd[torch.arange(len(here_p), device=here_p.device), here_p])
         query_pd = query_pd + self.mean(node_rnd.mean(1))[seen.row_n] + self.whole(seen.observation["whole"])

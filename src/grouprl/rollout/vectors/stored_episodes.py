@@ -35,8 +35,8 @@ class StoredEpisodes(VectorEpisodes):
         assert isinstance(task, StoredRows)
         found = stored_refusals(config, task, looked_at)
         spaces = task.spaces
-        if spaces is not None and (spaces.chain > 1 or spaces.context.spaces):
-            found.append(f"'{task.name}' with chains of actions or a context, which stored trajectories do not have")
+        if spaces is not None and spaces.chain > 1:
+            found.append(f"'{task.name}' with chains of actions, which stored trajectories do not have")
         if len(task.agents) > 1:
             found.append(f"'{task.name}' with several agents: a stored trajectory is that of one")
         return found
@@ -84,7 +84,7 @@ def segment_of(row: StoredEpisode, seed: int) -> Segment:
     steps = range(len(row))
     return Segment(
         seed,
-        {},
+        row.context,
         [ArrayObservation(_at(row.observations, t), None if row.legal is None else row.legal[t]) for t in steps],
         [int(action) if action.ndim == 0 else action for action in map(np.asarray, row.actions)],
         [0.0] * len(row) if row.behavior_logp is None else row.behavior_logp.tolist(),

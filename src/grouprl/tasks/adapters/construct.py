@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, PrivateAttr
@@ -13,6 +14,7 @@ from grouprl.envs.construction import PROBLEMS, ConstructionWorld
 from grouprl.envs.construction.problem import ConstructionProblem, Instance
 from grouprl.envs.construction.vrplib import ENDINGS, read_instance
 from grouprl.envs.construction.words import choices
+from grouprl.envs.construction.world import RestWorld
 from grouprl.protocols import Spaces
 from grouprl.records.drawing import PlaneDrawing
 from grouprl.records.examples import Example
@@ -24,6 +26,9 @@ SEED = re.compile(r"seed (\d+)$")
 """The seed of an instance at the end of a prompt."""
 
 
+State = Literal["whole", "rest"]
+
+
 @register_task("construct", argument="problem")
 class Construct(SeededTask):
     """Build a solution step by step: construct:tsp, cvrp, knapsack, assignment, job_shop, or construct:FILE.vrp.
@@ -32,7 +37,8 @@ class Construct(SeededTask):
     one instance, and each tour of a TSP starts in a city of its own. It is for policies over arrays (model: pointer).
     With `gap`, rows report how many percent their cost is above the lowest, where that can be computed, or above the
     best known one of a file. With `strategies` the policy is told which of several it has (method: poppy), or with
-    `latent` a vector that stands for one (compass); in evaluations they are drawn.
+    `latent` a vector that stands for one (compass); in evaluations they are drawn. With `state: rest` it sees at every
+    choice only what is left of the instance (model: quotient).
     """
 
     problem: str = Field(min_length=1, description="the name of a problem, or a file that ends in .vrp or .tsp")
@@ -44,6 +50,10 @@ class Construct(SeededTask):
     strategies: int = Field(1, ge=1, description="strategies of the policy, whose number it is told; 1: it is not told")
     latent: int = Field(
         0, ge=0, description="numbers, from -1 to 1, of a vector that the policy is told in place of a number"
+    )
+
+    state: State = Field(
+        "whole", description="'rest': each choice is shown what is left alone, as an instance of its own"
     )
 
     _problem: ConstructionProblem = PrivateAttr()
@@ -64,11 +74,17 @@ class Construct(SeededTask):
             raise InputError(
                 f"there is no problem '{self.problem}'", remedy=f"{suggest(self.problem, PROBLEMS)} {files}"
             )
+        if self.state == "rest" and not self._problem.rest_features:
+            raise InputError(
+                f"task.state = rest for {self._problem.name}",
+                "what is left of it is no smaller instance of the same kind",
+                f"Take {', '.join(sorted(name for name, each in PROBLEMS.items() if each.rest_features))}",
+            )
 
     @property
     def name(self) -> str:
-        """The problem after "construct:", without the folder of a file."""
-        return f"construct:{without_folder(self.problem)}"
+        """The problem after the task's name, without the folder of a file."""
+        return f"{self.registered_as}:{without_folder(self.problem)}"
 
     @property
     def of(self) -> ConstructionProblem:
@@ -77,8 +93,9 @@ class Construct(SeededTask):
 
     @property
     def spaces(self) -> Spaces:
-        """The spaces of the problem; the map is the context."""
-        return self._problem.spaces_with(self.latent or (self.strategies if self.strategies > 1 else 0))
+        """The spaces of the problem; the map is the context, or part of every rest."""
+        told = self.latent or (self.strategies if self.strategies > 1 else 0)
+        return self._problem.rest_spaces(told) if self.state == "rest" else self._problem.spaces_with(told)
 
     def variants(self, example: Example) -> tuple[Example, ...]:
         """Return the instance once for each strategy, whose number or vector is the column `told`."""
@@ -138,7 +155,8 @@ class Construct(SeededTask):
 
     def environment(self) -> ConstructionWorld:
         """Return a fresh episode."""
-        return ConstructionWorld(self._problem, self.instance, gap=self.gap, told=self._told)
+        world = RestWorld if self.state == "rest" else ConstructionWorld
+        return world(self._problem, self.instance, gap=self.gap, told=self._told)
 
 
 @lru_cache(maxsize=1024)

@@ -35,7 +35,16 @@ def checked(raw: Raw, spaces: Spaces, where: str) -> StoredEpisode:
         _masks(raw.get("legal"), spaces, actions, where),
         {str(name): float(value) for name, value in cast("Mapping[str, float]", raw.get("components") or {}).items()},
         bool(raw.get("correct", False)),
+        _context(raw.get("context") or {}, spaces, where),
     )
+
+
+def _context(values: object, spaces: Spaces, where: str) -> dict[str, np.ndarray]:
+    """Return the arrays that hold for the whole trajectory, each of its own space."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"the context of {where} is {type(values).__name__}", "it maps names to arrays")
+    found = _columns(spaces.context, {name: [array] for name, array in values.items()}, f"the context of {where}")
+    return {name: array[0] for name, array in cast("Mapping[str, np.ndarray]", found).items()}
 
 
 def _columns(space: Space, values: object, what: str) -> np.ndarray | dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Raw = Mapping[str, object]
 """A trajectory by the names of its columns, not checked yet."""
 NEEDED = ("observations", "actions", "rewards", "terminated")
-KNOWN = (*NEEDED, "logps", "legal", "group", "components", "correct")
+KNOWN = (*NEEDED, "logps", "legal", "group", "components", "correct", "context")
 BY_ACTION = ("actions", "rewards", "logps", "legal")
 """Columns with an entry for each action."""
 MINARI = "minari:"
@@ -69,6 +69,7 @@ def write(path: str | Path, episodes: Sequence[StoredEpisode]) -> None:
             known = {"logps": each.behavior_logp, "legal": each.legal}
             row |= {name: array.tolist() for name, array in known.items() if array is not None}
             row |= {"components": dict(each.components)} if each.components else {}
+            row |= {"context": {name: x.tolist() for name, x in each.context.items()}} if each.context else {}
             file.write(json.dumps(row) + "\n")
 
 
