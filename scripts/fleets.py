@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from grouprl.config.run import parse_config
-from grouprl.envs.construction.fleet import Fleet
+from grouprl.envs.construction.fleet import DeliveryFleet
 from grouprl.policy import ArrayPolicy, Build, Pointers, Seen
 from grouprl.policy.vectors.array_distributions import RankedPicks
 from grouprl.policy.vectors.module_policy import MODEL_FILE
@@ -36,7 +36,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "fleets.json", DOCS / "routing.md"
 WORLDS = "env:grouprl.envs.construction.fleet"
 SIZES = {"width": 32, "layers": 1, "heads": 4}
-INSTANCES, STEPS = 128, 80
+INSTANCES, STEPS = 128, 60
 
 
 class _InOrder(RankedPicks):
@@ -62,8 +62,8 @@ class Blind(Pointers):
 
 
 ARMS: dict[str, tuple[str, type[ArrayPolicy]]] = {
-    "PARCO: by probability": ("Fleet", Pointers),
-    "by number": ("Fleet", ByNumber),
+    "PARCO: by probability": ("DeliveryFleet", Pointers),
+    "by number": ("DeliveryFleet", ByNumber),
     "CAMP: preferences are seen": ("ProfiledFleet", Pointers),
     "preferences are not seen": ("ProfiledFleet", Blind),
 }
@@ -88,7 +88,7 @@ def settings(arm: str, seed: int, steps: int = STEPS) -> dict[str, object]:
     }
 
 
-def solved(choose: Callable[[list[Any], list[Fleet]], list[np.ndarray]], name: str) -> list[Fleet]:
+def solved(choose: Callable[[list[Any], list[DeliveryFleet]], list[np.ndarray]], name: str) -> list[DeliveryFleet]:
     """Return the worlds of held-out instances, played to the end."""
     task = load_task({"name": f"{WORLDS}:{name}"})
     worlds = [task.environment() for _ in range(INSTANCES)]
@@ -102,17 +102,17 @@ def solved(choose: Callable[[list[Any], list[Fleet]], list[np.ndarray]], name: s
     return [world._inner if hasattr(world, "_inner") else world for world in worlds]
 
 
-def likeliest(policy: ArrayPolicy) -> Callable[[list[Any], list[Fleet]], list[np.ndarray]]:
+def likeliest(policy: ArrayPolicy) -> Callable[[list[Any], list[DeliveryFleet]], list[np.ndarray]]:
     sampler = ArraySampler(policy)
 
-    def choose(asked: list[Any], worlds: list[Fleet]) -> list[np.ndarray]:
+    def choose(asked: list[Any], worlds: list[DeliveryFleet]) -> list[np.ndarray]:
         found = sampler.sample([Request(each, 1, seed=0, greedy=True) for each in asked])
         return [np.asarray(actions[0]) for actions in found.actions]
 
     return choose
 
 
-def nearest(asked: list[Any], worlds: list[Fleet]) -> list[np.ndarray]:
+def nearest(asked: list[Any], worlds: list[DeliveryFleet]) -> list[np.ndarray]:
     """Let every vehicle pick the nearest customer that it may serve, and the nearer one have it."""
     return [_nearest(each) for each in asked]
 
@@ -128,7 +128,7 @@ def _nearest(shown: Any) -> np.ndarray:
     return np.concatenate([pick_k, cost_kn.min(1).argsort().argsort()])
 
 
-def measured(worlds: list[Fleet]) -> dict[str, Any]:
+def measured(worlds: list[DeliveryFleet]) -> dict[str, Any]:
     """Return the mean cost with its 95 % interval, the rounds, and the share of picks that were lost."""
     cost_n = np.array([world.cost() for world in worlds])
     half = 1.96 * cost_n.std(ddof=1) / len(cost_n) ** 0.5

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+import fleets
 import flows
 import imitation
 import populations
@@ -19,7 +20,9 @@ from grouprl.envs.construction import PROBLEMS
 from grouprl.training.loop import train
 
 PAGE = (Path(__file__).parents[2] / "docs" / "routing.md").read_text(encoding="utf-8")
-TOUR, POPULATION, IMITATED, GRID = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+TOUR, POPULATION, IMITATED, FLEET, GRID = (
+    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+)
 SHORT = {"steps": 2, "eval": {"every": 0, "prompts": 2, "final_prompts": 2}, "batch": {"prompts": 2, "group_size": 4}}
 
 
@@ -54,6 +57,15 @@ def test_a_solver_imitates_and_its_table_is_that_of_the_record(tmp_path: Path) -
     }
     steps = trained(IMITATED, tmp_path / "run", batch={"prompts": 4, "group_size": 1})
     assert [row["tokens"] for row in steps] == [4 * 7] * 2
+
+
+def test_a_fleet_is_trained_and_its_table_is_that_of_the_record(tmp_path: Path) -> None:
+    assert fleets.table(json.loads(fleets.RECORD.read_text(encoding="utf-8"))) in PAGE
+    ours = fleets.settings("PARCO: by probability", 0)
+    assert {key: ours[key] for key in FLEET} == FLEET
+    steps = trained(FLEET, tmp_path / "run")
+    assert all(row["reward_mean"] < 0 and 0 <= row["reward/#lost_picks"] <= 1 for row in steps)
+    assert all(row["logp_gap_max"] < 1e-5 and row["grad_norm"] > 0 for row in steps)
 
 
 def test_a_flow_network_is_trained_on_the_grid(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.envs.construction import Cvrp
-from grouprl.envs.construction.fleet import Fleet, ProfiledFleet, resolved, turned
+from grouprl.envs.construction.fleet import DeliveryFleet, ProfiledFleet, resolved, turned
 from grouprl.envs.construction.problem import solved
 from grouprl.envs.construction.tours import distances
 from grouprl.records.examples import Example
@@ -29,11 +29,11 @@ def example(seed: int = 0) -> Example:
     return Example("one", "", {"seed": seed})
 
 
-def played(world: Fleet, rounds: list[tuple[list[int], list[int]]]) -> list[float]:
+def played(world: DeliveryFleet, rounds: list[tuple[list[int], list[int]]]) -> list[float]:
     return [world.step([*picks, *ranks]).reward for picks, ranks in rounds]
 
 
-def finished(world: Fleet, luck: np.random.Generator) -> int:
+def finished(world: DeliveryFleet, luck: np.random.Generator) -> int:
     """Pick legal nodes by chance to the end; return the rounds."""
     for count in itertools.count(1):
         picks = [luck.choice(np.flatnonzero(legal_n)) for legal_n in world.legal()]
@@ -43,7 +43,7 @@ def finished(world: Fleet, luck: np.random.Generator) -> int:
 
 
 def test_times_and_the_reward_are_those_by_hand() -> None:
-    world = Fleet(3, 2)
+    world = DeliveryFleet(3, 2)
     world.begin(SQUARE)
     # vehicle 0 goes 0-1-2-0, 2 + √2; vehicle 1, at half the speed, 0-3-0: 4
     assert played(world, [([1, 3], [0, 1]), ([2, 3], [0, 1])]) == [0, pytest.approx(-4)]
@@ -58,7 +58,7 @@ def test_of_several_who_pick_a_customer_the_best_rank_goes_there() -> None:
     assert resolved(np.array([2, 2, 2]), np.array([1, 1, 0]), here).tolist() == [0, 0, 2]
     assert resolved(np.array([2, 2, 4]), np.array([0, 0, 0]), here).tolist() == [2, 0, 4]  # then by number
     assert resolved(np.array([0, 1, 0]), np.array([0, 0, 0]), here).tolist() == [0, 1, 0]  # the depot is shared
-    world = Fleet(3, 2)
+    world = DeliveryFleet(3, 2)
     world.begin(SQUARE)
     played(world, [([1, 1], [1, 0])])
     assert world.routes == [[0], [0, 1]]
@@ -67,7 +67,7 @@ def test_of_several_who_pick_a_customer_the_best_rank_goes_there() -> None:
 
 
 def test_legal_is_what_fits_and_the_first_in_time_must_move() -> None:
-    world = Fleet(3, 2)
+    world = DeliveryFleet(3, 2)
     world.begin(SQUARE)
     assert world.legal().tolist() == [[False, True, True, True], [True, True, True, True]]
     played(world, [([1, 3], [0, 1])])
@@ -80,7 +80,7 @@ def test_legal_is_what_fits_and_the_first_in_time_must_move() -> None:
 def test_one_vehicle_is_a_vehicle_of_the_cvrp() -> None:
     """At a speed of 1 the time of a single vehicle is the length of the same choices."""
     for seed in range(5):
-        world = Fleet(5, 1)
+        world = DeliveryFleet(5, 1)
         instance = {**world.drawn(NEW(seed)), "speed": np.ones(1), "capacity": np.array([20.0])}
         world.begin(instance)
         finished(world, NEW(seed))
@@ -88,7 +88,7 @@ def test_one_vehicle_is_a_vehicle_of_the_cvrp() -> None:
         assert world.cost() == pytest.approx(solved(Cvrp(5), plain, world.routes[0][1:]))
 
 
-@pytest.mark.parametrize("make", [Fleet, lambda n, k: ProfiledFleet(n, k, forbidden=0.5)])
+@pytest.mark.parametrize("make", [DeliveryFleet, lambda n, k: ProfiledFleet(n, k, forbidden=0.5)])
 def test_every_customer_is_served_once_by_one_who_may_and_can(make) -> None:
     for seed in range(20):
         world = make(7, 3)
@@ -148,7 +148,7 @@ def test_the_eight_ways_keep_distances_and_differ() -> None:
 def test_a_seed_turns_the_map_and_changes_no_cost() -> None:
     shown, costs = set(), set()
     for seed in range(12):
-        world = Fleet(4, 2)
+        world = DeliveryFleet(4, 2)
         seen = world.reset(example(3), seed)
         shown.add(seen.context["map"].tobytes())
         finished(world, NEW(0))
@@ -158,7 +158,7 @@ def test_a_seed_turns_the_map_and_changes_no_cost() -> None:
 
 
 def test_the_worlds_keep_the_rules_of_environments() -> None:
-    for make in (Fleet, ProfiledFleet):
+    for make in (DeliveryFleet, ProfiledFleet):
         world = make(3, 2)
         world.reset(example(), 0)
         actions, luck = [], NEW(0)
@@ -168,6 +168,6 @@ def test_the_worlds_keep_the_rules_of_environments() -> None:
             world.step(actions[-1])
         check_environment(lambda make=make: make(3, 2), example(), actions, spaces=make(3, 2).spaces)
     with pytest.raises(InputError, match="one of either"):
-        Fleet(0, 2)
+        DeliveryFleet(0, 2)
     with pytest.raises(InputError, match="share of pairs"):
         ProfiledFleet(3, 2, forbidden=1.0)

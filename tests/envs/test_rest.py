@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs.construction import PROBLEMS, Cvrp, KnapsackProblem, Tsp
 from grouprl.envs.construction.problem import solved
+from grouprl.envs.construction.reference import searched
+from grouprl.envs.construction.tours import distances
 from grouprl.envs.construction.world import rest_numbers
 from grouprl.tasks import load_task
 
@@ -123,3 +127,39 @@ def test_a_world_shows_rests_to_the_end(name: str) -> None:
 def test_problems_whose_rest_is_another_problem_are_told() -> None:
     with pytest.raises(InputError, match="Take cvrp, knapsack, tsp"):
         load_task({"name": "construct:job_shop", "count": 3, "state": "rest"})
+
+
+@pytest.mark.parametrize("name", ["tsp", "cvrp"])
+def test_a_search_finds_what_is_best_of_small_instances_and_repeats_itself(name: str) -> None:
+    pytest.importorskip("pyvrp", reason="pyvrp is not installed: pip install 'grouprl[routing]'")
+    small, large = PROBLEMS[name](8), PROBLEMS[name](25)
+    for seed in range(4):
+        instance = small.sample(NEW(seed))
+        found = searched(small, instance)
+        assert found.cost == pytest.approx(small.best(instance), rel=1e-6)
+    instance = large.sample(NEW(0))
+    assert searched(large, instance) == searched(large, instance)
+    # in the units of a file: whole distances of places up to 1000
+    places = np.floor(1000 * instance["place"])
+    far_nn = np.floor(distances(places) + 0.5)
+    in_units = searched(large, {**instance, "place": places, "distance": far_nn})
+    assert in_units.cost == pytest.approx(1000 * searched(large, instance).cost, rel=0.03)
+
+
+def test_gaps_to_a_search_are_of_any_size_and_of_routes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="tsp, cvrp"):
+        load_task({"name": "construct:knapsack", "count": 5, "solver": "pyvrp"})
+    pytest.importorskip("pyvrp", reason="pyvrp is not installed: pip install 'grouprl[routing]'")
+    task = load_task({"name": "construct:tsp", "count": 20, "gap": True, "solver": "pyvrp"})
+    world, example = task.environment(), task.example("eval", 0)
+    world.reset(example, 0)
+    while world.building.legal().any():
+        world.step(int(np.flatnonzero(world.building.legal())[0]))
+    assert world.score()["#gap_percent"] > 20  # by number, not by place
+    (row,) = (stored := load_task({"name": "solved:tsp", "count": 20, "solver": "pyvrp"})).stored_rows(
+        stored.example("train", 0)
+    )
+    assert -row.rewards[-1] == pytest.approx(stored.best_of(stored.instance(stored.example("train", 0))).cost)
+    monkeypatch.setitem(sys.modules, "pyvrp", None)
+    with pytest.raises(MissingExtra, match=r"grouprl\[routing\]"):
+        load_task({"name": "construct:tsp", "count": 20, "gap": True, "solver": "pyvrp"})

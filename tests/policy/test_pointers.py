@@ -12,7 +12,7 @@ from torch.distributions import Categorical, kl_divergence
 
 from grouprl.core.errors import InputError
 from grouprl.envs.construction import Tsp
-from grouprl.envs.construction.fleet import Fleet, ProfiledFleet
+from grouprl.envs.construction.fleet import DeliveryFleet, ProfiledFleet
 from grouprl.policy import ArrayInputs, Build, Pointers
 from grouprl.policy.vectors.array_distributions import RankedPicks, drawn, masked
 from grouprl.records.examples import Example
@@ -41,11 +41,13 @@ def rows(make: Any, count: int = 4) -> ArrayInputs:
     return ArrayInputs.of(seen, taken, context_b=context, legal_bta=legal)
 
 
-def pointers(world: Fleet, **build: Any) -> Pointers:
+def pointers(world: DeliveryFleet, **build: Any) -> Pointers:
     return Pointers(Build(spaces=world.spaces, seed=1, dtype=torch.float64, **build), **SMALL)
 
 
-@pytest.mark.parametrize("make", [lambda: Fleet(4, 2), lambda: ProfiledFleet(4, 3, forbidden=0.4), lambda: Fleet(3, 1)])
+@pytest.mark.parametrize(
+    "make", [lambda: DeliveryFleet(4, 2), lambda: ProfiledFleet(4, 3, forbidden=0.4), lambda: DeliveryFleet(3, 1)]
+)
 def test_it_keeps_the_rules_of_policies(make: Any) -> None:
     check_policy(pointers(make(), values=True), rows(make), values=True)
 
@@ -94,8 +96,8 @@ def test_probabilities_do_not_depend_on_the_order_of_nodes_and_vehicles() -> Non
 
 
 def test_only_a_vehicle_with_a_preference_sees_the_nodes_otherwise() -> None:
-    policy = pointers(Fleet(4, 2))
-    seen = rows(lambda: Fleet(4, 2)).seen(policy.device, policy.dtype)
+    policy = pointers(DeliveryFleet(4, 2))
+    seen = rows(lambda: DeliveryFleet(4, 2)).seen(policy.device, policy.dtype)
     liked = seen.context["profile"].clone()
     liked[:, 1, 2] = 1.0
     ours, theirs = (policy.module(replace(seen, context={**seen.context, "profile": x})) for x in (liked * 0, liked))
@@ -104,8 +106,8 @@ def test_only_a_vehicle_with_a_preference_sees_the_nodes_otherwise() -> None:
 
 
 def test_vehicles_read_one_another() -> None:
-    policy = pointers(Fleet(4, 2))
-    seen = rows(lambda: Fleet(4, 2)).seen(policy.device, policy.dtype)
+    policy = pointers(DeliveryFleet(4, 2))
+    seen = rows(lambda: DeliveryFleet(4, 2)).seen(policy.device, policy.dtype)
     later = seen.observation["vehicles"].clone()
     later[:, 1, 1] += 1.0
     ours, theirs = (
@@ -119,4 +121,4 @@ def test_other_tasks_and_sizes_that_do_not_divide_are_told() -> None:
     with pytest.raises(InputError, match="acts with MultiDiscrete"):
         Pointers(Build(spaces=Tsp(4).spaces))
     with pytest.raises(InputError, match="heads must divide"):
-        Pointers(Build(spaces=Fleet(3, 2).spaces), width=6, heads=4)
+        Pointers(Build(spaces=DeliveryFleet(3, 2).spaces), width=6, heads=4)

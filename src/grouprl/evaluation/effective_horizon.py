@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.async_methods import awaited, close
-from grouprl.envs.environment import worth
+from grouprl.envs.environment import Environment, worth
 from grouprl.envs.playing import over
 from grouprl.protocols import Discrete
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 CLOSE = 1e-9
-"""How far below the best return one may be and still count as best."""
+"""Largest difference from the best return that still counts as best."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How far to look: all sequences of `depth` actions, each followed by `samples` random continuations."""
+    """A way to look ahead: all sequences of `depth` actions, each followed by `samples` random continuations."""
 
     depth: int
     samples: int
@@ -32,7 +32,7 @@ class Look:
 
 @dataclass(frozen=True)
 class EffectiveHorizon:
-    """What was found of a world."""
+    """The looks that were tried in a world, and how good they are."""
 
     reached: dict[Look, float]
     """The share of repeats in which acting by a look earned the best return."""
@@ -55,7 +55,7 @@ class EffectiveHorizon:
 
 
 def effective_horizon(
-    make: Callable[[], Any],
+    make: Callable[[], Environment],
     example: Example,
     *,
     best: float,
@@ -103,9 +103,9 @@ def effective_horizon(
 class _World:
     """Episodes of one example, each played from its beginning."""
 
-    def __init__(self, make: Callable[[], Any], example: Example, turns: int) -> None:
+    def __init__(self, make: Callable[[], Environment], example: Example, turns: int) -> None:
         environment = make()
-        space = environment.spaces.action
+        space = getattr(getattr(environment, "spaces", None), "action", None)
         close(environment)
         if not isinstance(space, Discrete):
             raise InputError(f"the actions {space}", "to try them all, they must be Discrete")
@@ -147,6 +147,6 @@ class _World:
         finally:
             close(environment)
 
-    def _legal(self, shown: Any) -> np.ndarray:
+    def _legal(self, shown: object) -> np.ndarray:
         mask = getattr(shown, "legal", None)
         return np.arange(self.actions) if mask is None else np.flatnonzero(mask)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -24,8 +24,20 @@ SPREAD = 0.5
 """First standard deviation of the search, where latent vectors are uniform in [-1, 1]."""
 
 
+class Evolution(Protocol):
+    """A search that asks for the costs of vectors, generation by generation."""
+
+    def ask(self) -> list[np.ndarray]:
+        """Return the vectors of the next generation."""
+        ...
+
+    def tell(self, vectors: list[np.ndarray], costs: list[float], /) -> None:
+        """Learn the costs of a generation."""
+        ...
+
+
 @dataclass(frozen=True)
-class Searched:
+class LatentSearch:
     """The solutions that a search built."""
 
     cost_n: np.ndarray
@@ -41,7 +53,7 @@ class Searched:
 
 def search(
     task: Construct, policy: ArrayPolicy, example: Example, *, budget: int, population: int = 16, seed: int = 0
-) -> Searched:
+) -> LatentSearch:
     """Return `budget` solutions of an instance whose latent vectors are searched by CMA-ES (COMPASS, arXiv:2311.13569).
 
     A generation is a population of vectors with a sampled solution each; the better half moves the mean and the
@@ -67,14 +79,14 @@ def search(
         costs, latents = [*costs, *found], [*latents, *asked[: len(found)]]
         if len(found) == len(asked):
             evolution.tell(asked, found)
-    return Searched(np.array(costs), np.array(latents))
+    return LatentSearch(np.array(costs), np.array(latents))
 
 
-def drawn(task: Construct, policy: ArrayPolicy, example: Example, *, budget: int, seed: int = 0) -> Searched:
+def drawn(task: Construct, policy: ArrayPolicy, example: Example, *, budget: int, seed: int = 0) -> LatentSearch:
     """Return `budget` solutions of an instance whose latent vectors are uniform in [-1, 1]: no search."""
     luck = np.random.default_rng(generator(seed, "drawn", example.id).randrange(2**31))
     latent_nk = luck.uniform(-1, 1, (budget, task.latent))
-    return Searched(np.array(costs_of(task, policy, example, latent_nk, seed=seed)), latent_nk)
+    return LatentSearch(np.array(costs_of(task, policy, example, latent_nk, seed=seed)), latent_nk)
 
 
 def costs_of(
@@ -104,10 +116,11 @@ def _cost(outcome: dict[str, float] | Failure) -> float:
     return -outcome["turn_rewards"]
 
 
-def _evolution(size: int, population: int, seed: int) -> Any:
+def _evolution(size: int, population: int, seed: int) -> Evolution:
     try:
         import cma
     except ImportError as error:
         raise MissingExtra("cma", "routing", "The search of latent vectors") from error
     settings = {"popsize": population, "seed": seed, "bounds": [-1, 1], "verbose": -9}
-    return cma.CMAEvolutionStrategy([0.0] * size, SPREAD, settings)
+    found: Evolution = cma.CMAEvolutionStrategy([0.0] * size, SPREAD, settings)
+    return found

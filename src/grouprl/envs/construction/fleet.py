@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 CAPACITIES, SPEEDS, DEMANDS = (20, 41), (0.5, 1.0), (1, 10)
 """Ranges that instances are drawn from, uniformly: whole capacities and demands, the upper end left out; speeds."""
 WAYS = 8
-"""Ways to lay a square onto itself."""
+"""Symmetries of a square."""
 
 
-class Fleet:
+class DeliveryFleet:
     """Serve all customers by vehicles of different capacity and speed, so that the slowest is home soon (HCVRP).
 
     In a round every vehicle picks a node: a customer that fits its load, the depot, or where it is. A customer that
@@ -164,7 +164,7 @@ class Fleet:
         return ArrayObservation(values, None if self._over else mask, context, text=words)
 
 
-class ProfiledFleet(Fleet):
+class ProfiledFleet(DeliveryFleet):
     """The same fleet whose vehicles suit customers more or less: less time altogether, more preference (CAMP).
 
     The reward is -Σ_k time_k + `weight`·Σ of the preferences, from 0 to 1, of those who serve for those they serve
@@ -178,7 +178,7 @@ class ProfiledFleet(Fleet):
         forbidden: share of pairs of vehicle and customer that are excluded.
 
     Raises:
-        InputError: a share that is none, or what `Fleet` refuses.
+        InputError: a share that is none, or what `DeliveryFleet` refuses.
     """
 
     def __init__(self, customers: int = 8, vehicles: int = 3, weight: float = 0.2, forbidden: float = 0.0) -> None:

@@ -32,7 +32,7 @@ class View:
 
 @dataclass(frozen=True)
 class Rest:
-    """What is left of an instance: an instance itself, from which the best completion follows, whatever was before."""
+    """The rest of an instance: an instance itself, from which the best completion follows, whatever was before."""
 
     left_n: np.ndarray
     """[N] bool: the nodes that it consists of."""

@@ -73,9 +73,9 @@ class PointersNet(nn.Module):
 class Pointers(ArrayPolicy):
     """Attention policy of a fleet: in one pass every vehicle picks a node (PARCO, arXiv:2409.03811).
 
-    It reads tasks as `grouprl.envs.construction.fleet:Fleet`, whose preferences of vehicles for customers, if there are
-    any, it adds to what each sees of the nodes (CAMP, arXiv:2501.02977). Picks of one node are ranked by their
-    probability. The log-prob of an action is that of what was picked, whoever gets it.
+    It reads tasks as `grouprl.envs.construction.fleet:DeliveryFleet`, whose preferences of vehicles for customers, if
+    there are any, it adds to what each sees of the nodes (CAMP, arXiv:2501.02977). Picks of one node are ranked by
+    their probability. The log-prob of an action is that of what was picked, whoever gets it.
 
     *Differs from the papers*: sizes are fixed within a run, where theirs vary by batch; vehicles read one another in
     one layer; a preference is added to a node, where CAMP has attention between clients and vehicles for each profile.
@@ -132,5 +132,5 @@ def _need_fleet(spaces: Spaces) -> None:
         raise InputError(
             f"the context {sorted(there)} and the observations {sorted(observation.spaces)}",
             f"the policy pointers reads {', '.join(CONTEXT)} in the context, and {', '.join(SEEN)} in observations",
-            "Take a task such as env:grouprl.envs.construction.fleet:Fleet, or model: mlp",
+            "Take a task such as env:grouprl.envs.construction.fleet:DeliveryFleet, or model: mlp",
         )

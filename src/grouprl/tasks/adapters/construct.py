@@ -11,7 +11,9 @@ from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.envs.construction import PROBLEMS, ConstructionWorld
+from grouprl.envs.construction.exact import Solution
 from grouprl.envs.construction.problem import ConstructionProblem, Instance
+from grouprl.envs.construction.reference import searched
 from grouprl.envs.construction.vrplib import ENDINGS, read_instance
 from grouprl.envs.construction.words import choices
 from grouprl.envs.construction.world import RestWorld
@@ -27,6 +29,7 @@ SEED = re.compile(r"seed (\d+)$")
 
 
 State = Literal["whole", "rest"]
+Solver = Literal["exact", "pyvrp"]
 
 
 @register_task("construct", argument="problem")
@@ -35,10 +38,11 @@ class Construct(SeededTask):
 
     A prompt is an instance, made from a seed; the reward is the negative cost. The samples of a group are solutions of
     one instance, and each tour of a TSP starts in a city of its own. It is for policies over arrays (model: pointer).
-    With `gap`, rows report how many percent their cost is above the lowest, where that can be computed, or above the
-    best known one of a file. With `strategies` the policy is told which of several it has (method: poppy), or with
-    `latent` a vector that stands for one (compass); in evaluations they are drawn. With `state: rest` it sees at every
-    choice only what is left of the instance (model: quotient).
+    With `gap`, rows report how many percent their cost is above the lowest, where that can be computed (or, with
+    `solver: pyvrp`, above one that a search of PyVRP finds), or above the best known one of a file. With `strategies`
+    the policy is told which of several it has (method: poppy), or with `latent` a vector that stands for one (compass);
+    in evaluations they are drawn. With `state: rest` it sees at every choice only what is left of the instance (model:
+    quotient).
     """
 
     problem: str = Field(min_length=1, description="the name of a problem, or a file that ends in .vrp or .tsp")
@@ -54,6 +58,11 @@ class Construct(SeededTask):
 
     state: State = Field(
         "whole", description="'rest': each choice is shown what is left alone, as an instance of its own"
+    )
+
+    solver: Solver = Field(
+        "exact",
+        description="what finds the best solutions: 'pyvrp' searches tours and routes of any size, and proves nothing",
     )
 
     _problem: ConstructionProblem = PrivateAttr()
@@ -80,6 +89,17 @@ class Construct(SeededTask):
                 "what is left of it is no smaller instance of the same kind",
                 f"Take {', '.join(sorted(name for name, each in PROBLEMS.items() if each.rest_features))}",
             )
+        if self.solver == "pyvrp":
+            self.best_of(self.instance(self.example("train", 0)))
+
+    def best_of(self, instance: Instance) -> Solution | None:
+        """Return a best solution of an instance, by the task's solver; None if there is none for its size.
+
+        Raises:
+            InputError: the solver does not know the problem.
+            MissingExtra: the solver is not installed.
+        """
+        return searched(self._problem, instance) if self.solver == "pyvrp" else self._problem.solution(instance)
 
     @property
     def name(self) -> str:
@@ -151,7 +171,8 @@ class Construct(SeededTask):
         """Return the instance of an example: that of the file, or one made from the example's seed."""
         if self._given is not None:
             return self._given
-        return _made(self.problem, self._problem.size, int(example.columns["seed"]), self.gap)
+        solver = self.solver if self.gap else None
+        return _made(self.problem, self._problem.size, int(example.columns["seed"]), solver)
 
     def environment(self) -> ConstructionWorld:
         """Return a fresh episode."""
@@ -160,9 +181,11 @@ class Construct(SeededTask):
 
 
 @lru_cache(maxsize=1024)
-def _made(name: str, size: int, seed: int, gap: bool) -> Instance:
-    """Return the instance of a seed, with its lowest cost where that was asked for and is known."""
+def _made(name: str, size: int, seed: int, solver: Solver | None) -> Instance:
+    """Return the instance of a seed, with its lowest cost where a solver is asked for that and knows it."""
     problem = PROBLEMS[name](size)
     instance = problem.sample(np.random.default_rng(seed))
-    best = problem.best(instance) if gap else None
-    return instance if best is None else {**instance, "best": np.array([best])}
+    if solver is None:
+        return instance
+    found = searched(problem, instance) if solver == "pyvrp" else problem.solution(instance)
+    return instance if found is None else {**instance, "best": np.array([found.cost])}

@@ -22,10 +22,11 @@ from grouprl.tasks.registry import register_task
 class Solved(Construct):
     """Learn from best solutions, choice by choice: solved:tsp, cvrp, knapsack, assignment or job_shop.
 
-    A prompt is an instance with a solution of the lowest cost, found exactly, so that instances are small; method: sft
-    imitates its choices (BQ-NCO, arXiv:2301.03313, with model: quotient and state: rest). Where several orders of
-    choices make the same solution, one is drawn: the city where a tour starts and its direction, the order of routes
-    and items. Evaluations build solutions of other instances, as construct:... does.
+    A prompt is an instance with a solution of the lowest cost, found exactly, so that instances are small, or by PyVRP
+    (solver: pyvrp), whose tours and routes are as good as its search makes them; method: sft imitates its choices (BQ-
+    NCO, arXiv:2301.03313, with model: quotient and state: rest). Where several orders of choices make the same
+    solution, one is drawn: the city where a tour starts and its direction, the order of routes and items. Evaluations
+    build solutions of other instances, as construct:... does.
     """
 
     cut: bool = Field(
@@ -39,11 +40,11 @@ class Solved(Construct):
             InputError: an unknown name, or instances that are too large to be solved exactly.
         """
         super().model_post_init(context)
-        if self.of.solution(self.instance(self.example("train", 0))) is None:
+        if self.best_of(self.instance(self.example("train", 0))) is None:
             raise InputError(
                 f"solved:{self.problem} with task.count = {self.of.size}",
                 "no best solution of so large an instance is computed here",
-                "Lower task.count, or store solutions in a file (task: trajectories:FILE)",
+                "Lower task.count, set task.solver to pyvrp, or store solutions in a file (task: trajectories:FILE)",
             )
 
     def stored_rows(self, example: Example) -> Sequence[StoredEpisode]:
@@ -73,7 +74,7 @@ class Solved(Construct):
         )
 
     def _choices(self, world: ConstructionWorld, luck: np.random.Generator) -> list[int]:
-        found = self.of.solution(world.instance)
+        found = self.best_of(world.instance)
         assert found is not None
         assert world.building is not None
         return self.of.continued(found.choices, world.building, luck)
