@@ -137,9 +137,13 @@ class _World:
             legal = self._legal(awaited(environment.reset(self._example, 0)))
             earned, actions = 0.0, list(taken)
             for _ in range(self._turns):
-                if not actions and luck is None:
+                if actions:
+                    action = actions.pop(0)
+                elif luck is not None:
+                    action = int(luck.choice(legal))
+                else:
                     return earned, legal
-                step = awaited(environment.step(actions.pop(0) if actions else int(luck.choice(legal))))  # type: ignore[union-attr]
+                step = awaited(environment.step(action))  # type: ignore[arg-type]  # the protocol's actions are text
                 earned, legal = earned + float(step.reward), self._legal(step.observation)
                 if over(step):
                     break

@@ -9,7 +9,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.envs.construction.tours import DEPOT, distances
 from grouprl.envs.environment import ArrayObservation, Step
-from grouprl.protocols import Box, DictSpace, MultiDiscrete, Spaces
+from grouprl.protocols import ArraySpace, Box, DictSpace, MultiDiscrete, Spaces
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -230,11 +230,15 @@ def turned(place_n2: np.ndarray, way: int) -> np.ndarray:
 
 
 def _spaces(nodes: int, vehicles: int) -> Spaces:
-    seen = {
+    seen: dict[str, ArraySpace] = {
         "here": MultiDiscrete((nodes,) * vehicles),
         "vehicles": Box((vehicles, 2)),
         "open": Box((nodes,)),
     }
-    context = {"map": Box((nodes, 3)), "fleet": Box((vehicles, 2)), "profile": Box((vehicles, nodes))}
+    context: dict[str, ArraySpace] = {
+        "map": Box((nodes, 3)),
+        "fleet": Box((vehicles, 2)),
+        "profile": Box((vehicles, nodes)),
+    }
     action = MultiDiscrete((*(nodes,) * vehicles, *(vehicles,) * vehicles))
     return Spaces(DictSpace(seen), action, DictSpace(context))

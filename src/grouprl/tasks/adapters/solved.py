@@ -62,7 +62,7 @@ class Solved(Construct):
         for node in actions:
             step = world.step(node)
             shown.append(cast("ArrayObservation", step.observation))
-            rewards.append(float(cast("float", step.reward)))
+            rewards.append(float(step.reward))
         return StoredEpisode(
             _stacked(shown),
             np.array(actions),
@@ -70,7 +70,7 @@ class Solved(Construct):
             terminated=True,
             legal=np.stack([cast("np.ndarray", each.legal) for each in shown[:-1]]),
             components=world.score(),
-            context=shown[0].context or {},
+            context=cast("Mapping[str, np.ndarray]", shown[0].context),
         )
 
     def _choices(self, world: ConstructionWorld, luck: np.random.Generator) -> list[int]:
