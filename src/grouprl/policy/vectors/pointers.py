@@ -38,7 +38,7 @@ class PointersNet(nn.Module):
         self.encoder = nn.Sequential(*(EncoderLayer(width, heads) for _ in range(layers)), nn.LayerNorm(width))
         self.vehicle, self.here = nn.Linear(changing, width), nn.Linear(width, width, bias=False)
         self.mean, self.open = nn.Linear(width, width, bias=False), nn.Linear(1, width, bias=False)
-        self.profile, self.talk = nn.Linear(1, width, bias=False), EncoderLayer(width, heads)
+        self.own, self.talk = nn.Linear(2, width, bias=False), EncoderLayer(width, heads)
         self.glimpse, self.point = Attention(width, heads), nn.Linear(width, width, bias=False)
         self.worth = nn.Linear(width, 1)
 
@@ -52,7 +52,7 @@ class PointersNet(nn.Module):
         query_pkd = self.talk(vehicle_pkd)
         liked_pkn = seen.context["profile"][seen.row_n]
         own_pnd = node_pnd + self.open(seen.observation["open"][..., None])
-        node_pknd = own_pnd[:, None] + self.profile(liked_pkn[..., None])
+        node_pknd = own_pnd[:, None] + self.own(torch.stack([liked_pkn, _away(seen)], -1))
         legal_qn = _picks(seen, *liked_pkn.shape[1:])
         read_qd = self.glimpse(query_pkd.flatten(0, 1)[:, None], node_pknd.flatten(0, 1), legal_qn)[:, 0]
         return query_pkd + read_qd.unflatten(0, query_pkd.shape[:2]), node_pknd
@@ -74,11 +74,12 @@ class Pointers(ArrayPolicy):
     """Attention policy of a fleet: in one pass every vehicle picks a node (PARCO, arXiv:2409.03811).
 
     It reads tasks as `grouprl.envs.construction.fleet:DeliveryFleet`, whose preferences of vehicles for customers, if
-    there are any, it adds to what each sees of the nodes (CAMP, arXiv:2501.02977). Picks of one node are ranked by
-    their probability. The log-prob of an action is that of what was picked, whoever gets it.
+    there are any, it adds to what each sees of the nodes (CAMP, arXiv:2501.02977), beside its way to them. Picks of one
+    node are ranked by their probability. The log-prob of an action is that of what was picked, whoever gets it.
 
     *Differs from the papers*: sizes are fixed within a run, where theirs vary by batch; vehicles read one another in
-    one layer; a preference is added to a node, where CAMP has attention between clients and vehicles for each profile.
+    one layer, and see how far each node is; a preference is added to a node, where CAMP has attention between clients
+    and vehicles for each profile.
 
     Args:
         build: the run's arguments.
@@ -116,6 +117,13 @@ class Pointers(ArrayPolicy):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return PointersNet(spaces, *self._sizes)
+
+
+def _away(seen: Seen) -> Tensor:
+    """Return [P,K,N] how far each node is from each vehicle."""
+    place_pn2, here_pk = seen.context["map"][seen.row_n, :, :2], seen.observation["here"]
+    at_pk2 = place_pn2.gather(1, here_pk[..., None].expand(-1, -1, 2))
+    return torch.linalg.vector_norm(at_pk2[:, :, None] - place_pn2[:, None], dim=-1)
 
 
 def _picks(seen: Seen, vehicles: int, nodes: int) -> Tensor | None:
