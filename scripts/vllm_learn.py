@@ -74,7 +74,7 @@ REVERSE = (
     "eval={every: 15, prompts: 64, final_prompts: 64}",
     "steps=30",
 )
-ERRANDS = ("warmup.steps=0", "steps=8", "eval={every: 8, prompts: 48, final_prompts: 48}", "environment.workers=2")
+ERRANDS = ("warmup.steps=0", "steps=8", "eval={every: 8, prompts: 48, final_prompts: 48}", "environment.workers=12")
 
 
 def errands(seed: int) -> Trial:
@@ -171,12 +171,11 @@ def read(folder: Path, trial: Trial, source: str, counts: dict[str, float], seco
     lines = RunFolder(folder).read_metrics()
     steps = [line for line in lines if line["phase"] == "train"]
     held_out = [line for line in lines if line["phase"] == "eval"]
-    kinds = [k for k in held_out[0] if k.startswith("eval/") and isinstance(held_out[0][k], int | float)]
     found: Record = {
         "says": trial.says,
         "model": source,
         "changes": list(trial.changes),
-        "held_out": [{"step": line["step"], **{k.removeprefix("eval/"): line[k] for k in kinds}} for line in held_out],
+        "held_out": [{"step": line["step"], **_measures(line)} for line in held_out],
         "load": os.getloadavg()[0],
         "seconds": round(seconds),
     }
@@ -187,6 +186,12 @@ def read(folder: Path, trial: Trial, source: str, counts: dict[str, float], seco
     if counts.get(COUNTS[0]):
         found["prefix_cached"] = counts[COUNTS[1]] / counts[COUNTS[0]]
     return found
+
+
+def _measures(line: Record) -> Record:
+    """Return the numbers of an evaluation by their names without "eval/"."""
+    kept = {k: x for k, x in line.items() if k.startswith("eval/") and isinstance(x, int | float)}
+    return {k.removeprefix("eval/"): x for k, x in kept.items()}
 
 
 def table(records: dict[str, Record]) -> str:
