@@ -57,6 +57,7 @@ ARMS: dict[str, Any] = {
 }
 """Three arms, and a mean pay to be reached: by the mean, or by the square of each episode's distance from it."""
 BLOCK = {"base": "ppo_control", "gamma": 1.0, "lam": 0.95, "size": 80}
+AFTER = BLOCK | {"base": "pdppo", "after": f"{WORLDS.removeprefix('env:')}.inventory:after_order", "post_lr": 1e-2}
 SINGLY = {"batch": {"prompts": 16, "group_size": 1, "epochs": 4}}
 SWARM = {"oscillators": 50, "steps": 20}
 
@@ -183,6 +184,8 @@ ARENAS: dict[str, dict[str, Any]] = {
         "methods": {
             "reinforce": ({"base": "reinforce", "baseline": "group"}, (1e-2, 3e-2)),
             "ppo_control": (BLOCK, (1e-2, 3e-2), SINGLY),
+            "mean of both": (AFTER | {"combine": "mean"}, (1e-2, 3e-2), SINGLY),
+            "pdppo": (AFTER, (1e-2, 3e-2), SINGLY),
         },
     },
     "blocks": {

@@ -61,6 +61,8 @@ entry(
         confidence="partly",
         uncertain="everything but the maximum and the separate optimisers; only a summary was read",
         notes=[
+            "In a small store it is behind ppo_control, and level with it with combine mean, three seeds each "
+            "(docs/control.md).",
             "The larger of two estimates with noise is too large: two of mean 0 and deviation ½ have a maximum of mean "
             "0.28. Whitening takes the common part out again.",
             "Where both critics agree it is ppo_control.",
