@@ -10,6 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+import fleets
 import flows
 import imitation
 import populations
@@ -58,7 +59,12 @@ def test_a_solver_imitates_and_its_table_is_that_of_the_record(tmp_path: Path) -
     assert [row["tokens"] for row in steps] == [4 * 7] * 2
 
 
-def test_a_fleet_is_trained(tmp_path: Path) -> None:
+def test_a_fleet_is_trained_and_its_table_is_that_of_the_record(tmp_path: Path) -> None:
+    assert fleets.table(json.loads(fleets.RECORD.read_text(encoding="utf-8"))) in PAGE
+    ours = fleets.settings("PARCO: by probability", 0)
+    assert {key: ours[key] for key in ("task", "method", "steps", "batch", "optim")} == {
+        key: FLEET[key] for key in ("task", "method", "steps", "batch", "optim")
+    }
     steps = trained(FLEET, tmp_path / "run")
     assert all(row["reward_mean"] < 0 and 0 <= row["reward/#lost_picks"] <= 1 for row in steps)
     assert all(row["logp_gap_max"] < 1e-5 and row["grad_norm"] > 0 for row in steps)
