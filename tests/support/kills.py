@@ -318,7 +318,7 @@ def evidence(folder: Path) -> dict[str, Any]:
     files = [
         last / "policy.safetensors",
         *sorted((folder / "rollouts").iterdir()),
-        *sorted((folder / "model").iterdir()),
+        *sorted(path for path in (folder / "model").rglob("*") if path.is_file()),
         *sorted(folder.glob("reference*.safetensors")),
         *(folder / name for name in ("samples.json", "health.json", "config.yaml")),
     ]

@@ -69,6 +69,15 @@ OWN: dict[str, dict[str, Any]] = {
     "ssp": {"task": {"name": "propose", "largest": 9, "attempts": 3}, "warmup": LEARNT},
     "bradley_terry": STORED,
     "adpo": STORED | {"data": {"prompts": 24}, "method": {"name": "adpo", "among": 8, "size": 16}},
+    "mah_dpo": STORED
+    | {
+        "task": {"name": "preferences", "annotators": 2, "apart": True},
+        "model": {
+            "name": "tiny",
+            "agents": "heads",
+            "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32},
+        },
+    },
     "hypo": STORED,
     "relative_po": STORED,
     "sr_dpo": STORED,

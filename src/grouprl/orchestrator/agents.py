@@ -12,6 +12,8 @@ from grouprl.tasks.task import Task
 
 REMEDY = "Set model.agents: shared"
 SEPARATE = "Set model.agents: separate"
+APART = ("separate", "heads")
+"""Values of model.agents with which every agent of a task has weights of its own, all begun from one model."""
 
 
 def model_names(config: Config, task: Task) -> dict[str, str]:
@@ -21,9 +23,9 @@ def model_names(config: Config, task: Task) -> dict[str, str]:
         InputError: the configured models do not match the task's agents.
     """
     chosen, agents = config.model.agents, task.agents
-    if chosen == "shared" or (chosen == "separate" and len(agents) == 1):
+    if chosen == "shared" or (chosen in APART and len(agents) == 1):
         return {"": config.model.name}
-    if chosen == "separate":
+    if chosen in APART:
         return dict.fromkeys(agents, config.model.name)
     assert isinstance(chosen, dict)
     if set(chosen) != set(agents) or len(agents) == 1:
@@ -61,5 +63,10 @@ def team_refusals(config: Config, method: Method, task: Task) -> Iterator[str]:
     for part in method.parts():
         if part.one_policy:
             yield f"{part.name} looks inside one model, but each agent has its own. {REMEDY}"
+    if config.model.agents == "heads":
+        if config.model.lora is not None:
+            yield "model.agents heads trains output layers and their trunk whole. Set model.lora: null"
+        if method.critic is not None:
+            yield f"{method.name} has a critic, and heads of several agents have none. {SEPARATE}"
     if config.run.async_steps:
         yield "run.async_steps samples with one model, but each agent has its own. Set it to 0, or model.agents: shared"

@@ -23,6 +23,7 @@ from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.master_weights import HALF, MasterWeights
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import PassSettings
+from grouprl.policy.teams.shared_trunk import with_heads
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, Trainable
@@ -59,6 +60,8 @@ def build_policy(run: ResolvedRun) -> Policy:
     names = model_names(config, run.task)
     if len(names) == 1:
         return build_one(run, config.model.name, config.seed)
+    if config.model.agents == "heads":
+        return with_heads(build_one(run, config.model.name, config.seed), list(names), config.seed)
     members = {agent: build_one(run, name, config.seed + i) for i, (agent, name) in enumerate(names.items())}
     return TeamPolicy(members)
 

@@ -14,7 +14,7 @@ from grouprl.config.sections import Section
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.finding import Finding
 from grouprl.methods.registry import CATALOGUE
-from grouprl.orchestrator.agents import team_refusals
+from grouprl.orchestrator.agents import APART, team_refusals
 from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_refusals
 from grouprl.plan import codes
 from grouprl.plan.codes import told
@@ -241,8 +241,8 @@ def _idle_settings(config: Config, method: Method, facts: RunFacts) -> Iterator[
         yield f"eval.every has no effect: the run ends after {config.steps} steps, when it is evaluated anyway"
     yield from _idle_model_settings(config, method)
     yield from _idle_sampling(config)
-    if config.model.agents == "separate" and facts.agents == 1:
-        yield "model.agents separate has no effect: the task has one agent"
+    if config.model.agents in APART and facts.agents == 1:
+        yield f"model.agents {config.model.agents} has no effect: the task has one agent"
     if not facts.environment and "history" in config.sampling.model_fields_set:
         yield "sampling.history has no effect: the task has a single turn"
     if config.reward.on_error == "raise" and "max_failed_fraction" in config.reward.model_fields_set:

@@ -44,7 +44,8 @@ class CompletionRows(ScoringSource):
         Raises:
             InputError: the policy is a team, and the task is for a single one.
         """
-        if members := getattr(self.policy, "members", None):
+        members = getattr(self.policy, "members", None)
+        if members and len(self.task.agents) == 1:
             raise InputError(
                 f"the task '{self.task.name}' is for a single policy",
                 f"this one is a team of {', '.join(members)}",

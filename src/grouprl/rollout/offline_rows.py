@@ -194,6 +194,8 @@ def stored(task: StoredRows, policy: TokenPolicy, requests: Sequence[RolloutRequ
         source_b=np.where(sampled_b, SOURCES["replay"], SOURCES["demonstration"]).astype(np.int64),
         foreign_b=np.ones(len(rows), dtype=bool),
     )
+    if len(task.agents) > 1:
+        samples = samples.with_extras(agent_b=np.array([task.agent_of(request.example) for request, _, _ in rows]))
     if any(row.cut for row in tokens):
         samples = samples.with_extras(**{CUT_TOKENS: np.array([row.cut for row in tokens], dtype=np.int64)})
     if all(all(row.own) for row in tokens):
@@ -245,7 +247,7 @@ def likeliest(task: StoredRows, policy: TokenPolicy, example: Example) -> tuple[
     """Return the stored row of a prompt with the largest sum of log-probs under the policy, and its tokens."""
     rows = list(task.stored_rows(example))
     tokens = tokens_of(task, policy, [(example, rows)])
-    held = laid_out(policy, rows, tokens).tokens
+    held = laid_out(policy, rows, tokens).tokens.of_agents([task.agent_of(example)] * len(rows))
     own_bt = torch.tensor(flat([row.own for row in tokens], held.width), device=policy.device)
     best = int((policy.logp(held).double() * own_bt).sum(1).argmax())
     return rows[best], tokens[best]

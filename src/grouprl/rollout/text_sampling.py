@@ -59,6 +59,7 @@ class TextSampling:
                     request.temperature,
                     greedy=greedy,
                     scaling=scaling,
+                    agent=self.task.agent_of(request.example),
                 )
                 for (request, number), ids in zip(rows, prompts, strict=True)
             ]
@@ -124,6 +125,7 @@ class TextSampling:
         *,
         greedy: bool = False,
         scaling: EntropyScaling | None = None,
+        agent: int = 0,
     ) -> Request[tuple[int, ...]]:
         settings = self.settings
         return Request(
@@ -136,6 +138,7 @@ class TextSampling:
             top_k=settings.top_k,
             stop_texts=self.stop,
             entropy_scaling=scaling,
+            agent=agent,
         )
 
     def _sampled(self, requests: Sequence[Request[tuple[int, ...]]]) -> Rollout:

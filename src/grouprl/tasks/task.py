@@ -96,6 +96,10 @@ class Task(ABC):
         """The names of the agents in observations, in a fixed order; the episode's reward is the first agent's."""
         return ("",)
 
+    def agent_of(self, example: Example) -> int:
+        """Return the number of the agent that completes a prompt, of a task without turns; the first."""
+        return 0
+
     @property
     def spaces(self) -> Spaces | None:
         """The spaces of observations and actions, for policies over arrays; None: text."""

@@ -79,6 +79,8 @@ def demonstration_batch(
         policy.encode_prompts([example.prompt for _, example, _ in good]),
         [[*ids, end] for ids in policy.encode_all([completion for _, _, completion in good])],
     )
+    if len(task.agents) > 1:
+        tokens = tokens.of_agents([task.agent_of(example) for _, example, _ in good])
     mask_bt = tokens.present_bt()
     ordinals = torch.tensor([ordinal for ordinal, _, _ in good])
     return Batch(mask_bt=mask_bt, group_b=ordinals, reward_b=torch.ones(len(tokens)), inputs=tokens)

@@ -92,8 +92,9 @@ class Model(Section):
     offload: bool = False
     """Each process of several keeps its part of weights, gradients and optimiser in main memory, and brings a layer to
     its GPU as a pass reaches it; changes no result."""
-    agents: Literal["shared", "separate"] | dict[str, str] = "shared"
-    """Tasks with several agents: one policy for all; weights of their own that begin as `name`; or a model by agent."""
+    agents: Literal["shared", "separate", "heads"] | dict[str, str] = "shared"
+    """Tasks with several agents: one policy for all; weights of their own that begin as `name`; output layers of their
+    own on one trunk; or a model by agent."""
     chat_template_kwargs: JsonObject = {}
     """Values of the chat template's variables, such as {enable_thinking: false}: for training, evaluation, serving and
     every engine alike, and for the exported model. A conversation that sets one itself has its own value."""

@@ -227,6 +227,10 @@ class CausalPolicy(TransformerModel, LogProbs):
         model = copy.deepcopy(self.model)
         if not trainable:
             model.requires_grad_(False)
+        return self.around(model, value_head=value_head)
+
+    def around(self, model: PreTrainedModel, *, value_head: bool = False) -> CausalPolicy:
+        """Return a policy with another model of the same kind, this one's tokenizer and settings."""
         return type(self)(
             model,
             self.tokenizer,

@@ -66,6 +66,11 @@ class Pairs(RowTask):
         description="for pairs with the columns constraints, chosen_met and rejected_met: the prompt asks for what the "
         "winner keeps, and for the negation of what it violates (chosen), or once so for each completion (both)",
     )
+    objective: str | None = Field(
+        None,
+        description="the column with the objective by which a row was compared: each is an agent, with a head or model "
+        "of its own (model.agents)",
+    )
     max_length: int | None = Field(
         1024, ge=2, description="most tokens of prompt and completion together; none: the model's positions"
     )
@@ -82,10 +87,15 @@ class Pairs(RowTask):
 
     _format: Format = PrivateAttr()
     _tied: int = PrivateAttr(default=0)
+    _objectives: tuple[str, ...] = PrivateAttr(default=("",))
 
     def model_post_init(self, context: object) -> None:
         """Read the rows; kept ties and second copies (ties: half) are trained on, and not evaluated on."""
         super().model_post_init(context)
+        if self.objective is not None:
+            table = self._tables["train"]
+            found = {_objective(row, self.objective, table.label(at)) for at, row in enumerate(table.rows)}
+            self._objectives = tuple(sorted(found))
         if self._tables["eval"] is self._tables["train"] and self.ties in ("half", "keep"):
             decided = self._compared_once if self.ties == "half" else self._decided
             self._positions["eval"] = [at for at in self._positions["eval"] if decided(at)]
@@ -99,6 +109,28 @@ class Pairs(RowTask):
     def description(self) -> str:
         """A sentence that names the file and its format."""
         return f"Preferences of {self.path}: {self._format.name}."
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The objectives of the training rows in the order of their names, if `objective` names their column."""
+        return self._objectives
+
+    def agent_of(self, example: Example) -> int:
+        """Return the number of a prompt's objective.
+
+        Raises:
+            InputError: a prompt without one, or with one that no training row has.
+        """
+        if self.objective is None:
+            return 0
+        name = _objective(example.columns, self.objective, example.id)
+        if name not in self._objectives:
+            raise InputError(
+                f"The objective of {example.id} is '{name}'",
+                "an objective is learned from training rows, and none has this one",
+                suggest(name, self._objectives),
+            )
+        return self._objectives.index(name)
 
     @property
     def limit(self) -> RowLimit:
@@ -259,6 +291,15 @@ def _margin(row: Mapping[str, object], label: str) -> dict[str, float]:
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not isfinite(given):
         raise InputError(f"The margin in {label} is {given!r}", "the column 'margin' holds finite numbers")
     return {"margin": float(given)}
+
+
+def _objective(row: Mapping[str, object], column: str, label: str) -> str:
+    """Return the objective by which a row was compared. Raises InputError if it names none."""
+    if row.get(column) in (None, ""):
+        raise InputError(
+            f"{label} has no objective in the column '{column}'", "every row names one", suggest(column, row)
+        )
+    return str(row[column])
 
 
 def _announced(

@@ -43,12 +43,30 @@ class Preferences(GeneratedTask):
     noise: float = Field(0.0, ge=0, le=0.5, description="chance that a judgement is turned round")
     length_bias: float = Field(0.0, ge=-10, le=10, description="what the judge adds to a word's reward for each letter")
     annotators: int = Field(1, ge=1, le=WANTED, description="groups of annotators, each with a taste of its own")
+    apart: bool = Field(
+        False,
+        description="whether each group of annotators is an agent, with a head or a model (model.agents); the true "
+        "reward is then what the prompt's own annotator likes",
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
         if self.judge == "cyclic" and (self.form == "labels" or self.length_bias or self.annotators > 1):
             raise ValueError("a cyclic judge compares first letters only: it has no labels, length_bias or annotators")
+        if self.apart and self.annotators == 1:
+            raise ValueError(
+                "apart gives each group of annotators an agent, and there is one: set annotators to 2 or 3"
+            )
         return self
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The groups of annotators, if they are apart: the policy that completes a prompt is that of its annotator."""
+        return tuple(f"annotator_{number}" for number in range(self.annotators)) if self.apart else ("",)
+
+    def agent_of(self, example: Example) -> int:
+        """Return the number of the prompt's annotator if they are apart."""
+        return int(example.columns["annotator"]) if self.apart else 0
 
     @property
     def max_new_tokens(self) -> int:
@@ -63,6 +81,8 @@ class Preferences(GeneratedTask):
     @property
     def reward(self) -> Reward:
         """The true reward of a word; by annotator or, for the cyclic judge, by first letter."""
+        if self.apart:
+            return own_letter
         return first_letter if self.judge == "cyclic" else liked_letters
 
     @property
@@ -105,7 +125,7 @@ class Preferences(GeneratedTask):
 
     def solve(self, example: Example) -> str:
         """Write a letter that is asked for."""
-        return str(example.columns["wanted"])[0]
+        return str(example.columns["wanted"])[self.agent_of(example)]
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return a word of wanted letters, and one of others; for the cyclic judge no word is right."""
@@ -151,6 +171,11 @@ def liked_letters(completion: str, *, wanted: str, annotators: int) -> float | d
     if annotators == 1:
         return share_of(completion, wanted)
     return {f"annotator_{number}": share_of(completion, wanted[number]) for number in range(annotators)}
+
+
+def own_letter(completion: str, *, wanted: str, annotator: int) -> float:
+    """Return the share of a word's letters that the prompt's own annotator is pleased by."""
+    return share_of(completion, wanted[annotator])
 
 
 def first_letter(completion: str, *, wanted: str) -> dict[str, float]:
