@@ -70,7 +70,10 @@ entry(
                 "the lone pair of objective 1 counts as much as the two of objective 0",
             ),
         ],
-        notes=["An objective without pairs in a step does not count, and its head has no gradient."],
+        notes=[
+            "An objective without pairs in a step does not count, and its head has no gradient.",
+            "No run has compared it with DPO yet.",
+        ],
         recommended=RECOMMENDED,
     ),
 )
