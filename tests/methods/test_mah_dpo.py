@@ -176,7 +176,7 @@ def test_objectives_of_a_file_are_agents(tmp_path):
         other.agent_of(other.example("eval", 0))
     with pytest.raises(InputError, match=r"no objective in the column 'gaol'"):
         load_task({"name": f"pairs:{path}", "objective": "gaol"})
-    changes = {"task": {"name": f"pairs:{path}", "objective": "goal"}, "data": {}}
+    changes = {"task": {"name": f"pairs:{path}", "objective": "goal"}, "data": {}, "warmup": {"steps": 0}}
     steps = records(run(tmp_path / "run", METHOD, **with_heads(**changes, steps=2)), "train")
     assert steps[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
 
