@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TRUNK = "trunk"
-"""What the names of the shared parameters begin with."""
+"""Beginning of the names of the shared parameters."""
 NOISE = 1e-3
-"""Standard deviation of what the heads differ by at first (pearls-lab/multiobj-align, equal_init)."""
+"""Standard deviation of the noise on each head at first (pearls-lab/multiobj-align, equal_init)."""
 
 
 class SharedTrunk(TeamPolicy):
