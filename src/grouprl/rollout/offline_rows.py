@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -194,8 +194,8 @@ def stored(task: StoredRows, policy: TokenPolicy, requests: Sequence[RolloutRequ
         source_b=np.where(sampled_b, SOURCES["replay"], SOURCES["demonstration"]).astype(np.int64),
         foreign_b=np.ones(len(rows), dtype=bool),
     )
-    if len(task.agents) > 1:
-        samples = samples.with_extras(agent_b=np.array([task.agent_of(request.example) for request, _, _ in rows]))
+    if len(cast("Task", task).agents) > 1:
+        samples = samples.with_extras(agent_b=np.array([_agent_of(task, request.example) for request, _, _ in rows]))
     if any(row.cut for row in tokens):
         samples = samples.with_extras(**{CUT_TOKENS: np.array([row.cut for row in tokens], dtype=np.int64)})
     if all(all(row.own) for row in tokens):
@@ -247,10 +247,15 @@ def likeliest(task: StoredRows, policy: TokenPolicy, example: Example) -> tuple[
     """Return the stored row of a prompt with the largest sum of log-probs under the policy, and its tokens."""
     rows = list(task.stored_rows(example))
     tokens = tokens_of(task, policy, [(example, rows)])
-    held = laid_out(policy, rows, tokens).tokens.of_agents([task.agent_of(example)] * len(rows))
+    held = laid_out(policy, rows, tokens).tokens.of_agents([_agent_of(task, example)] * len(rows))
     own_bt = torch.tensor(flat([row.own for row in tokens], held.width), device=policy.device)
     best = int((policy.logp(held).double() * own_bt).sum(1).argmax())
     return rows[best], tokens[best]
+
+
+def _agent_of(task: StoredRows, example: Example) -> int:
+    """Return the number of the agent that completes a prompt."""
+    return cast("Task", task).agent_of(example)
 
 
 def _ends_early(row: StoredTokens) -> bool:
