@@ -38,9 +38,9 @@ def write_rows(file: Path, kind: str, shape: Shape, steps: int, per_word: int) -
 
     `per_word` divides the counts of words where a letter is a token.
     """
-    a_step = ROWS if kind == "kto" else ROWS // 2
-    for name, count, seed in ((file, steps * a_step, SEED), (held_out(file), a_step, SEED + 1)):
-        lines = _rows(kind, shape, count, per_word, random.Random(seed))
+    a_step, rng, seen = ROWS if kind == "kto" else ROWS // 2, random.Random(SEED), set[str]()
+    for name, count in ((file, steps * a_step), (held_out(file), a_step)):
+        lines = _rows(kind, shape, count, per_word, rng, seen)
         name.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
 
 
@@ -49,14 +49,17 @@ def held_out(file: Path) -> Path:
     return file.with_name("held_out.jsonl")
 
 
-def _rows(kind: str, shape: Shape, count: int, per_word: int, rng: random.Random) -> Iterator[dict[str, Any]]:
-
+def _rows(
+    kind: str, shape: Shape, count: int, per_word: int, rng: random.Random, seen: set[str]
+) -> Iterator[dict[str, Any]]:
     def words(bounds: tuple[int, int]) -> str:
-        count = rng.randint(*bounds) // per_word or 1
-        return " ".join(rng.choice(NOUNS) for _ in range(count))
+        return " ".join(rng.choice(NOUNS) for _ in range(rng.randint(*bounds) // per_word or 1))
 
     for number in range(count):
         prompt, better, worse = words(shape.prompt), " " + words(shape.answer), " " + words(shape.answer)
+        while prompt in seen:  # a prompt that is held out is not trained on
+            prompt = words(shape.prompt)
+        seen.add(prompt)
         if kind == "kto":
             yield {"prompt": prompt, "completion": better, "label": number % 2 == 0}
         else:

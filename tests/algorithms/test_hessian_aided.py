@@ -125,7 +125,7 @@ def test_the_product_is_that_of_the_hessian_of_the_expected_loss() -> None:
 
 
 def test_along_the_step_its_mean_is_the_difference_of_gradients() -> None:
-    """Over a fine grid of q, H(θ̂)(θ - θ_before) adds up to ∇L(θ) - ∇L(θ_before)."""
+    """Over a fine grid of q, H(θ_q)(θ - θ_before) adds up to ∇L(θ) - ∇L(θ_before)."""
     policy = chooser()
     learner = learner_of(policy, HessianAided())
     own, before_p = policy.parameters(), flat(policy.parameters())

@@ -29,7 +29,7 @@ entry(
         ],
         summary="REINFORCE with momentum: old gradients are corrected by the curvature along the last step.",
         formula=(
-            "θ̂ = q·θ_t + (1-q)·θ_{t-1}, q ~ U[0, 1],  v_t = H(θ̂)(θ_t - θ_{t-1}), H = ∇²Φ + ∇Φ·∇log pᵀ on ŷ ~ π_θ̂,  "
+            "θ_q = q·θ_t + (1-q)·θ_{t-1}, q ~ U[0, 1],  v_t = H(θ_q)(θ_t - θ_{t-1}), H = ∇²Φ + ∇Φ·∇log pᵀ on ŷ ~ π_q,  "
             "d_t = (1-η_t)·(d_{t-1} + v_t) + η_t·∇L(θ_t),  θ_{t+1} = θ_t - γ_t·d_t/|d_t|,  "
             "L = Φ = -1/B Σ_i Σ_t (R_i - b) log π(y_t)"
         ),

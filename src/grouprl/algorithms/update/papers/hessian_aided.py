@@ -20,8 +20,8 @@ from grouprl.records.samples import subset
 class HessianAided(DataPart, Update):
     """(N-)HARPG: d_t = (1 - η_t)·(d_{t-1} + v_t) + η_t·∇L(θ_t), v_t an estimate of ∇L(θ_t) - ∇L(θ_{t-1}).
 
-    v_t = H(θ̂)(θ_t - θ_{t-1}) at θ̂ = q·θ_t + (1 - q)·θ_{t-1}, q uniform: over q its mean is the difference of the
-    gradients, exactly. H is that of what the completions of θ̂ lose, so that it counts, too, how the chances of these
+    v_t = H(θ_q)(θ_t - θ_{t-1}) at θ_q = q·θ_t + (1 - q)·θ_{t-1}, q uniform: over q its mean is the difference of the
+    gradients, exactly. H is that of what the completions of θ_q lose, so that it counts, too, how the chances of these
     completions move: ∇²Φ + ∇Φ·∇log pᵀ. Products with it come from a central difference of the gradient along the step,
     and from rows weighted by how their log-probs move along it; each step with v_t samples as many completions again.
     The step is γ_t·d_t, or with `normalised` γ_t·d_t/|d_t|; η_t = (2/(t+2))^`power`, γ_t = lr·(2/(t+2))^`decay`.
@@ -34,7 +34,7 @@ class HessianAided(DataPart, Update):
     decay: NonNegative = 1.0
     normalised: bool = True
     equation = (
-        "θ ← θ - γ_t·d/|d|,  d ← (1 - η_t)·(d + H(θ̂)(θ - θ_before)) + η_t·∇L(θ),  θ̂ = qθ + (1-q)θ_before,  "
+        "θ ← θ - γ_t·d/|d|,  d ← (1 - η_t)·(d + H(θ_q)(θ - θ_before)) + η_t·∇L(θ),  θ_q = qθ + (1-q)θ_before,  "
         "η_t = (2/(t+2))^{power:g},  γ_t = lr·(2/(t+2))^{decay:g}"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import Annotated, ClassVar, cast
 
 import torch
 from pydantic import Field
@@ -16,10 +16,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
-from grouprl.protocols import Policy
-
-if TYPE_CHECKING:
-    from grouprl.records.tokens import Tokens
+from grouprl.protocols import Policy, PolicyInputs
 
 HEAD = "value_head."
 """Prefix of the names of a critic's own parameters."""
@@ -165,8 +162,7 @@ def conjugate_gradients(product: Product, b_p: Tensor, iterations: int) -> tuple
 def thinned(step: Batch, every: int) -> Batch:
     """Return every `every`-th row, cut to the columns those rows use."""
     rows = step.rows(torch.arange(0, step.size[0], every))
-    inputs = cast("Tokens", rows.inputs)
-    return rows.trim(inputs.max_response)
+    return rows.trim(cast(PolicyInputs, rows.inputs).width)
 
 
 def mean_kl(old_bt: Tensor, new_bt: Tensor, active_bt: Tensor) -> float:
