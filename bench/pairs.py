@@ -93,7 +93,7 @@ def facts(trl: str) -> dict[str, str]:
     """Say on what was measured, and with which versions."""
     asked = [trl, "-c", "import importlib.metadata as m; print(m.version('trl'))"]
     version = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    return machine.describe(("torch", "transformers", "grouprl")) | {"trl": f"trl {version}"}
+    return machine.describe(("torch", "transformers", "grouprl")) | {"trl": version}
 
 
 def race(job: Job, place: Path, steps: int, precision: str, trl: str) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     first = next(iter(results.values()))["machine"]
     text = (Path(__file__).parent / "pairs_page.md").read_text(encoding="utf-8")
     rows = "".join(_row(name, found) for name, found in results.items())
-    said = ", ".join(str(value) for value in first.values())
+    said = ", ".join(f"{what} {value}" for what, value in first.items())
     return text.replace("{{rows}}", rows).replace("{{machine}}", said)
 
 

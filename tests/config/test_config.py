@@ -162,7 +162,10 @@ def test_an_empty_file_is_told_to_be_empty(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": {"agents": "sepparate"}}, "model.agents = 'sepparate'. Input should be 'shared' or 'separate'"),
+        (
+            {"model": {"agents": "sepparate"}},
+            "model.agents = 'sepparate'. Input should be 'shared', 'separate' or 'heads'",
+        ),
         ({"run": {"threads": "foo"}}, "run.threads = 'foo'. it must be a whole number"),
         ({"run": {"threads": 0}}, "or: Input should be 'auto'"),
     ],

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import LlamaConfig, PreTrainedModel
 
 from grouprl.algorithms.augment.papers.budget_cuts import BudgetCuts
 from grouprl.algorithms.method import Method
@@ -15,14 +15,16 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.evaluate import evaluate
 from grouprl.methods.compose import Resolved, compose
+from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.checks import refusals, room, without_effect
 from grouprl.plan.codes import EFFECTS
 from grouprl.plan.memory import Cost, batch_arithmetic, human, memory, peak
 from grouprl.plan.model_facts import read_model
 from grouprl.plan.plan import objective, plan, run_facts
-from grouprl.policy import Tokens, build_tiny, load_policy
+from grouprl.policy import Tokens, build_tiny, char_tokenizer, load_policy
 from grouprl.tasks import load_task
+from policies import ALPHABET, SIZES, make_model
 
 CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
@@ -106,6 +108,18 @@ def test_lora_counts_the_parameters_that_peft_adds(folder):
     facts, _ = read_model(resolve(config))
     policy = load_policy(folder, lora={"r": 4})
     assert facts.trainable == sum(p.numel() for p in policy.parameters()) < facts.parameters
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_heads_of_agents_are_counted_on_one_trunk(tied, tmp_path):
+    make_model(LlamaConfig(**{**SIZES, "tie_word_embeddings": tied})).save_pretrained(tmp_path)
+    char_tokenizer(ALPHABET).save_pretrained(tmp_path)
+    task = {"name": "preferences", "annotators": 2, "apart": True}
+    run = resolve(
+        parse_config({"task": task, "method": "mah_dpo", "model": {"name": str(tmp_path), "agents": "heads"}})
+    )
+    facts, _ = read_model(run)
+    assert facts.trainable == facts.parameters == sum(p.numel() for p in build_policy(run).parameters())
 
 
 def test_a_folder_is_sized_without_loading_its_weights(folder, monkeypatch):
@@ -355,6 +369,8 @@ def test_every_catalogue_entry_can_be_planned():
             )
         elif name == "text2grad":
             assert "span_feedback has no function to ask" in found[0]
+        elif name == "adpo":
+            assert "informative_pairs chooses among stored pairs" in found[0]
         elif name == "weighted_bc":
             assert "stored_returns draws stored rows" in found[0]
         else:

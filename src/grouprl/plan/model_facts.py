@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -47,6 +48,11 @@ class ModelFacts:
     tied: bool = True
     """Whether the output layer is the embedding."""
 
+    def with_heads(self, count: int) -> ModelFacts:
+        """Return the sizes of the same trunk with `count` output layers, none of which is the embedding."""
+        more = self.vocabulary * self.hidden * (count if self.tied else count - 1)
+        return replace(self, parameters=self.parameters + more, trainable=self.trainable + more, tied=False)
+
 
 def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts | None, object]:
     """Return the sizes of the configured model and its tokenizer, without its weights.
@@ -70,7 +76,18 @@ def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts
 
 def _read(run: ResolvedRun, dtype: torch.dtype, described: bool) -> tuple[ModelFacts | None, object]:
     config = run.config
-    names = model_names(config, run.task).values()
+    names = list(model_names(config, run.task).values())
+    if len(names) > 1 and config.model.agents == "heads":
+        facts, tokenizer = _sizes(run, names[:1], dtype, described)
+        return None if facts is None else facts.with_heads(len(names)), tokenizer
+    return _sizes(run, names, dtype, described)
+
+
+def _sizes(
+    run: ResolvedRun, names: Sequence[str], dtype: torch.dtype, described: bool
+) -> tuple[ModelFacts | None, object]:
+    """Return the sizes of the models `names` together, and the tokenizer of the first."""
+    config = run.config
     if set(names) == {"tiny"} and config.model.lora is None:
         return _tiny(run, len(names), dtype)
     models = []

@@ -9,6 +9,7 @@ from grouprl.algorithms.method import Method
 from grouprl.core.numbers import Count, Positive
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry
+from grouprl.methods.settings import in_the_update
 
 
 def pdppo(
@@ -67,6 +68,7 @@ entry(
             "0.28. Whitening takes the common part out again.",
             "Where both critics agree it is ppo_control.",
             "Where Vˣ is exact, G - Vˣ has mean 0 whatever the action: combine after teaches nothing in expectation.",
+            in_the_update("PPO with the larger advantage"),
         ],
         source="a summary of the paper",
         golden=[
