@@ -24,7 +24,6 @@ OWNERS = {
     "grouprl.rollout.local.array_sampler": "samples from policies over arrays",
     "grouprl.rollout.servers": "serves language models",
     "grouprl.serve": "serves language models",
-    "grouprl.evaluation.latent_search": "searches the latent vectors of solvers, which build over vectors",
 }
 """Who may ask, and why."""
 

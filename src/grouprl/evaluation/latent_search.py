@@ -15,7 +15,7 @@ from grouprl.records.examples import Example
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Start
 from grouprl.rollout.local.array_sampler import ArraySampler
-from grouprl.rollout.vectors.array_episodes import play_arrays
+from grouprl.rollout.vectors.vector_episodes import play_task
 
 if TYPE_CHECKING:
     from grouprl.tasks.adapters.construct import Construct
@@ -106,7 +106,7 @@ def costs_of(
         told = Example(example.id, example.prompt, {**example.columns, "told": np.asarray(latent_k).tolist()})
         luck = generator(seed, "solution", example.id, number)
         starts.append(Start(told, luck.randrange(2**31), luck.randrange(2**31)))
-    played = play_arrays(ArraySampler(policy), task.environment, starts, spaces=task.spaces, max_turns=task.max_turns)
+    played = play_task(task, ArraySampler(policy), starts)
     return [_cost(outcome) for outcome in played.outcomes]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -112,8 +114,57 @@ class PointerNet(nn.Module):
         return self.worth(self.asked(seen)[0])[:, 0]
 
 
+@runtime_checkable
+class Valued(Protocol):
+    """A network that also gives the value of a position."""
+
+    def value(self, seen: Seen) -> Tensor:
+        """Return the value of each position, [P]."""
+        ...
+
+
+class AttentionPolicy(ArrayPolicy):
+    """Base of the policies that attend to nodes: their critic is a second network of the same sizes.
+
+    Args:
+        build: the run's arguments.
+        make: returns a network, drawn by torch's generator.
+    """
+
+    def __init__(self, build: Build, make: Callable[[], nn.Module]) -> None:
+        self._make, self._seed = make, build.seed
+        super().__init__(build, self._drawn(0), critic=self._drawn(1) if build.values else None)
+
+    def new_critic(self) -> nn.Module:
+        """Return a network of the policy's own sizes, of which only the value is read."""
+        return self._drawn(1)
+
+    def value(self, seen: Seen) -> Tensor:
+        """Return the critic's value of each position, [P]."""
+        assert isinstance(self.critic, Valued)
+        return self.critic.value(seen)
+
+    def _drawn(self, number: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed + number)
+            return self._make()
+
+
+def check_sizes(name: str, width: int, layers: int, heads: int) -> None:
+    """Refuse sizes that attention cannot have.
+
+    Raises:
+        InputError: a number is too small, or the heads do not divide the width.
+    """
+    if width < 1 or heads < 1 or layers < 0 or width % heads:
+        raise InputError(
+            f"width {width}, layers {layers}, heads {heads} of the policy {name}",
+            "heads must divide the width, and neither is below 1",
+        )
+
+
 @register_policy("pointer")
-class Pointer(ArrayPolicy):
+class Pointer(AttentionPolicy):
     """Attention policy for constructive problems: softmax over nodes, logits 10·tanh divided by the temperature.
 
     It reads tasks whose context has a `map` [N,F] and whose observations have `here`, `nodes` [N,D] and `whole` [S], as
@@ -132,32 +183,12 @@ class Pointer(ArrayPolicy):
     def __init__(self, build: Build, *, width: int = 64, layers: int = 2, heads: int = 4) -> None:
         spaces = build.need_spaces("pointer", observations=(DictSpace,), actions=(Discrete,))
         _need_map(spaces)
-        if width < 1 or heads < 1 or layers < 0 or width % heads:
-            raise InputError(
-                f"width {width}, layers {layers}, heads {heads} of the policy pointer",
-                "heads must divide the width, and neither is below 1",
-            )
-        self._sizes, self._seed = (width, layers, heads), build.seed
-        module = self._net(spaces, build.seed)
-        super().__init__(build, module, critic=self._net(spaces, build.seed + 1) if build.values else None)
-
-    def new_critic(self) -> nn.Module:
-        """Return a network of the policy's own sizes, of which only the value is read."""
-        return self._net(self.spaces, self._seed + 1)
+        check_sizes("pointer", width, layers, heads)
+        super().__init__(build, partial(PointerNet, spaces, width, layers, heads))
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution over nodes at each position."""
         return Categorical(logits=self.module(seen) / temperature, validate_args=False)
-
-    def value(self, seen: Seen) -> Tensor:
-        """Return the critic's value of each position, [P]."""
-        assert isinstance(self.critic, PointerNet)
-        return self.critic.value(seen)
-
-    def _net(self, spaces: Spaces, seed: int) -> PointerNet:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return PointerNet(spaces, *self._sizes)
 
 
 def _need_map(spaces: Spaces) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
@@ -10,8 +12,7 @@ from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build, register_policy
 from grouprl.policy.vectors.array_distributions import RankedPicks
 from grouprl.policy.vectors.array_inputs import Seen
-from grouprl.policy.vectors.array_policy import ArrayPolicy
-from grouprl.policy.vectors.pointer import CLIP, Attention, EncoderLayer, encoded_once
+from grouprl.policy.vectors.pointer import CLIP, Attention, AttentionPolicy, EncoderLayer, check_sizes, encoded_once
 from grouprl.protocols import DictSpace, MultiDiscrete, Spaces
 
 CONTEXT, SEEN = ("map", "fleet", "profile"), ("here", "vehicles", "open")
@@ -70,7 +71,7 @@ class PointersNet(nn.Module):
 
 
 @register_policy("pointers")
-class Pointers(ArrayPolicy):
+class Pointers(AttentionPolicy):
     """Attention policy of a fleet: in one pass every vehicle picks a node (PARCO, arXiv:2409.03811).
 
     It reads tasks as `grouprl.envs.construction.fleet:DeliveryFleet`, whose preferences of vehicles for customers, if
@@ -91,32 +92,12 @@ class Pointers(ArrayPolicy):
     def __init__(self, build: Build, *, width: int = 64, layers: int = 2, heads: int = 4) -> None:
         spaces = build.need_spaces("pointers", observations=(DictSpace,), actions=(MultiDiscrete,))
         _need_fleet(spaces)
-        if width < 1 or heads < 1 or layers < 0 or width % heads:
-            raise InputError(
-                f"width {width}, layers {layers}, heads {heads} of the policy pointers",
-                "heads must divide the width, and neither is below 1",
-            )
-        self._sizes, self._seed = (width, layers, heads), build.seed
-        module = self._net(spaces, build.seed)
-        super().__init__(build, module, critic=self._net(spaces, build.seed + 1) if build.values else None)
-
-    def new_critic(self) -> nn.Module:
-        """Return a network of the policy's own sizes, of which only the value is read."""
-        return self._net(self.spaces, self._seed + 1)
+        check_sizes("pointers", width, layers, heads)
+        super().__init__(build, partial(PointersNet, spaces, width, layers, heads))
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distributions of the picks, which are independent given the position."""
         return RankedPicks(list((self.module(seen) / temperature).unbind(1)))
-
-    def value(self, seen: Seen) -> Tensor:
-        """Return the critic's value of each position, [P]."""
-        assert isinstance(self.critic, PointersNet)
-        return self.critic.value(seen)
-
-    def _net(self, spaces: Spaces, seed: int) -> PointersNet:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return PointersNet(spaces, *self._sizes)
 
 
 def _away(seen: Seen) -> Tensor:

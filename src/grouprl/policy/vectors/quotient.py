@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
@@ -9,8 +11,7 @@ from torch.distributions import Categorical, Distribution
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build, register_policy
 from grouprl.policy.vectors.array_inputs import Seen
-from grouprl.policy.vectors.array_policy import ArrayPolicy
-from grouprl.policy.vectors.pointer import Attention
+from grouprl.policy.vectors.pointer import Attention, AttentionPolicy, check_sizes
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
 
 
@@ -71,7 +72,7 @@ class QuotientNet(nn.Module):
 
 
 @register_policy("quotient")
-class Quotient(ArrayPolicy):
+class Quotient(AttentionPolicy):
     """Encoder without a decoder for what is left of a constructive problem (BQ-NCO, arXiv:2301.03313).
 
     It reads tasks whose observations are a `rest` [N,3+K], as those of construct:... with state: rest. At every choice
@@ -92,31 +93,12 @@ class Quotient(ArrayPolicy):
     def __init__(self, build: Build, *, width: int = 64, layers: int = 3, heads: int = 4) -> None:
         spaces = build.need_spaces("quotient", observations=(DictSpace,), actions=(Discrete,))
         columns = _columns(spaces)
-        if width < 1 or heads < 1 or layers < 0 or width % heads:
-            raise InputError(
-                f"width {width}, layers {layers}, heads {heads} of the policy quotient",
-                "heads must divide the width, and neither is below 1",
-            )
-        self._sizes, self._seed = (columns, width, layers, heads), build.seed
-        super().__init__(build, self._net(build.seed), critic=self._net(build.seed + 1) if build.values else None)
-
-    def new_critic(self) -> nn.Module:
-        """Return a network of the policy's own sizes, of which only the value is read."""
-        return self._net(self._seed + 1)
+        check_sizes("quotient", width, layers, heads)
+        super().__init__(build, partial(QuotientNet, columns, width, layers, heads))
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution over nodes at each position."""
         return Categorical(logits=self.module(seen) / temperature, validate_args=False)
-
-    def value(self, seen: Seen) -> Tensor:
-        """Return the critic's value of each position, [P]."""
-        assert isinstance(self.critic, QuotientNet)
-        return self.critic.value(seen)
-
-    def _net(self, seed: int) -> QuotientNet:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return QuotientNet(*self._sizes)
 
 
 def _columns(spaces: Spaces) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import numbers
+from grouprl.envs.environment_pool import Stage
 from grouprl.policy.vectors.array_inputs import ArrayInputs
 from grouprl.policy.vectors.array_policy import ArrayPolicy
-from grouprl.protocols import EntropyScaling, Spaces
+from grouprl.protocols import EntropyScaling, RunSampler, Spaces
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import Rows, ScoredSamples
 from grouprl.rollout.episodes import Episodes, Start
@@ -66,17 +67,24 @@ class VectorEpisodes(PlayedRows):
                 "only tokens can be sampled with such a rule",
                 "Remove the sampling rule",
             )
-        assert self.task.spaces is not None
-        return play_arrays(
-            self.sampler,
-            self.task.environment,
-            starts,
-            spaces=self.task.spaces,
-            max_turns=self.task.max_turns,
-            agents=self.task.agents,
-            greedy=greedy,
-            stage=self.stage,
-        )
+        return play_task(self.task, self.sampler, starts, greedy=greedy, stage=self.stage)
+
+
+def play_task(
+    task: Task, sampler: RunSampler, starts: Sequence[Start], *, greedy: bool = False, stage: Stage | None = None
+) -> Episodes:
+    """Play an episode of a task over arrays for each of `starts`, all at the same time; see `play_arrays`."""
+    assert task.spaces is not None
+    return play_arrays(
+        sampler,
+        task.environment,
+        starts,
+        spaces=task.spaces,
+        max_turns=task.max_turns,
+        agents=task.agents,
+        greedy=greedy,
+        stage=stage,
+    )
 
 
 def numbers_of_episode(task: Task) -> int:
