@@ -26,6 +26,7 @@ from grouprl.envs.construction.swarm import Kuramoto
 from grouprl.policy import Build, Mlp
 from grouprl.records.examples import Example
 from grouprl.training.loop import train
+from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "control.json", DOCS / "control.md"
@@ -256,14 +257,6 @@ def record(names: list[str]) -> None:
             keep(RECORD, row, ("arena", "method"))
 
 
-def keep(record: Path, row: dict[str, Any], key: tuple[str, ...]) -> None:
-    """Put a row into a record, in place of the one with the same `key`, and print it."""
-    rows = json.loads(record.read_text()) if record.exists() else []
-    rows = [each for each in rows if any(each[name] != row[name] for name in key)]
-    record.write_text("[\n" + ",\n".join(json.dumps(each) for each in [*rows, row]) + "\n]\n")
-    print(json.dumps(row), flush=True)
-
-
 def table(rows: list[dict[str, Any]], arena: str) -> str:
     """Return the record of an arena as a table."""
     lines = ["| method | rate | seeds 0 to 2 | mean | processor s |", "| --- | --- | --- | --- | --- |"]
@@ -275,20 +268,10 @@ def table(rows: list[dict[str, Any]], arena: str) -> str:
     return "\n".join(lines)
 
 
-def fill(tables: dict[str, str]) -> None:
-    """Write tables into the page, each between the two comments with its name."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, lines in tables.items():
-        head, rest = text.split(f"<!-- {name} -->")
-        end = f"<!-- end of {name} -->"
-        text = f"{head}<!-- {name} -->\n{lines}\n{end}{rest.split(end)[1]}"
-    PAGE.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "runs":
         record(sys.argv[2:] or list(ARENAS))
     else:
         rows = json.loads(RECORD.read_text())
-        fill({arena: table(rows, arena) for arena in ARENAS})
+        fill(PAGE, {arena: table(rows, arena) for arena in ARENAS})

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from control import QUIET, TUNING, fill, keep, last_quarter
+from control import PAGE, QUIET, TUNING, last_quarter
 from grouprl.config.run import parse_config
 from grouprl.training.loop import train
+from page_record import fill, keep
 
 RECORD = Path(__file__).parent.parent / "docs" / "group_critic.json"
 WALK = "env:grouprl.envs.construction.coverage:CoverageWalk"
@@ -105,4 +106,4 @@ if __name__ == "__main__":
         record(sys.argv[2:] or list(ARENAS))
     else:
         rows = json.loads(RECORD.read_text())
-        fill({arena: table(rows, arena) for arena in ARENAS})
+        fill(PAGE, {arena: table(rows, arena) for arena in ARENAS})

@@ -25,6 +25,7 @@ from grouprl.protocols import Request
 from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
+from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "imitation.json", DOCS / "routing.md"
@@ -103,10 +104,7 @@ def record(arms: list[str], seeds: list[int], kept: Path, steps: int = 80) -> No
     """Run what was named, and put it into the record."""
     for seed, arm in itertools.product(seeds, arms):
         row = run(arm, seed, steps, kept / f"{list(ARMS).index(arm)}-{seed}-{steps}")
-        rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
-        rows = [r for r in rows if (r["arm"], r["seed"]) != (arm, seed)]
-        RECORD.write_text(json.dumps([*rows, row], indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(json.dumps(row), flush=True)
+        keep(RECORD, row, ("arm", "seed"))
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -120,14 +118,6 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def page() -> None:
-    """Write the record into the page."""
-    head, rest = PAGE.read_text(encoding="utf-8").split("<!-- imitation -->")
-    end = "<!-- end of the imitation -->"
-    rows = table(json.loads(RECORD.read_text(encoding="utf-8")))
-    PAGE.write_text(f"{head}<!-- imitation -->\n{rows}\n{end}{rest.split(end)[1]}", encoding="utf-8")
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     where = Path(tempfile.gettempdir()) / "imitation_runs"
@@ -135,4 +125,4 @@ if __name__ == "__main__":
         named = [arm for number, arm in enumerate(ARMS) if str(number) in sys.argv[3]]
         record(named, [int(word) for word in sys.argv[2].split(",")], where)
     else:
-        page()
+        fill(PAGE, {"imitation": table(json.loads(RECORD.read_text(encoding="utf-8")))})
