@@ -26,6 +26,7 @@ def refused(method: object) -> list[str]:
     [
         ("ghpo", "group_hints samples 2 completions"),
         ("pppo", "continuations per rollout"),
+        ("plaid", "rising_temperature chooses how completions are sampled"),
         ("remax", "remax compares with a greedy completion of each prompt"),
     ],
 )

@@ -97,3 +97,11 @@ def test_tasks_without_a_map_and_sizes_that_do_not_divide_are_told() -> None:
         Pointer(Build(spaces=Spaces(Box((3,)), Discrete(2))))
     with pytest.raises(InputError, match="heads must divide"):
         Pointer(Build(spaces=Tsp(4).spaces), width=6, heads=4)
+
+
+def test_the_critic_is_drawn_apart_from_the_policy_and_anew_alike() -> None:
+    policy = pointer(Tsp(5), values=True)
+    assert policy.critic is not None
+    weights = [torch.cat([p.flatten() for p in net.parameters()]) for net in (policy.module, policy.critic)]
+    assert not torch.equal(*weights)
+    torch.testing.assert_close(torch.cat([p.flatten() for p in policy.new_critic().parameters()]), weights[1].float())
