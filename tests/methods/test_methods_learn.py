@@ -27,7 +27,7 @@ SETTINGS = {
     "hi_agent": {"every": 0},
     "intuitor": {"external": 1.0},
     "intellect2": {"entropy_coef": 0.0},
-    **{name: {"entropy_coef": 0.0} for name in ("ippo", "fixpo")},
+    **{name: {"entropy_coef": 0.0} for name in ("ippo", "ami", "fixpo")},
     "remix": {"entropy_coef": 0.0},
     "text2grad": {"kl_coef": 0.0},
     "ufo": {"entropy_coef": 0.0},
@@ -145,6 +145,7 @@ def with_extras(batch: Batch, logits: torch.Tensor, token_bt: torch.Tensor, step
         stats={
             "expert": batch.ref_bt,
             "post_value": batch.need("value_bt", "the test"),
+            "missed": torch.zeros_like(batch.need("value_bt", "the test")),
             "certainty": certainty_bt,
             "answer": batch.ref_bt,
             "duration": torch.ones_like(batch.ref_bt),

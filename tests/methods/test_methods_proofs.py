@@ -296,6 +296,7 @@ def test_what_a_run_must_provide():
         "vc_ppo",
     }
     turns = {
+        "ami",
         "dec_dpo",
         "duration_aware",
         "fixpo",

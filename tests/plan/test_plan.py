@@ -348,7 +348,7 @@ ACTED = {
         "salt",
     ),
     *("sdpo_segment", "spa_rl", "multi_turn_ppo", "promed", "duration_aware", "ui_s1", "rank_grpo"),
-    *("ppo_control", "fixpo", "props", "pdppo", "ippo", "dec_dpo", "tb", "db", "subtb", "f_dvl", "odice"),
+    *("ppo_control", "fixpo", "props", "pdppo", "ippo", "ami", "dec_dpo", "tb", "db", "subtb", "f_dvl", "odice"),
     "subpo",
     *("r3l", "echo", "search_r2", "retroformer"),
 }

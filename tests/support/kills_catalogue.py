@@ -99,6 +99,12 @@ OWN: dict[str, dict[str, Any]] = {
         }
         for name in ("ippo", "dec_dpo")
     },
+    "ami": {
+        "task": {"name": "env:grouprl.envs.builtin.jury:InfiltratedJury", "turns": 18, "config": {"rounds": 2}},
+        "model": {"name": "saboteur", "settings": {"members": 5, "hidden": [8]}},
+        "method": {"name": "ami", "members": 5},
+        "warmup": {"steps": 0},
+    },
     **{
         name: {
             "task": {"name": "construct:knapsack", "count": 6, "strategies": 2},

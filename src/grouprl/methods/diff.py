@@ -118,6 +118,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "expert": old_bt,
             "value_after": torch.zeros_like(old_bt),
             "post_value": torch.zeros_like(old_bt),
+            "missed": torch.zeros_like(old_bt),
             "collision": torch.full_like(old_bt, 0.5),
         },
         past={

@@ -17,6 +17,7 @@ from grouprl.policy.vectors.pointer import Pointer
 from grouprl.policy.vectors.pointers import Pointers
 from grouprl.policy.vectors.quotient import Quotient
 from grouprl.policy.vectors.recurrent import Recurrent
+from grouprl.policy.vectors.saboteur import Saboteur
 from grouprl.records.tokens import Tokens
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Pointers",
     "Quotient",
     "Recurrent",
+    "Saboteur",
     "Seen",
     "Squashed",
     "Tokens",
