@@ -39,7 +39,7 @@ class SeenNumbers(Protocol):
         """[B,T] int64 the actions."""
 
 
-class Rounds(NamedTuple):
+class TeamRounds(NamedTuple):
     """E episodes of T rounds, and which row of the batch is whose."""
 
     row_ea: Tensor
@@ -115,7 +115,7 @@ class MinorityInfluence(RewardTransform, DataPart):
                 missed_bt[rounds.row_ea[:, agent], : found_et.shape[1]] = found_et
         return batch.replace(stats={**batch.stats, STAT: missed_bt})
 
-    def named(self, prediction: Prediction, rounds: Rounds) -> Tensor:
+    def named(self, prediction: Prediction, rounds: TeamRounds) -> Tensor:
         """Return [E,T-1] the sum over victims of the chance that the next action is the one named."""
         with torch.no_grad():
             chance_etva = prediction.logits(rounds)[:, :-1].softmax(-1)
@@ -130,7 +130,7 @@ class MinorityInfluence(RewardTransform, DataPart):
         if len(rounds.row_ea) and bool(rounds.there_et[:, 1:].any()):
             context.note("victims_error", Prediction(self, context, rounds).fit(rounds), "mean")
 
-    def rounds(self, batch: Batch) -> Rounds:
+    def rounds(self, batch: Batch) -> TeamRounds:
         """Return the episodes of which every agent has a row, round by round.
 
         Raises:
@@ -156,7 +156,7 @@ class MinorityInfluence(RewardTransform, DataPart):
             )
         own = [x[row_ea[:, : self.members]] for name, x in seen.observation_bt.items() if name not in OWN]
         flat = [x.flatten(3).transpose(1, 2).flatten(2).float() for x in own]
-        return Rounds(row_ea, torch.cat(flat, -1), seen.action_bt[row_ea].transpose(1, 2), there_eat[:, 0])
+        return TeamRounds(row_ea, torch.cat(flat, -1), seen.action_bt[row_ea].transpose(1, 2), there_eat[:, 0])
 
     def _rows(self, batch: Batch) -> list[list[int]]:
         """Return, of every whole episode, the row of each agent."""
@@ -184,7 +184,7 @@ class MinorityInfluence(RewardTransform, DataPart):
 class Prediction:
     """The perceptron that predicts the victims' next actions, and its Adam, kept in the part's memory."""
 
-    def __init__(self, part: MinorityInfluence, context: RunContext, rounds: Rounds) -> None:
+    def __init__(self, part: MinorityInfluence, context: RunContext, rounds: TeamRounds) -> None:
         self.part, self.store, self.victims = part, context.state_of(part), part.victims()
         space = None if context.task.spaces is None else context.task.spaces.action
         if not isinstance(space, Discrete):
@@ -205,14 +205,14 @@ class Prediction:
         else:
             self.remember()
 
-    def logits(self, rounds: Rounds) -> Tensor:
+    def logits(self, rounds: TeamRounds) -> Tensor:
         """Return [E,T,V,A] the logits of each victim's next action; the adversary's action is not read."""
         done_etv = rounds.action_eta[..., self.victims]
         done_etf = nn.functional.one_hot(done_etv, self.actions).flatten(2).float()
         found_etf: Tensor = self.net(torch.cat([rounds.seen_etf, done_etf], -1))
         return found_etf.unflatten(-1, (len(self.victims), self.actions))
 
-    def fit(self, rounds: Rounds) -> float:
+    def fit(self, rounds: TeamRounds) -> float:
         """Take the steps on the cross entropy of the next actions; return it before them, in nats per action."""
         first, there_et = 0.0, rounds.there_et[:, 1:]
         next_n = rounds.action_eta[:, 1:, self.victims][there_et].flatten()
