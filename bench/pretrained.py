@@ -30,7 +30,7 @@ from gate import Worker
 from grouprl.core.errors import InputError
 from grouprl.policy.language.arithmetic import ProductKind, Shape, rate, timed
 from grouprl.policy.language.gguf import converted_folder
-from grouprl.policy.precision import has_onednn
+from grouprl.policy.products import has_onednn
 from grouprl.storage.run_folder import write_json, write_text
 from pretrained_ours import UNMEASURED
 from pretrained_report import page

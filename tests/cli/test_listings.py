@@ -63,11 +63,12 @@ def test_a_plan_names_changes_below_a_setting_and_parts_that_were_chosen() -> No
     assert "set by the recipe addition, changed by --set" in " ".join(" ".join(found[place : place + 2]).split())
 
 
-def test_a_plan_of_a_tiny_model_loads_no_code_of_models() -> None:
+@pytest.mark.parametrize("task", ["addition", "calculator", "countdown"])
+def test_a_plan_of_a_tiny_model_loads_neither_torch_nor_code_of_models(task: str) -> None:
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom grouprl.cli.app import app\n"
-        "assert CliRunner().invoke(app, ['plan', 'addition']).exit_code == 0\n"
-        "print([name for name in ('torch._dynamo', 'transformers.modeling_utils') if name in sys.modules])\n"
+        f"assert CliRunner().invoke(app, ['plan', '{task}']).exit_code == 0\n"
+        "print([name for name in ('torch._C', 'transformers.modeling_utils') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "[]", done.stderr

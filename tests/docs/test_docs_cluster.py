@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.config.run import Config, load_config
-from grouprl.orchestrator.make_sharded_policy import rank_refusals
+from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 

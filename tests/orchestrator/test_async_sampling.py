@@ -14,11 +14,11 @@ from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, InFli
 from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport
 from grouprl.orchestrator.asynchronous.staleness import ages, oldest_b, spanning_b, split, staleness_metrics
 from grouprl.orchestrator.asynchronous.weights import SharedWeights
-from grouprl.records.rollout import Rollout
+from grouprl.records.rollout import Rollout, as_rollout
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.canary_tokens import canary_tokens
 from grouprl.rollout.local.decode_loop import decode
-from grouprl.rollout.local.sampler import as_rollout, generate, requests_of
+from grouprl.rollout.local.sampler import generate, requests_of
 from grouprl.rollout.local.token_sampling import uniforms
 from policies import make_policy
 

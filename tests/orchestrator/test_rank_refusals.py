@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.make_sharded_policy import rank_refusals
+from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.orchestrator.resolve import resolve
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,3 +70,34 @@ def test_resolving_leaves_the_dice_alone() -> None:
     torch.manual_seed(3)
     resolve(parse_config({"seed": 5}))
     assert torch.equal(torch.rand(2), expected)
+
+
+DRAWN = """
+import sys
+from grouprl.core.late_import import import_late
+if sys.argv[1] == "late":
+    import_late("torch")
+else:
+    import torch
+from grouprl.config.run import parse_config
+from grouprl.orchestrator.resolve import task_of
+print(task_of(parse_config({"task": f"{sys.argv[2]}:Drawn", "seed": 5})).drawn)
+"""
+
+
+@pytest.mark.parametrize("drawn", ["torch.rand(1).item()", "0.5"])
+def test_a_task_draws_the_same_numbers_if_torch_is_imported_late(tmp_path: Path, drawn: str) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import torch\nfrom grouprl.tasks.builtin.single_turn.arithmetic import Addition\n"
+        f"class Drawn(Addition):\n    def __init__(self, **options):\n"
+        f"        super().__init__(**options)\n        self.__dict__['drawn'] = {drawn}\n"
+    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", DRAWN, when, str(own)], capture_output=True, text=True, check=True, timeout=300
+        ).stdout
+        for when in ("late", "before")
+    ]
+    assert float(found[0])
+    assert found[0] == found[1]

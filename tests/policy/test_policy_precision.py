@@ -16,11 +16,12 @@ from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.sampler_canary import forced_logp
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
-from grouprl.policy import load_policy, precision
+from grouprl.policy import load_policy, precision, products
 from grouprl.policy.language.arithmetic import rate
 from grouprl.policy.language.load import resolve_dtype
 from grouprl.policy.passes import PassSettings
-from grouprl.policy.precision import Probe, choose_precision, has_onednn, product, times, wide_sums
+from grouprl.policy.precision import Probe, choose_precision
+from grouprl.policy.products import has_onednn, product, times, wide_sums
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.storage.run_folder import RunFolder
@@ -208,21 +209,21 @@ def test_with_onednn_all_numbers_are_those_of_float32_but_for_the_last_bits(fami
 def test_where_onednn_alone_is_faster_auto_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(by_onednn: float, bfloat16: float) -> str:
         monkeypatch.setattr(precision, "probe", lambda *_: Probe(1e11, bfloat16, by_onednn))
-        return choose_precision("auto", torch.float32, CPU, 576, 1536, None).precision
+        return choose_precision("auto", "float32", "cpu", 576, 1536, None).precision
 
     assert chosen(2e11, 1e11) == "onednn"
     assert chosen(2e11, 2.2e11) == "onednn"  # not 1.25 times as fast as the better float32
     assert chosen(2e11, 4e11) == "mixed"
     assert chosen(1.1e11, 1e11) == "float32"
-    assert choose_precision("onednn", torch.float32, CPU, 32, 48, None).why == "requested"
+    assert choose_precision("onednn", "float32", "cpu", 32, 48, None).why == "requested"
 
 
 def test_onednn_is_refused_where_it_cannot_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"precision='onednn', but the weights are on cuda.*float32"):
-        choose_precision("onednn", torch.float32, torch.device("cuda"), 576, 1536, None)
+        choose_precision("onednn", "float32", "cuda", 576, 1536, None)
     with pytest.raises(InputError, match=r"weights are float64"):
         tiny("onednn", dtype="float64")
-    monkeypatch.setattr(precision, "has_onednn", lambda: False)
+    monkeypatch.setattr(products, "has_onednn", lambda: False)
     with pytest.raises(InputError, match=r"this torch has no oneDNN"):
         tiny("onednn")
 
@@ -247,10 +248,10 @@ def test_what_has_no_mixed_precision_is_refused() -> None:
 @pytest.mark.parametrize(("ratio", "chosen"), [(4.0, "mixed"), (1.1, "float32"), (0.1, "float32")])
 def test_auto_takes_what_is_measured_to_be_faster(monkeypatch: pytest.MonkeyPatch, ratio: float, chosen: str) -> None:
     monkeypatch.setattr(precision, "probe", lambda *_: Probe(1e11, ratio * 1e11))
-    found = choose_precision("auto", torch.float32, CPU, 576, 1536, None)
+    found = choose_precision("auto", "float32", "cpu", 576, 1536, None)
     assert found.precision == chosen
     assert f"{ratio:.2g} times as fast" in found.why
-    assert choose_precision("auto", torch.float32, CPU, 64, 176, None).precision == "float32"
+    assert choose_precision("auto", "float32", "cpu", 64, 176, None).precision == "float32"
 
 
 def test_the_probe_measures_both_types() -> None:

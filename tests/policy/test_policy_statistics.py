@@ -13,8 +13,7 @@ from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.errors import InputError
-from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
-from grouprl.policy import logprobs as logprobs_module
+from grouprl.policy import CausalPolicy, Tokens, char_tokenizer, passes
 from grouprl.policy.language.statistics import certainty
 from grouprl.policy.lora import add_lora
 from grouprl.training.logprobs import add_statistics
@@ -104,8 +103,8 @@ def dense_influence(policy, tokens, group_b, correct_b):
 @pytest.mark.parametrize(("family", "engine"), CASES)
 @torch.no_grad()
 def test_statistics_equal_those_of_full_logits(family, engine, monkeypatch):
-    monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", 40)  # two positions of 17 tokens
-    monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
+    monkeypatch.setitem(passes.CHUNK_ELEMENTS, "cpu", 40)  # two positions of 17 tokens
+    monkeypatch.setattr(passes, "FEWEST_ROWS", 1)
     policy = policy_of(family, engine, temperature=0.7, token_budget=20)
     found = all_statistics(policy, TOKENS, GROUP, CORRECT)
     expected = dense_statistics(policy, TOKENS) | {"influence": dense_influence(policy, TOKENS, GROUP, CORRECT)}
@@ -122,8 +121,8 @@ def test_statistics_equal_those_of_full_logits(family, engine, monkeypatch):
 def test_chunks_and_passes_do_not_matter(engine, monkeypatch):
     found = []
     for elements, budget in ((1, 10_000), (40, 13), (10_000, 30)):
-        monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", elements)
-        monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
+        monkeypatch.setitem(passes.CHUNK_ELEMENTS, "cpu", elements)
+        monkeypatch.setattr(passes, "FEWEST_ROWS", 1)
         policy = policy_of(engine=engine, token_budget=budget)
         found.append(all_statistics(policy, TOKENS, GROUP, CORRECT))
     for other in found[1:]:
@@ -154,8 +153,8 @@ def test_no_tensor_grows_with_positions_times_vocabulary(engine, monkeypatch):
     group_b, correct_b = torch.tensor([0] * 4 + [1] * 4), torch.arange(8) % 2 == 0
     seen = {}
     for elements in (4000, 10**9):
-        monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", elements)
-        monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
+        monkeypatch.setitem(passes.CHUNK_ELEMENTS, "cpu", elements)
+        monkeypatch.setattr(passes, "FEWEST_ROWS", 1)
         with Largest() as largest:
             all_statistics(policy, tokens, group_b, correct_b)
             policy.top(tokens, 3)
@@ -284,8 +283,8 @@ def test_hidden_states_are_those_after_the_final_norm(family, engine):
 @pytest.mark.parametrize(("family", "engine"), CASES)
 @torch.no_grad()
 def test_top_tokens_are_those_of_the_full_distribution(family, engine, monkeypatch):
-    monkeypatch.setitem(logprobs_module.CHUNK_ELEMENTS, "cpu", 40)
-    monkeypatch.setattr(logprobs_module, "FEWEST_ROWS", 1)
+    monkeypatch.setitem(passes.CHUNK_ELEMENTS, "cpu", 40)
+    monkeypatch.setattr(passes, "FEWEST_ROWS", 1)
     policy = policy_of(family, engine, temperature=0.7, token_budget=20)
     token_btk, logp_btk = policy.top(TOKENS, 3)
     assert token_btk.shape == logp_btk.shape == (*SHAPE, 3)

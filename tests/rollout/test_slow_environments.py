@@ -22,8 +22,7 @@ from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.tiny import build_tiny
 from grouprl.rollout.deterministic_episodes import LockstepRounds
 from grouprl.rollout.episode import Episode
-from grouprl.rollout.episode_scheduler import written
-from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
+from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable, NextTurns
 from grouprl.rollout.episodes import Episodes, Start, TurnSampling, TurnSettings, laid_out, play
 from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.tasks import Example
@@ -83,11 +82,11 @@ def test_drafts_that_go_astray_change_nothing(wrong: set[tuple[int, int]], slow:
 
         def astray(episodes: list[Episode], budget: int) -> Any:
             sampled = sampling[1](episodes, budget)
-            ids = [list(row) for row in sampled.response_ids]
+            ids = [list(row) for row in sampled.ids]
             for row, episode in zip(ids, episodes, strict=True):
                 if (episode.number, len(episode.turns)) in wrong:
                     row[0] = (row[0] + 1) % 5
-            return written(ids)
+            return NextTurns.written(ids)
 
         episodes = [Episode(number, start, ("",)) for number, start in enumerate(starts(turns))]
         table = EpisodeTable(own, stage, "refuse", EpisodeLimits(128, 6, 3))

@@ -12,7 +12,7 @@ from grouprl.policy import load_policy
 from grouprl.rollout.episodes import Start, play
 from grouprl.rollout.local import turn_cache as kept_module
 from grouprl.rollout.local.lean_decoder import LeanDecoder
-from grouprl.rollout.local.sampler import generate
+from grouprl.rollout.local.sampler import LocalSampler, generate
 from grouprl.rollout.local.turn_cache import TurnCache
 from grouprl.tasks import Example
 from policies import kept_rows
@@ -28,10 +28,12 @@ def policy(kv_heads: int = 2, dtype: torch.dtype = torch.float64) -> Any:
 def played(own: Any, cache_gb: float, task: Any = None, count: int = 24, turns: int = 5) -> Any:
     if task is None:
         starts = [Start(Example(f"q{i}", "?", {"turns": 1 + i % turns}), 0, action_seed=i) for i in range(count)]
-        return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, cache_gb=cache_gb)
+        return play(
+            own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, sampler=LocalSampler(own, cache_gb=cache_gb)
+        )
     starts = [Start(task.example("train", i // 8), i, action_seed=i) for i in range(count)]
     limits = {"max_turns": task.max_turns, "max_new_tokens": 3, "agents": task.agents}
-    return play(own, task.environment, starts, **limits, cache_gb=cache_gb)
+    return play(own, task.environment, starts, **limits, sampler=LocalSampler(own, cache_gb=cache_gb))
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

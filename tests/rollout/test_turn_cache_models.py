@@ -24,7 +24,7 @@ from transformers import (
 import toy_envs
 from grouprl.policy import CausalPolicy, char_tokenizer
 from grouprl.rollout.episodes import Start, play
-from grouprl.rollout.local.sampler import generate
+from grouprl.rollout.local.sampler import LocalSampler, generate
 from grouprl.rollout.local.transformers_decoder import TransformersDecoder
 from grouprl.rollout.local.turn_cache import TurnCache
 from grouprl.tasks import Example
@@ -68,7 +68,9 @@ def near(family: str) -> dict[str, float]:
 
 def played(own: CausalPolicy, cache_gb: float, count: int = 24) -> Any:
     starts = [Start(Example(f"q{i}", "?" * (1 + i % 5), {"turns": 1 + i % 5}), 0, action_seed=i) for i in range(count)]
-    return play(own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, cache_gb=cache_gb)
+    return play(
+        own, toy_envs.Counting, starts, max_turns=9, max_new_tokens=5, sampler=LocalSampler(own, cache_gb=cache_gb)
+    )
 
 
 @pytest.fixture

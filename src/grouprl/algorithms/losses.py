@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
 
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.edges import Edges
 from grouprl.core.metric import GLOSSARY, Level
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PAIRS = "pairs"
 """Name of the edges that the method's objective compares."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
 from grouprl.algorithms.advantage.advantage import Advantage
 from grouprl.algorithms.aggregate.aggregate import Aggregate
@@ -34,6 +34,8 @@ from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
 
 if TYPE_CHECKING:  # only names of types: what composes a method does not load what samples and trains
+    from torch import Tensor
+
     from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
     from grouprl.algorithms.critic.critic import Critic
     from grouprl.algorithms.data_part import Allocation, Augmentation, Buffer, Curriculum, Pretraining, SamplingRule
@@ -45,6 +47,21 @@ if TYPE_CHECKING:  # only names of types: what composes a method does not load w
     from grouprl.algorithms.token_gate.token_gate import TokenGate
     from grouprl.algorithms.token_weight.token_weight import TokenWeight
     from grouprl.algorithms.update.update import Update
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _without_gradients(act: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function like `torch.no_grad()`, which would need torch where this module is imported."""
+
+    @functools.wraps(act)
+    def acted(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.no_grad():
+            return act(*args, **kwargs)
+
+    return acted
 
 
 @dataclass(frozen=True)
@@ -175,7 +192,7 @@ class Method:
             )
         return self.compute_loss_weights(self.compute_advantages(batch))
 
-    @torch.no_grad()
+    @_without_gradients
     def compute_advantages(self, batch: Batch) -> Batch:
         """Transform rewards, filter rows and compute advantages and multipliers with statistics of the whole batch."""
         batch = _blank_outside(batch).replace(raw_reward_b=batch.reward_b)
@@ -197,7 +214,7 @@ class Method:
             batch = batch.replace(multiplier_bt=factor_bt if known_bt is None else known_bt * factor_bt)
         return batch
 
-    @torch.no_grad()
+    @_without_gradients
     def compute_loss_weights(self, batch: Batch) -> Batch:
         """Compute the aggregation weights of one optimiser step from all its rows."""
         weight_bt = unmasked(token_values(self.aggregate, batch.active_bt, self.aggregate, batch), batch)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from torch import Tensor
 
 from grouprl.algorithms.losses import Losses, level_of, size_of, value_of
 from grouprl.algorithms.objective.objective import Objective
@@ -22,12 +21,13 @@ from grouprl.core.batch_rules import WrongField, sums_up
 from grouprl.core.errors import InputError, raised, shortened, suggest
 from grouprl.core.metric import GLOSSARY, Level
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 CHECK = "Try it alone: grouprl methods check FILE.py:FUNCTION"
 METRICS = "metrics must be finite numbers by name"
 YIELD = "Take the steps and yield the metrics of each: yield learner.take(step)"
 T = TypeVar("T")
-RESOURCES = (MemoryError, torch.OutOfMemoryError)
-"""Errors that come from the machine, not from the part."""
 
 
 class BrokenContract(InputError):
@@ -78,7 +78,7 @@ def call(part: Part, act: Callable[..., T], *args: object) -> T:
     before = {name: (value, value._version) for name, value in _tensors(args)}
     try:
         made = act(*args)
-    except RESOURCES:
+    except (MemoryError, torch.OutOfMemoryError):  # they come from the machine, not from the part
         raise
     except InputError as error:
         broken = BrokenContract if isinstance(error, WrongField) else InputError
@@ -103,14 +103,14 @@ def _tensors(args: Sequence[object]) -> Iterator[tuple[str, Tensor]]:
     version.
     """
     for number, given in enumerate(args):
-        if isinstance(given, Tensor):
+        if isinstance(given, torch.Tensor):
             yield ("its first tensor", "its second tensor", "its third tensor")[min(number, 2)], given
         elif isinstance(given, Batch):
             for each in fields(given):
                 value = getattr(given, each.name)
                 inner = value.items() if isinstance(value, Mapping) else ()
                 whole = [(f"batch.{each.name}", value), *((f"batch.{each.name}['{key}']", x) for key, x in inner)]
-                yield from ((name, x) for name, x in whole if isinstance(x, Tensor) and not x.is_inference())
+                yield from ((name, x) for name, x in whole if isinstance(x, torch.Tensor) and not x.is_inference())
 
 
 def _line(error: BaseException) -> str:
@@ -183,8 +183,8 @@ def of_type(part: Part, wanted: type[T], made: object) -> T:
 def rows_of(part: Part, batch: Batch, act: Callable[..., object], *args: object) -> Tensor:
     """Return `act(*args)`, checked to be [B] bool: one true or false per row of `batch`."""
     made = call(part, act, *args)
-    if not (isinstance(made, Tensor) and made.dtype == torch.bool and made.shape == batch.group_b.shape):
-        what = f"type {made.dtype} and shape {list(made.shape)}" if isinstance(made, Tensor) else shortened(made)
+    if not (isinstance(made, torch.Tensor) and made.dtype == torch.bool and made.shape == batch.group_b.shape):
+        what = f"type {made.dtype} and shape {list(made.shape)}" if isinstance(made, torch.Tensor) else shortened(made)
         rule = f"it must return a bool tensor [B] = {list(batch.group_b.shape)}, one true or false per row"
         raise BrokenContract(f"{called(part)} returned {what}{written(part)}", rule, _others(part))
     return made
@@ -195,7 +195,7 @@ def numbers_of(part: Part, made: object) -> dict[str, float]:
     if not isinstance(made, Mapping):
         raise InputError(f"{called(part)} returned {shortened(made)}{written(part)}", METRICS, _others(part))
     for name, value in made.items() if is_own(part) else ():
-        number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+        number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
         if not isinstance(name, str) or not isinstance(number, int | float) or not math.isfinite(number):
             what = f"{called(part)} returned {shortened(value)} as its metric {name!r}{written(part)}"
             raise InputError(what, METRICS, "Leave out a metric that has no value in a step")
@@ -217,7 +217,7 @@ def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
     index_e2 = call(part, part.pairs, batch)
     if index_e2 is None:
         return None
-    if not (isinstance(index_e2, Tensor) and index_e2.dtype == torch.int64 and index_e2.shape[1:] == (2,)):
+    if not (isinstance(index_e2, torch.Tensor) and index_e2.dtype == torch.int64 and index_e2.shape[1:] == (2,)):
         what = f"{called(part)} returned {shortened(index_e2)} as its pairs{written(part)}"
         raise BrokenContract(what, "pairs must be a tensor [E,2] of rows, int64", "Return better_bb.nonzero()")
     group_e2 = batch.group_b[index_e2]
@@ -231,7 +231,7 @@ def pairs_found(part: Objective, batch: Batch) -> Tensor | None:
 def chosen_pairs(part: Part, batch: Batch, index_e2: Tensor) -> Tensor:
     """Return which of the pairs `index_e2` a part of kind `pairing` keeps, checked to be [E] bool."""
     kept_e: object = call(part, part, batch, index_e2)  # type: ignore[arg-type]
-    if not (isinstance(kept_e, Tensor) and kept_e.dtype == torch.bool and kept_e.shape == index_e2.shape[:1]):
+    if not (isinstance(kept_e, torch.Tensor) and kept_e.dtype == torch.bool and kept_e.shape == index_e2.shape[:1]):
         what = f"{called(part)} returned {shortened(kept_e)}{written(part)}"
         rule = f"it must return a bool tensor [E] = [{len(index_e2)}], one true or false per pair"
         raise BrokenContract(what, rule, "Return a comparison of two values of each pair")
@@ -315,7 +315,7 @@ def check_shape(
     here, shape = written(part), shape or tuple(mask_bt.shape)
     letters = LETTERS[level] if level != "pair" else ",".join(["E", *map(str, shape[1:])])
     axes = f"[{letters}] = {list(shape)}"
-    if not isinstance(value, Tensor):
+    if not isinstance(value, torch.Tensor):
         returned = f"{called(part)} returned {type(value).__name__} as its {what}{here}"
         raise BrokenContract(returned, f"it must be a tensor {axes}", _rule(part))
     if tuple(value.shape) != shape:

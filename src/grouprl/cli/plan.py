@@ -21,6 +21,7 @@ from grouprl.cli.results import put_data
 from grouprl.cli.terminal_page import facts, heading, plain_table
 from grouprl.cli.train import Changes, SourceArgument
 from grouprl.core.errors import InputError
+from grouprl.core.late_import import import_late
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _planned(source: str, changes: Sequence[str], *, quiet: bool) -> Plan:
     """Return the plan with the origins of its settings; the run folder and the recipe are looked at first."""
     from grouprl.config.run import load_config
 
+    import_late("torch")  # most plans need nothing of it, and importing it takes longer than all the rest
     config = load_config(source, changes)
     early = [*_folder_refusals(config), *_of_recipe(source)]
     with Terminal(stderr=True, quiet=quiet).status("reading task, model and data …"):

@@ -65,7 +65,9 @@ def kind_of_model(model: Model) -> str:
     names = model.agents.values() if isinstance(model.agents, dict) else (model.name,)
     if all(name == "tiny" for name in names):
         return "tiny"
-    if ":" in model.name or _registered(model.name):
+    from grouprl.policy.kinds import is_named
+
+    if ":" in model.name or is_named(model.name):
         return "other"
     return "full" if model.lora is None else "lora"
 
@@ -73,12 +75,6 @@ def kind_of_model(model: Model) -> str:
 def default_rate(model: Model) -> Rate:
     """Return a model's learning rate if `optim.lr` is not given."""
     return RATES[kind_of_model(model)]
-
-
-def _registered(name: str) -> bool:
-    from grouprl.policy.kinds import KINDS
-
-    return name in KINDS
 
 
 def gain_of_adapters(lora: Lora | None, hidden: int) -> float:

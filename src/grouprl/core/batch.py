@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
 
 from grouprl.core.batch_rules import BT, BT_MAPPINGS, check
 from grouprl.core.edges import Edges, moved
 from grouprl.core.errors import InputError, suggest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SOURCES = {
     "sampled": 0,
@@ -254,7 +256,7 @@ class Batch:
             value = getattr(self, name)
             if value is None:
                 continue
-            if isinstance(value, Tensor):
+            if isinstance(value, torch.Tensor):
                 changes[name] = value[index]
             elif isinstance(value, Mapping) and value and name != "edges":
                 changes[name] = {k: v[index] for k, v in value.items()}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
 
 from grouprl.core.edges import Edges
 from grouprl.core.errors import InputError
 from grouprl.core.levels import compact
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BT = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
@@ -149,9 +151,11 @@ def _check_kinds(batch: Checked, names: Collection[str]) -> None:
             if not isinstance(value, Mapping):
                 raise WrongField(f"{name} is of type {type(value).__name__}", "it must be a mapping of tensors by name")
             for key, column in value.items():
-                if not isinstance(column, Tensor):
+                if not isinstance(column, torch.Tensor):
                     raise WrongField(f"{name}['{key}'] is of type {type(column).__name__}", "it must be a tensor")
-        elif not isinstance(value, Tensor) and (name in REQUIRED or (name.endswith(SHAPED) and value is not None)):
+        elif not isinstance(value, torch.Tensor) and (
+            name in REQUIRED or (name.endswith(SHAPED) and value is not None)
+        ):
             raise WrongField(f"{name} is of type {type(value).__name__}", "it must be a tensor")
 
 

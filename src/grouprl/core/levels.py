@@ -7,12 +7,14 @@ the values that enter a statistic (0 leaves a value out); the result is still re
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
 
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Center = Literal["mean", "leave_one_out", "none"]
 Scale = Literal["none", "sample_std", "population_std", "leave_one_out_std"]
@@ -44,9 +46,9 @@ def total(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tens
     return value_n.new_zeros(k).index_add_(0, index_n, term_n)[index_n]
 
 
-def count(id_n: Tensor, weight_n: Tensor | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
+def count(id_n: Tensor, weight_n: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """[N] number of elements (or sum of weights) in the segment of each element."""
-    return total(torch.ones_like(id_n, dtype=dtype), id_n, weight_n)
+    return total(torch.ones_like(id_n, dtype=dtype or torch.float64), id_n, weight_n)
 
 
 def mean(value_n: Tensor, id_n: Tensor, weight_n: Tensor | None = None) -> Tensor:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.evaluation.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from grouprl.evaluation.evaluate import Evaluation
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import Part
@@ -22,6 +21,9 @@ from grouprl.core.wording import in_one_line
 from grouprl.methods.compose import as_data, compose
 from grouprl.methods.diff import EXAMPLES, ContrastExample, blank_outputs, example_batch
 from grouprl.methods.registry import Entry
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OPTIONAL = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "greedy_reward_b", "token_bt", "turn_bt"),
@@ -219,7 +221,7 @@ def _padded(batch: Batch) -> Batch:
     """Return the batch with two more columns, which hold no meaningful values."""
 
     def pad(value: object) -> object:
-        if isinstance(value, Tensor) and value.shape == batch.mask_bt.shape:
+        if isinstance(value, torch.Tensor) and value.shape == batch.mask_bt.shape:
             return torch.nn.functional.pad(value, (0, 2))
         return value
 

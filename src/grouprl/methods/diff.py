@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from grouprl.algorithms.augment.papers.preferences.similar_prompts import SIMILAR
 from grouprl.algorithms.method import Method
@@ -17,6 +17,9 @@ from grouprl.core.outputs import ENTROPY, LOG_PROB, SCORE, VALUE
 from grouprl.methods.compose import STAGES, flat_part
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ EXAMPLES = (
 )
 
 
-def example_batch(example: ContrastExample, dtype: torch.dtype = torch.float64) -> tuple[Batch, Tensor]:
+def example_batch(example: ContrastExample) -> tuple[Batch, Tensor]:
     """Return the batch and the log-probs of an example; other fields that a method may need have neutral values.
 
     The reference is the old policy, the sampler exact, values and greedy rewards 0, entropy 1 nat, nothing truncated;
@@ -54,11 +57,11 @@ def example_batch(example: ContrastExample, dtype: torch.dtype = torch.float64) 
     length_b = torch.tensor(example.lengths)
     b, t = len(length_b), int(length_b.max())
     mask_bt = torch.arange(t)[None] < length_b[:, None]
-    old_bt = torch.full((b, t), -1.0, dtype=dtype)
+    old_bt = torch.full((b, t), -1.0, dtype=torch.float64)
     shift_bt = torch.zeros_like(old_bt)
     for row, values in enumerate(example.log_ratio):
-        shift_bt[row, : len(values)] = torch.tensor(values, dtype=dtype)
-    reward_b, zero_bt = torch.tensor(example.rewards, dtype=dtype), torch.zeros_like(old_bt)
+        shift_bt[row, : len(values)] = torch.tensor(values, dtype=torch.float64)
+    reward_b, zero_bt = torch.tensor(example.rewards, dtype=torch.float64), torch.zeros_like(old_bt)
     batch = Batch(
         mask_bt=mask_bt,
         group_b=torch.tensor(example.groups or (0,) * b),

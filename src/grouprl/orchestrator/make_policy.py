@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from grouprl.config.run import Config
-from grouprl.config.sections import Model
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.make_sharded_policy import check_alone, sharded_policy
+from grouprl.orchestrator.pass_settings import pass_settings
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.allocator import keep_freed_memory
 from grouprl.policy.kinds import Build, make_policy, policy_kind
@@ -22,7 +22,6 @@ from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.master_weights import HALF, MasterWeights
 from grouprl.policy.optimizers import build_optimizer
-from grouprl.policy.passes import PassSettings
 from grouprl.policy.teams.shared_trunk import with_heads
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.processes.current_ranks import current_ranks
@@ -151,8 +150,3 @@ def make_optimizer(config: Config, policy: Trainable, phase: str) -> torch.optim
     from grouprl.policy.sharded.sharded_policy import as_sharded
 
     return ShardedOptimizer(as_sharded(policy), make, optim.name)
-
-
-def pass_settings(model: Model) -> PassSettings:
-    """Return how passes are computed, with everything that the configuration forces or forbids."""
-    return PassSettings(model.packing, model.shared_prefix, model.checkpointing, model.compile)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,11 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
 from grouprl.core.plugins import load_plugins
+from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.policy.allocator import return_freed_memory
 from grouprl.policy.fast_forward.forward import why_not_lean
-from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.load import load_policy, resolve_dtype
-from grouprl.policy.optimizers import BY_ELEMENT
 from grouprl.processes.current_ranks import current_ranks, launched
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from grouprl.policy.sharded.ranks import Ranks, Station
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
-MASTERS = ("auto", "float32", "float64")
-"""Types that the weights of a sharded policy may have."""
 PASS_OPTIONS = ("temperature", "value_head", "token_budget", "passes")
 PLACE_OPTIONS = ("device", "dtype", "precision", "engine")
 """Arguments of `load_policy` that an outline does not have: how passes are made, and where and in which type."""
@@ -178,37 +175,3 @@ def model_of_whole_copy(model: Model, policy: object) -> Model:
     dtype = "float32" if model.dtype == "auto" else model.dtype
     types = {"dtype": dtype, "precision": as_sharded(policy).whole_precision}
     return in_one_process(model).model_copy(update=types)
-
-
-def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
-    """Yield the reasons, one sentence each, why a run cannot be spread over this number of ranks."""
-    config, model = run.config, run.config.model
-    if policy_kind(model.name) is not None:
-        yield f"model: {model.name} is not a language model, and ranks share only those. Train it in one process"
-    if config.optim.name not in BY_ELEMENT:
-        yield (
-            f"optim.name = {config.optim.name}: it needs whole matrices, but each rank holds only pieces of them. "
-            f"Take one of {', '.join(BY_ELEMENT)}"
-        )
-    if model.dtype not in MASTERS:
-        yield f"model.dtype = {model.dtype}: ranks keep weights in float32. Set precision: mixed, and leave dtype out"
-    if model.precision == "onednn":
-        yield "model.precision = onednn: ranks run the model through transformers. Take float32 or mixed"
-    if model.engine == "lean":
-        yield "model.engine = lean: ranks run the model through transformers. Leave it out"
-    if model.shared_prefix == "on":
-        yield "model.shared_prefix = on: with several ranks prompts are not shared in a pass. Leave it out"
-    if ranks % model.tensor_parallel:
-        yield (
-            f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: that many share each matrix, so "
-            f"the number of processes must be a multiple of it. Set it to a divisor of {ranks}, or start another number"
-        )
-    if model.tensor_parallel > 1 and model.lora is not None:
-        yield "model.tensor_parallel with lora: transformers splits only models without adapters. Leave one out"
-    if config.run.record_updates != "none":
-        yield "run.record_updates: derivatives and gradients lie in parts on the ranks, and are not kept. Leave it out"
-    if model.agents != "shared":
-        yield "model.agents: with several ranks all agents share one policy. Set model.agents: shared"
-    for part in run.method.parts():
-        if part.one_policy or part.reads_gradients:
-            yield f"{part.name} looks inside the model or its gradients, which lie in parts on the ranks"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from grouprl.core.errors import InputError
 from grouprl.policy.language.load_reward import load_reward_model
@@ -17,6 +16,9 @@ from grouprl.records.examples import Prompt
 from grouprl.rewards.contract import Columns
 from grouprl.rewards.judging.judge import PLACE
 from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Combine = Literal["mean", "worst", "uncertainty"]
 OfSteps = Literal["least", "last", "mean", "product"]

@@ -10,10 +10,8 @@ from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import has_output
-from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.language.load_reward import HEAD
 from grouprl.protocols import GroupInfluence, Policy, has_memory
 from grouprl.rollout.engines import has_sampler
 
@@ -44,6 +42,8 @@ def kind_refusals(run: ResolvedRun) -> list[str]:
         return [*_language_model(run), *(_reward_model(run) if run.scores else ())]
     if run.row_kind.text:
         return [f"the policy {name} acts on arrays, but the task '{run.task.name}' is made of text. Set model: tiny"]
+    from grouprl.orchestrator.make_policy import build_kind
+
     try:
         policy = build_kind(run)
     except InputError as error:
@@ -55,6 +55,8 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
     """Yield a sentence on the size of the policy, and one if its critic's values have no bound."""
     name = run.config.model.name
     if run.scores:
+        from grouprl.policy.language.load_reward import HEAD
+
         yield (
             f"{run.method.name} trains a reward model: {name} with one linear layer '{HEAD}' on the state of the last "
             "token, the end token of a completion; no completion is sampled, and an evaluation reports the share of "
@@ -63,6 +65,8 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
     if policy_kind(name) is None or run.row_kind.text:
         return
     yield from getattr(run.task, "notes", ())
+    from grouprl.orchestrator.make_policy import build_kind
+
     size = sum(parameter.numel() for parameter in build_kind(run).parameters())
     yield f"the policy {name} has {size:,} trainable parameters"
     if getattr(run.method.critic, "gamma", 0.0) == 1:

@@ -13,14 +13,14 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.references import reads_frozen
 from grouprl.config.paths import OWN_REFERENCES
 from grouprl.config.run import Config
+from grouprl.core.late_import import is_late
 from grouprl.core.outputs import SCORE
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
-from grouprl.policy.language.load import resolve_device, resolve_dtype
+from grouprl.policy.devices import device_name, dtype_name, exact_in
 from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
 from grouprl.rollout.kinds.row_kinds import RowKind, row_kind
-from grouprl.rollout.local.sampler import exact_in
 from grouprl.tasks import Task, load_task
 
 
@@ -101,7 +101,7 @@ class ResolvedRun:
         if self.config.sampling.engine != LOCAL:
             return self.engine.exact
         model = self.config.model
-        dtype = resolve_dtype(model.dtype, resolve_device(model.device), model.precision)
+        dtype = dtype_name(model.dtype, device_name(model.device), model.precision)
         return exact_in(dtype, model.precision)
 
     @cached_property
@@ -141,6 +141,14 @@ def task_of(config: Config) -> Task:
     A user's task may draw torch's random numbers while it is made: they are drawn with the run's seed, and the global
     state is restored.
     """
+    if is_late("torch"):
+        task = _task_of(config)
+        if is_late("torch"):
+            return task  # nothing was drawn
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return load_task(config.task, config.seed)
+        return _task_of(config)
+
+
+def _task_of(config: Config) -> Task:
+    return load_task(config.task, config.seed)

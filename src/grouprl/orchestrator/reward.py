@@ -11,7 +11,6 @@ from typing import get_args
 from grouprl.config.sections import Judge, Reward
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.orchestrator.model_reward import load_model_reward
 from grouprl.records.examples import Split
 from grouprl.rewards import check_reward, load_reward
 from grouprl.rewards.catalogue.worker_choice import in_workers
@@ -96,6 +95,8 @@ def _learned_reward(settings: Reward) -> RewardFunction | None:
         return judge_of(settings.judge)
     if settings.model is None:
         return None
+    from grouprl.orchestrator.model_reward import load_model_reward
+
     chosen = settings.model
     return load_model_reward(
         chosen.names,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import TYPE_CHECKING
 
 from grouprl.algorithms.data_part import Augmentation, DataPart, SamplingRule, data_parts
 from grouprl.algorithms.method import Method
@@ -19,11 +20,15 @@ from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_ref
 from grouprl.plan import codes
 from grouprl.plan.codes import told
 from grouprl.plan.memory import Cost, human, peak
-from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.generation import end_tokens
+from grouprl.policy.language.text import TextModel
 from grouprl.records.examples import Example, Prompt
 from grouprl.rollout.episode_rows import demonstrates, environments
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SUPPLIED = (
     *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "greedy_reward_b", "truncated_b", "correct_b", "turn_bt"),
@@ -44,11 +49,16 @@ NONE_SAMPLED = "no completions"
 """The first words of `DataPart.extra_samples` where a part adds rows that it does not sample."""
 
 
-class PromptEncoder(CausalPolicy):
+class PromptEncoder(TextModel):
     """The text side of a policy: encodes prompts by the policy's rules, without a model."""
 
-    def __init__(self, tokenizer: object) -> None:
-        self.tokenizer, self.model = tokenizer, None
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens of the tokenizer that end a completion."""
+        return end_tokens(None, self.tokenizer)
 
 
 def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> list[Finding]:

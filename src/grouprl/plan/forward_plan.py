@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.make_policy import pass_settings
+from grouprl.orchestrator.pass_settings import pass_settings
 from grouprl.plan.memory import Arithmetic, activations, human
 from grouprl.plan.model_facts import ModelFacts
-from grouprl.policy.fast_forward.forward import AUTO_LIMIT
-from grouprl.policy.language.choose_engine import engine_name, other_engine
-from grouprl.policy.language.load import DTYPES
+from grouprl.policy.engine_names import AUTO_LIMIT, engine_name, other_engine
 from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, checkpointing_threshold, free_bytes
 from grouprl.policy.precision import PrecisionChoice, choose_precision, told
 from grouprl.processes.current_ranks import current_ranks
@@ -69,8 +65,8 @@ def precision_of(config: Config, model: ModelFacts) -> PrecisionChoice:
         mixed = config.model.precision == "mixed"
         return PrecisionChoice("mixed" if mixed else "float32", "requested" if mixed else "ranks keep float32 weights")
     engine = _engine(config, model)
-    sizes = (torch.device(model.device), model.hidden, model.intermediate)
-    return choose_precision(config.model.precision, DTYPES[model.dtype], *sizes, other_engine(engine))
+    sizes = (model.device, model.hidden, model.intermediate)
+    return choose_precision(config.model.precision, model.dtype, *sizes, other_engine(engine))
 
 
 def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterator[str]:
@@ -79,7 +75,7 @@ def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterat
         return
     engine = _engine(config, model)
     mixed = other_engine(engine) is None
-    yield from told(requested, DTYPES[model.dtype], torch.device(model.device), model.hidden, model.intermediate, mixed)
+    yield from told(requested, model.dtype, model.device, model.hidden, model.intermediate, mixed)
 
 
 def _engine(config: Config, model: ModelFacts) -> str:
@@ -92,7 +88,7 @@ def _engine(config: Config, model: ModelFacts) -> str:
 def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:
     """Return whether layers are recomputed in the backward pass."""
     per_token = activations(model, batch) // batch.tokens_per_pass
-    threshold = checkpointing_threshold(config.model.checkpointing, per_token, free_bytes(torch.device(model.device)))
+    threshold = checkpointing_threshold(config.model.checkpointing, per_token, free_bytes(model.device))
     return batch.tokens_per_pass > threshold
 
 
@@ -141,7 +137,7 @@ def _sharing(config: Config, engine: str, batch: Arithmetic) -> PassChoice:
 
 
 def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> PassChoice:
-    needed, free = activations(model, batch), free_bytes(torch.device(model.device))
+    needed, free = activations(model, batch), free_bytes(model.device)
     chosen = computed_anew(config, model, batch)
     if config.model.checkpointing != "auto":
         return PassChoice(

@@ -30,7 +30,7 @@ from grouprl.plan.memory import (
     memory_on_ranks,
 )
 from grouprl.plan.model_facts import ModelFacts
-from grouprl.policy.language.load import resolve_device
+from grouprl.policy.devices import device_name
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
 from grouprl.records.examples import Split
@@ -134,12 +134,12 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
             if run.row_kind.samples
             else []  # rows that are stored are cut to the model's positions
         )
-    device = resolve_device(config.model.device)
+    device = device_name(config.model.device)
     if (ranks := current_ranks()) is not None:
-        here = ranks_here() if device.type == "cpu" else 1
+        here = ranks_here() if device == "cpu" else 1
         more_of_ranks = () if model is None else (gathered(model),)
         costs = memory_on_ranks((*costs, *more_of_ranks), ranks.count, here, whole_copies(run, here))
-    too_much = too_large(costs, free_bytes(device), str(device))
+    too_much = too_large(costs, free_bytes(device), device)
     refusals = tuple(told(codes.NO_POSITIONS, no_room))
     if config.run.memory_check:
         tried = (f"{said}. run.memory_check: false tries it all the same" for said in too_much)

@@ -6,20 +6,18 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
-
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.references import Iterates
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.make_policy import build_kind
+from grouprl.envs.array_spaces import numbers
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan.model_facts import ModelFacts
+from grouprl.policy.devices import BYTES
 from grouprl.policy.kinds import policy_kind
-from grouprl.policy.logprobs import chunk_rows
-from grouprl.policy.passes import numbers_per_token, tokens_in_cache
+from grouprl.policy.passes import chunk_rows, numbers_per_token, tokens_in_cache
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.rollout.vectors.vector_episodes import numbers_of_episode
+from grouprl.tasks.task import Task
 
 SAMPLER = "sampler's copy"
 """Name of the cost of a second process that samples."""
@@ -113,7 +111,7 @@ def activations(model: ModelFacts, batch: Arithmetic) -> int:
 
 
 def _kept_bytes(model: ModelFacts, batch: Arithmetic) -> int:
-    return torch.bfloat16.itemsize if batch.mixed else model.bytes_each
+    return BYTES["bfloat16"] if batch.mixed else model.bytes_each
 
 
 FOLLOWERS = "references that follow"
@@ -150,7 +148,7 @@ def memory(
     size, train = model.bytes_each, model.trainable
     wide = max(size, 4)  # the optimiser computes in float32 or better
     per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
-    chunk = model.vocabulary * chunk_rows(torch.device(model.device), model.vocabulary)
+    chunk = model.vocabulary * chunk_rows(model.device.split(":")[0], model.vocabulary)
     costs = [
         Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes"),
         Cost("gradients", train * size, f"{train:,} trainable × {size} bytes"),
@@ -237,9 +235,11 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
 
     The memory that a pass keeps depends on the policy's own code and is unknown here; it is similar to the weights'.
     """
-    config, numbers = run.config, numbers_of_episode(run.task)
-    if policy_kind(config.model.name) is None or not numbers:
+    config, observed = run.config, _numbers_of_episode(run.task)
+    if policy_kind(config.model.name) is None or not observed:
         return ()
+    from grouprl.orchestrator.make_policy import build_kind
+
     try:
         policy = build_kind(run)
     except InputError:  # reported among the refusals
@@ -252,13 +252,24 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
         Cost("weights", size, said),
         Cost("gradients", size, said),
         Cost("Adam moments", 2 * size, f"2 × {said}"),
-        Cost("rollout cache", rows * numbers * 4, f"observations of {rows:,} episodes × {numbers} numbers × 4 bytes"),
+        Cost("rollout cache", rows * observed * 4, f"observations of {rows:,} episodes × {observed} numbers × 4 bytes"),
     ]
     if run.needs_reference:
         costs.append(Cost("reference copy", size, said))
     if followers := follower_count(run.method):
         costs.append(Cost(FOLLOWERS, followers * size, f"{followers} × {said}"))
     return tuple(costs)
+
+
+def _numbers_of_episode(task: Task) -> int:
+    """Return how many numbers the observations of one requested episode hold at most, or those of one environment in a
+    step of training; 0 if they are not arrays.
+    """
+    spaces = task.spaces
+    if spaces is None:
+        return 0
+    actions = task.actions_per_step or task.max_turns * spaces.chain
+    return actions * numbers(spaces.observation) + numbers(spaces.context)
 
 
 def peak(costs: Iterable[Cost]) -> int:

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import nn
 
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.fast_forward.forward import why_not_lean
+from grouprl.policy.devices import BYTES, device_name, dtype_name
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.gguf import as_folder
-from grouprl.policy.language.load import resolve_device, resolve_dtype
 from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors, has_no_weights
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, CountedCharacters, build_tiny, tiny_parameters
@@ -67,14 +65,14 @@ def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts
     config = run.config
     if policy_kind(config.model.name) is not None:
         return None, None
-    dtype = resolve_dtype(config.model.dtype, resolve_device(config.model.device), config.model.precision)
+    dtype = dtype_name(config.model.dtype, device_name(config.model.device), config.model.precision)
     facts, tokenizer = _read(run, dtype, described)
     if tokenizer is not None:
         set_defaults(cast("PreTrainedTokenizerBase", tokenizer), config.model.chat_template_kwargs)
     return facts, tokenizer
 
 
-def _read(run: ResolvedRun, dtype: torch.dtype, described: bool) -> tuple[ModelFacts | None, object]:
+def _read(run: ResolvedRun, dtype: str, described: bool) -> tuple[ModelFacts | None, object]:
     config = run.config
     names = list(model_names(config, run.task).values())
     if len(names) > 1 and config.model.agents == "heads":
@@ -83,9 +81,7 @@ def _read(run: ResolvedRun, dtype: torch.dtype, described: bool) -> tuple[ModelF
     return _sizes(run, names, dtype, described)
 
 
-def _sizes(
-    run: ResolvedRun, names: Sequence[str], dtype: torch.dtype, described: bool
-) -> tuple[ModelFacts | None, object]:
+def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) -> tuple[ModelFacts | None, object]:
     """Return the sizes of the models `names` together, and the tokenizer of the first."""
     config = run.config
     if set(names) == {"tiny"} and config.model.lora is None:
@@ -99,6 +95,8 @@ def _sizes(
         else:
             return None, None
     model, tokenizer = models[0]
+    from grouprl.policy.fast_forward.forward import why_not_lean
+
     text = model.config.get_text_config()
     heads = getattr(text, "num_attention_heads", None) or 1  # models without attention have another kind of state
     width = getattr(text, "head_dim", None) or text.hidden_size // heads
@@ -118,16 +116,16 @@ def _sizes(
         kv_width=(getattr(text, "num_key_value_heads", None) or heads) * width,
         vocabulary=text.vocab_size,
         positions=getattr(text, "max_position_embeddings", None),
-        dtype=str(dtype).removeprefix("torch."),
-        bytes_each=dtype.itemsize,
-        device=str(resolve_device(config.model.device)),
+        dtype=dtype,
+        bytes_each=BYTES[dtype],
+        device=device_name(config.model.device),
         lean=why_not_lean(model) or "",
         tied=bool(getattr(text, "tie_word_embeddings", True)),
     )
     return facts, tokenizer
 
 
-def _tiny(run: ResolvedRun, count: int, dtype: torch.dtype) -> tuple[ModelFacts, object]:
+def _tiny(run: ResolvedRun, count: int, dtype: str) -> tuple[ModelFacts, object]:
     """Return the sizes of `count` tiny models and their tokenizer; building them would load transformers."""
     shape = run.config.model.tiny
     tokenizer = CountedCharacters(run.alphabet or PRINTABLE, max_positions=shape.max_positions)
@@ -142,9 +140,9 @@ def _tiny(run: ResolvedRun, count: int, dtype: torch.dtype) -> tuple[ModelFacts,
         kv_width=(shape.kv_heads or heads) * (shape.hidden // heads),
         vocabulary=len(tokenizer),
         positions=shape.max_positions,
-        dtype=str(dtype).removeprefix("torch."),
-        bytes_each=dtype.itemsize,
-        device=str(resolve_device(run.config.model.device)),
+        dtype=dtype,
+        bytes_each=BYTES[dtype],
+        device=device_name(run.config.model.device),
     )
     return facts, tokenizer
 
@@ -196,5 +194,6 @@ def _adapter_parameters(model: PreTrainedModel, lora: Lora, scores: bool) -> int
     return trained_whole + sum(
         lora.r * (module.in_features + module.out_features)
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and (module is not head if chosen == "all-linear" else adapts(chosen, name))
+        if isinstance(module, torch.nn.Linear)
+        and (module is not head if chosen == "all-linear" else adapts(chosen, name))
     )

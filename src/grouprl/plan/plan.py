@@ -26,8 +26,8 @@ from grouprl.evaluation.yardsticks import load_yardsticks
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.chat_prompts import resolve_new
-from grouprl.orchestrator.make_sharded_policy import rank_refusals
 from grouprl.orchestrator.policy_compatibility import kind_refusals
+from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.checks import (

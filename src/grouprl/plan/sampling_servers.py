@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
+from types import ModuleType
 
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan import sglang_servers as sglang
-from grouprl.plan import vllm_servers as vllm
+from grouprl.rollout.engines import SGLANG, VLLM
+
+OF_SERVERS = {VLLM: "grouprl.plan.vllm_servers", SGLANG: "grouprl.plan.sglang_servers"}
+"""By engine: the module that plans its servers, which is imported if a run samples with them."""
 
 
 def server_notes(run: ResolvedRun) -> Iterator[str]:
     """Say which servers will be started or asked, and how they receive weights."""
-    yield from vllm.server_notes(run)
-    yield from sglang.server_notes(run)
+    if (own := _chosen(run)) is not None:
+        yield from own.server_notes(run)
 
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     """Say why servers cannot sample for this run; prompt and completion have at most `longest` tokens."""
-    yield from vllm.server_refusals(run, longest)
-    yield from sglang.server_refusals(run, longest)
+    if (own := _chosen(run)) is not None:
+        yield from own.server_refusals(run, longest)
 
 
 def server_idle(run: ResolvedRun) -> Iterator[str]:
-    """Say which settings of servers have no effect."""
-    yield from vllm.server_idle(run)
-    yield from sglang.server_idle(run)
+    """Say which settings of servers have no effect: those of servers that do not sample, and some of those that do."""
+    sampling = run.config.sampling
+    for settings in (sampling.vllm, sampling.sglang):
+        if sampling.engine != settings.engine and settings.engine in sampling.model_fields_set:
+            yield f"{settings.key} has no effect: sampling.engine is {sampling.engine}"
+    if (own := _chosen(run)) is not None:
+        yield from own.server_idle(run)
+
+
+def _chosen(run: ResolvedRun) -> ModuleType | None:
+    module = OF_SERVERS.get(run.config.sampling.engine)
+    return None if module is None else importlib.import_module(module)

@@ -75,13 +75,6 @@ def too_short(address: str, room: object, longest: int) -> Iterator[str]:
         yield f"the server {address} has room for {room} positions, and this run needs {longest}"
 
 
-def idle(run: ResolvedRun, settings: Servers) -> Iterator[str]:
-    """Say that settings of servers have no effect if another engine samples."""
-    sampling = run.config.sampling
-    if sampling.engine != settings.engine and settings.engine in sampling.model_fields_set:
-        yield f"{settings.key} has no effect: sampling.engine is {sampling.engine}"
-
-
 def installed(settings: Servers) -> str:
     """Return the version of a server's program, without starting it; "" if it cannot be determined."""
     try:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from grouprl.config.sections import Sglang
 from grouprl.core.errors import GrouprlError
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan.servers import cut_notes, idle, own_notes, running_notes, too_short, unserved, unstartable
-from grouprl.rollout.engines import SGLANG
+from grouprl.plan.servers import cut_notes, own_notes, running_notes, too_short, unserved, unstartable
 from grouprl.rollout.servers.starting import wire_to
 from grouprl.rollout.sglang.exchange import abilities, way_to
 
@@ -23,8 +22,6 @@ WEIGHTS = {
 def server_notes(run: ResolvedRun) -> Iterator[str]:
     """Say which servers will be started or asked, and how they receive weights."""
     sampling, settings = run.config.sampling, run.config.sampling.sglang
-    if sampling.engine != SGLANG:
-        return
     yield from running_notes(settings, lambda address: _running(address, settings))
     if not settings.addresses:
         yield from own_notes(settings, TESTED, WEIGHTS["shared_memory"])
@@ -36,13 +33,12 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     """Say why SGLang servers cannot sample for this run; prompt and completion have at most `longest` tokens."""
     settings = run.config.sampling.sglang
-    if run.config.sampling.engine == SGLANG:
-        yield from unserved(run, settings, _refusals(settings, longest))
+    yield from unserved(run, settings, _refusals(settings, longest))
 
 
 def server_idle(run: ResolvedRun) -> Iterator[str]:
-    """Say which settings of servers have no effect."""
-    yield from idle(run, run.config.sampling.sglang)
+    """Say which settings of SGLang servers have no effect: none."""
+    return iter(())
 
 
 def _refusals(settings: Sglang, longest: int) -> Iterator[str]:

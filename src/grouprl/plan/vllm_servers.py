@@ -10,9 +10,8 @@ from grouprl.config.sections import Model, Vllm
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan.servers import cut_notes, idle, own_notes, running_notes, too_short, unserved, unstartable
-from grouprl.policy.language.load import resolve_device
-from grouprl.rollout.engines import VLLM
+from grouprl.plan.servers import cut_notes, own_notes, running_notes, too_short, unserved, unstartable
+from grouprl.policy.devices import device_name
 from grouprl.rollout.servers.dialect import Way
 from grouprl.rollout.servers.http_client import Refused, ServerError, Wire
 from grouprl.rollout.servers.starting import wire_to
@@ -39,8 +38,6 @@ WEIGHTS = {
 def server_notes(run: ResolvedRun) -> Iterator[str]:
     """Say which servers will be started or asked, and how they receive weights."""
     settings = run.config.sampling.vllm
-    if run.config.sampling.engine != VLLM:
-        return
     yield from running_notes(settings, lambda address: _running(address, settings))
     if not settings.addresses:
         way = "adapters" if settings.adapters == "loaded" else settings.weights
@@ -57,8 +54,7 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
 
 def server_refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
     """Say why vLLM servers cannot sample for this run; prompt and completion have at most `longest` tokens."""
-    if run.config.sampling.engine == VLLM:
-        yield from unserved(run, run.config.sampling.vllm, _refusals(run, longest))
+    yield from unserved(run, run.config.sampling.vllm, _refusals(run, longest))
 
 
 def _refusals(run: ResolvedRun, longest: int) -> Iterator[str]:
@@ -82,7 +78,7 @@ def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
     """Say why servers cannot sleep while the trainer computes."""
     if not run.config.sampling.vllm.sleep:
         return
-    if resolve_device(run.config.model.device).type == "cpu":
+    if device_name(run.config.model.device) == "cpu":
         yield f"sampling.vllm.sleep: {NO_SLEEP}"
     if run.config.run.async_steps:
         yield "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one out"
@@ -91,7 +87,7 @@ def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
 def _heads(model: Model) -> Iterator[str]:
     """Say if the CPU build's attention does not support the head size; checked only for a model made here."""
     size = model.tiny.hidden // model.tiny.heads
-    if model.name == "tiny" and resolve_device(model.device).type == "cpu" and size not in HEADS:
+    if model.name == "tiny" and device_name(model.device) == "cpu" and size not in HEADS:
         yield (
             f"the CPU build of vLLM has no attention for heads of {size} dimensions (model.tiny: hidden / heads); it "
             f"has {', '.join(map(str, HEADS))}"
@@ -99,10 +95,9 @@ def _heads(model: Model) -> Iterator[str]:
 
 
 def server_idle(run: ResolvedRun) -> Iterator[str]:
-    """Say which settings of servers have no effect."""
+    """Say which settings of vLLM servers have no effect."""
     sampling = run.config.sampling
-    yield from idle(run, sampling.vllm)
-    if sampling.engine == VLLM and "in_flight" in sampling.vllm.model_fields_set:
+    if "in_flight" in sampling.vllm.model_fields_set:
         if not run.config.run.async_steps:
             yield "sampling.vllm.in_flight has no effect: run.async_steps is 0, so nothing is sampled meanwhile"
         elif sampling.vllm.adapters == "loaded":

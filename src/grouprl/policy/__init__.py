@@ -1,24 +1,34 @@
-"""Trainable models: they compute outputs of rows by name and take the cotangents of these outputs."""
+"""Trainable models: they compute outputs of rows by name and take the cotangents of these outputs.
 
-from grouprl.policy.kinds import Build, register_policy
-from grouprl.policy.language.causal_lm import CausalPolicy
-from grouprl.policy.language.load import load_policy
-from grouprl.policy.language.reference import FrozenPolicy
-from grouprl.policy.language.text import Message
-from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer
-from grouprl.policy.threads import choose_threads, set_threads
-from grouprl.policy.vectors.array_distributions import MultiCategorical
-from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
-from grouprl.policy.vectors.array_policy import ArrayPolicy
-from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
-from grouprl.policy.vectors.mlp import Mlp
-from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
-from grouprl.policy.vectors.pointer import Pointer
-from grouprl.policy.vectors.pointers import Pointers
-from grouprl.policy.vectors.quotient import Quotient
-from grouprl.policy.vectors.recurrent import Recurrent
-from grouprl.policy.vectors.saboteur import Saboteur
-from grouprl.records.tokens import Tokens
+The names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grouprl.core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from grouprl.policy.kinds import Build, register_policy
+    from grouprl.policy.language.causal_lm import CausalPolicy
+    from grouprl.policy.language.load import load_policy
+    from grouprl.policy.language.reference import FrozenPolicy
+    from grouprl.policy.language.text import Message
+    from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer
+    from grouprl.policy.threads import choose_threads, set_threads
+    from grouprl.policy.vectors.array_distributions import MultiCategorical
+    from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
+    from grouprl.policy.vectors.array_policy import ArrayPolicy
+    from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
+    from grouprl.policy.vectors.mlp import Mlp
+    from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
+    from grouprl.policy.vectors.pointer import Pointer
+    from grouprl.policy.vectors.pointers import Pointers
+    from grouprl.policy.vectors.quotient import Quotient
+    from grouprl.policy.vectors.recurrent import Recurrent
+    from grouprl.policy.vectors.saboteur import Saboteur
+    from grouprl.records.tokens import Tokens
 
 __all__ = [
     "PRINTABLE",
@@ -49,3 +59,45 @@ __all__ = [
     "register_policy",
     "set_threads",
 ]
+_HOMES = {
+    "policy.kinds": (
+        "Build",
+        "register_policy",
+    ),
+    "policy.language.causal_lm": ("CausalPolicy",),
+    "policy.language.load": ("load_policy",),
+    "policy.language.reference": ("FrozenPolicy",),
+    "policy.language.text": ("Message",),
+    "policy.language.tiny": (
+        "PRINTABLE",
+        "build_tiny",
+        "char_tokenizer",
+    ),
+    "policy.threads": (
+        "choose_threads",
+        "set_threads",
+    ),
+    "policy.vectors.array_distributions": ("MultiCategorical",),
+    "policy.vectors.array_inputs": (
+        "ArrayInputs",
+        "Seen",
+        "noise",
+    ),
+    "policy.vectors.array_policy": ("ArrayPolicy",),
+    "policy.vectors.bounded_policies": (
+        "NormalMixture",
+        "Squashed",
+    ),
+    "policy.vectors.mlp": ("Mlp",),
+    "policy.vectors.module_policy": (
+        "ModulePolicy",
+        "TrainableModule",
+    ),
+    "policy.vectors.pointer": ("Pointer",),
+    "policy.vectors.pointers": ("Pointers",),
+    "policy.vectors.quotient": ("Quotient",),
+    "policy.vectors.recurrent": ("Recurrent",),
+    "policy.vectors.saboteur": ("Saboteur",),
+    "records.tokens": ("Tokens",),
+}
+__getattr__ = lazy_names(__name__, {name: f"grouprl.{home}" for home, names in _HOMES.items() for name in names})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,16 +12,17 @@ from torch import nn
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, parameter, stem
+from grouprl.policy.devices import Precision
 from grouprl.policy.logprobs import (
     TokenScores,
-    chunk_rows,
     chunks,
     entropy_of,
     log_softmax_of,
     softened,
     token_logprobs,
 )
-from grouprl.policy.precision import Precision, linear
+from grouprl.policy.passes import chunk_rows
+from grouprl.policy.products import linear
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Readout:
         logits_mv = None if self.logits_nv is None else self.each(self.logits_nv)
         source = logits_mv if self.head is None else self.head.weight_vd
         assert source is not None
-        rows = chunk_rows(self.hidden_nd.device, source.shape[1 if self.head is None else 0])
+        rows = chunk_rows(self.hidden_nd.device.type, source.shape[1 if self.head is None else 0])
         for part in chunks(len(self.hidden_md), rows):
             if logits_mv is not None:
                 yield part, logits_mv[part]
@@ -168,11 +168,6 @@ class ChangedHead:
             return read
         hidden_nd = read.hidden_nd if self._dtype is None else read.hidden_nd.to(self._dtype)
         return replace(read, hidden_nd=hidden_nd, head=self._change(read.head))
-
-
-def accepts(model: PreTrainedModel, argument: str) -> bool:
-    """Return whether the model's forward has a parameter named `argument`."""
-    return argument in inspect.signature(model.forward).parameters
 
 
 def output_layer(model: PreTrainedModel) -> nn.Linear | None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 KEPT = ("bos_token_id", "pad_token_id", "do_sample", "temperature", "top_p", "top_k")
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+def end_tokens(model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Return the tokens that end a completion: those of the tokenizer and of the model's generation settings."""
     config = getattr(model, "generation_config", None)
     stated = getattr(config, "eos_token_id", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +16,19 @@ from grouprl.protocols import ActionSpace, Policy, Space, Spaces
 Maker = Callable[..., Policy]
 """A function of a `Build` and the settings `model.settings` that returns a policy."""
 M = TypeVar("M", bound=Maker)
+IN_FILES = {
+    "mlp": "grouprl.policy.vectors.mlp:Mlp",
+    "squashed": "grouprl.policy.vectors.bounded_policies:Squashed",
+    "mixture": "grouprl.policy.vectors.bounded_policies:NormalMixture",
+    "recurrent": "grouprl.policy.vectors.recurrent:Recurrent",
+    "pointer": "grouprl.policy.vectors.pointer:Pointer",
+    "pointers": "grouprl.policy.vectors.pointers:Pointers",
+    "quotient": "grouprl.policy.vectors.quotient:Quotient",
+    "saboteur": "grouprl.policy.vectors.saboteur:Saboteur",
+}
+"""Policies of this package, which are imported when a run names them."""
 KINDS: dict[str, Maker] = {}
+"""Registered policies."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Build:
     values: bool = False
     """Whether the method has a critic, so that the policy must return values."""
     device: str = "cpu"
-    dtype: torch.dtype = torch.float32
+    dtype: torch.dtype = field(default_factory=lambda: torch.float32)
     positions: int = 65536
     """Largest number of positions per pass (`batch.tokens_per_microbatch`)."""
 
@@ -80,13 +92,18 @@ def register_policy(name: str) -> Callable[[M], M]:
         )
 
     def register(maker: M) -> M:
-        taken = KINDS.get(name)
+        taken = policy_kind(name) if is_named(name) else None
         if taken is not None and getattr(taken, "__qualname__", "") != maker.__qualname__:
             raise InputError(f"the policy name '{name}' is taken by {getattr(taken, '__qualname__', taken)}")
         KINDS[name] = maker
         return maker
 
     return register
+
+
+def is_named(name: str) -> bool:
+    """Return whether a policy is registered by this name."""
+    return name in KINDS or name in IN_FILES
 
 
 def policy_kind(name: str) -> Maker | None:
@@ -96,11 +113,11 @@ def policy_kind(name: str) -> Maker | None:
     """
     if name in KINDS:
         return KINDS[name]
-    if ":" not in name or Path(name).exists():
+    if name not in IN_FILES and (":" not in name or Path(name).exists()):
         return None
     from grouprl.core.importing import import_object
 
-    found = import_object(name, "policy")
+    found = import_object(IN_FILES.get(name, name), "policy")
     if not callable(found):
         raise InputError(f"'{name}' is not a policy", "a policy is named by a class or a function that returns one")
     return found

@@ -10,15 +10,9 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
-from grouprl.policy.precision import Precision, add_wide_times, linear, wide_times
-
-CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
-"""Number of logits held at a time: as many as fit a CPU's fast cache, and enough to keep a GPU's matrix units busy."""
-
-FEWEST_ROWS = 128
-"""Fewest positions of a chunk, however large the vocabulary is: each chunk reads and writes the whole gradient of the
-output layer's weight.
-"""
+from grouprl.policy.devices import Precision
+from grouprl.policy.passes import chunk_rows
+from grouprl.policy.products import add_wide_times, linear, wide_times
 
 KEPT_BYTES = 2**27
 """Bytes of distributions that are kept for the backward pass; beyond this they are recomputed there, chunk by chunk."""
@@ -57,7 +51,7 @@ def token_logprobs(
         logp_m and, if requested, entropy_m and cross_m in nats: [M], float32 (float64 for float64 models), all
         differentiable. cross_m is Σ_a q_a log π_a with q = softmax(z / cross) held constant.
     """
-    rows = chunk_rows(hidden_md.device, weight_vd.shape[0], chunk_elements)
+    rows = chunk_rows(hidden_md.device.type, weight_vd.shape[0], chunk_elements)
     numbers, plain = len(hidden_md) * len(weight_vd), cross is None and torch.is_grad_enabled()
     if precision == "mixed" and plain and not entropy and numbers * torch.bfloat16.itemsize <= KEPT_BYTES:
         return TokenScores(mixed_logprobs(hidden_md, weight_vd, bias_v, target_m, temperature, rows), None, None)
@@ -66,15 +60,6 @@ def token_logprobs(
         hidden_md, weight_vd, bias_v, target_m, temperature, entropy, cross, rows, precision, keeps
     )
     return TokenScores(logp_m, entropy_m if entropy else None, cross_m if cross is not None else None)
-
-
-def chunk_rows(device: torch.device, vocabulary: int, chunk_elements: int | None = None) -> int:
-    """Return the number of positions in a chunk of `chunk_elements` logits (None: the device's default), at least
-    one.
-    """
-    if chunk_elements is not None:
-        return max(1, chunk_elements // vocabulary)
-    return max(FEWEST_ROWS, CHUNK_ELEMENTS.get(device.type, CHUNK_ELEMENTS["cuda"]) // vocabulary)
 
 
 def chunks(count: int, rows: int) -> Iterator[slice]:

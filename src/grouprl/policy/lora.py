@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
 
@@ -54,6 +53,11 @@ def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0, *, scores: b
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return peft.get_peft_model(model, config)
+
+
+def base_model(model: object) -> PreTrainedModel:
+    """Return the transformers model inside a peft model, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
@@ -109,7 +113,7 @@ def adapts(chosen: str | Iterable[str], name: str) -> bool:
 
 
 def _has_weight(module: Module) -> bool:
-    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
 
 
 def is_adapted(model: Module) -> bool:
@@ -121,11 +125,11 @@ def is_linear(module: Any) -> bool:
     """Return whether `linear_weight` gives the module's exact weight: a plain linear layer or one with plain
     adapters.
     """
-    if type(module) is nn.Linear:
+    if type(module) is torch.nn.Linear:
         return True
     return (
         hasattr(module, "lora_A")
-        and type(module.base_layer) is nn.Linear
+        and type(module.base_layer) is torch.nn.Linear
         and not any(_drops(layer) for layer in module.lora_dropout.values())
         and not any(getattr(module, "use_dora", {}).values())
         and not any(getattr(module, "lora_bias", {}).values())
@@ -147,8 +151,8 @@ def dropping(model: PreTrainedModel) -> Iterator[None]:
             layer.eval()
 
 
-def _drops(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.Dropout) and layer.p > 0
+def _drops(layer: torch.nn.Module) -> bool:
+    return isinstance(layer, torch.nn.Dropout) and layer.p > 0
 
 
 def linear_weight(module: Any) -> torch.Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import nn
 
 from grouprl.core.errors import InputError, suggest
 
@@ -57,7 +56,7 @@ def optimizer_names() -> list[str]:
 
 
 def build_optimizer(
-    optim: OptimizerSettings, parameters: Iterable[nn.Parameter], *, lr: float, weight_decay: float
+    optim: OptimizerSettings, parameters: Iterable[torch.nn.Parameter], *, lr: float, weight_decay: float
 ) -> torch.optim.Optimizer:
     """Return the optimiser that `optim` names for `parameters`, with the learning rate and weight decay of a phase.
 
@@ -108,7 +107,7 @@ def check_optimizer(optim: OptimizerSettings) -> None:
     """
     if optim.name == "adamw" and not optim.settings and max(optim.betas) < 1:
         return  # nothing is left that it could refuse, and making the first optimiser of a process imports a compiler
-    probe = nn.Parameter(torch.zeros(2, 2))
+    probe = torch.nn.Parameter(torch.zeros(2, 2))
     build_optimizer(optim, [probe], lr=optim.lr, weight_decay=optim.weight_decay)
 
 

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PretrainedConfig
 
 Choice = Literal["auto", "on", "off"]
@@ -43,6 +42,13 @@ to join them and to add up their gradients.
 """
 MEMORY_SHARE = 0.4
 """Share of the free memory from which the activations of a pass are recomputed instead of kept."""
+CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
+"""Number of logits held at a time: as many as fit a CPU's fast cache, and enough to keep a GPU's matrix units busy."""
+
+FEWEST_ROWS = 128
+"""Fewest positions of a chunk, however large the vocabulary is: each chunk reads and writes the whole gradient of the
+output layer's weight.
+"""
 
 
 @dataclass(frozen=True)
@@ -146,9 +152,18 @@ def tokens_in_cache(per_token: int, device_type: str, *, mixed: bool = False) ->
     return max(FEWEST_TOKENS, CACHED_NUMBERS // per_token) * (2 if mixed else 1)
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Return the free memory of a device in bytes; None if it cannot be determined."""
-    if device.type == "cuda":
+def chunk_rows(device_type: str, vocabulary: int, chunk_elements: int | None = None) -> int:
+    """Return the number of positions in a chunk of `chunk_elements` logits (None: the device's default), at least
+    one.
+    """
+    if chunk_elements is not None:
+        return max(1, chunk_elements // vocabulary)
+    return max(FEWEST_ROWS, CHUNK_ELEMENTS.get(device_type, CHUNK_ELEMENTS["cuda"]) // vocabulary)
+
+
+def free_bytes(device: str) -> int | None:
+    """Return the free memory of a device, such as "cpu" or "cuda:0", in bytes; None if it cannot be determined."""
+    if device.startswith("cuda"):
         return int(torch.cuda.mem_get_info(device)[0])
     info = Path("/proc/meminfo")
     lines = info.read_text(encoding="ascii").splitlines() if info.is_file() else []
@@ -169,13 +184,15 @@ def anew(function: Callable[..., R], *arguments: object, **named: Any) -> R:
     """Call `function`; if gradients are enabled, keep only its inputs and call it again in the backward pass."""
     if not torch.is_grad_enabled():
         return function(*arguments, **named)
+    from torch.utils.checkpoint import checkpoint
+
     found: R = checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True, **named)
     return found
 
 
 def layers_of(trunk: nn.Module) -> list[nn.Module]:
     """Return the layers of a transformer: the members of its largest module list."""
-    lists = [module for module in trunk.modules() if isinstance(module, nn.ModuleList)]
+    lists = [module for module in trunk.modules() if isinstance(module, torch.nn.ModuleList)]
     return list(max(lists, key=lambda layers: sum(p.numel() for x in layers for p in x.parameters()), default=[]))
 
 

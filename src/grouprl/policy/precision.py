@@ -14,19 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
 
 from grouprl.core.errors import InputError, suggest
-from grouprl.policy.autograd import Ctx
+from grouprl.policy.devices import Precision
 
-Precision = Literal["float32", "onednn", "mixed"]
 PRECISIONS = ("auto", "float32", "onednn", "mixed")
 FASTER = 1.25
 """Speed-up from which `auto` chooses other products, so that the rounding, or different last bits, are worth it."""
@@ -37,99 +32,6 @@ ROWS = 512
 SERIES = 15
 HOPELESS = 4
 """Times the fastest product's seconds from which another is not timed again."""
-SETTABLE = hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision")
-"""Whether this torch has a setting for the precision of float32 products (since 2.9)."""
-
-
-def has_onednn() -> bool:
-    """Return whether this torch can be told to use oneDNN's float32 product."""
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-
-
-def times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Return a @ b of float32 matrices, [M,K] and [K,N], in float32; in mixed precision both are rounded to bfloat16
-    first.
-    """
-    if precision == "mixed":
-        return (a.bfloat16() @ b.bfloat16()).float()
-    return _onednn(a, b) if precision == "onednn" else a @ b
-
-
-def wide_times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Return the same as `times`, but on a CPU with sums that are never rounded to bfloat16."""
-    if precision == "onednn":
-        return _onednn(a, b)
-    with wide_sums(precision == "mixed", a.device):
-        return a @ b
-
-
-def add_wide_times(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, precision: Precision) -> None:
-    """Add `wide_times(a, b)` to `out` in place."""
-    if precision == "onednn":
-        out.add_(_onednn(a, b))
-        return
-    with wide_sums(precision == "mixed", a.device):
-        out.addmm_(a, b)
-
-
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: Precision) -> torch.Tensor:
-    """Return x @ weight.T + bias as `wide_times` does, without a gradient."""
-    if precision == "onednn":
-        out = _onednn(x, weight.T)
-        return out if bias is None else out.add_(bias)
-    with wide_sums(precision == "mixed", x.device):
-        return F.linear(x, weight, bias)
-
-
-def _onednn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
-    return found
-
-
-def product(x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Return x @ weight.T of float32 x [S,K] and weight [N,K] computed as `times` does, as are its gradients."""
-    return _Product.apply(x, weight, precision)
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Ctx, x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
-        if precision == "mixed":  # the rounded tensor is kept: half the memory
-            x, weight = x.bfloat16(), weight.bfloat16()
-        ctx.save_for_backward(x, weight)
-        ctx.precision = precision
-        return (x @ weight.T).float() if precision == "mixed" else times(x, weight.T, precision)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        grad = grad.bfloat16() if ctx.precision == "mixed" else grad
-
-        def of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return (a @ b).float() if ctx.precision == "mixed" else times(a, b, ctx.precision)
-
-        grad_x = of(grad, weight) if ctx.needs_input_grad[0] else None
-        return grad_x, of(grad.T, x) if ctx.needs_input_grad[1] else None, None
-
-
-@contextmanager
-def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
-    """Compute float32 products on a CPU in bfloat16 if it can, with sums in float32.
-
-    oneDNN rounds the inputs in registers; on a CPU without such a unit it multiplies in float32.
-    """
-    if not mixed or device.type != "cpu" or not SETTABLE:
-        yield
-        return
-    mkldnn: Any = torch.backends.mkldnn
-    setting = mkldnn.matmul
-    before = setting.fp32_precision
-    setting.fp32_precision = "bf16"
-    try:
-        yield
-    finally:
-        setting.fp32_precision = before
 
 
 @dataclass(frozen=True)
@@ -172,6 +74,8 @@ def _probe(hidden: int, intermediate: int, threads: int) -> Probe:
     A CPU without a unit for bfloat16 may need sixty times as long for it: what is out of the race after the first
     series is not timed again.
     """
+    from grouprl.policy.products import has_onednn, times
+
     width = min(intermediate, 4096)
     x, weight = torch.ones(ROWS, hidden), torch.ones(hidden, width)
     rounded, work = weight.bfloat16(), 2.0 * ROWS * hidden * width
@@ -208,15 +112,15 @@ class PrecisionChoice:
 
 
 def choose_precision(
-    requested: str, dtype: torch.dtype, device: torch.device, hidden: int, intermediate: int, obstacle: str | None
+    requested: str, dtype: str, device: str, hidden: int, intermediate: int, obstacle: str | None
 ) -> PrecisionChoice:
     """Return how a model's products are computed.
 
     Args:
         requested: "auto" (mixed if that makes products at least `FASTER` times as fast, else onednn under the same
             condition), "float32" (products in the type of the weights), "onednn" or "mixed".
-        dtype: type of the weights.
-        device: device of the weights.
+        dtype: name of the type of the weights, such as "float32".
+        device: name of the device of the weights, such as "cpu" or "cuda:0".
         hidden: width of the residual stream.
         intermediate: width of the feed-forward layers.
         obstacle: why the lean engine, which alone supports these precisions, does not run the model; None if it does.
@@ -227,18 +131,17 @@ def choose_precision(
     """
     if requested not in PRECISIONS:
         raise InputError(f"precision={requested!r}", "No precision has this name", suggest(str(requested), PRECISIONS))
-    named = str(dtype).removeprefix("torch.")
-    impossible = f"the weights are {named}" if dtype != torch.float32 else obstacle
+    impossible = f"the weights are {dtype}" if dtype != "float32" else obstacle
     if requested == "onednn" and impossible is None:
         impossible = _no_onednn(device)
     chosen = CHOSEN.get(requested)
     if chosen is not None and impossible is not None:
-        remedy = "Set dtype: float32" if dtype != torch.float32 else "Use precision: float32"
+        remedy = "Set dtype: float32" if dtype != "float32" else "Use precision: float32"
         raise InputError(f"precision={requested!r}, but {impossible}", RULES[chosen], remedy)
     if chosen is not None:
         return PrecisionChoice(chosen, "requested")
     if requested == "float32" or impossible is not None:
-        return PrecisionChoice("float32", f"products are in the type of the weights, {named}")
+        return PrecisionChoice("float32", f"products are in the type of the weights, {dtype}")
     return _probed(device, hidden, intermediate)
 
 
@@ -250,14 +153,16 @@ RULES: dict[Precision, str] = {
 }
 
 
-def _no_onednn(device: torch.device) -> str | None:
-    if device.type != "cpu":
+def _no_onednn(device: str) -> str | None:
+    from grouprl.policy.products import has_onednn
+
+    if device != "cpu":
         return f"the weights are on {device}"
     return None if has_onednn() else "this torch has no oneDNN"
 
 
-def _probed(device: torch.device, hidden: int, intermediate: int) -> PrecisionChoice:
-    if device.type != "cpu":
+def _probed(device: str, hidden: int, intermediate: int) -> PrecisionChoice:
+    if device != "cpu":
         return PrecisionChoice("float32", "on a GPU mixed precision is taken where it is requested")
     if hidden < WIDE:
         return PrecisionChoice("float32", f"hidden {hidden} is below {WIDE}: products are a small part of a step")
@@ -269,25 +174,22 @@ def _probed(device: torch.device, hidden: int, intermediate: int) -> PrecisionCh
     return PrecisionChoice("float32", f"bfloat16 products are {_measured(found)}: not worth their rounding")
 
 
-def told(
-    requested: str, dtype: torch.dtype, device: torch.device, hidden: int, intermediate: int, lean: bool
-) -> Iterator[str]:
+def told(requested: str, dtype: str, device: str, hidden: int, intermediate: int, lean: bool) -> Iterator[str]:
     """Say what a plan should show: the result of `auto`, a choice that costs time, or one that would save time.
 
     `lean` says whether the lean engine, which alone has a choice, runs the model.
     """
-    if dtype in (torch.bfloat16, torch.float16):
-        named = str(dtype).removeprefix("torch.")
-        what = f"weights in {named} are stepped as float32 copies, so that small updates are not lost"
+    if dtype in ("bfloat16", "float16"):
+        what = f"weights in {dtype} are stepped as float32 copies, so that small updates are not lost"
         if lean:
             what += "; precision: mixed keeps float32 weights alone"
-        if device.type == "cpu" and dtype == torch.bfloat16:
+        if device == "cpu" and dtype == "bfloat16":
             what += f". Its products are {_measured(probe(hidden, intermediate))}"
         yield what
     elif requested == "auto":
         chosen = choose_precision(requested, dtype, device, hidden, intermediate, None if lean else "another engine")
         yield f"precision auto is {chosen.precision}: {chosen.why}"
-    elif device.type == "cpu" and lean and hidden >= WIDE and dtype == torch.float32:
+    elif device == "cpu" and lean and hidden >= WIDE and dtype == "float32":
         yield from _told_on_a_cpu(requested, probe(hidden, intermediate))
 
 

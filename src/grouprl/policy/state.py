@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor, nn
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.outputs import LOG_PROB, VALUE, has_output
 from grouprl.core.spans import span
 from grouprl.protocols import Policy, PolicyInputs, Trainable
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def check_outputs(model: Trainable, names: Iterable[str]) -> None:
@@ -107,7 +109,6 @@ class NamedParameters:
         """Return copies of everything that training changes on the CPU, by name."""
         return {name: value.detach().cpu().clone() for name, value in self.named_state()}
 
-    @torch.no_grad()
     def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
         """Copy what `trainable_state` returned into the model.
 
@@ -116,8 +117,9 @@ class NamedParameters:
         """
         own = dict(self.named_state())
         check_state(own, state)
-        for name, value in own.items():
-            value.copy_(state[name])
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(state[name])
 
 
 def as_policy(model: Trainable) -> Policy:

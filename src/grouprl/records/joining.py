@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from grouprl.core.edges import joined
 from grouprl.protocols import NO_VERSION
@@ -15,6 +15,9 @@ from grouprl.records.episode_records import ENDINGS, SAMPLES, Record
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import Rows, ScoredSamples
 from grouprl.records.scores import Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ENDED = ("truncated", "terminated")
 """Endings of a row that the limit of tokens cut, and of one that ended by itself."""

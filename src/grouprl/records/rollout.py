@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.protocols import NumberedActions, PolicyInputs
+from grouprl.protocols import NumberedActions, PolicyInputs, Request, Samples
 from grouprl.records.tokens import Ids, Tokens
 
 
@@ -60,3 +61,17 @@ class Rollout:
     def response_ids(self) -> tuple[Ids, ...]:
         """The completion of each row of text, with the end token where one was sampled."""
         return self.tokens.response_ids
+
+
+def as_rollout(requests: Sequence[Request[tuple[int, ...]]], samples: Samples[int]) -> Rollout:
+    """Return samples as the trainer's rows; entropies that the sampler does not know are 0."""
+    logp_bt = torch.from_numpy(samples.logp_bt)
+    entropy_bt = torch.zeros_like(logp_bt) if samples.entropy_bt is None else torch.from_numpy(samples.entropy_bt)
+    return Rollout(
+        Tokens(tuple(request.prompt for request in requests), samples.actions),
+        logp_bt=logp_bt,
+        entropy_bt=entropy_bt,
+        truncated_b=torch.from_numpy(samples.truncated_b),
+        exact=samples.exact,
+        version_bt=None if samples.version_bt is None else torch.from_numpy(samples.version_bt),
+    )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.edges import Edges
@@ -18,6 +17,9 @@ from grouprl.records.episode_records import Record
 from grouprl.records.examples import Example, prompt_text
 from grouprl.records.rollout import Rollout
 from grouprl.records.scores import Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rows = TypeVar("Rows", bound="ScoredSamples")
 

@@ -14,13 +14,46 @@ if TYPE_CHECKING:
     from grouprl.records.tokens import Tokens
 
 
-class TokenPolicy(Protocol):
-    """A policy that reads and writes tokens: a language model, a team of them, or one that is sharded over ranks."""
+class TextSide(Protocol):
+    """What of a policy reads and writes text, for which no model is needed."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer, which also holds the chat template."""
         ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        ...
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of many texts."""
+        ...
+
+    def encode_prompt(self, prompt: str | Sequence[JsonMapping]) -> list[int]:
+        """Return the tokens of a prompt."""
+        ...
+
+    def encode_prompts(self, prompts: Sequence[str | Sequence[JsonMapping]]) -> list[list[int]]:
+        """Return the tokens of many prompts."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        ...
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the texts of many rows, their end tokens left out."""
+        ...
+
+
+class TokenPolicy(TextSide, Protocol):
+    """A policy that reads and writes tokens: a language model, a team of them, or one that is sharded over ranks."""
 
     @property
     def temperature(self) -> float:
@@ -48,37 +81,8 @@ class TokenPolicy(Protocol):
         ...
 
     @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Tokens that end a completion."""
-        ...
-
-    @property
     def max_positions(self) -> int | None:
         """Longest sequence that the model was built for; None if unknown."""
-        ...
-
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
-        ...
-
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of many texts."""
-        ...
-
-    def encode_prompt(self, prompt: str | Sequence[JsonMapping]) -> list[int]:
-        """Return the tokens of a prompt."""
-        ...
-
-    def encode_prompts(self, prompts: Sequence[str | Sequence[JsonMapping]]) -> list[list[int]]:
-        """Return the tokens of many prompts."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens."""
-        ...
-
-    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the texts of many rows, their end tokens left out."""
         ...
 
     def logp(self, tokens: Tokens, /) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from grouprl.records.tokens import Tokens
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from grouprl.policy.language.causal_lm import CausalPolicy
 
 ROWS, PROMPT, RESPONSE = 4, 4, 12
-ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
-"""Largest difference in nats between forced decoding and one pass over the whole sequence."""
+ROUNDING = {"float64": 1e-6, "float32": 1e-3}
+"""Largest difference in nats between forced decoding and one pass over the whole sequence, by type of weights."""
 HALF_ROUNDING = 0.5
 """Largest difference in nats for 16-bit weights or products."""
 

@@ -6,18 +6,16 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from grouprl.config.sections import Sampling
 from grouprl.core.errors import GrouprlError, InputError, suggest
 from grouprl.core.importing import import_object
-from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.protocols import Policy, RunEngine, RunSampler, Trainable
-from grouprl.rollout.local.array_sampler import ArraySampler
-from grouprl.rollout.local.sampler import LocalSampler, MakeEngine
-from grouprl.rollout.sharded.leader_engine import LeaderEngine
-from grouprl.rollout.sharded.rank_sampler import RankSampler
+
+if TYPE_CHECKING:
+    from grouprl.rollout.local.sampler import MakeEngine
 
 LOCAL = "local"
 """The name of the engine of this process."""
@@ -61,13 +59,27 @@ def local_engine(policy: Any) -> RunEngine:
         found: RunEngine = make()
         return found
     if current_ranks() is not None:
+        from grouprl.rollout.sharded.rank_sampler import RankSampler
+
         return RankSampler(policy)
-    return ArraySampler(policy) if isinstance(policy, ArrayPolicy) else LocalSampler(policy)
+    if _over_arrays(policy):
+        from grouprl.rollout.local.array_sampler import ArraySampler
+
+        return ArraySampler(policy)
+    from grouprl.rollout.local.sampler import LocalSampler
+
+    return LocalSampler(policy)
 
 
 def has_sampler(policy: object) -> bool:
     """Return whether `local_engine` has a sampler for a policy that is not a language model."""
-    return isinstance(policy, ArrayPolicy) or callable(getattr(policy, "make_sampler", None))
+    return callable(getattr(policy, "make_sampler", None)) or _over_arrays(policy)
+
+
+def _over_arrays(policy: object) -> bool:
+    from grouprl.policy.vectors.array_policy import ArrayPolicy
+
+    return isinstance(policy, ArrayPolicy)
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,8 @@ class ChosenEngine:
             from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
             if isinstance(policy, ShardedPolicy) and not getattr(self.make, "takes_parts", False):
+                from grouprl.rollout.sharded.leader_engine import LeaderEngine
+
                 return LeaderEngine(policy, self._made)
         return self._made(policy)
 

@@ -26,7 +26,7 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.records.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TextSide
 
 SLOW = 0.001
 """Seconds per call from which slow environments are mentioned to the user."""
@@ -197,7 +197,7 @@ class Measured:
 
 
 def measured(
-    encoder: TokenPolicy | None,
+    encoder: TextSide | None,
     task: Task,
     examples: Sequence[Example],
     max_new_tokens: int,
@@ -227,7 +227,7 @@ def measured(
         )
     except InputError as error:
         return Measured(0, own, (str(error),))
-    between_b = np.array(seen.rollout.tokens.response_lengths) - seen.mask_bt.sum(1)
+    between_b = np.array(seen.tokens.response_lengths) - seen.mask_bt.sum(1)
     text = max(-(-between_b // np.maximum(seen.turns_b, 1))) if turns else 0
     behind = own + task.max_turns * int(text)
     told = check_template(encoder, seen.prompts, history, turns=True, task=task)
@@ -239,7 +239,7 @@ def measured(
     notes = (*_time_note(stage), *_rows_note(seen), *told.notes)
     if not getattr(encoder.tokenizer, "chat_template", None) and history != "refuse":
         notes += (f"sampling.history {history} has no effect: nothing rewrites what was said in earlier turns",)
-    return Measured(max(seen.rollout.tokens.prompt_lengths), behind, told.refusals, notes)
+    return Measured(max(seen.tokens.prompt_lengths), behind, told.refusals, notes)
 
 
 def _time_note(stage: Stage | None) -> Iterator[str]:

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
 from grouprl.envs.environment_pool import Stage
-from grouprl.records.rollout import Rollout
-from grouprl.records.tokens import Tokens
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import Episode
-from grouprl.rollout.episode_table import EpisodeTable
+from grouprl.rollout.episode_table import EpisodeTable, NextTurns
 
-Decode = Callable[[Sequence[Episode], int], Rollout]
+Decode = Callable[[Sequence[Episode], int], NextTurns]
 """Function (episodes, most tokens of a turn) -> the next turns of the episodes."""
 
 
@@ -103,8 +99,8 @@ class Player:
         done, self._done = self._done, []
         return done
 
-    def _act(self, rows: Sequence[Episode], sampled: Rollout) -> None:
-        texts = self.table.act(rows, sampled)
+    def _act(self, rows: Sequence[Episode], turns: NextTurns) -> None:
+        texts = self.table.act(rows, turns)
         self._acting.update((episode.number, episode) for episode in rows)
         self.stage.send("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
 
@@ -124,12 +120,6 @@ class Player:
                 self._settling.begin(episode, episode.number)
 
 
-def given_turns(episodes: Sequence[Episode]) -> Rollout:
+def given_turns(episodes: Sequence[Episode]) -> NextTurns:
     """Return the next turns of episodes from their prefixes."""
-    return written([list(episode.led or ()) for episode in episodes])
-
-
-def written(ids: list[list[int]]) -> Rollout:
-    """Return turns that no policy sampled: log-probs are 0."""
-    zeros_bt = torch.zeros(len(ids), max(map(len, ids), default=0))
-    return Rollout(Tokens(((0,),) * len(ids), tuple(map(tuple, ids))), zeros_bt, zeros_bt, torch.zeros(len(ids)))
+    return NextTurns.written([list(episode.led or ()) for episode in episodes])

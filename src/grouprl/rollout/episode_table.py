@@ -17,7 +17,7 @@ from grouprl.rollout.episode import Context, Episode
 from grouprl.rollout.turn_text import History, Onward, TurnText
 
 if TYPE_CHECKING:
-    from grouprl.records.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TextSide
 
 _Beginning = tuple[Episode, str | tuple[Message, ...], Context | None]
 """An episode, the prompt of the row that it begins, and the row that this one continues."""
@@ -34,12 +34,37 @@ class EpisodeLimits:
     max_new_tokens: int
 
 
+@dataclass(frozen=True)
+class NextTurns:
+    """The next turn of each of several episodes; what is beyond the end of a turn in its numbers is not read."""
+
+    ids: Sequence[Sequence[int]]
+    logp: Sequence[Sequence[float]]
+    entropy: Sequence[Sequence[float]]
+    versions: Sequence[Sequence[int]] | None = None
+    """Versions of the policy that sampled each token, if they are known."""
+    exact: bool = True
+    """Whether the log-probs are the policy's own."""
+
+    @classmethod
+    def sampled(cls, rollout: Rollout) -> NextTurns:
+        """Return turns that a policy sampled."""
+        versions = None if rollout.version_bt is None else rollout.version_bt.tolist()
+        return cls(rollout.response_ids, rollout.logp_bt.tolist(), rollout.entropy_bt.tolist(), versions, rollout.exact)
+
+    @classmethod
+    def written(cls, ids: Sequence[Sequence[int]]) -> NextTurns:
+        """Return turns that no policy sampled: log-probs are 0."""
+        zeros = [[0.0] * len(own) for own in ids]
+        return cls(ids, zeros, zeros)
+
+
 class EpisodeTable:
     """The shared settings of episodes in one environment pool: the policy that reads and writes, the limits, the chat
     template.
     """
 
-    def __init__(self, policy: TokenPolicy, stage: Stage, history: History, limits: EpisodeLimits) -> None:
+    def __init__(self, policy: TextSide, stage: Stage, history: History, limits: EpisodeLimits) -> None:
         self.policy, self.stage, self.limits = policy, stage, limits
         self.turn_text = TurnText(policy, history)
 
@@ -69,17 +94,15 @@ class EpisodeTable:
                 )
         return living
 
-    def act(self, rows: Sequence[Episode], sampled: Rollout) -> list[str]:
-        """Record the sampled turns of episodes; return the actions as environments take them."""
-        texts = list(self.policy.decode_all(sampled.response_ids))
-        logp, entropy = sampled.logp_bt.tolist(), sampled.entropy_bt.tolist()
-        versions = None if sampled.version_bt is None else sampled.version_bt.tolist()
-        for i, episode in enumerate(rows):
-            ids = list(sampled.response_ids[i])
-            of_turn = None if versions is None else versions[i][: len(ids)]
-            episode.act(ids, logp[i][: len(ids)], entropy[i][: len(ids)], texts[i], of_turn)
+    def act(self, rows: Sequence[Episode], turns: NextTurns) -> list[str]:
+        """Record the next turns of episodes; return the actions as environments take them."""
+        texts = list(self.policy.decode_all(turns.ids))
+        for i, (episode, own) in enumerate(zip(rows, turns.ids, strict=True)):
+            ids = list(own)
+            of_turn = None if turns.versions is None else list(turns.versions[i][: len(ids)])
+            episode.act(ids, list(turns.logp[i][: len(ids)]), list(turns.entropy[i][: len(ids)]), texts[i], of_turn)
             self.turn_text.think(episode.acting, episode.turns[-1], ids)
-        return [self._told(e, text, ids) for e, text, ids in zip(rows, texts, sampled.response_ids, strict=True)]
+        return [self._told(e, text, ids) for e, text, ids in zip(rows, texts, turns.ids, strict=True)]
 
     def _told(self, episode: Episode, text: str, ids: Sequence[int]) -> str:
         """Return an action as its environment takes it."""

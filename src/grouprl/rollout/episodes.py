@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,18 +21,18 @@ from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.protocols import NO_VERSION, EntropyScaling, Request, RunSampler, SamplingSession
 from grouprl.records.episode_records import ENDINGS, Record, Turn
 from grouprl.records.examples import Message
-from grouprl.records.rollout import Rollout
+from grouprl.records.rollout import Rollout, as_rollout
 from grouprl.records.tokens import Tokens
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.deterministic_episodes import LockstepRounds
+from grouprl.rollout.engines import local_engine
 from grouprl.rollout.episode import LATE, Context, Episode, Start
-from grouprl.rollout.episode_scheduler import Player, Settling, written
-from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
-from grouprl.rollout.local.sampler import CACHE_GB, LocalSampler, as_rollout
+from grouprl.rollout.episode_scheduler import Player, Settling
+from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable, NextTurns
 from grouprl.rollout.turn_text import History
 
 if TYPE_CHECKING:
-    from grouprl.records.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TextSide, TokenPolicy
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,10 @@ class Episodes:
     The rows of an episode are next to each other, in the order in which they began.
     """
 
-    rollout: Rollout
-    """`response_ids` holds actions and environment text in order; log-probs and entropies are 0 on the latter."""
+    tokens: Tokens
+    """First observations, and behind each the actions and the environment's text in order."""
+    laid_out: Callable[[], Rollout]
+    """Function that makes `rollout`."""
     mask_bt: np.ndarray
     """[B,T] bool: tokens of actions, their end tokens included; without those of an untrained prefix."""
     turn_bt: np.ndarray
@@ -78,6 +81,11 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.ended)
+
+    @cached_property
+    def rollout(self) -> Rollout:
+        """The rows as tensors; log-probs and entropies are 0 on the environment's text."""
+        return self.laid_out()
 
     @property
     def first_rows(self) -> list[int]:
@@ -115,7 +123,6 @@ def play(
     history: History = "refuse",
     stage: Stage | None = None,
     sampler: RunSampler | None = None,
-    cache_gb: float = CACHE_GB,
     reproducible: bool = True,
 ) -> Episodes:
     """Let `policy` act, as every one of `agents`, in one fresh environment for each of `starts`.
@@ -125,15 +132,14 @@ def play(
     texts `stop`; an action that reaches them is acted on as it is. `max_turns` counts the turns of all agents together.
     An episode ends as an error if its environment raises, if the chat template rewrites earlier turns and `history` is
     'refuse', or if the policy cannot read the first observation. `stage` is the environment pool; None: environments
-    run in this process. `sampler` samples the turns, each in a session with those before it; None: a `LocalSampler` of
-    the policy, which keeps keys and values from turn to turn, up to `cache_gb` GiB of them; 0: every turn reads the
-    whole context again.
+    run in this process. `sampler` samples the turns, each in a session with those before it; None: the policy's
+    own, in this process.
 
     Raises:
         InputError: a first observation that leaves no room to act.
     """
     settings = TurnSettings(tuple(agents), greedy, top_p, top_k, tuple(stop), entropy_scaling)
-    sampler = sampler or LocalSampler(policy, cache_gb=cache_gb)
+    sampler = sampler or local_engine(policy)
     table = EpisodeTable(
         policy, stage or HereStage(make), history, EpisodeLimits(policy.max_positions, max_turns, max_new_tokens)
     )
@@ -148,7 +154,7 @@ def play(
             player.begin(episodes)
             while player.busy:
                 player.advance()
-        return laid_out(list(policy.eos_ids[:1]), score_type(policy), episodes, exact=turns.exact)
+        return laid_out(list(policy.eos_ids[:1]), policy, episodes, exact=turns.exact)
 
 
 @dataclass(frozen=True)
@@ -172,14 +178,14 @@ class TurnSampling:
         self.exact = True
         """Whether every turn so far was sampled with exact log-probs."""
 
-    def __call__(self, episodes: Sequence[Episode], budget: int) -> Rollout:
+    def __call__(self, episodes: Sequence[Episode], budget: int) -> NextTurns:
         """Sample a turn of at most `budget` tokens for each episode."""
         if self._session is None:
             self._session = self._open.enter_context(self.sampler.session())
         requests = [self._request(episode, budget) for episode in episodes]
         sampled = as_rollout(requests, self._session.sample(requests))
         self.exact = self.exact and sampled.exact
-        return sampled
+        return NextTurns.sampled(sampled)
 
     def _request(self, episode: Episode, budget: int) -> Request[tuple[int, ...]]:
         s = self.settings
@@ -205,7 +211,7 @@ def score_type(policy: object) -> torch.dtype:
 
 
 def demonstrate(
-    policy: TokenPolicy,
+    policy: TextSide,
     make: Callable[[], Environment],
     starts: Sequence[Start],
     *,
@@ -237,9 +243,9 @@ def demonstrate(
                 for episode, act in zip(rows, shown, strict=True):
                     _check_demonstration(episode, act)
                 alive = [i for i, episode in enumerate(rows) if episode.alive]
-                _step([rows[i] for i in alive], written([ids[i] for i in alive]), table)
+                _step([rows[i] for i in alive], NextTurns.written([ids[i] for i in alive]), table)
         _settle(episodes, stage)
-        return laid_out(end, score_type(policy), episodes)
+        return laid_out(end, policy, episodes)
 
 
 def _check_demonstration(episode: Episode, act: object) -> None:
@@ -249,7 +255,7 @@ def _check_demonstration(episode: Episode, act: object) -> None:
         episode.fail(f"demonstrate() returned {type(act).__name__}, but it must return str")
 
 
-def _step(rows: Sequence[Episode], given: Rollout, table: EpisodeTable) -> None:
+def _step(rows: Sequence[Episode], given: NextTurns, table: EpisodeTable) -> None:
     """Play given turns, and wait for the environments' answers."""
     texts = table.act(rows, given)
     steps = table.stage.call("step", [(e.number, (text,)) for e, text in zip(rows, texts, strict=True)])
@@ -276,8 +282,8 @@ def closing_stage(stage: Stage) -> Iterator[None]:
         stage.clear()
 
 
-def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
-    """Arrange finished episodes as rows, with numbers of type `kind`.
+def laid_out(end: list[int], policy: object, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
+    """Arrange finished episodes as rows, with numbers of the type of the policy's log-probs.
 
     One whose environment failed before the first action has a row of `end`, which no policy wrote. `exact` says that
     every turn was sampled with exact log-probs.
@@ -285,17 +291,11 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
     rows = [(e, c) for e in episodes for c in _rows_of(e, end)]
     ids = [tuple(c.ids) or tuple(end) for _, c in rows]
     width, turns = max(map(len, ids)), max(1, *(len(c.turns) for _, c in rows))
-    rollout = Rollout(
-        Tokens(tuple(tuple(c.prompt_ids) for _, c in rows), tuple(ids)),
-        logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind),
-        entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind),
-        truncated_b=torch.tensor([e.ended in LATE for e, _ in rows]),
-        exact=exact,
-        version_bt=_versions([c.version for _, c in rows], width),
-    )
+    tokens = Tokens(tuple(tuple(c.prompt_ids) for _, c in rows), tuple(ids))
     states = [[content_number(t.state) >> 1 if t.state else -1 for t in c.turns] for _, c in rows]
     return Episodes(
-        rollout=rollout,
+        tokens=tokens,
+        laid_out=partial(_as_rollout, tokens, rows, width, policy, exact=exact),
         mask_bt=np.array([_padded(c.mask, width, False) for _, c in rows], dtype=bool),
         turn_bt=np.array([_padded(c.turn_of, width, -1) for _, c in rows], dtype=np.int64),
         turn_reward_bs=np.array([_padded([t.reward for t in c.turns], turns, 0.0) for _, c in rows]),
@@ -312,6 +312,20 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
         records=tuple(e.record(c) for e, c in rows),
         outcomes=tuple(e.outcome() for e in episodes),
         transcripts=tuple(e.transcript() for e in episodes),
+    )
+
+
+def _as_rollout(
+    tokens: Tokens, rows: Sequence[tuple[Episode, Context]], width: int, policy: object, *, exact: bool
+) -> Rollout:
+    kind = score_type(policy)
+    return Rollout(
+        tokens,
+        logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind),
+        entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind),
+        truncated_b=torch.tensor([e.ended in LATE for e, _ in rows]),
+        exact=exact,
+        version_bt=_versions([c.version for _, c in rows], width),
     )
 
 

@@ -11,11 +11,10 @@ from typing import Protocol
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.protocols import RunSampler
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_scheduler import Player
-from grouprl.rollout.episode_table import EpisodeTable
+from grouprl.rollout.episode_table import EpisodeTable, NextTurns
 from grouprl.rollout.episodes import Start, TurnSampling, TurnSettings
 from grouprl.rollout.row_settings import Rows, rows_of
 
@@ -111,12 +110,12 @@ class InFlightEpisodes:
             episode.number = number
         return self.source.scored_episodes(unit.rows, unit.episodes, exact=unit.exact)
 
-    def _sample(self, episodes: Sequence[Episode], budget: int) -> Rollout:
-        sampled = self._turns(episodes, budget)
+    def _sample(self, episodes: Sequence[Episode], budget: int) -> NextTurns:
+        turns = self._turns(episodes, budget)
         for episode in episodes:
             unit = self._unit_of[episode.number]
-            unit.exact = unit.exact and sampled.exact
-        return sampled
+            unit.exact = unit.exact and turns.exact
+        return turns
 
     def _opened(self) -> TurnSampling:
         return TurnSampling(self.source.sampler, self.source.turn_settings(), self._session)

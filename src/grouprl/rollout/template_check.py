@@ -22,7 +22,7 @@ from grouprl.rollout.turn_text import History, TurnText
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from grouprl.records.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TextSide
 
 EFFECTS = {
     "refuse": "such an episode counts as failed",
@@ -42,7 +42,7 @@ class TemplateReport:
 
 
 def check_template(
-    policy: TokenPolicy,
+    policy: TextSide,
     prompts: Sequence[Prompt],
     history: History = "refuse",
     *,

@@ -12,13 +12,12 @@ from grouprl.protocols import EntropyScaling, Request, RunSampler
 from grouprl.records.episode_records import Record, Turn
 from grouprl.records.examples import Prompt
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.rollout import Rollout
+from grouprl.records.rollout import Rollout, as_rollout
 from grouprl.records.scores import Scores
 from grouprl.records.text_samples import TextSamples
 from grouprl.records.token_policy import TokenPolicy
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import extras_of_texts
-from grouprl.rollout.local.sampler import as_rollout
 from grouprl.rollout.row_settings import Rows, RowSettings
 from grouprl.rollout.scored_rows import scored_samples, with_texts
 from grouprl.tasks.task import Task

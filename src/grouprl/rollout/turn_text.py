@@ -27,7 +27,7 @@ from grouprl.records.examples import Chat, Example, Message
 from grouprl.rollout.episode import Context, shown_messages
 
 if TYPE_CHECKING:
-    from grouprl.records.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TextSide
 
 History = Literal["refuse", "append", "split"]
 """Action if a template rewrites history: refuse the episode, keep the row as it was written, or continue in a new
@@ -71,7 +71,7 @@ class TurnText:
         InputError: an unknown `history` or syntax.
     """
 
-    def __init__(self, policy: TokenPolicy, history: History = "refuse", calls: str = AUTO) -> None:
+    def __init__(self, policy: TextSide, history: History = "refuse", calls: str = AUTO) -> None:
         if history not in get_args(History):
             raise InputError(f"history is {history!r}", remedy=suggest(str(history), get_args(History)))
         self.policy, self.history = policy, history

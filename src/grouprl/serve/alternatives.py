@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from grouprl.policy import Tokens
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Grammar, Request
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.local.grammars import Constraints
 
 if TYPE_CHECKING:

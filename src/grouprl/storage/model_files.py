@@ -7,26 +7,28 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from torch import Tensor
 
-Described: TypeAlias = tuple[str, torch.dtype, tuple[int, ...]]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Described: TypeAlias = "tuple[str, torch.dtype, tuple[int, ...]]"
 """Name, type and shape of a tensor."""
 FILE_BYTES = 5 * 10**9
 """Bytes of tensors in one file, if a model needs several."""
 KINDS = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
 }
 """Names of types in safetensors files."""
 
@@ -121,7 +123,8 @@ def _header(described: Sequence[Described]) -> bytes:
     end = 0
     for name, dtype, shape in described:
         start, end = end, end + _bytes((name, dtype, shape))
-        entries[name] = {"dtype": KINDS[dtype], "shape": list(shape), "data_offsets": [start, end]}
+        kind = KINDS[str(dtype).removeprefix("torch.")]
+        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

@@ -155,7 +155,7 @@ def _export_parts(run: ResolvedRun, parts: Path, folder: Path) -> str:
     stored = StoredPolicy(builders_of(run, options).outline(torch.device("cpu")), parts)
     call_syntax(stored.tokenizer, run.config.sampling.tool_calls)
     stored.save(folder)
-    free = free_bytes(torch.device("cpu"))
+    free = free_bytes("cpu")
     if free is not None and ROOM * stored.nbytes > free:
         return f" (its answers were not compared with those of transformers: {human(free)} of memory are free)"
     check_final_model(_final(folder, run.config, run.task), folder, run.task)

@@ -5,11 +5,10 @@ The reward of a sequence is its scalar reward plus the sum of its token rewards,
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
@@ -17,6 +16,9 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.levels import Alone, Center, Scale
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Advantage(Part):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
@@ -17,6 +16,9 @@ from grouprl.core import levels
 from grouprl.core.batch import Batch
 from grouprl.core.levels import Alone, Center, Scale
 from grouprl.core.numbers import NonNegative
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OF_BATCH = ("group", "batch", "agent")
 """Groupings that every batch has."""

@@ -8,17 +8,19 @@ arXiv:1712.00378).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.advantage import Advantage
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def token_rewards(batch: Batch) -> Tensor:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.lines import is_from
@@ -14,6 +13,9 @@ from grouprl.algorithms.part import Part, part
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class AdvantageTransform(Part):

@@ -7,16 +7,18 @@ count as sequences; a step without tokens has all weights 0.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.filter.filter import UNCOUNTED
 from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Aggregate(Part):

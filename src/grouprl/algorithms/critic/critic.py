@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import GAE
@@ -14,6 +13,9 @@ from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import Part, part
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Share
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Critic(Part):

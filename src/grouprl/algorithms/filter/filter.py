@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.token_weight.token_weight import MismatchLevel, mismatch_ratio
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MASKED = "masked"
 """Mark of tokens that have no loss but count in group statistics."""

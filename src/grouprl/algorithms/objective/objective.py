@@ -6,17 +6,19 @@ Where a ratio is capped or clipped, metrics say how often, so that a clip that n
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import Losses, TokenLoss
 from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Bound = Annotated[float, Field(gt=0)]
 LowBound = Annotated[float, Field(ge=0, le=1)]

@@ -6,12 +6,14 @@ library.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
 
 from grouprl.core.batch import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RatioLevel = Literal["token", "sequence", "sequence_token", "sequence_sum"]
 Against = Literal["old", "behavior"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.filter.filter import By, telling_rows
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.core.batch import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Refill(Part):

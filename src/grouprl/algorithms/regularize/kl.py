@@ -7,12 +7,14 @@ divergence"). As a *value* k1 and k3 are unbiased. As a *loss* on fixed samples 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from torch import Tensor
 
 from grouprl.algorithms.objective.ratio import held
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ValueEstimator = Literal["k1", "k2", "k3", "abs"]
 Estimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "abs+", "weighted_k3"]
@@ -53,7 +55,7 @@ _VALUE: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda log_bt: log_bt,
     "k2": lambda log_bt: log_bt.square() / 2,
     "k3": lambda log_bt: torch.expm1(held(-log_bt)) + log_bt,
-    "abs": torch.abs,
+    "abs": lambda log_bt: log_bt.abs(),
 }
 
 

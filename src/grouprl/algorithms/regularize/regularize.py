@@ -5,11 +5,10 @@ Importance multipliers do not apply to them.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.aggregate.aggregate import Aggregate
@@ -21,6 +20,9 @@ from grouprl.algorithms.regularize.kl import CODE, FORMULA, GRADIENT, Estimator,
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OwnAggregate = (
     Literal["token_mean", "sequence_mean", "sequence_sum", "token_sum", "constant_length", "group_mean"] | None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @part("reward_transform", name="missing_eos")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.part import Part, RunFacts, part
@@ -14,6 +13,9 @@ from grouprl.algorithms.regularize.kl import CODE, FORMULA, ValueEstimator, esti
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RewardTransform(Part):

@@ -6,11 +6,10 @@ that produced the tokens: w = π_old / π_behavior.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.lines import is_from
@@ -18,6 +17,9 @@ from grouprl.algorithms.objective.ratio import LOG_LIMIT
 from grouprl.algorithms.part import Part, RunFacts, part
 from grouprl.algorithms.sources import PLURAL, Source
 from grouprl.core.batch import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MismatchLevel = Literal["token", "sequence", "sequence_sum"]
 

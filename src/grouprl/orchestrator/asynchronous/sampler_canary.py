@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.errors import RunError
+from grouprl.policy.devices import name_of
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Policy
 from grouprl.records.tokens import Tokens
@@ -59,7 +60,7 @@ class Canary:
     def __init__(self, policy: Policy, tokens: Tokens | None) -> None:
         self.policy, self.tokens = policy, tokens
         exact = getattr(policy, "precision", "float32") != "mixed"
-        dtype = getattr(policy, "dtype", policy.score_dtype)
+        dtype = name_of(getattr(policy, "dtype", policy.score_dtype))
         self.limit = ROUNDING.get(dtype, HALF_ROUNDING) if exact else HALF_ROUNDING
         self._expected: dict[int, tuple[int, Tensor]] = {}
 

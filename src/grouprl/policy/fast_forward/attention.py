@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from grouprl.policy.autograd import Ctx
 from grouprl.policy.fast_forward.token_plan import Block, PassPlan
 from grouprl.policy.passes import anew
-from grouprl.policy.precision import wide_sums
+from grouprl.policy.products import wide_sums
 
 SHORT_KEYS = 128
 """Number of keys up to which two batched products beat the fused attention kernel on a CPU."""

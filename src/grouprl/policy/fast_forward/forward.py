@@ -13,28 +13,27 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
+from grouprl.policy.devices import Precision
 from grouprl.policy.engine import Head, Readout, output_layer
 from grouprl.policy.fast_forward.attention import HeadLayout, attention
 from grouprl.policy.fast_forward.gradient_ops import rms_norm, rotate, swiglu
 from grouprl.policy.fast_forward.mixed_precision import HeadTurn, mixed_feed_forward, mixed_heads
 from grouprl.policy.fast_forward.projection import EXACT, Projection, gated, project
 from grouprl.policy.fast_forward.token_plan import PassPlan, plan_pass
-from grouprl.policy.lora import is_linear, linear_weight
+from grouprl.policy.lora import base_model, is_linear, linear_weight
 from grouprl.policy.microbatch import split_evenly, split_tree
 from grouprl.policy.passes import Choice, anew, pays
-from grouprl.policy.precision import Precision, product
+from grouprl.policy.products import product
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PretrainedConfig, PreTrainedModel
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 """Families of models whose layers are alike; of each the classes for language and for scores."""
 CLASSES = tuple(f"{family}For{use}" for family in FAMILIES for use in ("CausalLM", "SequenceClassification"))
-AUTO_LIMIT = 500_000_000
-"""Number of parameters up to which "auto" chooses the lean engine, which copies joined weights in every pass."""
 FEWER_ROWS = 4
 """Ratio of tokens to vocabulary entries from which the first layer projects the vocabulary instead of the tokens."""
 
@@ -85,11 +84,6 @@ def why_not_lean(model: object) -> str | None:
         return "it attends through a sliding window"
     odd = [name for name, module in _projections(core) if not is_linear(module)]
     return f"{odd[0]} is not a plain linear layer" if odd else None
-
-
-def base_model(model: object) -> PreTrainedModel:
-    """Return the transformers model inside a peft model, or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _slides(config: PretrainedConfig) -> bool:

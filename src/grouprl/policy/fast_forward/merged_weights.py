@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from grouprl.core.spans import spanned
+from grouprl.policy.devices import Precision
 from grouprl.policy.fast_forward.forward import LeanModel, joined
 from grouprl.policy.lora import linear_weight
-from grouprl.policy.precision import Precision, linear, times
+from grouprl.policy.products import linear, times
 
 if TYPE_CHECKING:
     from grouprl.policy.fast_forward.forward import DecoderLayer, HasWeight

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
-from grouprl.policy.precision import Precision, times
+from grouprl.policy.devices import Precision
+from grouprl.policy.products import times
 
 EXACT = (torch.float32, torch.float64)
 """Types in which folding the norm's weight into the layer adds no more rounding than the layer itself."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import nn
 
-from grouprl.policy import precision
-from grouprl.policy.fast_forward.forward import base_model
+from grouprl.policy.lora import base_model
 from grouprl.policy.passes import layers_of, sizes_of
+from grouprl.policy.products import times
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,7 +46,7 @@ def rate(
         m, k, n = shape
         work, dtype = 2.0 * m * k * n, torch.float32 if kind == "onednn" else kind
         a, b, out = (torch.randn(size, device=device).to(dtype) for size in ((m, k), (k, n), (m, n)))
-        run = (lambda: precision.times(a, b, "onednn")) if kind == "onednn" else (lambda: torch.mm(a, b, out=out))
+        run = (lambda: times(a, b, "onednn")) if kind == "onednn" else (lambda: torch.mm(a, b, out=out))
         repeat = 1 if work > LONG else min(2000, max(3, int(SERIES_OPERATIONS / work)))
         best = min(_series(run, a.device, repeat, clock) for _ in range(3 if work > LONG else SERIES))
         RATES[key] = work * repeat / best
@@ -71,9 +71,9 @@ def synchronise(device: torch.device) -> None:
 def backward(forward: Counter[Shape]) -> Counter[Shape]:
     """Return the two gradient products of each product: of its input, [M,N]x[N,K], and of its weight, [K,M]x[M,N]."""
     gradients: Counter[Shape] = Counter()
-    for (m, k, n), times in forward.items():
-        gradients[m, n, k] += times
-        gradients[k, m, n] += times
+    for (m, k, n), count in forward.items():
+        gradients[m, n, k] += count
+        gradients[k, m, n] += count
     return gradients
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.outputs import LOG_PROB
 from grouprl.policy.engine import Readout
-from grouprl.policy.fast_forward.forward import base_model
 from grouprl.policy.language.introspection import IntrospectablePolicy
 from grouprl.policy.logprobs import log_softmax_of
+from grouprl.policy.lora import base_model
 from grouprl.records.tokens import Tokens
 
 BLOCKS = ("embedding", "head", "trainable")

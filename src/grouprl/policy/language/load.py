@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import SafetensorError
 
-from grouprl.core.errors import InputError, suggest
+from grouprl.core.errors import InputError
+from grouprl.policy.devices import device_name, dtype_name
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.hub import check_on_hub
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
 FAILURES = (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError)
 """Errors of transformers about a model's files."""
 
@@ -110,28 +105,13 @@ def load_policy(
 
 def resolve_device(device: str) -> torch.device:
     """Return the device meant by "auto", "cpu", "cuda", "cuda:1" ..."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-    except RuntimeError as error:
-        raise InputError(
-            f"device={device!r}", "A device must be 'auto' or a torch device", "Use auto, cpu or cuda"
-        ) from error
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device={device!r}", "This machine has no usable CUDA GPU", "Use device: auto")
-    return place
+    return torch.device(device_name(device))
 
 
 def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") -> torch.dtype:
     """Return the torch type of weights meant by `dtype` on `device`; mixed precision has float32 weights."""
-    if dtype == "auto" and precision == "mixed":
-        return torch.float32
-    if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
-    if dtype not in DTYPES:
-        raise InputError(f"dtype={dtype!r}", "No weights can have this type", suggest(dtype, ["auto", *DTYPES]))
-    return DTYPES[dtype]
+    found: torch.dtype = getattr(torch, dtype_name(dtype, device.type, precision))
+    return found
 
 
 def described(spec: str | Path, tiny: Mapping[str, object]) -> tuple[str, PretrainedConfig, PreTrainedTokenizerBase]:

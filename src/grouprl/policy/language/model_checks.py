@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
-from grouprl.policy.engine import accepts
-from grouprl.policy.fast_forward.forward import base_model
+from grouprl.policy.lora import base_model
 from grouprl.storage.model_files import stored_shapes
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel
 
 STATES = ("past_key_values", "cache_params")
 """Names under which a model's forward takes and returns its state of earlier tokens."""
@@ -125,3 +125,8 @@ def check_missing(names: Sequence[str], spec: str) -> None:
         some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         rule = f"its weights lack {some}, which would be random numbers"
         raise InputError(f"The model {spec} does not fit its configuration", rule, FIT)
+
+
+def accepts(model: PreTrainedModel, argument: str) -> bool:
+    """Return whether the model's forward has a parameter named `argument`."""
+    return argument in inspect.signature(model.forward).parameters

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import SCORE
 from grouprl.core.spans import note, spanned
-from grouprl.policy.fast_forward.forward import base_model
 from grouprl.policy.language.text import Message
 from grouprl.policy.language.transformer_model import TransformerModel
-from grouprl.policy.lora import dropping, is_adapted
+from grouprl.policy.lora import base_model, dropping, is_adapted
 from grouprl.policy.state import check_cotangents, check_outputs, live_rows, pull_back
 from grouprl.records.tokens import Tokens
 

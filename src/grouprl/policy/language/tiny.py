@@ -195,7 +195,7 @@ def _check_shape(hidden: int, heads: int, kv_heads: int) -> None:
 
 def _check_room(parameters: float) -> None:
     """Raise InputError if the model would not fit into this machine's memory, before any memory is allocated."""
-    free = free_bytes(torch.device("cpu"))
+    free = free_bytes("cpu")
     if free is not None and 4 * parameters > free:
         raise InputError(
             f"A tiny model of this size has {parameters:.2g} parameters: {4 * parameters / 2**30:.2g} GiB, and "

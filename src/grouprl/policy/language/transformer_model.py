@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from grouprl.policy.devices import Precision
 from grouprl.policy.engine import ModelEngine
 from grouprl.policy.fast_forward.forward import LeanEngine, LeanModel
 from grouprl.policy.generation import end_tokens
@@ -21,7 +22,6 @@ from grouprl.policy.passes import (
     checkpointing_threshold,
     free_bytes,
 )
-from grouprl.policy.precision import Precision
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class TransformerModel(TextModel):
         self.pass_settings = passes
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
-        checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(self.device))
+        checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(str(self.device)))
         self._engine = self._choose_engine(lambda: choose_engine(model, engine, passes, checkpoint_above, precision))
         mixed = self.lean is not None and self.lean.precision == "mixed"
         self._cached_tokens = cached_tokens(text, self.device, mixed=mixed)

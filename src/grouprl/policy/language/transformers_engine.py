@@ -14,7 +14,8 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.policy.compiled_layers import CompiledLayers, not_compiled
-from grouprl.policy.engine import Head, Readout, accepts, head_is_plain, output_layer
+from grouprl.policy.engine import Head, Readout, head_is_plain, output_layer
+from grouprl.policy.language.model_checks import accepts
 from grouprl.policy.microbatch import split_rows
 from grouprl.policy.passes import (
     PACKING_PAYS,

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from grouprl.policy.devices import Precision
 from grouprl.policy.engine import ChangedHead, Head, ModelEngine
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.choose_engine import runs_lean
 from grouprl.policy.language.tokenizer_checks import check_tensor
 from grouprl.policy.passes import PassSettings, layers_of
-from grouprl.policy.precision import Precision
 from grouprl.policy.sharded.outline import Outline, plain_name
 from grouprl.policy.sharded.pieces import local, piece_of
 from grouprl.policy.sharded.tensor_parallel import cut_matrices, gathered

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from grouprl.core.outputs import LOG_PROB
 from grouprl.core.spans import span, spanned
 from grouprl.policy.autograd import Ctx
+from grouprl.policy.devices import Precision
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.statistics import is_reading, refuse_readings
 from grouprl.policy.language.text import TextModel
 from grouprl.policy.lora import is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import PassSettings
-from grouprl.policy.precision import Precision
 from grouprl.policy.sharded import rank_work as work
 from grouprl.policy.sharded.rank_checkpoint import load_parts, save_parts
 from grouprl.policy.sharded.rank_policy import RankPolicy

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import drawn
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.bounded_distributions import MixtureOfNormals, SquashedNormal, normal_noise
@@ -20,7 +20,6 @@ from grouprl.policy.vectors.mlp import Mlp
 from grouprl.protocols import ActionSpace, Box
 
 
-@register_policy("squashed")
 class Squashed(Mlp):
     """Perceptron whose vector actions are normal before they are squashed into their bounds by tanh (Haarnoja et al.
     2018, arXiv:1801.01290, appendix C).
@@ -55,7 +54,6 @@ class Squashed(Mlp):
         return distribution.squashed(drawn(distribution.base, seeds, greedy=greedy))
 
 
-@register_policy("mixture")
 class NormalMixture(Mlp):
     """Perceptron whose vector actions come from a mixture of normals (PMOE, arXiv:2104.09122).
 

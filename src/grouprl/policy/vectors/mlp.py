@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import MultiCategorical
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy
@@ -24,7 +24,6 @@ ACTION_GAIN, VALUE_GAIN = 0.01, 1.0
 """Gains of the last layers: the first actions are nearly uniform, or of mean nearly 0; values have their own scale."""
 
 
-@register_policy("mlp")
 class Mlp(ArrayPolicy):
     """Perceptron policy. For numbered actions it is softmax(logits / temperature), independently for several numbers;
     for vectors a normal distribution whose learned deviation is multiplied by the temperature.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import ILLEGAL
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy
@@ -163,7 +163,6 @@ def check_sizes(name: str, width: int, layers: int, heads: int) -> None:
         )
 
 
-@register_policy("pointer")
 class Pointer(AttentionPolicy):
     """Attention policy for constructive problems: softmax over nodes, logits 10·tanh divided by the temperature.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import RankedPicks
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.pointer import CLIP, Attention, AttentionPolicy, EncoderLayer, check_sizes, encoded_once
@@ -70,7 +70,6 @@ class PointersNet(nn.Module):
         return value_p
 
 
-@register_policy("pointers")
 class Pointers(AttentionPolicy):
     """Attention policy of a fleet: in one pass every vehicle picks a node (PARCO, arXiv:2409.03811).
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.pointer import Attention, AttentionPolicy, check_sizes
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
@@ -71,7 +71,6 @@ class QuotientNet(nn.Module):
         return value_p
 
 
-@register_policy("quotient")
 class Quotient(AttentionPolicy):
     """Encoder without a decoder for what is left of a constructive problem (BQ-NCO, arXiv:2301.03313).
 

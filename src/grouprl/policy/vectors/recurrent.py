@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.mlp import VALUE_GAIN, Mlp, perceptron
 
@@ -55,7 +55,6 @@ class Memory(nn.Module):
         return self.layer.hidden_size
 
 
-@register_policy("recurrent")
 class Recurrent(Mlp):
     """A recurrent layer before the perceptron of `mlp`, for tasks that do not show all that matters.
 

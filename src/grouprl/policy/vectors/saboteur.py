@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.features import feature_count, features
 from grouprl.policy.vectors.mlp import ACTIVATIONS, Mlp, perceptron
@@ -41,7 +41,6 @@ class FrozenPerceptron(nn.Module):
         return x_nf
 
 
-@register_policy("saboteur")
 class Saboteur(Mlp):
     """Perceptrons of an infiltrated world's agents: one for the adversary and one for all who name targets are
     trained, the team's stays as it was (AMI, arXiv:2302.03322).

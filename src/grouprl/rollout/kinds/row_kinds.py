@@ -16,9 +16,6 @@ from grouprl.rollout.kinds.text_episodes import TextEpisodes
 from grouprl.rollout.offline_rows import OfflineRows
 from grouprl.rollout.row_settings import RowSettings
 from grouprl.rollout.row_source import ScoringSource
-from grouprl.rollout.vectors.lane_rows import LaneRows
-from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
-from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
 from grouprl.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -35,11 +32,19 @@ def row_kind(task: Task) -> RowKind:
         InputError: the task's environment lacks the methods of one.
     """
     if isinstance(task, StoredRows):
-        return OfflineRows if task.spaces is None else StoredEpisodes
+        return OfflineRows if task.spaces is None else _kind_of_arrays(task)
     if environments(task) is None:
         return CompletionRows
-    if task.spaces is None:
-        return TextEpisodes
+    return TextEpisodes if task.spaces is None else _kind_of_arrays(task)
+
+
+def _kind_of_arrays(task: Task) -> RowKind:
+    from grouprl.rollout.vectors.lane_rows import LaneRows
+    from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
+    from grouprl.rollout.vectors.vector_episodes import VectorEpisodes
+
+    if isinstance(task, StoredRows):
+        return StoredEpisodes
     return VectorEpisodes if task.actions_per_step is None else LaneRows
 
 

@@ -11,10 +11,10 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.core.spans import note
+from grouprl.policy.devices import exact_in, name_of
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import NO_VERSION, Policy, Request, RunEngine, Samples, Trainable
-from grouprl.records.rollout import Rollout
-from grouprl.records.tokens import Tokens
+from grouprl.records.rollout import Rollout, as_rollout
 from grouprl.rollout.local.decode_loop import Pause, Written, alike, decode
 from grouprl.rollout.local.turn_cache import TurnCache
 
@@ -24,26 +24,10 @@ if TYPE_CHECKING:
 
 CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
-EXACT = (torch.float32, torch.float64)
-"""Types of weights in which the decoder and the trainer compute the same log-probs up to rounding."""
 Prompt = tuple[int, ...]
 Value = TypeVar("Value", int, float)
 MakeEngine = Callable[[Trainable], RunEngine]
 """Function that makes the engine of a policy."""
-
-
-def as_rollout(requests: Sequence[Request[Prompt]], samples: Samples[int]) -> Rollout:
-    """Return samples as the trainer's rows; entropies that the sampler does not know are 0."""
-    logp_bt = torch.from_numpy(samples.logp_bt)
-    entropy_bt = torch.zeros_like(logp_bt) if samples.entropy_bt is None else torch.from_numpy(samples.entropy_bt)
-    return Rollout(
-        Tokens(tuple(request.prompt for request in requests), samples.actions),
-        logp_bt=logp_bt,
-        entropy_bt=entropy_bt,
-        truncated_b=torch.from_numpy(samples.truncated_b),
-        exact=samples.exact,
-        version_bt=None if samples.version_bt is None else torch.from_numpy(samples.version_bt),
-    )
 
 
 class LocalSampler:
@@ -71,7 +55,7 @@ class LocalSampler:
     @property
     def exact(self) -> bool:
         """True if the log-probs are the trainer's: the same weights and products in full precision."""
-        return exact_in(self.policy.dtype, getattr(self.policy, "precision", "float32"))
+        return exact_in(name_of(self.policy.dtype), getattr(self.policy, "precision", "float32"))
 
     def publish(self, version: int, policy: object) -> None:
         """Publish the current weights as version `version`; they are the policy's own, so nothing is copied."""
@@ -122,13 +106,6 @@ class LocalSession:
     def close(self) -> None:
         """Release the cached keys and values."""
         self.caches.clear()
-
-
-def exact_in(dtype: torch.dtype, precision: str = "float32") -> bool:
-    """Return whether sampling with weights of this type and products of this precision gives the trainer's
-    log-probs.
-    """
-    return dtype in EXACT and precision != "mixed"
 
 
 def later(version: int, new: int) -> int:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from grouprl.core.spans import spanned
-from grouprl.policy.engine import accepts
-from grouprl.policy.fast_forward.forward import base_model
+from grouprl.policy.language.model_checks import accepts
+from grouprl.policy.lora import base_model
 from grouprl.rollout.local.decoder_protocol import reading_order
 
 if TYPE_CHECKING:

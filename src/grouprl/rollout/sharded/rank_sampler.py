@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from grouprl.policy.devices import exact_in, name_of
 from grouprl.protocols import Samples, SamplingSession
-from grouprl.rollout.local.sampler import LocalSampler, LocalSession, exact_in
+from grouprl.rollout.local.sampler import LocalSampler, LocalSession
 from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession, ShareSampler
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class RankSampler(ShareSampler):
 
 def exact_copies(policy: ShardedPolicy) -> bool:
     """Return whether a full copy of the policy samples with the log-probs of its training passes."""
-    return policy.precision != "mixed" and exact_in(policy.dtype)
+    return policy.precision != "mixed" and exact_in(name_of(policy.dtype))
 
 
 def _sample(station: Station, given: RankRequests) -> dict[int, Samples[int]]:

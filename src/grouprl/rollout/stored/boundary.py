@@ -19,8 +19,7 @@ from grouprl.records.examples import Example, Message, Prompt
 from grouprl.records.offline import RowLimit, StoredRow
 
 if TYPE_CHECKING:
-    from grouprl.policy.language.text import TextModel
-    from grouprl.records.token_policy import TokenPolicy
+    from grouprl.records.token_policy import TextSide
 
 Piece = tuple[str, bool]
 """Text of a completion, and whether the policy wrote it."""
@@ -44,7 +43,7 @@ class StoredTokens:
 
 
 def group_tokens(
-    policy: TokenPolicy | TextModel,
+    policy: TextSide,
     groups: Sequence[tuple[Example, Sequence[StoredRow]]],
     limit: RowLimit,
     positions: int | None,
@@ -91,7 +90,7 @@ def fitted(group: Sequence[StoredTokens], most: int, limit: RowLimit, name: str)
     return cut
 
 
-def pieces_of(policy: TokenPolicy | TextModel, example: Example, rows: Sequence[StoredRow]) -> list[list[Piece]]:
+def pieces_of(policy: TextSide, example: Example, rows: Sequence[StoredRow]) -> list[list[Piece]]:
     """Return the text of each completion of a group in pieces, as they come after the prompt.
 
     Raises:
@@ -118,7 +117,7 @@ def pieces_of(policy: TokenPolicy | TextModel, example: Example, rows: Sequence[
     return [[(row.completion, True)] for row in rows]
 
 
-def _rendered(policy: TokenPolicy | TextModel, prompt: Prompt, row: StoredRow) -> list[Piece] | None:
+def _rendered(policy: TextSide, prompt: Prompt, row: StoredRow) -> list[Piece] | None:
     """Return what the chat template renders after a prompt for a completion; None if it renders the prompt anew."""
     assert not isinstance(prompt, str)
     said = row.messages or (Message(role="assistant", content=row.completion),)
@@ -137,7 +136,7 @@ def _rendered(policy: TokenPolicy | TextModel, prompt: Prompt, row: StoredRow) -
 
 
 def _encoded(
-    policy: TokenPolicy | TextModel, example: Example, rows: Sequence[StoredRow]
+    policy: TextSide, example: Example, rows: Sequence[StoredRow]
 ) -> Iterator[tuple[tuple[int, ...], tuple[bool, ...]]]:
     """Yield the tokens of each completion, and which of them the policy wrote: up to the last end token of a piece."""
     for row, pieces in zip(rows, pieces_of(policy, example, rows), strict=True):
@@ -154,7 +153,7 @@ def _encoded(
 
 
 def _encoded_plain(
-    policy: TokenPolicy | TextModel, groups: Sequence[tuple[Example, Sequence[StoredRow]]]
+    policy: TextSide, groups: Sequence[tuple[Example, Sequence[StoredRow]]]
 ) -> Iterator[tuple[tuple[int, ...], tuple[bool, ...]]]:
     """Yield the tokens of the completions after prompts of text, encoded all at once, with an end token each."""
     rows = [row for example, group in groups if _is_plain(example, group) for row in group]
@@ -167,9 +166,7 @@ def _encoded_plain(
             yield _ended(policy, ids, [True] * len(ids))
 
 
-def _ended(
-    policy: TokenPolicy | TextModel, ids: Sequence[int], own: Sequence[bool]
-) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+def _ended(policy: TextSide, ids: Sequence[int], own: Sequence[bool]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     """Return tokens with an end token after them, unless there is one or there are none."""
     end = [] if not ids or ids[-1] in policy.eos_ids else list(policy.eos_ids[:1])
     return (*ids, *end), (*own, *repeat(True, len(end)))

@@ -252,7 +252,7 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
 
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Arrange the episodes as rows; one that failed before its first action has a row of zeros that no policy wrote."""
-    episodes = laid_out(NOBODY, torch.float32, [p.episode for p in plays], exact=all(p.exact for p in plays))
+    episodes = laid_out(NOBODY, None, [p.episode for p in plays], exact=all(p.exact for p in plays))
     pairs = [(play, row) for play in plays for row in _acted(play, spaces)]
     rows, nothing = [row for _, row in pairs], zeros(spaces.observation)
     inputs = ArrayInputs.of(
@@ -268,7 +268,7 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
         names = [plays[0].episode.agents[number] for number in episodes.agent_b]
         cut_b = torch.tensor([name in play.cut for (play, _), name in zip(pairs, names, strict=True)])
         rollout = replace(rollout, truncated_b=cut_b)
-    return replace(episodes, rollout=rollout)
+    return replace(episodes, laid_out=lambda: rollout)
 
 
 def _acted(play: _Play, spaces: Spaces) -> list[_Row]:

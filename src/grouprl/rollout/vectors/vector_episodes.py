@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grouprl.core.errors import InputError
-from grouprl.envs.array_spaces import numbers
 from grouprl.envs.environment_pool import Stage
 from grouprl.policy.vectors.array_inputs import ArrayInputs
 from grouprl.policy.vectors.array_policy import ArrayPolicy
@@ -85,14 +84,3 @@ def play_task(
         greedy=greedy,
         stage=stage,
     )
-
-
-def numbers_of_episode(task: Task) -> int:
-    """Return how many numbers the observations of one requested episode hold at most, or those of one environment in a
-    step of training; 0 if they are not arrays.
-    """
-    spaces = task.spaces
-    if spaces is None:
-        return 0
-    actions = task.actions_per_step or task.max_turns * spaces.chain
-    return actions * numbers(spaces.observation) + numbers(spaces.context)

@@ -1,0 +1,46 @@
+"""A module that is imported when something of it is first used."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+class LateModule(ModuleType):
+    """A module whose code is run in its own place as soon as a name is read that it does not have yet.
+
+    `importlib.util.LazyLoader` runs the code at any look at the module, and `inspect` looks at all of them.
+    """
+
+    def __init__(self, spec: ModuleSpec) -> None:
+        super().__init__(spec.name)
+        self.__file__, self.__spec__, self.__loader__ = spec.origin, spec, spec.loader
+
+    def __getattr__(self, name: str) -> Any:
+        spec = self.__spec__
+        assert spec is not None
+        assert spec.loader is not None
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        self.__path__ = list(spec.submodule_search_locations or [])
+        spec.loader.exec_module(self)
+        return getattr(self, name)
+
+
+def import_late(name: str) -> None:
+    """Put off the import of a module from its first `import` to the first use of one of its names.
+
+    Where the module has been imported already, or is not installed, nothing changes. Threads must not race to the
+    first use: only a command that has one thread by then may call this.
+    """
+    if name in sys.modules:
+        return
+    if spec := importlib.util.find_spec(name):
+        sys.modules[name] = LateModule(spec)
+
+
+def is_late(name: str) -> bool:
+    """Return whether the import of a module has been put off and nothing of it has been used yet."""
+    return isinstance(sys.modules.get(name), LateModule)

@@ -1,0 +1,111 @@
+"""Products of float32 matrices by torch, by oneDNN, or in bfloat16 ("mixed precision"), with their gradients.
+
+Which of them a model takes is decided in `grouprl.policy.precision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from grouprl.policy.autograd import Ctx
+from grouprl.policy.devices import Precision
+
+SETTABLE = hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision")
+"""Whether this torch has a setting for the precision of float32 products (since 2.9)."""
+
+
+def has_onednn() -> bool:
+    """Return whether this torch can be told to use oneDNN's float32 product."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Return a @ b of float32 matrices, [M,K] and [K,N], in float32; in mixed precision both are rounded to bfloat16
+    first.
+    """
+    if precision == "mixed":
+        return (a.bfloat16() @ b.bfloat16()).float()
+    return _onednn(a, b) if precision == "onednn" else a @ b
+
+
+def wide_times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Return the same as `times`, but on a CPU with sums that are never rounded to bfloat16."""
+    if precision == "onednn":
+        return _onednn(a, b)
+    with wide_sums(precision == "mixed", a.device):
+        return a @ b
+
+
+def add_wide_times(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, precision: Precision) -> None:
+    """Add `wide_times(a, b)` to `out` in place."""
+    if precision == "onednn":
+        out.add_(_onednn(a, b))
+        return
+    with wide_sums(precision == "mixed", a.device):
+        out.addmm_(a, b)
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, precision: Precision) -> torch.Tensor:
+    """Return x @ weight.T + bias as `wide_times` does, without a gradient."""
+    if precision == "onednn":
+        out = _onednn(x, weight.T)
+        return out if bias is None else out.add_(bias)
+    with wide_sums(precision == "mixed", x.device):
+        return F.linear(x, weight, bias)
+
+
+def _onednn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
+    return found
+
+
+def product(x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
+    """Return x @ weight.T of float32 x [S,K] and weight [N,K] computed as `times` does, as are its gradients."""
+    return _Product.apply(x, weight, precision)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Ctx, x: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
+        if precision == "mixed":  # the rounded tensor is kept: half the memory
+            x, weight = x.bfloat16(), weight.bfloat16()
+        ctx.save_for_backward(x, weight)
+        ctx.precision = precision
+        return (x @ weight.T).float() if precision == "mixed" else times(x, weight.T, precision)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+        x, weight = ctx.saved_tensors
+        grad = grad.bfloat16() if ctx.precision == "mixed" else grad
+
+        def of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return (a @ b).float() if ctx.precision == "mixed" else times(a, b, ctx.precision)
+
+        grad_x = of(grad, weight) if ctx.needs_input_grad[0] else None
+        return grad_x, of(grad.T, x) if ctx.needs_input_grad[1] else None, None
+
+
+@contextmanager
+def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
+    """Compute float32 products on a CPU in bfloat16 if it can, with sums in float32.
+
+    oneDNN rounds the inputs in registers; on a CPU without such a unit it multiplies in float32.
+    """
+    if not mixed or device.type != "cpu" or not SETTABLE:
+        yield
+        return
+    mkldnn: Any = torch.backends.mkldnn
+    setting = mkldnn.matmul
+    before = setting.fp32_precision
+    setting.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        setting.fp32_precision = before
