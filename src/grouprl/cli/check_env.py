@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,6 +55,7 @@ def check_env_command(
     [bold]Examples[/]
     grouprl check-env guess
     grouprl check-env gym:FrozenLake-v1
+    grouprl check-env control:CartPole-v1      arrays: random actions of its space
     grouprl check-env my_envs.py:Shop --action buy --action leave
     grouprl check-env my_pkg.envs:Shop --json
     grouprl check-env run.yaml      the task of a run, with its options, and what
@@ -61,18 +63,15 @@ def check_env_command(
 
     [bold]Exit codes[/] 0 no problems, 1 problems, 2 not found.
     """
-    from grouprl.envs.check import check_environment
-
-    make, example, seed_of, agents = _target(name)
-    report = check_environment(
-        make,
-        example,
+    target = _target(name)
+    report = target.check(
+        target.example,
         episodes=episodes,
-        max_turns=max_turns,
+        max_turns=max(max_turns, target.max_turns),
         actions=action or (),
-        seed_of=seed_of,
+        seed_of=target.seed_of,
         seconds=seconds,
-        agents=agents,
+        agents=target.agents,
     )
     if name.endswith((".yaml", ".yml")):
         report = replace(report, findings=(*report.findings, *_template_findings(name)))
@@ -84,12 +83,21 @@ def check_env_command(
         raise typer.Exit(PROBLEMS)
 
 
-Target = tuple[Callable[[], object], Callable[[int], "Example"], Callable[["Example", int], int], tuple[str, ...]]
+@dataclass(frozen=True)
+class Target:
+    """What is examined: the examination of its kind of environment, its prompts, the seed of an episode, its agents."""
+
+    check: Callable[..., EnvironmentReport]
+    example: Callable[[int], Example]
+    seed_of: Callable[[Example, int], int]
+    agents: tuple[str, ...]
+    max_turns: int = 1
+    """The task's own limit."""
 
 
 def _target(name: str) -> Target:
-    """Return the environment's factory, its prompts, the seed of an episode, and the acting agents."""
     from grouprl.core.importing import import_object
+    from grouprl.envs.check import check_environment
     from grouprl.tasks import Example, Task, load_task, task_names
 
     if name.endswith((".yaml", ".yml")):
@@ -105,8 +113,8 @@ def _target(name: str) -> Target:
         return _of_task(load_task(name))
     if not callable(found):
         raise InputError(f"'{name}' is not an environment", "it is a class, or a function that returns an environment")
-    return (
-        found,
+    return Target(
+        partial(check_environment, found),
         lambda number: Example(f"{name}/{number}", "", {"seed": number}),
         lambda example, episode: int(example.columns["seed"]),
         tuple(getattr(found, "agents", ("",))),
@@ -145,6 +153,9 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
 
 
 def _of_task(task: Task) -> Target:
+    from grouprl.envs.array_check import check_array_environment
+    from grouprl.envs.check import check_environment
+
     if task.environment() is None:
         raise InputError(
             f"The task '{task.name}' has no environment",
@@ -152,11 +163,16 @@ def _of_task(task: Task) -> Target:
             "See grouprl tasks for those that have one.",
         )
     size = task.size("train")
-    return (
-        task.environment,
+    if task.spaces is None:
+        check = partial(check_environment, task.environment)
+    else:
+        check = partial(check_array_environment, task.environment, task.spaces)
+    return Target(
+        check,
         lambda number: task.example("train", number if size is None else number % size),
         lambda example, episode: episode,
         task.agents,
+        task.max_turns,
     )
 
 

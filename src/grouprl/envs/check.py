@@ -49,6 +49,7 @@ def check_environment(
     seed_of: Callable[[Example, int], int] = lambda example, episode: episode,
     seconds: float = 10.0,
     agents: Sequence[str] = ("",),
+    unlisted: bool = True,
 ) -> EnvironmentReport:
     """Play an environment in many ways and report what breaks the rules of `grouprl.envs.Environment`.
 
@@ -61,13 +62,14 @@ def check_environment(
         seed_of: the seed of an episode; by default every episode has its own.
         agents: the names of the agents that may act; the episode's reward belongs to the first.
         seconds: time that a single call may take (watched in the main thread only).
+        unlisted: whether actions that no observation lists as legal are tried, too: random words, and nonsense.
 
     Raises:
         InputError: if `episodes` or `max_turns` is below 1.
     """
     if min(episodes, max_turns) < 1:
         raise InputError(f"episodes is {episodes} and max_turns {max_turns}", "both are at least 1")
-    examiner = _Examiner(make, max_turns, actions, seconds, agents)
+    examiner = _Examiner(make, max_turns, actions, seconds, agents, unlisted)
     played: list[CheckedEpisode] = []
     for number in range(episodes):
         example_now = example(number // PER_PROMPT)
@@ -86,9 +88,15 @@ def check_environment(
 
 class _Examiner:
     def __init__(
-        self, make: Callable[[], object], max_turns: int, actions: Sequence[str], seconds: float, agents: Sequence[str]
+        self,
+        make: Callable[[], object],
+        max_turns: int,
+        actions: Sequence[str],
+        seconds: float,
+        agents: Sequence[str],
+        unlisted: bool,
     ) -> None:
-        self.agents = tuple(agents)
+        self.agents, self.unlisted = tuple(agents), unlisted
         self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds
         self.findings = Findings()
 
@@ -98,8 +106,8 @@ class _Examiner:
         try:
             environment = self._made()
             can_show = callable(getattr(environment, "demonstrate", None))
-            choosers = ("demonstrated", "legal", "random") if can_show else ("legal", "random")
-            chooser = "nonsense" if number % 8 == 7 else choosers[number % len(choosers)]
+            choosers = [*["demonstrated"] * can_show, "legal", *["random"] * self.unlisted]
+            chooser = "nonsense" if self.unlisted and number % 8 == 7 else choosers[number % len(choosers)]
             episode = self._play(environment, example, seed, chooser, number)
             if episode.ended:
                 self._after_the_end(environment)
