@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 
 from grouprl.config.run import parse_config
 from grouprl.envs.construction import PROBLEMS, Building, ConstructionProblem, ConstructionWorld, Instance
+from grouprl.envs.construction.allocation import SKILLS
 from grouprl.envs.construction.problem import View
 from grouprl.policy import Build, Pointer
 from grouprl.policy.vectors.module_policy import MODEL_FILE
@@ -33,7 +34,7 @@ from grouprl.training.loop import train
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE, PICTURE = DOCS / "routing.json", DOCS / "routing.md", DOCS / "routing.png"
 FLOWS = DOCS / "flows.json"
-COUNTS = {"tsp": 10, "cvrp": 8, "knapsack": 20, "assignment": 8, "job_shop": 4}
+COUNTS = {"tsp": 10, "cvrp": 8, "knapsack": 20, "assignment": 8, "job_shop": 4, "allocation": 8}
 SEEDS = (0, 1, 2)
 GAP = "eval/reward/#gap_percent"
 
@@ -63,12 +64,17 @@ def densest(seen: View, map_nf: np.ndarray, legal_n: np.ndarray) -> int:
     return int(np.where(legal_n, map_nf[:, 0] / np.maximum(map_nf[:, 1], 1e-9), -np.inf).argmax())
 
 
+def most_added(seen: View, map_nf: np.ndarray, legal_n: np.ndarray) -> int:
+    return int((seen.nodes_nd[:, SKILLS:].mean(1) * map_nf[:, -1]).argmax())
+
+
 RULES = {
     "tsp": ("nearest city", nearest(0, 1.0)),
     "cvrp": ("nearest customer that fits", nearest_customer),
     "knapsack": ("most value per weight", densest),
     "assignment": ("cheapest task", nearest(0, 1.0)),
     "job_shop": ("most work left", nearest(4, -1.0)),
+    "allocation": ("most utility added", most_added),
 }
 """By problem: the obvious rule."""
 

@@ -22,6 +22,7 @@ from grouprl.envs.builtin.jury import MEMBERS, InfiltratedJury, Jury, JuryWorld
 from grouprl.policy import ArrayInputs, Build, Mlp, Saboteur
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
 from grouprl.records.examples import Example
+from grouprl.testing import check_environment
 
 PAIR = Spaces(DictSpace({"own": Box((2,)), "agent": Discrete(3)}), Discrete(2))
 """A team of two, of which the first works against the second, and who names the second's target."""
@@ -170,6 +171,11 @@ def test_a_jury_is_paid_for_right_votes_and_sees_the_last_ones() -> None:
     assert world.correct() == 1
     assert world.act(dict.fromkeys(MEMBERS, (truth + 1) % 3)).seen == {}
     assert world.correct() == 0
+
+
+def test_juries_keep_the_rules_of_environments() -> None:
+    for world, agents in ((Jury, 5), (InfiltratedJury, 9)):
+        check_environment(world, Example("any", {}), [n % 3 for n in range(4 * agents)], spaces=world().spaces)
 
 
 def test_the_infiltrated_jury_is_the_jury_with_one_who_earns_what_it_loses() -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+import allocations
 import fleets
 import flows
 import imitation
@@ -20,7 +21,7 @@ from grouprl.envs.construction import PROBLEMS
 from grouprl.training.loop import train
 
 PAGE = (Path(__file__).parents[2] / "docs" / "routing.md").read_text(encoding="utf-8")
-TOUR, POPULATION, IMITATED, FLEET, GRID = (
+TOUR, POPULATION, IMITATED, FLEET, SENT, GRID = (
     yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 )
 SHORT = {"steps": 2, "eval": {"every": 0, "prompts": 2, "final_prompts": 2}, "batch": {"prompts": 2, "group_size": 4}}
@@ -67,6 +68,18 @@ def test_a_fleet_is_trained_and_its_table_is_that_of_the_record(tmp_path: Path) 
     }
     steps = trained(FLEET, tmp_path / "run")
     assert all(row["reward_mean"] < 0 and 0 <= row["reward/#lost_picks"] <= 1 for row in steps)
+    assert all(row["logp_gap_max"] < 1e-5 and row["grad_norm"] > 0 for row in steps)
+
+
+def test_entities_are_sent_and_the_table_is_that_of_the_record(tmp_path: Path) -> None:
+    assert allocations.table(json.loads(allocations.RECORD.read_text(encoding="utf-8"))) in PAGE
+    ours = allocations.settings("preselect", 0, SENT["optim"]["lr"])
+    assert {key: ours[key] for key in ("task", "model", "method", "steps", "batch", "optim", "eval")} == {
+        key: SENT[key] for key in ("task", "model", "method", "steps", "batch", "optim", "eval")
+    }
+    steps = trained(SENT, tmp_path / "run")
+    assert [row["tokens"] for row in steps] == [2 * 4 * 7] * 2
+    assert all(row["reward/#gap_percent"] > 0 and row["reward_mean"] > 0 for row in steps)
     assert all(row["logp_gap_max"] < 1e-5 and row["grad_norm"] > 0 for row in steps)
 
 

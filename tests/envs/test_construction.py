@@ -12,6 +12,7 @@ from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
 from grouprl.envs.construction import (
     PROBLEMS,
+    Allocation,
     Assignment,
     ConstructionWorld,
     Cvrp,
@@ -60,11 +61,30 @@ def test_costs_are_those_computed_by_hand() -> None:
     assert JobShop(2).best(SHOP) == 8
 
 
+def test_a_task_is_worth_what_is_met_of_its_needs() -> None:
+    """Worth 1 and 0.5. Entity 0 meets (1 + ½ + 0)/3 of task 0; both entities (1 + 1 + ⅓)/3, the excess is lost."""
+    sent = {
+        "skill": np.array([[1.0, 0.5, 0.0], [0.5, 0.5, 0.5]]),
+        "need": np.array([[1.0, 1.0, 1.5], [0.5, 1.0, 1.0]]),
+        "worth": np.array([1.0, 0.5]),
+    }
+    problem = Allocation(3)
+    assert solved(problem, sent, [0, 0]) == pytest.approx(-7 / 9)
+    assert solved(problem, sent, [0, 1]) == pytest.approx(-(0.5 + 0.5 * 2 / 3))
+    found = problem.solution(sent)
+    assert found is not None
+    assert found.cost == pytest.approx(-5 / 6)
+    assert found.choices == [0, 1]
+    building = problem.begin(sent, NEW(0))
+    building.take(0)
+    assert building.view().nodes_nd[0].tolist() == pytest.approx([1, 0.5, 0, 0, 0.5, 1 / 3])
+    assert building.view().whole_s.tolist() == [0.5, 0.5, 0.5, 0, 0, 0, 0.5]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_solutions_are_the_best_of_all_solutions(seed: int) -> None:
     luck = NEW(seed)
-    tsp, routes, sack, plan, shop = (PROBLEMS[n](5 if n != "job_shop" else 2) for n in PROBLEMS)
-    for problem in (tsp, routes, sack, plan, shop):
+    for problem in (PROBLEMS[n](5 if n != "job_shop" else 2) for n in PROBLEMS):
         instance = problem.sample(luck)
         assert problem.best(instance) == pytest.approx(min(everything(problem, instance)))
 

@@ -223,3 +223,24 @@ def test_retroformer_is_grpo_on_reviews_that_are_paid_by_a_difference_of_returns
     gains = [b - a for row in returns for a, b in itertools.pairwise(row)]
     assert sum(gains) == pytest.approx(sum(row[-1] - row[0] for row in returns))
     near(grouprl.method("retroformer").prepare(small(gains)).advantage_bt[:, 0], standardised(gains))
+
+
+# --- 8 GMAH -----------------------------------------------------------------------------------------------------------
+
+
+def test_gmah_fits_the_team_s_value_to_what_was_earned_and_the_best_that_follows() -> None:
+    """½(Q - y)² with y = r + γ·max Q⁻ and r alone at the end, whatever the log-probs are."""
+    entry = grouprl.method("gmah", gamma=0.9)
+    batch = small([0.75], [2]).replace(
+        turn_bt=torch.tensor([[0, 1]]),
+        turn_reward_bs=f64([[0.25, 0.5]]),
+        truncated_b=torch.tensor([False]),
+        stats={"best_after": f64([[2.0, 5.0]])},
+    )
+    ready = entry.compute_loss_weights(entry.compute_advantages(batch))
+    near(ready.advantage_bt, [[0.25 + 0.9 * 2.0, 0.5]])
+    value_bt = f64([[1.0, 1.0]]).requires_grad_()
+    loss = entry.loss(torch.zeros_like(value_bt), ready, outputs={"team_value": value_bt}).value
+    near(loss, ((1 - 2.05) ** 2 + (1 - 0.5) ** 2) / 4)
+    (slope_bt,) = torch.autograd.grad(loss, value_bt)
+    near(slope_bt, [[(1 - 2.05) / 2, (1 - 0.5) / 2]])

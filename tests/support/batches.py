@@ -138,6 +138,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "value_after": batch.value_bt.roll(-1, 1) * 0.5,
             "post_value": batch.value_bt + 0.3 * torch.sin(7 * batch.old_bt),
             "missed": torch.cos(5 * batch.old_bt).abs(),
+            "best_after": torch.sin(3 * batch.old_bt),
             "expert": batch.ref_bt + 0.5 * torch.sin(7 * batch.old_bt),
             "logp@1.2": batch.old_bt + 0.1 * normal(b, width),
         },
@@ -229,10 +230,11 @@ def _similarity(batch: Batch) -> Edges:
 
 
 def named_outputs(method: Method, cross_bt: Tensor, logp_bt: Tensor, batch: Batch) -> dict[str, Tensor]:
-    """What a loss is given by name: cross-entropies, and as scores of rows the sums of their log-probs."""
+    """What a loss is given by name: cross-entropies, log-probs as values, and their sums as scores of rows."""
     score_b = torch.where(batch.mask_bt, logp_bt, 0).sum(1)
     named = [name for name in method.outputs if name not in ("log_prob", "entropy", "value")]
-    return {name: score_b if name == "score" else cross_bt for name in named}
+    known = {"score": score_b, "team_value": logp_bt}
+    return {name: known.get(name, cross_bt) for name in named}
 
 
 def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcome:

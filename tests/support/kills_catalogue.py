@@ -105,6 +105,12 @@ OWN: dict[str, dict[str, Any]] = {
         "method": {"name": "ami", "members": 5},
         "warmup": {"steps": 0},
     },
+    "gmah": {
+        "task": {"name": "env:grouprl.envs.builtin.hauling:Hauling", "turns": 6},
+        "model": {"name": "team_values", "settings": {"hidden": [8], "width": 4}},
+        "method": {"name": "gmah", "follow": 2, "rollouts": 2, "explore_steps": 4},
+        "warmup": {"steps": 0},
+    },
     **{
         name: {
             "task": {"name": "construct:knapsack", "count": 6, "strategies": 2},

@@ -20,7 +20,7 @@ from grouprl.tasks.adapters.trajectories.files import write
 from grouprl.testing import check_stored_rows
 from grouprl.training.loop import train
 
-SIZES = {"tsp": 6, "cvrp": 5, "knapsack": 6, "assignment": 5, "job_shop": 3}
+SIZES = {"tsp": 6, "cvrp": 5, "knapsack": 6, "assignment": 5, "job_shop": 3, "allocation": 4}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -21,6 +21,9 @@ from grouprl.methods.registry import Entry
 if TYPE_CHECKING:
     from torch import Tensor
 
+TAKEN_VALUE = "team_value"
+"""Output of a value learner: the value of the action taken."""
+
 
 @dataclass(frozen=True)
 class ContrastExample:
@@ -122,6 +125,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "value_after": torch.zeros_like(old_bt),
             "post_value": torch.zeros_like(old_bt),
             "missed": torch.zeros_like(old_bt),
+            "best_after": torch.zeros_like(old_bt),
             "collision": torch.full_like(old_bt, 0.5),
         },
         past={
@@ -134,12 +138,13 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
 
 
 def blank_outputs(method: Method, logp_bt: Tensor, mask_bt: Tensor) -> dict[str, Tensor]:
-    """Return zeros, [B,T], for each of the model's outputs that the loss reads by name; as scores of rows the sums of
-    their log-probs, [B].
+    """Return zeros, [B,T], for each of the model's outputs that the loss reads by name; as values of actions their
+    log-probs, and as scores of rows the sums of these, [B].
     """
     named = [name for name in method.outputs if name not in (LOG_PROB, ENTROPY, VALUE)]
     score_b = torch.where(mask_bt, logp_bt, 0).sum(1)
-    return {name: score_b if name == SCORE else torch.zeros_like(logp_bt) for name in named}
+    known = {SCORE: score_b, TAKEN_VALUE: logp_bt}
+    return {name: known.get(name, torch.zeros_like(logp_bt)) for name in named}
 
 
 def numbers(method: Method, example: ContrastExample) -> list[JsonObject]:

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
     from grouprl.policy.vectors.pointer import Pointer
     from grouprl.policy.vectors.pointers import Pointers
+    from grouprl.policy.vectors.preselect import Preselect
     from grouprl.policy.vectors.quotient import Quotient
     from grouprl.policy.vectors.recurrent import Recurrent
     from grouprl.policy.vectors.saboteur import Saboteur
+    from grouprl.policy.vectors.team_values import TeamValues
     from grouprl.records.tokens import Tokens
 
 __all__ = [
@@ -44,11 +46,13 @@ __all__ = [
     "NormalMixture",
     "Pointer",
     "Pointers",
+    "Preselect",
     "Quotient",
     "Recurrent",
     "Saboteur",
     "Seen",
     "Squashed",
+    "TeamValues",
     "Tokens",
     "TrainableModule",
     "build_tiny",
@@ -95,9 +99,11 @@ _HOMES = {
     ),
     "policy.vectors.pointer": ("Pointer",),
     "policy.vectors.pointers": ("Pointers",),
+    "policy.vectors.preselect": ("Preselect",),
     "policy.vectors.quotient": ("Quotient",),
     "policy.vectors.recurrent": ("Recurrent",),
     "policy.vectors.saboteur": ("Saboteur",),
+    "policy.vectors.team_values": ("TeamValues",),
     "records.tokens": ("Tokens",),
 }
 __getattr__ = lazy_names(__name__, {name: f"grouprl.{home}" for home, names in _HOMES.items() for name in names})

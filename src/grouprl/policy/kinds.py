@@ -24,7 +24,9 @@ IN_FILES = {
     "pointer": "grouprl.policy.vectors.pointer:Pointer",
     "pointers": "grouprl.policy.vectors.pointers:Pointers",
     "quotient": "grouprl.policy.vectors.quotient:Quotient",
+    "preselect": "grouprl.policy.vectors.preselect:Preselect",
     "saboteur": "grouprl.policy.vectors.saboteur:Saboteur",
+    "team_values": "grouprl.policy.vectors.team_values:TeamValues",
 }
 """Policies of this package, which are imported when a run names them."""
 KINDS: dict[str, Maker] = {}

@@ -33,6 +33,7 @@ from grouprl.protocols.policies import (
     PolicyInputs,
     Scorer,
     Trainable,
+    ValueLearner,
     distributed,
     has_memory,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "Space",
     "Spaces",
     "Trainable",
+    "ValueLearner",
     "WeightSync",
     "distributed",
     "has_memory",

@@ -297,3 +297,18 @@ class GroupInfluence(Protocol[Inputs_contra]):
     ) -> Tensor:
         """Return each token's influence on the log-probs of the correct completions of its group, [B,T]."""
         ...
+
+
+@runtime_checkable
+class ValueLearner(Policy[Inputs_contra], Protocol[Inputs_contra]):
+    """A policy that acts by the values of actions, and keeps a follower of these values, of which targets are made.
+
+    Its outputs are `team_value`, [B,T], the value of the action taken, with a gradient; and `best_after`, [B,T], the
+    follower's value of the best action after each one, without: 0 where the observation after it is not known.
+    """
+
+    def follow(self) -> None:
+        """Let the follower take the values as they are now."""
+
+    def explore(self, share: float) -> None:
+        """Set the share of random actions; it is part of the weights, as the follower is."""

@@ -6,16 +6,19 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE, has_output
-from grouprl.protocols import FinalInputs, Policy, PolicyInputs, Trainable
+from grouprl.protocols import FinalInputs, Policy, PolicyInputs, Trainable, ValueLearner
 from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 """Largest difference between two ways of computing the same number, plus the same relative to the number."""
+VALUES = ("team_value", "best_after")
+"""Outputs of a value learner: of the action taken, with a gradient, and of the best one after it, without."""
 
 
 def check_inputs(inputs: PolicyInputs) -> None:
@@ -99,6 +102,53 @@ def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) 
     _disturb(policy)
     _same(policy, reference.logp(inputs), logp_bt, "the reference stays as it was when the policy moves")
     policy.load_trainable_state(before)
+
+
+def check_value_learner(model: ValueLearner[Any], inputs: PolicyInputs) -> None:
+    """Check a policy that acts by values against the protocol; its weights are unchanged in the end.
+
+    Args:
+        model: any implementation, on any device.
+        inputs: rows that it scores, with observations after their last actions; three or more of different lengths
+            test most.
+
+    Raises:
+        AssertionError: with the rule that does not hold.
+    """
+    hold(isinstance(model, ValueLearner), f"{type(model).__name__} lacks a member of ValueLearner")
+    hold({*VALUES} <= set(model.outputs), f"outputs has {', '.join(VALUES)}")
+    check_trainable(model, inputs)
+    graphs = model.evaluate(inputs, VALUES, grad=True)
+    hold(graphs[VALUES[0]].requires_grad, f"{VALUES[0]} has a gradient")
+    hold(not graphs[VALUES[1]].requires_grad, f"{VALUES[1]} has none")
+    before, state = model.evaluate(inputs, VALUES), model.trainable_state()
+    _disturb(model)
+    moved = model.evaluate(inputs, VALUES)
+    hold(torch.equal(moved[VALUES[1]], before[VALUES[1]]), "targets stay as they are while the values move")
+    hold(not torch.equal(moved[VALUES[0]], before[VALUES[0]]), "values move with the parameters")
+    model.follow()
+    followed = model.evaluate(inputs, VALUES)
+    hold(torch.equal(followed[VALUES[0]], moved[VALUES[0]]), "follow() leaves the values as they are")
+    hold(not torch.equal(followed[VALUES[1]], before[VALUES[1]]), "follow() renews the targets")
+    model.load_trainable_state(state)
+    hold(_equal(model.evaluate(inputs, VALUES), before), "the state holds what targets are made of")
+    _check_exploring(model, inputs)
+    model.load_trainable_state(state)
+
+
+def _check_exploring(model: ValueLearner[Any], inputs: PolicyInputs) -> None:
+    """Hold the share of random actions to the rules: it is in the state, and moves chances, not values."""
+    before, entropies = model.evaluate(inputs, VALUES), []
+    for share in (0.1, 1.0):
+        model.explore(share)
+        state = model.trainable_state()
+        entropies.append(model.evaluate(inputs, (ENTROPY,))[ENTROPY])
+        hold(_equal(model.evaluate(inputs, VALUES), before), "exploring changes no value")
+        model.explore(0.5)
+        model.load_trainable_state(state)
+        hold(torch.equal(model.evaluate(inputs, (ENTROPY,))[ENTROPY], entropies[-1]), "the state holds the share")
+    hold(bool((entropies[0] <= entropies[1]).all()), "more random actions have a larger entropy")
+    hold(not torch.equal(*entropies), "the share of random actions counts")
 
 
 def _check_parameters(model: Trainable) -> None:

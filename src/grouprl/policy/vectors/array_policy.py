@@ -122,7 +122,7 @@ class ArrayPolicy(ModulePolicy):
             found |= {ENTROPY: distribution.entropy()} if ENTROPY in names else {}
         if VALUE in names and self.critic is not None:
             found[VALUE] = self.value(seen)
-        return {name: _spread(x, inputs) for name, x in found.items()}
+        return {name: spread(x, inputs) for name, x in found.items()}
 
     def kl_from(self, earlier: Self, inputs: ArrayInputs, *, grad: bool = False) -> Tensor:
         """Return KL(earlier || policy) at every position, [B,T]; see `grouprl.protocols.ComparablePolicy`."""
@@ -131,7 +131,7 @@ class ArrayPolicy(ModulePolicy):
             before = masked(earlier.distribution(seen, self.temperature), seen.legal_na)
         with torch.set_grad_enabled(grad):
             after = masked(self.distribution(seen, self.temperature), seen.legal_na)
-            return _spread(divergence(before, after), inputs)
+            return spread(divergence(before, after), inputs)
 
     @torch.no_grad()
     def act(
@@ -173,7 +173,7 @@ def _plain(action: Tensor) -> int | np.ndarray:
     return found
 
 
-def _spread(values_n: Tensor, inputs: ArrayInputs) -> Tensor:
+def spread(values_n: Tensor, inputs: ArrayInputs) -> Tensor:
     """Arrange values [N] of the positions of rows as [B,T], zero beyond their lengths."""
     if inputs.full:
         return values_n.reshape(len(inputs), inputs.width)

@@ -105,7 +105,10 @@ class PointerNet(nn.Module):
 
     def forward(self, seen: Seen) -> Tensor:
         """Return logits [P,N] within ±10."""
-        query_pd, node_pnd = self.asked(seen)
+        return self.pointed(*self.asked(seen))
+
+    def pointed(self, query_pd: Tensor, node_pnd: Tensor) -> Tensor:
+        """Return logits [P,N] within ±10 of nodes [P,N,d] for the queries [P,d] that ask them."""
         fit_pn = (self.point(node_pnd) @ query_pd[:, :, None])[..., 0] / query_pd.shape[-1] ** 0.5
         return CLIP * torch.tanh(fit_pn)
 
@@ -181,7 +184,7 @@ class Pointer(AttentionPolicy):
 
     def __init__(self, build: Build, *, width: int = 64, layers: int = 2, heads: int = 4) -> None:
         spaces = build.need_spaces("pointer", observations=(DictSpace,), actions=(Discrete,))
-        _need_map(spaces)
+        need_map("pointer", spaces)
         check_sizes("pointer", width, layers, heads)
         super().__init__(build, partial(PointerNet, spaces, width, layers, heads))
 
@@ -190,13 +193,18 @@ class Pointer(AttentionPolicy):
         return Categorical(logits=self.module(seen) / temperature, validate_args=False)
 
 
-def _need_map(spaces: Spaces) -> None:
+def need_map(name: str, spaces: Spaces) -> None:
+    """Check that the policy `name` finds in the spaces a map to encode.
+
+    Raises:
+        InputError: there is none.
+    """
     observation, there = spaces.observation, spaces.context.spaces.get("map")
     assert isinstance(observation, DictSpace)
     whole = isinstance(there, Box) and len(there.shape) == 2 and {"here", "nodes", "whole"} <= set(observation.spaces)
     if not whole:
         raise InputError(
             f"the context {sorted(spaces.context.spaces)} and the observations {sorted(observation.spaces)}",
-            "the policy pointer reads a map in the context, and here, nodes and whole in observations",
+            f"the policy {name} reads a map in the context, and here, nodes and whole in observations",
             "Take a task such as construct:tsp, or model: mlp",
         )

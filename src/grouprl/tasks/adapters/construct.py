@@ -34,7 +34,7 @@ Solver = Literal["exact", "pyvrp"]
 
 @register_task("construct", argument="problem")
 class Construct(SeededTask):
-    """Build a solution step by step: construct:tsp, cvrp, knapsack, assignment, job_shop, or construct:FILE.vrp.
+    """Build a solution step by step: construct:tsp, cvrp, knapsack, assignment, allocation, job_shop, or a file.
 
     A prompt is an instance, made from a seed; the reward is the negative cost. The samples of a group are solutions of
     one instance, and each tour of a TSP starts in a city of its own. It is for policies over arrays (model: pointer).
