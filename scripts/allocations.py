@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from grouprl.config.run import parse_config
-from grouprl.envs.construction import Allocation
+from grouprl.envs.construction import TaskAllocation
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
 from page_record import fill, keep
@@ -62,7 +62,7 @@ def run(arm: str, seed: int, lr: float, folder: Path) -> dict[str, Any]:
 
 def greedy_gap() -> float:
     """Return the mean gap of the rule on held-out instances: each entity goes where it adds the most worth."""
-    task, problem = load_task({"name": "construct:allocation", "count": 7, "gap": True}), Allocation(7)
+    task, problem = load_task({"name": "construct:allocation", "count": 7, "gap": True}), TaskAllocation(7)
     gaps = []
     for index in range(INSTANCES):
         instance = task.instance(task.example("eval", index))  # type: ignore[attr-defined]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,17 +23,13 @@ from grouprl.protocols import Box, DictSpace, Discrete, Spaces
 from grouprl.records.examples import Example
 from grouprl.testing import check_environment
 
-PAIR = Spaces(DictSpace({"own": Box((2,)), "agent": Discrete(3)}), Discrete(2))
-"""A team of two, of which the first works against the second, and who names the second's target."""
-
 
 @dataclass
 class Context:
-    """Luck, memory, notes and task of a run."""
+    """Luck, memory and notes of a run."""
 
     store: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
-    task: Any = field(default_factory=lambda: SimpleNamespace(spaces=PAIR))
 
     def state_of(self, part: object) -> dict[str, Any]:
         return self.store
@@ -51,7 +46,11 @@ def played(actions_eat: list[list[list[int]]], order: list[int] | None = None) -
     flat = [(episode, agent, did) for episode, three in enumerate(actions_eat) for agent, did in enumerate(three)]
     flat = [flat[i] for i in order] if order else flat
     seen = [
-        {"own": np.zeros((len(did), 2), np.float32), "agent": np.full(len(did), agent, np.int64)}
+        {
+            "own": np.zeros((len(did), 2), np.float32),
+            "agent": np.full(len(did), agent, np.int64),
+            "earlier": np.zeros((len(did), 3, 2), np.float32),
+        }
         for _, agent, did in flat
     ]
     inputs = ArrayInputs.of(seen, [did for *_, did in flat])

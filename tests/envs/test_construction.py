@@ -12,13 +12,13 @@ from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
 from grouprl.envs.construction import (
     PROBLEMS,
-    Allocation,
     Assignment,
     ConstructionWorld,
     Cvrp,
     Instance,
     JobShop,
     KnapsackProblem,
+    TaskAllocation,
     Tsp,
 )
 from grouprl.envs.construction.problem import solved
@@ -68,7 +68,7 @@ def test_a_task_is_worth_what_is_met_of_its_needs() -> None:
         "need": np.array([[1.0, 1.0, 1.5], [0.5, 1.0, 1.0]]),
         "worth": np.array([1.0, 0.5]),
     }
-    problem = Allocation(3)
+    problem = TaskAllocation(3)
     assert solved(problem, sent, [0, 0]) == pytest.approx(-7 / 9)
     assert solved(problem, sent, [0, 1]) == pytest.approx(-(0.5 + 0.5 * 2 / 3))
     found = problem.solution(sent)

@@ -137,7 +137,8 @@ def test_golden_values(name, index):
         torch.testing.assert_close(ready.advantage_bt, ragged(rows, list(golden.lengths), 0.0), **close)
     logp_bt = case.logp_bt.clone().requires_grad_()
     scores = {name: x.requires_grad_() for name, x in case.batch.row_outputs.items()}
-    value = method.loss(logp_bt, ready, case.entropy_bt, outputs=scores).value
+    values = {"team_value": logp_bt} if "team_value" in method.outputs else {}
+    value = method.loss(logp_bt, ready, case.entropy_bt, outputs={**scores, **values}).value
     if golden.loss is not None:
         assert float(value.detach()) == pytest.approx(golden.loss, abs=golden.tolerance)
     if golden.grad is not None and scores:

@@ -10,7 +10,7 @@ import torch
 from test_pointer import rows
 
 from grouprl import InputError
-from grouprl.envs.construction import PROBLEMS, Allocation
+from grouprl.envs.construction import PROBLEMS, TaskAllocation
 from grouprl.policy import Build, Pointer, Preselect
 from grouprl.policy.vectors.preselect import preselected
 from grouprl.testing import check_policy
@@ -46,7 +46,7 @@ def test_the_most_alike_legal_nodes_are_kept_by_hand() -> None:
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_no_more_tasks_than_are_kept_can_be_chosen(keep: int) -> None:
-    problem = Allocation(8)
+    problem = TaskAllocation(8)
     policy = policy_of(problem, keep)
     seen = seen_of(problem, policy)
     probs_na = policy.distribution(seen, 1.0).probs.detach()  # type: ignore[attr-defined]
@@ -56,7 +56,7 @@ def test_no_more_tasks_than_are_kept_can_be_chosen(keep: int) -> None:
 
 
 def test_with_all_tasks_kept_and_nothing_alike_it_is_the_pointer() -> None:
-    problem = Allocation(6)
+    problem = TaskAllocation(6)
     policy = policy_of(problem, 3)
     pointer = Pointer(Build(spaces=problem.spaces, seed=2, dtype=torch.float64), **SMALL)
     own = dict(policy.module.named_parameters())
@@ -68,7 +68,7 @@ def test_with_all_tasks_kept_and_nothing_alike_it_is_the_pointer() -> None:
 
 
 def test_both_stages_learn_from_one_log_prob() -> None:
-    problem = Allocation(8)
+    problem = TaskAllocation(8)
     policy = policy_of(problem, 2)
     seen = seen_of(problem, policy)
     taken_n = policy.distribution(seen, 1.0).probs.argmax(-1)  # type: ignore[attr-defined]
@@ -80,7 +80,7 @@ def test_both_stages_learn_from_one_log_prob() -> None:
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
-    problem = Allocation(6)
+    problem = TaskAllocation(6)
     policy = policy_of(problem, 2)
     seen = seen_of(problem, policy)
     taken_n = policy.distribution(seen, 1.0).probs.argmax(-1)  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
 
 
 def test_the_order_of_the_tasks_does_not_matter() -> None:
-    problem, order = Allocation(8), torch.tensor([2, 0, 3, 1])
+    problem, order = TaskAllocation(8), torch.tensor([2, 0, 3, 1])
     policy = policy_of(problem, 2)
     seen = seen_of(problem, policy)
     moved = replace(
@@ -120,4 +120,4 @@ def test_the_order_of_the_tasks_does_not_matter() -> None:
 
 def test_an_entity_keeps_one_task_at_least() -> None:
     with pytest.raises(InputError, match="one task at least"):
-        policy_of(Allocation(4), 0)
+        policy_of(TaskAllocation(4), 0)

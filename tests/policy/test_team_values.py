@@ -12,7 +12,7 @@ from torch import Tensor
 
 from grouprl import InputError
 from grouprl.policy import ArrayInputs, Build, TeamValues
-from grouprl.policy.vectors.team_values import Follower, MonotonicMixer, SumMixer
+from grouprl.policy.vectors.team_values import FollowingModule, MonotonicMixer, SumMixer
 from grouprl.protocols import Box, DictSpace, Discrete, MultiDiscrete, Spaces, ValueLearner
 from grouprl.testing import check_value_learner
 
@@ -160,7 +160,7 @@ def test_an_agent_decides_by_its_own_row_alone() -> None:
 def test_a_follower_is_what_the_module_was() -> None:
     torch.manual_seed(1)
     module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
-    follower, x_nf = Follower(module), torch.randn(4, 2)
+    follower, x_nf = FollowingModule(module), torch.randn(4, 2)
     assert not list(follower.parameters())
     before = module(x_nf)
     with torch.no_grad():

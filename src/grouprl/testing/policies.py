@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,7 +103,7 @@ def check_policy(policy: Policy, inputs: PolicyInputs, *, values: bool = False) 
     policy.load_trainable_state(before)
 
 
-def check_value_learner(model: ValueLearner[Any], inputs: PolicyInputs) -> None:
+def check_value_learner(model: ValueLearner[PolicyInputs], inputs: PolicyInputs) -> None:
     """Check a policy that acts by values against the protocol; its weights are unchanged in the end.
 
     Args:
@@ -136,7 +135,7 @@ def check_value_learner(model: ValueLearner[Any], inputs: PolicyInputs) -> None:
     model.load_trainable_state(state)
 
 
-def _check_exploring(model: ValueLearner[Any], inputs: PolicyInputs) -> None:
+def _check_exploring(model: ValueLearner[PolicyInputs], inputs: PolicyInputs) -> None:
     """Hold the share of random actions to the rules: it is in the state, and moves chances, not values."""
     before, entropies = model.evaluate(inputs, VALUES), []
     for share in (0.1, 1.0):

@@ -1,6 +1,6 @@
 """Problems whose solutions are built step by step: tours, routes, selections, assignments and schedules."""
 
-from grouprl.envs.construction.allocation import Allocation
+from grouprl.envs.construction.allocation import TaskAllocation
 from grouprl.envs.construction.choices import Assignment, KnapsackProblem
 from grouprl.envs.construction.problem import Building, ConstructionProblem, Instance, View
 from grouprl.envs.construction.scheduling import JobShop
@@ -8,13 +8,12 @@ from grouprl.envs.construction.tours import Cvrp, Tsp
 from grouprl.envs.construction.world import ConstructionWorld
 
 PROBLEMS: dict[str, type[ConstructionProblem]] = {
-    each.name: each for each in (Tsp, Cvrp, KnapsackProblem, Assignment, JobShop, Allocation)
+    each.name: each for each in (Tsp, Cvrp, KnapsackProblem, Assignment, JobShop, TaskAllocation)
 }
 """The built-in problems by name."""
 
 __all__ = [
     "PROBLEMS",
-    "Allocation",
     "Assignment",
     "Building",
     "ConstructionProblem",
@@ -23,6 +22,7 @@ __all__ = [
     "Instance",
     "JobShop",
     "KnapsackProblem",
+    "TaskAllocation",
     "Tsp",
     "View",
 ]

@@ -44,7 +44,7 @@ class _Sending(Building):
         return -float(utility(self._got_mk, self._need_mk, self._worth_m))
 
 
-class Allocation(ConstructionProblem):
+class TaskAllocation(ConstructionProblem):
     """The most useful way to send each of `size` entities to one of half as many tasks, several to one if need be.
 
     Skills are uniform in [0, 1], needs in [0.5, 1.5], worths in [0.5, 1]. A task is worth as much of its worth as the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ class SumMixer(nn.Module):
         return q_nk.sum(-1)
 
 
-class Follower(nn.Module):
+class FollowingModule(nn.Module):
     """A copy of a module that is not trained, whose weights are buffers: checkpoints hold them."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -71,7 +71,7 @@ class Follower(nn.Module):
         for name, parameter in module.named_parameters():
             self.register_buffer(name.replace(".", "-"), parameter.detach().clone())
 
-    def forward(self, *given: Any) -> Tensor:
+    def forward(self, *given: Tensor) -> Tensor:
         """Return what the module gave when it was last followed."""
         weights = {name.replace("-", "."): buffer for name, buffer in self.named_buffers()}
         found: Tensor = torch.func.functional_call(self._shape[0], weights, given)
@@ -134,7 +134,12 @@ class TeamValues(ArrayPolicy):
             state = self.agents * numbers
             mixed: nn.Module = MonotonicMixer(state, self.agents, width) if mixer == "monotonic" else SumMixer()
         module = nn.ModuleDict(
-            {"single": values, "mixer": mixed, "old_single": Follower(values), "old_mixer": Follower(mixed)}
+            {
+                "single": values,
+                "mixer": mixed,
+                "old_single": FollowingModule(values),
+                "old_mixer": FollowingModule(mixed),
+            }
         )
         module.register_buffer("explore", torch.tensor(explore))
         super().__init__(build, module)
@@ -151,7 +156,7 @@ class TeamValues(ArrayPolicy):
     def follow(self) -> None:
         """Let the follower take the values as they are now."""
         for name in ("single", "mixer"):
-            cast("Follower", self._part(f"old_{name}")).follow(self._part(name))
+            cast("FollowingModule", self._part(f"old_{name}")).follow(self._part(name))
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the agents' choices: the best action, or any with the probability that is explored."""

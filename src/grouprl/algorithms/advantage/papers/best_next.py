@@ -1,4 +1,4 @@
-"""What an action earns and the best that can follow it: the target of a value learner."""
+"""The target of a value learner: the reward of an action, and the best value that can follow it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.metric import Metric
 from grouprl.core.numbers import Count, NonNegative, Positive
-from grouprl.protocols import Discrete
 
 if TYPE_CHECKING:
     from grouprl.records.samples import ScoredSamples
@@ -50,6 +49,8 @@ class TeamRounds(NamedTuple):
     """[E,T,A] the action of each agent, those who name targets included."""
     there_et: Tensor
     """[E,T] bool: rounds that were played."""
+    choices: int
+    """How many actions an agent has."""
 
 
 @part("reward_transform")
@@ -138,11 +139,11 @@ class MinorityInfluence(RewardTransform, DataPart):
                 act in every round.
         """
         inputs = batch.inputs
-        named = isinstance(getattr(inputs, "observation_bt", None), Mapping)
-        if not named or cast("SeenNumbers", inputs).action_bt.dim() != 2:
+        named = getattr(inputs, "observation_bt", None)
+        if not isinstance(named, Mapping) or "earlier" not in named or cast("SeenNumbers", inputs).action_bt.dim() != 2:
             raise InputError(
                 f"the part '{self.name}' on {type(inputs).__name__}",
-                "it reads agents that see arrays by name and act with numbers",
+                "it reads agents that see arrays by name, `earlier` actions among them, and act with numbers",
                 "Take a world like grouprl.envs.builtin.jury:InfiltratedJury",
             )
         seen = cast("SeenNumbers", inputs)
@@ -156,7 +157,8 @@ class MinorityInfluence(RewardTransform, DataPart):
             )
         own = [x[row_ea[:, : self.members]] for name, x in seen.observation_bt.items() if name not in OWN]
         flat = [x.flatten(3).transpose(1, 2).flatten(2).float() for x in own]
-        return TeamRounds(row_ea, torch.cat(flat, -1), seen.action_bt[row_ea].transpose(1, 2), there_eat[:, 0])
+        done_eta, choices = seen.action_bt[row_ea].transpose(1, 2), named["earlier"].shape[-1]
+        return TeamRounds(row_ea, torch.cat(flat, -1), done_eta, there_eat[:, 0], choices)
 
     def _rows(self, batch: Batch) -> list[list[int]]:
         """Return, of every whole episode, the row of each agent."""
@@ -186,12 +188,7 @@ class Prediction:
 
     def __init__(self, part: MinorityInfluence, context: RunContext, rounds: TeamRounds) -> None:
         self.part, self.store, self.victims = part, context.state_of(part), part.victims()
-        space = None if context.task.spaces is None else context.task.spaces.action
-        if not isinstance(space, Discrete):
-            raise InputError(
-                f"the actions {space}", f"{part.name} predicts actions that are numbers", "Take a world of such agents"
-            )
-        self.actions = space.count
+        self.actions = rounds.choices
         reads = rounds.seen_etf.shape[-1] + len(self.victims) * self.actions
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(context.rng(part).integers(2**62)))
