@@ -61,10 +61,10 @@ class Together:
         reward = float(np.mean([found.rewards.get(agent, 0.0) for agent in self._agents]))
         if found.seen:
             self._last = self._shown(found.seen)
-            return Step(self._last, reward)
+            return Step(self._last, reward)  # type: ignore[arg-type]
         self._phase = "ended"
         last = self._shown(found.finals) if found.finals else self._last
-        return Step(last, reward, not found.finals, bool(found.finals))
+        return Step(last, reward, not found.finals, bool(found.finals))  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
         """Return `correct`, if the world says it."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
 
 from grouprl.core.errors import InputError
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import ILLEGAL
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.pointer import AttentionPolicy, PointerNet, check_sizes, need_map
@@ -54,7 +54,6 @@ def preselected(alike_pn: Tensor, legal_pn: Tensor | None, keep: int) -> Tensor:
     return torch.zeros_like(legal_pn).scatter(-1, best_pk, True) & legal_pn
 
 
-@register_policy("preselect")
 class Preselect(AttentionPolicy):
     """Attention policy in two stages, for allocating entities to tasks (two-stage allocation, arXiv:2407.00496).
 

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB
-from grouprl.policy.kinds import Build, register_policy
+from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import MultiCategorical
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy, spread
@@ -84,7 +84,6 @@ class FollowingModule(nn.Module):
             self.get_buffer(name.replace(".", "-")).copy_(parameter)
 
 
-@register_policy("team_values")
 class TeamValues(ArrayPolicy):
     """Perceptron q(o_k, k, ·) of all agents and a mixer of the values of their actions, with a follower of both.
 
