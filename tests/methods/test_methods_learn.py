@@ -55,7 +55,8 @@ COUNTERPOL seeks the return it is told, here the highest. GMAH fits values, whic
 STORED = ("weighted_bc", "f_dvl", "odice")
 """Methods for stored trajectories, which clone and do not explore (tests/tasks/test_trajectories.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")
-OTHERS = ("sft", *STORED, "gmah", "otr", "dvpo", "bradley_terry", "reward_regression", "process_reward", *FLOWS)
+SCORED = ("bradley_terry", "reward_regression", "process_reward", "vpl")
+OTHERS = ("sft", *STORED, "gmah", "otr", "dvpo", *SCORED, *FLOWS)
 TILTS = {"vargrad": 1.0, "tb": 1.0, "f_dpg": 1.0, "dno": 0.1}
 """Methods whose optimum is the uniform reference tilted by exp(R/β), and their own β."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n not in OTHERS]

@@ -322,3 +322,17 @@ def test_harpg_has_reinforces_loss_and_corrects_its_momentum_in_the_update() -> 
     near(ready.advantage_bt, [[0.5], [-0.5]])
     assert entry.update.share(1) == pytest.approx(2 / 3)  # type: ignore[union-attr]
     assert entry.update.direction(f64([3.0, 4.0])).tolist() == [3.0, 4.0]  # type: ignore[union-attr]
+
+
+def test_barfi_has_the_loss_of_the_primary_component_and_unpays_one_that_points_the_other_way() -> None:
+    entry = grouprl.method("barfi", rate=0.4)
+    rewards = {"accuracy": f64([1.0, 0.0]), "format": f64([0.0, 0.5])}
+    near(entry.compute_advantages(small([1.0, 0.5]).replace(rewards=rewards)).advantage_bt, [[0.5], [-0.5]])
+    store = {"gradient/format": f64([-3.0, -4.0])}
+    weights = []
+    for _ in range(3):
+        gains = entry.update.learn(store, f64([0.6, 0.8]))  # type: ignore[union-attr]
+        assert gains == {"format": pytest.approx(-1.0)}
+        weights.append(entry.update.weight(store, "format"))  # type: ignore[union-attr]
+    assert weights == pytest.approx([0.6, 0.2, 0.0])
+    assert entry.update.weight(store, "accuracy") == 1.0  # type: ignore[union-attr]

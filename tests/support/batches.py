@@ -12,6 +12,7 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.edges import Edges
+from grouprl.core.outputs import OF_ROWS
 
 COMPONENTS = ("accuracy", "key_steps", "valid_steps", "format", "execution", "judge")
 """Names that some methods know parts of the reward by."""
@@ -233,7 +234,7 @@ def named_outputs(method: Method, cross_bt: Tensor, logp_bt: Tensor, batch: Batc
     """What a loss is given by name: cross-entropies, log-probs as values, and their sums as scores of rows."""
     score_b = torch.where(batch.mask_bt, logp_bt, 0).sum(1)
     named = [name for name in method.outputs if name not in ("log_prob", "entropy", "value")]
-    known = {"score": score_b, "team_value": logp_bt}
+    known = {**dict.fromkeys(OF_ROWS, score_b), "team_value": logp_bt}
     return {name: known.get(name, cross_bt) for name in named}
 
 

@@ -68,6 +68,12 @@ OWN: dict[str, dict[str, Any]] = {
     "hi_agent": {"task": {"name": "subgoals", "goals": 1, "pages": 1, "attempts": 2}, "warmup": LEARNT},
     "ssp": {"task": {"name": "propose", "largest": 9, "attempts": 3}, "warmup": LEARNT},
     "bradley_terry": STORED,
+    "barfi": {
+        "task": {"name": "words", "longest": 3, "variety": 2},
+        "method": {"name": "barfi", "primary": "liked"},
+        "batch": {"minibatches": 1},
+    },
+    "vpl": STORED | {"task": {"name": "preferences", "annotators": 2, "longest": 2, "context": 2}},
     "adpo": STORED | {"data": {"prompts": 24}, "method": {"name": "adpo", "among": 8, "size": 16}},
     "mah_dpo": STORED
     | {

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.records.judgements import BETWEEN, END
 from grouprl.tasks import load_task
-from grouprl.tasks.builtin.single_turn.preferences import WANTED, first_letter, liked_letters, share_of
+from grouprl.tasks.builtin.single_turn.preferences import WANTED, first_letter, liked_letters, own_letter, share_of
 from grouprl.testing import check_stored_rows
 from grouprl.training.loop import train
 
@@ -34,7 +35,16 @@ def truth(row: dict[str, Any], word: str) -> float:
     return sum(letter in row["wanted"] for letter in word) / len(word)
 
 
-@pytest.mark.parametrize("options", [{}, {"form": "labels"}, {"judge": "cyclic"}, {"annotators": 3, "noise": 0.2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"form": "labels"},
+        {"judge": "cyclic"},
+        {"annotators": 3, "noise": 0.2},
+        {"annotators": 2, "context": 2, "noise": 0.2},
+    ],
+)
 def test_it_has_stored_rows(options: Any) -> None:
     check_stored_rows(task_of(**options))
 
@@ -137,3 +147,36 @@ def test_an_evaluation_samples_and_scores_by_the_truth(tmp_path: Path) -> None:
     rewards = [row["eval/reward"] for row in rows if row["phase"] == "eval"]
     assert rewards[-1] > rewards[0] + 0.08
     assert 0.0 < rewards[0] < 1.0
+
+
+def test_judgements_before_a_prompt_are_those_of_its_annotator() -> None:
+    task = task_of(annotators=3, context=4)
+    for index in range(100):
+        example = task.example("train", index)
+        *records, own = example.prompt.split(END)
+        annotator = example.columns["annotator"]
+        assert own == f"{example.columns['wanted']}>"
+        assert len(records) == 4
+        for prompt, better, worse in (record.split(BETWEEN) for record in records):
+            assert share_of(better, prompt[annotator]) > share_of(worse, prompt[annotator])
+        assert task.content(example.prompt) == own
+        assert task.reward is own_letter
+        assert share_of(task.solve(example), own[annotator]) == 1
+
+
+def test_noise_turns_judgements_as_well() -> None:
+    task = task_of(annotators=2, context=8, noise=0.3)
+    wrong = []
+    for index in range(100):
+        example = task.example("train", index)
+        for record in example.prompt.split(END)[:-1]:
+            prompt, better, worse = record.split(BETWEEN)
+            letter = prompt[example.columns["annotator"]]
+            wrong.append(share_of(better, letter) < share_of(worse, letter))
+    assert abs(sum(wrong) / len(wrong) - 0.3) < 4 * math.sqrt(0.3 * 0.7 / len(wrong))
+
+
+@pytest.mark.parametrize("options", [{}, {"annotators": 2, "apart": True}, {"annotators": 2, "form": "labels"}])
+def test_judgements_tell_nothing_where_annotators_are_known_or_one(options: Any) -> None:
+    with pytest.raises(InputError, match="context has judgements tell annotators apart"):
+        task_of(context=2, **options)

@@ -13,6 +13,12 @@ VALUE = "value"
 """[B,T]: value of the state in which the action was taken."""
 SCORE = "score"
 """[B]: score of the whole row, prompt and completion, such as that of a reward model."""
+DRAWN_SCORE = "drawn_score"
+"""[B]: score of the whole row for a user drawn from the model's belief about them, not for the mean of it."""
+USER_KL = "user_kl"
+"""[B]: KL of the model's belief about a row's user from the belief without any judgement of theirs, in nats."""
+OF_ROWS = (SCORE, DRAWN_SCORE, USER_KL)
+"""The outputs with one number for each row."""
 
 
 def stem(name: str) -> str:

@@ -31,7 +31,7 @@ class Golden:
 
     Rows have `lengths` tokens; `log_ratio` (ragged, one number per token, default 0) is logp - old_logp; old log-probs
     are -1 everywhere. `fields` holds further [B] or ragged [B,T] batch fields by name. `grad` is dLoss/dlogp, ragged;
-    of a method that reads scores of rows (`row_outputs.score` of `fields`) dLoss/dscore, one number per row; of a
+    of a method that reads outputs of whole rows (`row_outputs.…` of `fields`) dLoss/d of each, in their order; of a
     value learner, log-probs stand for the values of actions.
     `advantage` is one number per row or ragged per token. Fields that are None are not checked.
     """

@@ -13,7 +13,7 @@ from grouprl.algorithms.part import Part
 from grouprl.core.batch import Batch
 from grouprl.core.edges import Edges
 from grouprl.core.json_types import JsonObject
-from grouprl.core.outputs import ENTROPY, LOG_PROB, SCORE, VALUE
+from grouprl.core.outputs import ENTROPY, LOG_PROB, OF_ROWS, VALUE
 from grouprl.methods.compose import STAGES, flat_part
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry
@@ -143,7 +143,7 @@ def blank_outputs(method: Method, logp_bt: Tensor, mask_bt: Tensor) -> dict[str,
     """
     named = [name for name in method.outputs if name not in (LOG_PROB, ENTROPY, VALUE)]
     score_b = torch.where(mask_bt, logp_bt, 0).sum(1)
-    known = {SCORE: score_b, TAKEN_VALUE: logp_bt}
+    known = {**dict.fromkeys(OF_ROWS, score_b), TAKEN_VALUE: logp_bt}
     return {name: known.get(name, torch.zeros_like(logp_bt)) for name in named}
 
 

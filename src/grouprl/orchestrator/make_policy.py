@@ -20,6 +20,7 @@ from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.load import load_policy, resolve_device, resolve_dtype
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.language.users.layers import UserSizes
 from grouprl.policy.master_weights import HALF, MasterWeights
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.teams.shared_trunk import with_heads
@@ -78,8 +79,11 @@ def build_reward_model(run: ResolvedRun) -> RewardModel:
             "a reward model is trained by one process",
             "Start it without grouprl launch",
         )
-    options = load_options(run, run.config.model.name, run.config.seed)
-    return load_reward_model(run.config.model.name, **{k: v for k, v in options.items() if k not in OF_POLICIES})
+    model = run.config.model
+    options = load_options(run, model.name, run.config.seed)
+    if run.of_users:
+        options["users"] = UserSizes(**model.users.model_dump())
+    return load_reward_model(model.name, **{k: v for k, v in options.items() if k not in OF_POLICIES})
 
 
 def build_kind(run: ResolvedRun) -> Policy:

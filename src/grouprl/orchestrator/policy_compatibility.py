@@ -17,6 +17,7 @@ from grouprl.rollout.engines import has_sampler
 
 OF_LANGUAGE_MODELS = (
     "tiny",
+    "users",
     "lora",
     "engine",
     "packing",
@@ -55,13 +56,7 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
     """Yield a sentence on the size of the policy, and one if its critic's values have no bound."""
     name = run.config.model.name
     if run.scores:
-        from grouprl.policy.language.load_reward import HEAD
-
-        yield (
-            f"{run.method.name} trains a reward model: {name} with one linear layer '{HEAD}' on the state of the last "
-            "token, the end token of a completion; no completion is sampled, and an evaluation reports the share of "
-            "held-out pairs that it ranks right"
-        )
+        yield f"{run.method.name} trains a reward model: {name} with {_head(run)}"
     if policy_kind(name) is None or run.row_kind.text:
         return
     yield from getattr(run.task, "notes", ())
@@ -77,6 +72,17 @@ def kind_notes(run: ResolvedRun) -> Iterator[str]:
         )
 
 
+def _head(run: ResolvedRun) -> str:
+    """Say how the score of a reward model is read, and evaluated."""
+    from grouprl.policy.language.load_reward import HEAD
+
+    where = "the state of the last token, the end token of a completion"
+    evaluated = "no completion is sampled, and an evaluation reports the share of held-out pairs that it ranks right"
+    if run.of_users:
+        return f"layers on {where}, and on what the judgements before a prompt say of its user; {evaluated}"
+    return f"one linear layer '{HEAD}' on {where}; {evaluated}"
+
+
 def _language_model(run: ResolvedRun) -> Iterator[str]:
     config = run.config
     if not run.row_kind.text:
@@ -84,6 +90,8 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
             f"the task '{run.task.name}' shows arrays, but the model {config.model.name} reads text. Set model: mlp, "
             "or your own policy (file.py:Class)"
         )
+    if config.model.users != Model().users and not run.of_users:
+        yield f"model.users are sizes of a reward model of users, and {run.method.name} trains none. Leave it out"
     if config.model.settings:
         yield (
             f"model.settings are for other policies, but {config.model.name} is a language model. Leave them out, "
@@ -102,6 +110,8 @@ def _reward_model(run: ResolvedRun) -> Iterator[str]:
     for key in OF_WRITERS:
         if getattr(config.model, key) != getattr(plain, key):
             yield f"model.{key} is for policies, but {method} trains a reward model. Leave it out"
+    if config.model.lora is not None and run.of_users:
+        yield f"model.lora is set, but the trunk of {method} and its layers are trained whole. Leave it out"
     if config.warmup.steps:
         yield f"warmup.steps imitates texts, but {method} trains a reward model, which writes none. Set it to 0"
     if config.cluster.learners:

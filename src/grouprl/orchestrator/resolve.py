@@ -14,7 +14,7 @@ from grouprl.algorithms.references import reads_frozen
 from grouprl.config.paths import OWN_REFERENCES
 from grouprl.config.run import Config
 from grouprl.core.late_import import is_late
-from grouprl.core.outputs import SCORE
+from grouprl.core.outputs import DRAWN_SCORE, SCORE
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.reward import chosen_reward
@@ -79,7 +79,12 @@ class ResolvedRun:
     @property
     def scores(self) -> bool:
         """True if a reward model is trained, because the method reads scores of whole rows."""
-        return SCORE in self.method.outputs
+        return SCORE in self.method.outputs or self.of_users
+
+    @property
+    def of_users(self) -> bool:
+        """True if the reward model is one whose score depends on its user."""
+        return DRAWN_SCORE in self.method.outputs
 
     @cached_property
     def alphabet(self) -> str:

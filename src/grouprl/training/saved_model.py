@@ -15,6 +15,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.policy import CausalPolicy
 from grouprl.policy.language.models_of import language_models_of
 from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.language.users.user_reward_model import UserRewardModel
 from grouprl.policy.state import as_policy
 from grouprl.protocols import Policy, Request, Trainable
 from grouprl.records.examples import Prompt
@@ -22,7 +23,7 @@ from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.tasks import Task
 from grouprl.training.answer_in_transformers import Answer, main
 from grouprl.training.asked_process import answered, form_of
-from grouprl.training.saved_scores import check_scores, held_out_texts
+from grouprl.training.saved_scores import check_reloaded, check_scores, held_out_texts
 
 if TYPE_CHECKING:
     pass
@@ -80,7 +81,9 @@ def check_final_model(model: Trainable, folder: Path, task: Task) -> None:
     Raises:
         RunError: see `check_answers`, and `check_scores` for a reward model.
     """
-    if isinstance(model, RewardModel):
+    if isinstance(model, UserRewardModel):
+        check_reloaded(model, folder, held_out_texts(task))
+    elif isinstance(model, RewardModel):
         check_scores(model, folder, held_out_texts(task))
     else:
         check_saved(as_policy(model), folder, held_out_prompts(task))

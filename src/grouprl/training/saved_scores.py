@@ -8,7 +8,9 @@ from pathlib import Path
 import torch
 
 from grouprl.core.errors import RunError
+from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.language.users.user_reward_model import UserRewardModel
 from grouprl.records.examples import Prompt
 from grouprl.rollout.offline_rows import stored_texts
 from grouprl.tasks import Task
@@ -60,6 +62,20 @@ def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> Non
                     f"the saved reward model scores {text!r} with {score:.6g} in transformers ({way}), the trained one "
                     f"with {expected:.6g} (rounding explains a difference of {limit:.2g})"
                 )
+
+
+def check_reloaded(model: UserRewardModel, folder: Path, texts: Sequence[Text]) -> None:
+    """Load `folder` as a reward model of users, which transformers has no class for, and compare scores of `texts`.
+
+    Raises:
+        RunError: a score differs from the model's.
+    """
+    again = load_reward_model(folder, device=str(model.device), dtype=str(model.dtype).split(".")[1], trained=True)
+    prompts, completions = [prompt for prompt, _ in texts], [text for _, text in texts]
+    expected_b, found_b = (x.scores(x.tokens_of(prompts, completions)).double().cpu() for x in (model, again))
+    limit = NEAR.get(model.dtype, HALF_NEAR) * max(1.0, float(expected_b.abs().max()))
+    if not bool(((expected_b - found_b).abs() <= limit).all()):
+        raise RunError(f"the saved reward model scores {found_b.tolist()}, the trained one {expected_b.tolist()}")
 
 
 def _asked(model: RewardModel, prompt: Prompt, completion: str) -> dict[str, object]:

@@ -108,3 +108,10 @@ def write(parameters: Sequence[Tensor], value_p: Tensor) -> None:
     sizes = [parameter.numel() for parameter in parameters]
     for parameter, piece in zip(parameters, value_p.split(sizes), strict=True):
         parameter.copy_(piece.view_as(parameter))
+
+
+def write_gradient(parameters: Sequence[Tensor], value_p: Tensor) -> None:
+    """Make the entries of `value_p` the gradients of the parameters."""
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, piece in zip(parameters, value_p.split(sizes), strict=True):
+        parameter.grad = piece.view_as(parameter).to(parameter).clone()

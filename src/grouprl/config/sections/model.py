@@ -11,6 +11,7 @@ from grouprl.config.sections.section import (
     Switch,
     WrittenCount,
     WrittenName,
+    WrittenNonNegative,
     WrittenPositive,
     WrittenShare,
     WrittenWhole,
@@ -48,6 +49,17 @@ class Lora(Section):
     """Names of the modules that get adapters, a regular expression, or `all-linear`."""
 
 
+class Users(Section):
+    """The layers of a reward model whose score depends on its user (method `vpl`)."""
+
+    latent: WrittenCount = 512
+    """Numbers of a user's vector."""
+    hidden: WrittenCount = 512
+    """Width of hidden layers."""
+    noise: WrittenNonNegative = 1.0
+    """The share of the belief's spread with which a user is drawn in training; the authors' code has 0.001."""
+
+
 class Model(Section):
     """The model to train: `tiny`, a folder or the id of any causal language model of `transformers`, a GGUF file (extra
     `gguf`), or another policy.
@@ -61,6 +73,8 @@ class Model(Section):
     """Arguments of a policy that is not a language model, for instance {hidden: [32, 32]} of mlp."""
     tiny: Tiny = Tiny()
     """The size of `tiny`."""
+    users: Users = Users()
+    """Sizes of a reward model of users."""
     lora: Lora | None = None
     """Adapters in place of training every weight; none: every weight."""
     device: str = "auto"

@@ -206,6 +206,14 @@ define(
     level="pair",
 )
 define(
+    "user_kl",
+    "nats",
+    "policy",
+    "mean over the pairs of the KL of what a reward model believes of the user from what it believes of nobody",
+    "rises above 0 as judgements tell users apart; 0 says that they tell nothing",
+    level="pair",
+)
+define(
     "chosen_logp",
     "nats/token",
     "policy",

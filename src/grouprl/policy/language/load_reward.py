@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,6 +17,8 @@ from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
+from grouprl.policy.language.users.layers import UserLayers, UserSizes
+from grouprl.policy.language.users.user_reward_model import UserRewardModel, has_user_layers, stored_layers
 from grouprl.policy.lora import add_lora
 from grouprl.policy.passes import AUTO, PassSettings
 
@@ -43,26 +45,35 @@ def load_reward_model(
     trained: bool = False,
     lora: Mapping[str, object] | None = None,
     template_settings: Mapping[str, object] | None = None,
+    users: UserSizes | None = None,
     **tiny: int,
 ) -> RewardModel:
     """Load the reward model named by `spec`; most arguments are those of `load_policy`.
 
     A trunk gets a new head, drawn from `seed` with standard deviation 1/(hidden + 1). With `trained` the folder must
-    hold a head. With `lora` the head and adapters are trained.
+    hold a head. With `lora` the head and adapters are trained. With `users` it is a `UserRewardModel`, whose
+    layers are those of the folder if it holds any; a `trained` folder that does is one, too.
 
     Raises:
         InputError: a folder that is not a model, an architecture for which transformers has no class with a linear
-            `score`, a head with another number of labels, or a tokenizer that does not fit.
+            `score`, a head with another number of labels, a tokenizer that does not fit, or adapters with `users`.
         MissingExtra: adapters without the extra `lora`.
     """
     place = resolve_device(device)
     kind = resolve_dtype(dtype, place, precision)
+    of_users = (trained or users is not None) and has_user_layers(spec)
+    if lora is not None and (users is not None or of_users):
+        raise InputError(
+            "model.lora for a reward model of users",
+            "its layers and its trunk are trained whole",
+            "Set model.lora: null",
+        )
     if str(spec) == "tiny":
         model, tokenizer = _tiny(alphabet, seed, kind, **tiny)
     else:
         if tiny:
             raise InputError(f"{sorted(tiny)} given for {spec}", "sizes can be set for the tiny model only")
-        model, tokenizer = _pretrained(str(spec), kind, seed, trained)
+        model, tokenizer = _pretrained(str(spec), kind, seed, trained and not of_users)
     _check_head(model, str(spec))
     set_defaults(tokenizer, template_settings or {})
     if trained:
@@ -70,9 +81,16 @@ def load_reward_model(
     else:
         _fit_padding(model, tokenizer, str(spec))
     model = model if lora is None else add_lora(model, lora, seed, scores=True)
-    return RewardModel(
-        model.to(place), tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision
-    )
+    options: dict[str, Any] = {"engine": engine, "passes": passes, "token_budget": token_budget, "precision": precision}
+    if users is None and not of_users:
+        return RewardModel(model.to(place), tokenizer, **options)
+    if of_users:
+        layers = stored_layers(spec)
+    else:
+        assert users is not None
+        layers = UserLayers(model.config.get_text_config().hidden_size, users.latent, users.hidden, seed)
+    noise = 1.0 if users is None else users.noise
+    return UserRewardModel(model.to(place), tokenizer, layers, noise, **options)
 
 
 def _tiny(

@@ -29,35 +29,34 @@ class RewardModel(TransformerModel):
     not depend on padding or on other rows. The arguments are those of `CausalPolicy`.
     """
 
-    outputs = (SCORE,)
+    outputs: tuple[str, ...] = (SCORE,)
 
     def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, Tensor]:
-        """Return the scores [B] of `tokens`, prompts and responses; `grad` keeps the graph.
+        """Return the outputs `names` [B] of `tokens`, prompts and responses; `grad` keeps the graph.
 
         Raises:
-            InputError: a name other than `score`.
+            InputError: a name that is not an output.
         """
         check_outputs(self, names)
         with torch.set_grad_enabled(grad):
             passes = self.passes(tokens, range(len(tokens)))
-            parts = [self._run(tokens.rows(rows)) for rows in passes]
+            parts = [self._run(tokens.rows(rows), names) for rows in passes]
         if not parts:
             return {name: torch.zeros(len(tokens), dtype=self.score_dtype, device=self.device) for name in names}
         place_b = torch.tensor([row for rows in passes for row in rows], device=self.device).argsort()
-        score_b = torch.cat(parts)[place_b]
-        return dict.fromkeys(names, score_b)
+        return {name: torch.cat([part[name] for part in parts])[place_b] for name in names}
 
     def backward(self, tokens: Tokens, cotangents: Mapping[str, Tensor], /) -> None:
-        """Add the gradients of sum(cotangent * score) to `.grad`, pass by pass; rows with a cotangent of 0 are not run.
+        """Add the gradients of sum(cotangent * output) to `.grad`, pass by pass, without rows of cotangents 0.
 
         Raises:
-            InputError: a cotangent that is not [B], or a name other than `score`.
+            InputError: a cotangent that is not [B], or a name that is not an output.
         """
         check_cotangents(self, tokens, cotangents)
         for rows in self.passes(tokens, live_rows(tokens, cotangents)):
             with torch.enable_grad():
-                score_b = self._run(tokens.rows(rows))
-            pull_back(dict.fromkeys(cotangents, score_b), {name: c[rows] for name, c in cotangents.items()})
+                found = self._run(tokens.rows(rows), tuple(cotangents))
+            pull_back(found, {name: c[rows] for name, c in cotangents.items()})
 
     def scores(self, tokens: Tokens) -> Tensor:
         """Return the score of each row, [B], without a graph."""
@@ -91,13 +90,17 @@ class RewardModel(TransformerModel):
         return cast("nn.Linear", base_model(self.model).score)
 
     @spanned("forward")
-    def _run(self, tokens: Tokens) -> Tensor:
-        """Return the scores of one pass, [B]."""
+    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
+        """Return the outputs `names` of one pass, [B]."""
+        return dict.fromkeys(names, self.head(self._states(tokens))[:, 0].to(self.score_dtype))
+
+    def _states(self, tokens: Tokens) -> Tensor:
+        """Return the state of each row's last token that is not padding, [B,H]."""
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
             note("read", tokens)
             read = self._engine.read(self._beyond(tokens))
         last_b = torch.tensor(self._beyond(tokens).response_lengths, device=self.device).cumsum(0) - 1
-        return self.head(read.hidden_md[last_b])[:, 0].to(self.score_dtype)
+        return read.hidden_md[last_b]
 
     def _beyond(self, tokens: Tokens) -> Tokens:
         """Return the rows with one more token, which the state of the last real token would predict."""

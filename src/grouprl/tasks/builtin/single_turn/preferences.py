@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from grouprl.records.examples import Columns, Example
+from grouprl.records.judgements import BETWEEN, END, judged_prompt
 from grouprl.records.offline import StoredRow
 from grouprl.rewards import KnownExample, Reward
 from grouprl.tasks.generated import GeneratedTask
@@ -48,6 +49,13 @@ class Preferences(GeneratedTask):
         description="whether each group of annotators is an agent, with a head or a model (model.agents); the true "
         "reward is then what the prompt's own annotator likes",
     )
+    context: int = Field(
+        0,
+        ge=0,
+        le=16,
+        description="judgements of the prompt's own annotator that stand before it, for a model of users (vpl); the "
+        "true reward is then what this annotator likes",
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
@@ -56,6 +64,11 @@ class Preferences(GeneratedTask):
         if self.apart and self.annotators == 1:
             raise ValueError(
                 "apart gives each group of annotators an agent, and there is one: set annotators to 2 or 3"
+            )
+        if self.context and (self.apart or self.annotators == 1 or self.form == "labels"):
+            raise ValueError(
+                "context has judgements tell annotators apart: set annotators to 2 or 3, form to pairs, and apart to "
+                "false"
             )
         return self
 
@@ -75,13 +88,13 @@ class Preferences(GeneratedTask):
 
     @property
     def alphabet(self) -> str:
-        """The letters a..h and '>'."""
-        return f"{LETTERS}>"
+        """The letters a..h and '>', and what divides judgements before a prompt."""
+        return f"{LETTERS}>{BETWEEN}{END}" if self.context else f"{LETTERS}>"
 
     @property
     def reward(self) -> Reward:
         """The true reward of a word; by annotator or, for the cyclic judge, by first letter."""
-        if self.apart:
+        if self.apart or self.context:
             return own_letter
         return first_letter if self.judge == "cyclic" else liked_letters
 
@@ -91,7 +104,7 @@ class Preferences(GeneratedTask):
         return ("an evaluation samples words and scores them by the true reward, which the judge may not tell",)
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
-        """Return three letters, and the judged words."""
+        """Return three letters, behind the annotator's other judgements, and the judged words."""
         wanted = "".join(rng.sample(LETTERS, WANTED))
         annotator = rng.randrange(self.annotators)
         columns: dict[str, object] = {"wanted": wanted, "annotator": annotator, "annotators": self.annotators}
@@ -102,7 +115,12 @@ class Preferences(GeneratedTask):
         better, worse = self._pair(wanted, annotator, rng)
         turned = rng.random() < self.noise
         chosen, rejected = (worse, better) if turned else (better, worse)
-        return f"{wanted}>", columns | {"chosen": chosen, "rejected": rejected, "turned": turned}
+        prompt = judged_prompt([self._judgement(annotator, rng) for _ in range(self.context)], f"{wanted}>")
+        return prompt, columns | {"chosen": chosen, "rejected": rejected, "turned": turned}
+
+    def content(self, prompt: str) -> str:
+        """Return the prompt without the judgements before it."""
+        return prompt.rpartition(END)[2]
 
     def stored_rows(self, example: Example) -> Sequence[StoredRow]:
         """Return the judge's winner and loser, or the word with its label."""
@@ -125,7 +143,8 @@ class Preferences(GeneratedTask):
 
     def solve(self, example: Example) -> str:
         """Write a letter that is asked for."""
-        return str(example.columns["wanted"])[self.agent_of(example)]
+        own = int(example.columns["annotator"]) if self.context else self.agent_of(example)
+        return str(example.columns["wanted"])[own]
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
         """Return a word of wanted letters, and one of others; for the cyclic judge no word is right."""
@@ -146,6 +165,12 @@ class Preferences(GeneratedTask):
             preferred = self.prefers(wanted, annotator, one, other)
             if preferred is not None:
                 return (one, other) if preferred else (other, one)
+
+    def _judgement(self, annotator: int, rng: random.Random) -> tuple[str, str, str]:
+        """Return another prompt, and the words of which the annotator prefers the first; noise may turn them round."""
+        wanted = "".join(rng.sample(LETTERS, WANTED))
+        better, worse = self._pair(wanted, annotator, rng)
+        return (f"{wanted}>", worse, better) if rng.random() < self.noise else (f"{wanted}>", better, worse)
 
     def _word(self, wanted: str, rng: random.Random) -> str:
         """Return a word of any length and any share of wanted letters; for the cyclic judge it begins with one."""

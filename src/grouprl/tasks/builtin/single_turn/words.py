@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from grouprl.records.examples import Columns, Example
 from grouprl.rewards import KnownExample, Reward
@@ -27,6 +27,7 @@ class Words(GeneratedTask):
     that was trained there can pay here, and `reward.gold=task` tells what its payments are worth. With `directions` the
     prompt begins with a digit, "3caf>", that says how much long words are wanted besides: the reward is
     cos(v)·liked + sin(v)·length for an angle v from -45° (digit 0) to 45° (digit 4), both parts in [0, 1].
+    `variety` plays a designer whose help misleads: different letters are paid besides, of which three are asked for.
     """
 
     levels = tuple({"longest": longest} for longest in (2, 3, 4, 6, 8, 12))
@@ -34,6 +35,19 @@ class Words(GeneratedTask):
     longest: int = Field(6, ge=1, le=24, description="letters of the longest words that demonstrations show")
     room: int = Field(0, ge=0, le=24, description="letters by which a completion may be longer")
     directions: bool = Field(False, description="whether the prompt says how much length counts besides liking")
+    variety: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        description="what is paid besides for a word of `longest` different letters, in the component variety; liked "
+        "is the other one",
+    )
+
+    @model_validator(mode="after")
+    def _one_besides(self) -> Words:
+        if self.directions and self.variety:
+            raise ValueError("directions and variety both pay for something besides: give the one or the other")
+        return self
 
     @property
     def max_new_tokens(self) -> int:
@@ -47,12 +61,16 @@ class Words(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """The share of wanted letters; with directions its weighted sum with the length."""
+        """The share of wanted letters; with directions its weighted sum with the length, with variety that as well."""
+        if self.variety:
+            return varied_word
         return directed_word if self.directions else liked_word
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return three letters, and with directions a digit before them."""
         wanted = "".join(rng.sample(LETTERS, WANTED))
+        if self.variety:
+            return f"{wanted}>", {"wanted": wanted, "variety": self.variety, "longest": self.longest}
         if not self.directions:
             return f"{wanted}>", {"wanted": wanted}
         direction = rng.randrange(DIRECTIONS)
@@ -74,8 +92,8 @@ class Words(GeneratedTask):
         return letter * (self.longest if self.directions and direction > DIRECTIONS // 2 else 1)
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return a word of wanted letters, and one of others; with directions no word is simply right."""
-        if self.directions:
+        """Return a word of wanted letters, and one of others; with another component no word is simply right."""
+        if self.directions or self.variety:
             return ()
         example = self.example("train", 0)
         other = next(letter for letter in LETTERS if letter not in example.columns["wanted"])
@@ -96,3 +114,9 @@ def directed_word(completion: str, *, wanted: str, direction: int, longest: int)
     angle = math.pi / 4 * (direction / (DIRECTIONS // 2) - 1)
     length = min(len(completion), longest) / longest
     return {"liked": math.cos(angle) * share_of(completion, wanted), "length": math.sin(angle) * length}
+
+
+def varied_word(completion: str, *, wanted: str, variety: float, longest: int) -> dict[str, float]:
+    """Return the share of wanted letters, and `variety` times the share of `longest` letters that are different."""
+    kinds = len(set(completion) & set(LETTERS))
+    return {"liked": liked_word(completion, wanted=wanted), "variety": variety * min(kinds, longest) / longest}
