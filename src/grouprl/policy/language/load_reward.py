@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -81,16 +82,24 @@ def load_reward_model(
     else:
         _fit_padding(model, tokenizer, str(spec))
     model = model if lora is None else add_lora(model, lora, seed, scores=True)
-    options: dict[str, Any] = {"engine": engine, "passes": passes, "token_budget": token_budget, "precision": precision}
-    if users is None and not of_users:
-        return RewardModel(model.to(place), tokenizer, **options)
-    if of_users:
-        layers = stored_layers(spec)
-    else:
-        assert users is not None
-        layers = UserLayers(model.config.get_text_config().hidden_size, users.latent, users.hidden, seed)
-    noise = 1.0 if users is None else users.noise
-    return UserRewardModel(model.to(place), tokenizer, layers, noise, **options)
+    made: Callable[..., RewardModel] = RewardModel
+    if users is not None or of_users:
+        made = partial(UserRewardModel, layers=_layers(spec, model, users, seed, of_users), noise=_noise(users))
+    return made(
+        model.to(place), tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision
+    )
+
+
+def _layers(spec: str | Path, model: PreTrainedModel, users: UserSizes | None, seed: int, stored: bool) -> UserLayers:
+    """Return the layers of users in the folder, or new ones."""
+    if stored or users is None:
+        return stored_layers(spec)
+    return UserLayers(model.config.get_text_config().hidden_size, users.latent, users.hidden, seed)
+
+
+def _noise(users: UserSizes | None) -> float:
+    """Return the share of the belief's spread that training draws; all of it for a model that is only read."""
+    return 1.0 if users is None else users.noise
 
 
 def _tiny(

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from grouprl.core.spans import spanned
 from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.language.users.layers import UserLayers, kl_from_prior
 from grouprl.policy.language.users.reading import Judgement, Reader
+from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class UserRewardModel(RewardModel):
         tokenizer: its tokenizer, with a token for each separator of judgements.
         layers: the layers behind the trunk.
         noise: the share of the belief's spread with which `drawn_score` draws a user.
-        options: those of `RewardModel`.
+        engine, passes, token_budget, precision: those of `RewardModel`.
 
     Raises:
         InputError: the tokenizer has no tokens for the separators.
@@ -55,9 +56,13 @@ class UserRewardModel(RewardModel):
         tokenizer: PreTrainedTokenizerBase,
         layers: UserLayers,
         noise: float = 1.0,
-        **options: Any,
+        *,
+        engine: str = "auto",
+        passes: PassSettings = AUTO,
+        token_budget: int | None = None,
+        precision: str = "float32",
     ) -> None:
-        super().__init__(model, tokenizer, **options)
+        super().__init__(model, tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision)
         self.noise = noise
         self.layers = layers.to(device=self.device, dtype=self.dtype)
         self._reader = Reader.of(tokenizer)
