@@ -22,7 +22,7 @@ from grouprl.algorithms.update.papers.followed_values import FollowedValues
 from grouprl.core.batch import Batch
 from grouprl.envs.builtin.hauling import Hauling, HaulingWorld, TwoStep
 from grouprl.envs.builtin.squads import CrossingWorld, MatrixWorld
-from grouprl.envs.together import Together
+from grouprl.envs.joint_world import Together
 from grouprl.policy import ArrayInputs, Build, Mlp, TeamValues
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.records.examples import Example

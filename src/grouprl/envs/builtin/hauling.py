@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.joint_world import JointStep
-from grouprl.envs.together import Together
+from grouprl.envs.joint_world import JointStep, Together
 from grouprl.protocols import Box, Discrete, Spaces
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ entry(
             "Learns from all recent rollouts; QMIX draws episodes evenly from a larger store.",
             "Agents read one observation, without memory.",
         ],
-        needs=["a policy that acts by values (model: team_values)", "a world like grouprl.envs.together.Together"],
+        needs=["a policy that acts by values (model: team_values)", "a world like grouprl.envs.joint_world.Together"],
         notes=[
             "Q_tot rises with every q, so each agent's best action is part of the team's best: agents act alone.",
             "With mixer: sum it is VDN (arXiv:1706.05296), which fits no value that is more than a sum over agents.",

@@ -119,7 +119,7 @@ class TeamValues(ArrayPolicy):
             raise InputError(
                 f"observations {spaces.observation}, actions {self.counts}",
                 "team_values reads an array `own` with a row for each agent, and agents have equally many actions",
-                "Take a world like grouprl.envs.together.Together",
+                "Take a world like grouprl.envs.joint_world.Together",
             )
         if activation not in ACTIVATIONS or mixer not in ("monotonic", "sum") or not 0 <= explore <= 1:
             raise InputError(
