@@ -21,10 +21,12 @@ from safetensors.torch import load_file
 
 from grouprl.config.run import parse_config
 from grouprl.envs.construction.arms import Arms
+from grouprl.envs.construction.combination_lock import CombinationLock, random_episodes
 from grouprl.envs.construction.inventory import Inventory, expected_return
 from grouprl.envs.construction.swarm import Kuramoto
 from grouprl.policy import Build, Mlp
 from grouprl.records.examples import Example
+from grouprl.records.offline import StoredEpisode
 from grouprl.training.loop import train
 from page_record import fill, keep
 
@@ -60,6 +62,9 @@ ARMS: dict[str, Any] = {
 BLOCK = {"base": "ppo_control", "gamma": 1.0, "lam": 0.95, "size": 80}
 AFTER = BLOCK | {"base": "pdppo", "after": f"{WORLDS.removeprefix('env:')}.inventory:after_order", "post_lr": 1e-2}
 SINGLY = {"batch": {"prompts": 16, "group_size": 1, "epochs": 4}}
+LOCK = f"{WORLDS.removeprefix('env:')}.combination_lock"
+HYBRID = {"base": "hnpg", "gamma": 1.0}
+EASY = {"horizon": 3, "numbers": 4}
 SWARM = {"oscillators": 50, "steps": 20}
 
 
@@ -105,7 +110,38 @@ def larger_swarm(folder: Path) -> float:
     return total
 
 
+def easy_chance() -> list[StoredEpisode]:
+    """Return trajectories of the easy lock that were paid nothing."""
+    return random_episodes(CombinationLock(**EASY))
+
+
+DIALLING: dict[str, Any] = {
+    "model": {"name": "mlp", "settings": {"hidden": [32]}},
+    "batch": {"prompts": 32, "group_size": 1, "minibatches": 1},
+    "optim": {"schedule": "constant"},
+    "rate": "delta",
+    "measure": "reward_mean",
+}
 ARENAS: dict[str, dict[str, Any]] = {
+    "lock": {
+        **DIALLING,
+        "task": {"name": f"{WORLDS}.combination_lock:CombinationLock", "turns": 10},
+        "steps": 40,
+        "methods": {
+            "nothing stored": (HYBRID | {"share": 0.0}, (0.03, 0.1)),
+            "chance stored": (HYBRID | {"stored": f"{LOCK}:random_episodes"}, (0.03, 0.1)),
+            "hnpg": (HYBRID | {"stored": f"{LOCK}:expert_episodes"}, (0.03, 0.1)),
+        },
+    },
+    "easy": {
+        **DIALLING,
+        "task": {"name": f"{WORLDS}.combination_lock:CombinationLock", "turns": 3, "config": EASY},
+        "steps": 12,
+        "methods": {
+            "nothing stored": (HYBRID | {"share": 0.0}, (0.03, 0.1)),
+            "hnpg": (HYBRID | {"stored": f"{__file__}:easy_chance"}, (0.03, 0.1)),
+        },
+    },
     "region": {
         "task": {"name": "control:CartPole-v1", "horizon": 32},
         "model": {"name": "mlp", "settings": {"hidden": [32, 32]}},
@@ -219,11 +255,13 @@ ARENAS: dict[str, dict[str, Any]] = {
 
 def settings(arena: str, label: str, lr: float, seed: int) -> dict[str, Any]:
     """Return the configuration of a run."""
-    place = {key: value for key, value in ARENAS[arena].items() if key not in ("methods", "measure")}
+    place = {key: value for key, value in ARENAS[arena].items() if key not in ("methods", "measure", "rate")}
     chosen, _, *own = ARENAS[arena]["methods"][label]
     place |= {key: {**place.get(key, {}), **changes} for each in own for key, changes in each.items() if key == "task"}
     place |= {key: changes for each in own for key, changes in each.items() if key != "task"}
-    method = place | {"method": chosen, "optim": {**place["optim"], "lr": lr}}
+    rate = ARENAS[arena].get("rate", "lr")
+    method = place | {"method": chosen if rate == "lr" else {**chosen, rate: lr}}
+    method |= {"optim": {**place["optim"], "lr": lr}}
     return method | {"seed": seed, "warmup": {"steps": 0}, "eval": QUIET, "run": {"threads": 1, "rollouts_every": 1000}}
 
 

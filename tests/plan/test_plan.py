@@ -353,6 +353,7 @@ ACTED = {
         "fixpo",
         "props",
         "pdppo",
+        "hnpg",
         "ippo",
         "ami",
         "gmah",

@@ -173,6 +173,12 @@ OWN: dict[str, dict[str, Any]] = {
         "method": {"name": "pdppo", "after": "grouprl.envs.construction.inventory:after_order"},
         "warmup": {"steps": 0},
     },
+    "hnpg": {
+        "task": {"name": "env:grouprl.envs.construction.combination_lock:CombinationLock", "turns": 10},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "method": {"name": "hnpg", "stored": "grouprl.envs.construction.combination_lock:expert_episodes", "sweeps": 2},
+        "warmup": {"steps": 0},
+    },
     "counterpol": {
         "task": "env:grouprl.envs.construction.arms:Arms",
         "model": {"name": "mlp", "settings": {"hidden": [8]}},

@@ -93,6 +93,11 @@ class ArrayInputs:
             None if seed_b is None else torch.tensor([signed(seed) for seed in seed_b], dtype=torch.int64),
         )
 
+    @classmethod
+    def apart(cls, observation_n: Tensor, action_n: Tensor) -> ArrayInputs:
+        """Return a row for each of N observations [N,…] and actions [N] or [N,A]."""
+        return cls(observation_n[:, None], action_n[:, None], torch.ones(len(action_n), dtype=torch.int64))
+
     def __len__(self) -> int:
         return len(self.length_b)
 
