@@ -24,6 +24,7 @@ from grouprl.envs.construction.arms import Arms
 from grouprl.envs.construction.combination_lock import CombinationLock, random_episodes
 from grouprl.envs.construction.inventory import Inventory, expected_return
 from grouprl.envs.construction.swarm import Kuramoto
+from grouprl.envs.construction.walled_grid import WalledGrid
 from grouprl.policy import Build, Mlp
 from grouprl.records.examples import Example
 from grouprl.records.offline import StoredEpisode
@@ -110,6 +111,19 @@ def larger_swarm(folder: Path) -> float:
     return total
 
 
+def new_levels(folder: Path) -> float:
+    """Return the mean reward on 100 levels that are no prompts of training, by the likeliest actions."""
+    world, total = WalledGrid(), 0.0
+    policy = saved(folder, world)
+    for number in range(10_000, 10_100):
+        seen, over = world.reset(Example("level", "", {"seed": number}), 0).values, False
+        while not over:
+            step = world.step(int(policy(seen).argmax()))
+            seen, over = step.observation.values, step.terminated
+            total += float(step.reward) / 100
+    return total
+
+
 def easy_chance() -> list[StoredEpisode]:
     """Return trajectories of the easy lock that were paid nothing."""
     return random_episodes(CombinationLock(**EASY))
@@ -128,8 +142,8 @@ ARENAS: dict[str, dict[str, Any]] = {
         "task": {"name": f"{WORLDS}.combination_lock:CombinationLock", "turns": 10},
         "steps": 40,
         "methods": {
-            "nothing stored": (HYBRID | {"share": 0.0}, (0.03, 0.1)),
-            "chance stored": (HYBRID | {"stored": f"{LOCK}:random_episodes"}, (0.03, 0.1)),
+            "nothing stored": (HYBRID | {"share": 0.0}, (0.1,)),
+            "chance stored": (HYBRID | {"stored": f"{LOCK}:random_episodes"}, (0.1,)),
             "hnpg": (HYBRID | {"stored": f"{LOCK}:expert_episodes"}, (0.03, 0.1)),
         },
     },
@@ -162,6 +176,32 @@ ARENAS: dict[str, dict[str, Any]] = {
             "ppo_control": (CARTPOLE, (1e-3, 3e-3)),
             "no adapting": (CARTPOLE | {"buffer": {"part": "recent_rows", "batches": 2}}, (1e-3, 3e-3)),
             "props": (CARTPOLE | {"base": "props"}, (1e-3, 3e-3)),
+        },
+    },
+    "drifts": {
+        "task": {"name": "control:CartPole-v1", "horizon": 32},
+        "model": {"name": "mlp", "settings": {"hidden": [32, 32]}},
+        "batch": {"prompts": 8, "group_size": 1, "epochs": 8},
+        "optim": {"schedule": "constant", "grad_clip": 0.5},
+        "steps": 30,
+        "measure": "reward/return",
+        "methods": {
+            "discovered_drift": (CARTPOLE | {"objective": "discovered_drift"}, (1e-3, 3e-3)),
+            "horizon_drift": (CARTPOLE | {"objective": "horizon_drift"}, (1e-3, 3e-3)),
+        },
+    },
+    "levels": {
+        "task": {"name": f"{WORLDS}.walled_grid:WalledGrid", "turns": 15},
+        "data": {"prompts": 400},
+        "model": {"name": "mlp", "settings": {"hidden": [32]}},
+        "batch": {"prompts": 8, "group_size": 8, "minibatches": 1},
+        "optim": {"schedule": "constant"},
+        "steps": 40,
+        "measure": new_levels,
+        "methods": {
+            "grpo": ({"name": "grpo"}, (1e-2, 3e-2)),
+            "by spread": ({"base": "groove", "score": "spread"}, (1e-2, 3e-2)),
+            "groove": ({"name": "groove"}, (1e-2, 3e-2)),
         },
     },
     "gains": {

@@ -309,3 +309,18 @@ def test_st_ppo_measures_what_the_clip_leaves_out() -> None:
     assert left is not None
     (grad_bt,) = torch.autograd.grad(left, leaf_bt)
     near(grad_bt, [[1.5 * 0.5 / 3 / 2, 0.5 * -1.0 / 3 / 2, 0.0], [1.3 / 2, 0.0, 0.0]])
+
+
+# --- 85 TA-LPO --------------------------------------------------------------------------------------------------------
+
+
+@every_ratio
+def test_horizon_drift_holds_the_ratio_earlier_at_the_end(ratio: float) -> None:
+    """-(ρA - max(0, x - c·tanh(x/c))): scales 2 and 0.6 at first, a quarter of them in the last step."""
+    method, log = grouprl.method("horizon_drift"), math.log(ratio)
+    for step, share in ((0, 1.0), (9, 0.25)):
+        loss, _, _ = slope(method, small([1, 0]).replace(step=step, steps=10), [[log], [log]])
+        a, b = standardised([1, 0])
+        gains = [((ratio - 1) * a, 2.0 * share), (log * b, 0.6 * share)]
+        drifts = [max(0.0, x - c * math.tanh(x / c)) for x, c in gains]
+        assert loss == pytest.approx((sum(drifts) - ratio * (a + b)) / 2, abs=1e-6)

@@ -179,6 +179,12 @@ OWN: dict[str, dict[str, Any]] = {
         "method": {"name": "hnpg", "stored": "grouprl.envs.construction.combination_lock:expert_episodes", "sweeps": 2},
         "warmup": {"steps": 0},
     },
+    "groove": {
+        "task": {"name": "env:grouprl.envs.construction.walled_grid:WalledGrid", "turns": 8, "config": {"steps": 8}},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "data": {"prompts": 12},
+        "warmup": {"steps": 0},
+    },
     "counterpol": {
         "task": "env:grouprl.envs.construction.arms:Arms",
         "model": {"name": "mlp", "settings": {"hidden": [8]}},

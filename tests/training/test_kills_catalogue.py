@@ -14,7 +14,7 @@ import kills_catalogue
 from grouprl import methods
 
 RECORD = Path(__file__).resolve().parents[2] / "docs" / "kills_catalogue.json"
-BY_HAND = ("n_pg_igt", "harpg")
+BY_HAND = ("n_pg_igt", "harpg", "hnpg")
 """Entries that step without the run's optimiser: weights and momentum are in the update's own memory."""
 REMEMBERING = ("vapo", "dph_rl", "otc")
 """A value model learnt before; reference rows and first rates; fewest calls, in turns. Optimiser steps of their own,

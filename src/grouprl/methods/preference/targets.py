@@ -1,4 +1,5 @@
-"""Policy gradients with another surrogate or towards a distribution: discovered policy optimisation, f-DPG."""
+"""Policy gradients with another surrogate or towards a distribution: discovered policy optimisation, also aware of the
+run's length, f-DPG."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from grouprl.algorithms.advantage.papers.f_divergence import Divergence, TargetD
 from grouprl.algorithms.aggregate.aggregate import SequenceSum, TokenMean
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import PolicyGradient
-from grouprl.algorithms.objective.papers.drift import DiscoveredDrift
+from grouprl.algorithms.objective.papers.drift import DiscoveredDrift, HorizonDrift
 from grouprl.core.numbers import Positive
-from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 
 
@@ -122,5 +123,73 @@ entry(
             ),
         ],
         notes=["On a rollout's first update it is the plain policy gradient: f and its slope are 0 at ρ = 1."],
+    ),
+)
+
+
+def horizon_drift(
+    alpha: Positive = 2.0, beta: Positive = 0.6, alpha_end: Positive = 0.5, beta_end: Positive = 0.15
+) -> Method:
+    """Compose discovered policy optimisation whose drift knows how much of the run is over."""
+    return Method(
+        advantage=Relative(key="batch", center="mean", scale="sample_std"),
+        objective=HorizonDrift(alpha=alpha, beta=beta, alpha_end=alpha_end, beta_end=beta_end),
+        aggregate=TokenMean(),
+    )
+
+
+entry(
+    "horizon_drift",
+    horizon_drift,
+    Card(
+        title="A drift instead of a clip that knows the training horizon (after TA-LPO)",
+        papers=[
+            Paper("Discovering Temporally-Aware Reinforcement Learning Algorithms", "2402.05828", 2024),
+            Paper("Discovered Policy Optimisation", "2210.05639", 2022),
+        ],
+        summary="Discovered Policy Optimisation whose penalty holds the ratio the earlier the more of the run is over.",
+        formula=(
+            "L = -mean over tokens of [ρA - f],  f = max(0, x - c·tanh(x/c)),  x = (ρ-1)A and c from α to α_end where "
+            "A ≥ 0, x = log(ρ)A and c from β to β_end where A < 0, by u = step/(steps-1);  A as in discovered_drift"
+        ),
+        defaults={
+            "alpha": "discovered_drift's: 2",
+            "beta": "discovered_drift's: 0.6",
+            "alpha_end": "our choice: a quarter of alpha",
+            "beta_end": "our choice: a quarter of beta",
+        },
+        differs=[
+            "The learned optimisers are not here: TA-LPO's drift is a network on the features of the ratio and their "
+            "products with n/N, TA-LPG's a recurrent one on whole episodes, and evolution strategies train both.",
+            "How the closed form moves over the run is ours; the paper gives none. The part feature_drift has TA-LPO's "
+            "features, with weights that are set by hand.",
+            "One advantage per completion, without a critic, as discovered_drift.",
+        ],
+        reduces=[
+            Reduction(
+                "discovered_drift", settings={"alpha_end": 2.0, "beta_end": 0.6}, why="the scales stay as they are"
+            ),
+        ],
+        needs=["several updates per rollout, or nothing is held (batch.minibatches or batch.epochs of 2 or more)"],
+        confidence="partly",
+        uncertain="Whether TA-LPO's own drift tightens as this one does.",
+        source="EmptyJackson/groove (TA-LPG); luchris429/purejaxrl: purejaxrl/dpo_continuous_action.py",
+        golden=[
+            Golden(
+                rewards=[1, 0],
+                lengths=[1, 1],
+                log_ratio=[[0.9], [-1.2]],
+                fields={"step": 5, "steps": 11},
+                advantage=[0.70710578, -0.70710578],
+                loss=-0.430126,
+                grad=[[-0.469685], [-0.232076]],
+                why="halfway: scales 1.25 and 0.375",
+                tolerance=1e-5,
+            ),
+        ],
+        notes=[
+            "On a rollout's first update it is the plain policy gradient: f and its slope are 0 at ρ = 1.",
+            "On CartPole it is behind the drift that stays as it is, in all of three seeds (docs/control.md).",
+        ],
     ),
 )
