@@ -155,6 +155,7 @@ def _template_findings(path: str) -> list[EnvironmentFinding]:
 def _of_task(task: Task) -> Target:
     from grouprl.envs.array_check import check_array_environment
     from grouprl.envs.check import check_environment
+    from grouprl.rollout.kinds.row_kinds import row_kind
 
     if task.environment() is None:
         raise InputError(
@@ -163,10 +164,10 @@ def _of_task(task: Task) -> Target:
             "See grouprl tasks for those that have one.",
         )
     size = task.size("train")
-    if task.spaces is None:
+    if (spaces := row_kind(task).spaces_of(task)) is None:
         check = partial(check_environment, task.environment)
     else:
-        check = partial(check_array_environment, task.environment, task.spaces)
+        check = partial(check_array_environment, task.environment, spaces)
     return Target(
         check,
         lambda number: task.example("train", number if size is None else number % size),

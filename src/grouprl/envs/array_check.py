@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from grouprl.envs.async_methods import awaited
 from grouprl.envs.check import check_environment
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.envs.findings import EnvironmentFinding, EnvironmentReport
-from grouprl.protocols import Box, DictSpace, Discrete, MultiDiscrete, Space, Spaces
+from grouprl.protocols import Box, DictSpace, Discrete, Environment, MultiDiscrete, Space, Spaces
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -29,7 +29,16 @@ WIDE = 3.0
 
 
 def check_array_environment(
-    make: Callable[[], object], spaces: Spaces, example: Callable[[int], Example], **options: Any
+    make: Callable[[], object],
+    spaces: Spaces,
+    example: Callable[[int], Example],
+    *,
+    episodes: int = 64,
+    max_turns: int = 200,
+    actions: Sequence[str] = (),
+    seed_of: Callable[[Example, int], int] = lambda example, episode: episode,
+    seconds: float = 10.0,
+    agents: Sequence[str] = ("",),
 ) -> EnvironmentReport:
     """Play an environment over arrays in many ways, and report what breaks the rules of `grouprl.envs.Environment`.
 
@@ -37,13 +46,27 @@ def check_array_environment(
         make: returns a fresh environment.
         spaces: spaces of its observations and actions.
         example: returns example number i, from 0.
-        options: further arguments of `grouprl.envs.check.check_environment`.
+        episodes, max_turns, seed_of, seconds, agents: see `grouprl.envs.check.check_environment`.
+        actions: none, since actions are drawn from their space.
 
     Raises:
-        InputError: as `check_environment` does.
+        InputError: as `check_environment` does, and if actions are given.
     """
+    if actions:
+        raise InputError(
+            f"the action {actions[0]!r} for an environment over arrays", "its actions are drawn from their space"
+        )
     beyond: list[str] = []
-    report = check_environment(partial(SpeltEnvironment, make, spaces, beyond), example, unlisted=False, **options)
+    report = check_environment(
+        partial(SpeltEnvironment, make, spaces, beyond),
+        example,
+        episodes=episodes,
+        max_turns=max_turns,
+        seed_of=seed_of,
+        seconds=seconds,
+        agents=agents,
+        unlisted=False,
+    )
     return replace(report, findings=(*_of_arrays(report.findings), *_of_bounds(beyond)))
 
 
@@ -72,12 +95,12 @@ class SpeltEnvironment:
     """
 
     def __init__(self, make: Callable[[], object], spaces: Spaces, beyond: list[str]) -> None:
-        self._inner: Any = make()
+        self._inner = cast("Environment[object, object]", make())
         self._spaces, self._beyond = spaces, beyond
         self._legal: np.ndarray | None = None
         self._shows = 0
-        if callable(getattr(self._inner, "demonstrate", None)):
-            self.demonstrate = self._demonstrated
+        if callable(own := getattr(self._inner, "demonstrate", None)):
+            self.demonstrate = partial(_demonstrated, own)
 
     def __getattr__(self, name: str) -> object:
         """Return other methods (`score`, `close` …) of the environment itself."""
@@ -99,9 +122,6 @@ class SpeltEnvironment:
             return step
         return replace(step, observation=self._shown(step.observation, last=step.terminated or step.truncated))
 
-    def _demonstrated(self, rng: object) -> str:
-        return json.dumps(_listed(awaited(self._inner.demonstrate(rng))))
-
     def _shown(self, found: object, *, first: bool = False, last: bool = False) -> Observation:
         if last and isinstance(found, ArrayObservation):
             found = replace(found, legal=None)  # nobody acts any more
@@ -119,12 +139,15 @@ class SpeltEnvironment:
         text = "; ".join(spelt(each) for each in arrays.values()) + f" #{number % 16**6:06x}"
         return Observation(text, agent=seen.agent, legal=tuple(offered))
 
-    def _look_at_bounds(self, space: Space, values: Any) -> None:
+    def _look_at_bounds(self, space: Space, values: object) -> None:
         if isinstance(space, DictSpace):
+            assert isinstance(values, Mapping)
             for name, inner in space.spaces.items():
                 self._look_at_bounds(inner, values[name])
-        elif isinstance(space, Box) and not np.allclose(values, bounded(space, values), rtol=1e-5, atol=1e-6):
-            self._beyond.append(f"An observation was {spelt(values)}, the bounds are {space.low} and {space.high}")
+        elif isinstance(space, Box):
+            seen = np.asarray(values)
+            if not np.allclose(seen, bounded(space, seen), rtol=1e-5, atol=1e-6):
+                self._beyond.append(f"An observation was {spelt(seen)}, the bounds are {space.low} and {space.high}")
 
     def _meant(self, text: str) -> np.ndarray:
         try:
@@ -146,6 +169,10 @@ class SpeltEnvironment:
         return drawn[0] if chain == 1 else np.stack(drawn)
 
 
+def _demonstrated(act: Callable[[object], object], rng: object) -> str:
+    return json.dumps(_listed(awaited(act(rng))))
+
+
 def _draw(space: Space, legal: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
     """Return a random action of its space, one of the legal ones if there is a mask."""
     if isinstance(space, Discrete | MultiDiscrete):
@@ -161,7 +188,7 @@ def _draw(space: Space, legal: np.ndarray | None, rng: np.random.Generator) -> n
     return rng.uniform(np.maximum(low, -WIDE), np.minimum(high, WIDE)).astype(space.dtype)
 
 
-def _listed(values: Any) -> object:
+def _listed(values: object) -> object:
     if isinstance(values, Mapping):
         return {name: _listed(value) for name, value in values.items()}
     return np.asarray(values).tolist()

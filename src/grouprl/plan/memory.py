@@ -17,7 +17,6 @@ from grouprl.policy.devices import BYTES
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.passes import chunk_rows, numbers_per_token, tokens_in_cache
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.tasks.task import Task
 
 SAMPLER = "sampler's copy"
 """Name of the cost of a second process that samples."""
@@ -235,7 +234,7 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
 
     The memory that a pass keeps depends on the policy's own code and is unknown here; it is similar to the weights'.
     """
-    config, observed = run.config, _numbers_of_episode(run.task)
+    config, observed = run.config, _numbers_of_episode(run)
     if policy_kind(config.model.name) is None or not observed:
         return ()
     from grouprl.orchestrator.make_policy import build_kind
@@ -261,11 +260,11 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
     return tuple(costs)
 
 
-def _numbers_of_episode(task: Task) -> int:
+def _numbers_of_episode(run: ResolvedRun) -> int:
     """Return how many numbers the observations of one requested episode hold at most, or those of one environment in a
     step of training; 0 if they are not arrays.
     """
-    spaces = task.spaces
+    task, spaces = run.task, run.row_kind.spaces_of(run.task)
     if spaces is None:
         return 0
     actions = task.actions_per_step or task.max_turns * spaces.chain
