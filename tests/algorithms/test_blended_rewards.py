@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import grouprl
 from grouprl import InputError, method
-from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.decoupled_components import DecoupledComponents
 from grouprl.algorithms.objective.importance import flat
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.blended_rewards import BlendedRewards, cosine

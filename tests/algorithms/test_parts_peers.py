@@ -9,8 +9,8 @@ import torch
 
 import grouprl
 from batches import random_case
+from grouprl.algorithms.advantage.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
-from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantage.papers.token_baseline import TokenBaseline
 from grouprl.algorithms.building import build_part
 from grouprl.algorithms.filter.mismatch_rejection import MismatchRejection

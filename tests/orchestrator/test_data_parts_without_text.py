@@ -78,6 +78,10 @@ def test_a_run_with_a_buffer_of_vectors_ends_the_same_when_it_is_resumed(tmp_pat
     assert plain[0] == plain[1]
 
 
+OF_OTHER_TASKS = ("easy_to_hard", "lagrangian", "blended_rewards")
+"""The prompts of CartPole have no levels, its steps no cost, and its reward has no components."""
+
+
 def without_text() -> list[str]:
     """Data parts that say that they need no text, as kind.name."""
     return [
@@ -86,7 +90,7 @@ def without_text() -> list[str]:
         for name in parts
         if issubclass(parts[name], DataPart)
         and not (parts[name].needs_text or parts[name].one_policy)
-        and name not in ("easy_to_hard", "lagrangian")  # the prompts of CartPole have no levels, its steps no cost
+        and name not in OF_OTHER_TASKS
     ]
 
 

@@ -6,7 +6,7 @@ entries.
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
 from grouprl.algorithms.aggregate.aggregate import SequenceMean, SequenceSum, TokenMean
 from grouprl.algorithms.method import Method

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from grouprl.algorithms.advantage.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantage.papers.baselines import GreedyBaseline, LengthWeighted
 from grouprl.algorithms.advantage.papers.best_of_group import BestOverSecond
-from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
 from grouprl.algorithms.advantage.papers.token_baseline import TokenBaseline
 from grouprl.algorithms.advantage_transform.advantage_transform import Whiten
 from grouprl.algorithms.method import Method

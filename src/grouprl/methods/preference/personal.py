@@ -8,7 +8,7 @@ from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.pair import Pair
 from grouprl.algorithms.regularize.papers.user_kl import UserKL
-from grouprl.algorithms.score.model_score import DrawnScore
+from grouprl.algorithms.score.papers.drawn_score import DrawnScore
 from grouprl.core.numbers import Count, NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.preference.reward_models import TRAINS

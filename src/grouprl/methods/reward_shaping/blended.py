@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.decoupled_components import DecoupledComponents
 from grouprl.algorithms.aggregate.aggregate import SequenceSum
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import PolicyGradient

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.advantage.papers.decoupled_components import DecoupledComponents
+from grouprl.algorithms.advantage.decoupled_components import DecoupledComponents
 from grouprl.algorithms.data_part import DataPart
 from grouprl.algorithms.objective.importance import clear, gradient, write_gradient
 from grouprl.algorithms.part import RunFacts, part

@@ -89,7 +89,7 @@ def _own_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int | None:
 
 
 def _split(ids: Ids, at: int) -> list[Ids]:
-    """Return the pieces between the tokens `at`; one more than there are such tokens."""
+    """Return the pieces between the tokens `at`, one more than these."""
     found: list[Ids] = []
     begin = 0
     for place in [*(i for i, token in enumerate(ids) if token == at), len(ids)]:
