@@ -14,7 +14,7 @@ import torch
 import grouprl
 from fake_context import FakeContext
 from grouprl import InputError, method
-from grouprl.algorithms.buffer.papers.recent import RecentRows
+from grouprl.algorithms.buffer.recent import RecentRows
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.adapted_behaviour import AdaptedBehaviour, pushed_away
 from grouprl.core.batch import SOURCES, Batch

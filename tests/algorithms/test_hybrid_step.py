@@ -230,9 +230,11 @@ def test_it_says_where_it_cannot_work() -> None:
     assert HybridStep(share=0.0).refuse(RunFacts()) == []
     assert "TRPO" in HybridStep(share=0.0).idle(RunFacts())[0]
     actor = policy()
-    box = SimpleNamespace(spaces=Spaces(observation=Box((3,)), action=Box((2,))))
+    pushed = policy()
+    played = rollout(pushed)
+    pushed.spaces = Spaces(observation=Box((3,)), action=Box((2,)))
     with pytest.raises(InputError, match="Discrete"):
-        moved(method("hnpg", stored=BOTH), actor, Context(task=box))
+        moved(method("hnpg", stored=BOTH), pushed, Context(), played)
     wide = Batch(
         mask_bt=torch.ones(1, 1, dtype=torch.bool),
         group_b=torch.zeros(1, dtype=torch.int64),

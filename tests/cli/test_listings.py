@@ -63,7 +63,7 @@ def test_a_plan_names_changes_below_a_setting_and_parts_that_were_chosen() -> No
     assert "set by the recipe addition, changed by --set" in " ".join(" ".join(found[place : place + 2]).split())
 
 
-@pytest.mark.parametrize("task", ["addition", "calculator", "countdown"])
+@pytest.mark.parametrize("task", ["addition", "calculator", "guess"])
 def test_a_plan_of_a_tiny_model_loads_neither_torch_nor_code_of_models(task: str) -> None:
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom grouprl.cli.app import app\n"

@@ -23,15 +23,16 @@ def test_the_page_works_from_top_to_bottom(tmp_path, monkeypatch):
     sums = [(a, b) for a in range(100) for b in range(0, 100, 25)]
     pairs = [{"prompt": f"{a}+{b}=", "chosen": str(a + b), "rejected": str(a + b + 1)} for a, b in sums]
     Path("pairs.jsonl").write_text("".join(json.dumps(pair | {"margin": 1.5}) + "\n" for pair in pairs))
-    first, paid, ensemble, measured = map(yaml.safe_load, blocks("yaml"))
+    first, users, paid, ensemble, measured, blended = map(yaml.safe_load, blocks("yaml"))
     small = {"model": TINY, "steps": 1, "eval": {"prompts": 2, "final_prompts": 2}}
     train(parse_config(first | small | {"method": {"name": "bradley_terry", "margin": True, "center": 0.01}}))
     for seed in range(3):
         Path(f"runs/rm{seed}").symlink_to(Path("runs/rm").resolve())
-    for config in (paid, ensemble, measured):
+    for config in (users, paid, ensemble, measured, blended):
         assert plan(parse_config(config)).refusals == ()
     names = {}
-    exec(blocks("python")[0], names)
+    for code in blocks("python"):
+        exec(code, names)
     assert names["reward"].models[0].trainable_state().keys() == names["model"].trainable_state().keys()
     record = [json.loads(line) for line in Path("runs/rm/metrics.jsonl").read_text().splitlines()]
     assert any("center_scores_loss" in each for each in record)

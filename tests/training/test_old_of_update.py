@@ -18,7 +18,7 @@ from updates import accumulate, gradient, make_policy
 
 def left(name: str) -> bool:
     method = grouprl.method(name)
-    scored = "score" in method.outputs  # reward models have no log-probs
+    scored = {"score", "drawn_score"} & set(method.outputs)  # reward models have no log-probs
     return method.critic is None and method.update is None and not scored and not reads_old_early(method)
 
 

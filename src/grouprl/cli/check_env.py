@@ -85,7 +85,7 @@ def check_env_command(
 
 @dataclass(frozen=True)
 class Target:
-    """What is examined: the examination of its kind of environment, its prompts, the seed of an episode, its agents."""
+    """An environment to examine: a function for its kind, its prompts, the seed of an episode, and its agents."""
 
     check: Callable[..., EnvironmentReport]
     example: Callable[[int], Example]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TextSide(Protocol):
-    """What of a policy reads and writes text, for which no model is needed."""
+    """The part of a policy that reads and writes text; it needs no model."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 WAYS = ((-1, 0), (1, 0), (0, -1), (0, 1))
-"""What the actions 0 to 3 add to row and column."""
+"""Rows and columns that the actions 0 to 3 add."""
 REACH = 2
 """Cells that are seen in each direction."""
 Cell = tuple[int, int]

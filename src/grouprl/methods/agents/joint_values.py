@@ -8,7 +8,7 @@ from pydantic import Field
 
 from grouprl.algorithms.advantage.papers.best_next import BestNext
 from grouprl.algorithms.aggregate.aggregate import TokenMean
-from grouprl.algorithms.buffer.papers.recent import RecentRows
+from grouprl.algorithms.buffer.recent import RecentRows
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.papers.fitted_values import FittedValues
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd

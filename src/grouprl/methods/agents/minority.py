@@ -19,7 +19,7 @@ from grouprl.methods.settings import in_the_update
 def ami(
     base: Method,
     influence: NonNegative = 0.1,
-    members: Annotated[int, Field(ge=2)] = 2,
+    members: Annotated[int, Field(ge=2, le=1000)] = 2,
     adversary: Annotated[int, Field(ge=0)] = 0,
     predictor_lr: Positive = 1e-3,
     predictor_steps: Count = 20,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grouprl.algorithms.buffer.papers.recent import RecentRows
+from grouprl.algorithms.buffer.recent import RecentRows
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.update.papers.adapted_behaviour import AdaptedBehaviour
 from grouprl.core.numbers import Count, NonNegative, Positive

@@ -20,7 +20,7 @@ from grouprl.tasks.registry import register_task
 
 @register_task("solved", argument="problem")
 class Solved(Construct):
-    """Learn from best solutions, choice by choice: solved:tsp, cvrp, knapsack, assignment, allocation …
+    """Learn from best solutions, choice by choice: solved:tsp, cvrp, knapsack, assignment.
 
     A prompt is an instance with a solution of the lowest cost, found exactly, so that instances are small, or by PyVRP
     (solver: pyvrp), whose tours and routes are as good as its search makes them; method: sft imitates its choices (BQ-

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from grouprl.algorithms.augment.resampling import further_numbers, groups, sampled_rows, splice
-from grouprl.algorithms.buffer.papers.replay import own_rows
+from grouprl.algorithms.buffer.replayed_rows import own_rows
 from grouprl.algorithms.data_part import Augmentation, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch

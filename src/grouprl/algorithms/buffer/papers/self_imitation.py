@@ -12,7 +12,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.augment.resampling import groups
-from grouprl.algorithms.buffer.papers.replay import completion_advantage, joined, own_rows
+from grouprl.algorithms.buffer.papers.replay import completion_advantage
+from grouprl.algorithms.buffer.replayed_rows import joined, own_rows
 from grouprl.algorithms.data_part import Buffer, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch

@@ -82,7 +82,7 @@ class HorizonDrift(DiscoveredDrift):
     reads = ("old_bt", "step", "steps")
     says = (
         "push each token's ratio by its advantage, less a drift that grows once it has moved that way, earlier or "
-        "later as the run goes on"
+        "later by the share of the run that is over"
     )
     equation = (
         "-(ρ·A - f),  f = max(0, x - c·tanh(x/c)),  x = (ρ-1)A, c = {alpha:g} to {alpha_end:g} if A ≥ 0, "

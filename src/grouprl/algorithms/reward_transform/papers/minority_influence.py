@@ -78,7 +78,7 @@ class MinorityInfluence(RewardTransform, DataPart):
     }
 
     coef: NonNegative = 0.1
-    members: Annotated[int, Field(ge=2)] = 2
+    members: Annotated[int, Field(ge=2, le=1000)] = 2
     adversary: Annotated[int, Field(ge=0)] = 0
     lr: Positive = 1e-3
     steps: Count = 20

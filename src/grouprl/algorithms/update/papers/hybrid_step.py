@@ -133,7 +133,7 @@ class BothStates:
 
     def __init__(self, part: HybridStep, learner: UpdateSteps, inputs: PlainStates) -> None:
         self.part, self.learner, self.inputs = part, learner, inputs
-        space = getattr(learner.context.task.spaces, "action", None)
+        space = getattr(getattr(learner.policy, "spaces", None), "action", None)
         if not isinstance(space, Discrete):
             raise InputError(
                 f"the update '{part.name}' with actions in {space}",

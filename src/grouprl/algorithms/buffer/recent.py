@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grouprl.algorithms.buffer.papers.replay import joined, own_rows
+from grouprl.algorithms.buffer.replayed_rows import joined, own_rows
 from grouprl.algorithms.data_part import Buffer, RunContext
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
