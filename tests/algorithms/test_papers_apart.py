@@ -144,6 +144,7 @@ SHARED = {
     "building",
     "data_part",
     "flow",
+    "kept_perceptron",
     "lines",
     "losses",
     "method",

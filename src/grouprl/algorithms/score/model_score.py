@@ -23,9 +23,9 @@ class ModelScore(Score):
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
         """Return r(x, y) of each row; log-probs are not read."""
-        score_b: Tensor = batch.need(f"row_outputs.{SCORE}", self.name)
+        score_b: Tensor = batch.need(f"row_outputs.{self.asks[0]}", self.name)
         return score_b
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
-        return f"score_b = row_outputs['{SCORE}']"
+        return f"score_b = row_outputs['{self.asks[0]}']"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.advantage_transform.advantage_transform import AdvantageTransform
 from grouprl.algorithms.data_part import DataPart, RunContext
+from grouprl.algorithms.kept_perceptron import KeptPerceptron
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
@@ -149,36 +149,14 @@ class PostDecision(AdvantageTransform, DataPart):
         return [] if self.after else [f"{word}. Set method.after to a function, pkg.module:name"]
 
 
-class PostCritic:
+class PostCritic(KeptPerceptron):
     """The perceptron Vˣ and its Adam, kept in the part's memory."""
 
     def __init__(self, part: PostDecision, context: RunContext, inputs: int) -> None:
-        self.part, self.store = part, context.state_of(part)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(context.rng(part).integers(2**62)))
-            sizes = (inputs, part.width, part.width, 1)
-            layers = [nn.Linear(*pair) for pair in pairwise(sizes)]
-        self.net = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
-        self.adam = torch.optim.Adam(self.net.parameters(), part.lr)
-        if "net" in self.store:
-            self.net.load_state_dict(self.store["net"])
-            self.adam.load_state_dict(self.store["adam"])
-        else:
-            self.remember()
+        sizes, seed = (inputs, part.width, part.width, 1), int(context.rng(part).integers(2**62))
+        super().__init__(context.state_of(part), sizes, part.lr, seed)
+        self.part = part
 
     def fit(self, state_nf: Tensor, return_n: Tensor) -> float:
         """Take the steps on half the mean squared difference; return the mean squared difference before them."""
-        first = 0.0
-        for number in range(self.part.steps):
-            error = (self.net(state_nf)[:, 0] - return_n).square().mean()
-            first = float(error.detach()) if number == 0 else first
-            self.adam.zero_grad()
-            (error / 2).backward()
-            self.adam.step()
-        self.remember()
-        return first
-
-    def remember(self) -> None:
-        """Keep the weights and the moments of Adam."""
-        weights = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
-        self.store.update(net=weights, adam=self.adam.state_dict())
+        return 2 * self.descend(lambda: (self.net(state_nf)[:, 0] - return_n).square().mean() / 2, self.part.steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Protocol, cast
 
 import torch
@@ -11,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from grouprl.algorithms.data_part import DataPart, RunContext
+from grouprl.algorithms.kept_perceptron import KeptPerceptron
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.reward_transform.reward_transform import RewardTransform
 from grouprl.core.batch import Batch
@@ -183,24 +183,14 @@ class MinorityInfluence(RewardTransform, DataPart):
         return ["minority_influence has no effect: coef is 0"] if self.coef == 0 else []
 
 
-class Prediction:
+class Prediction(KeptPerceptron):
     """The perceptron that predicts the victims' next actions, and its Adam, kept in the part's memory."""
 
     def __init__(self, part: MinorityInfluence, context: RunContext, rounds: TeamRounds) -> None:
-        self.part, self.store, self.victims = part, context.state_of(part), part.victims()
-        self.actions = rounds.choices
-        reads = rounds.seen_etf.shape[-1] + len(self.victims) * self.actions
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(context.rng(part).integers(2**62)))
-            sizes = (reads, part.width, part.width, len(self.victims) * self.actions)
-            layers = [nn.Linear(*pair) for pair in pairwise(sizes)]
-        self.net = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
-        self.adam = torch.optim.Adam(self.net.parameters(), part.lr)
-        if "net" in self.store:
-            self.net.load_state_dict(self.store["net"])
-            self.adam.load_state_dict(self.store["adam"])
-        else:
-            self.remember()
+        self.part, self.victims, self.actions = part, part.victims(), rounds.choices
+        given = len(self.victims) * self.actions
+        sizes = (rounds.seen_etf.shape[-1] + given, part.width, part.width, given)
+        super().__init__(context.state_of(part), sizes, part.lr, int(context.rng(part).integers(2**62)))
 
     def logits(self, rounds: TeamRounds) -> Tensor:
         """Return [E,T,V,A] the logits of each victim's next action; the adversary's action is not read."""
@@ -211,18 +201,10 @@ class Prediction:
 
     def fit(self, rounds: TeamRounds) -> float:
         """Take the steps on the cross entropy of the next actions; return it before them, in nats per action."""
-        first, there_et = 0.0, rounds.there_et[:, 1:]
+        there_et = rounds.there_et[:, 1:]
         next_n = rounds.action_eta[:, 1:, self.victims][there_et].flatten()
-        for number in range(self.part.steps):
-            error = nn.functional.cross_entropy(self.logits(rounds)[:, :-1][there_et].flatten(0, 1), next_n)
-            first = float(error.detach()) if number == 0 else first
-            self.adam.zero_grad()
-            error.backward()
-            self.adam.step()
-        self.remember()
-        return first
 
-    def remember(self) -> None:
-        """Keep the weights and the moments of Adam."""
-        weights = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
-        self.store.update(net=weights, adam=self.adam.state_dict())
+        def error() -> Tensor:
+            return nn.functional.cross_entropy(self.logits(rounds)[:, :-1][there_et].flatten(0, 1), next_n)
+
+        return self.descend(error, self.part.steps)
