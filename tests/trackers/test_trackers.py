@@ -144,20 +144,22 @@ def test_wandb_files_of_many_blocks_are_read(tmp_path: Path) -> None:
     assert _kept(folder / "trackers" / "wandb") == ({"train": 119}, 118)
 
 
-def test_half_a_record_of_a_killed_tensorboard_is_left_out(tmp_path: Path) -> None:
-    from grouprl.trackers.tensorboard import _last_steps, open_tensorboard
+def test_an_event_file_holds_a_record_whole_or_not_at_all(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    from grouprl.trackers.tensorboard import TensorBoard, _events, _last_steps
 
-    write(tmp_path / "run", 8)
-    run = tracked_run(tmp_path / "run")
-    tracker = open_tensorboard(run)
-    Feed(run.folder / "metrics.jsonl", tracker).send()
-    tracker.close("failed")
-    (file,) = (run.own / "tensorboard").iterdir()
-    whole = file.read_bytes()
-    assert _last_steps(file.parent)["train"] == 4
-    for cut in range(1, 60):
-        file.write_bytes(whole[:-cut])
-        assert _last_steps(file.parent)["train"] in (3, 4)
+    write(tmp_path / "run", 2)
+    tracker = TensorBoard(tmp_path / "events")
+    Feed(tmp_path / "run" / "metrics.jsonl", tracker).send()
+    (file,) = (tmp_path / "events").iterdir()
+    data = file.read_bytes()  # not closed: what `log` has returned for is on disk
+    assert [len(event.summary.value) for event in _events(data)] == [0, 2, 2]
+    assert [len(event.summary.value) for event in _events(data[:-1])] == [0, 2]
+    for cut in range(len(data)):
+        file.write_bytes(data[:cut])
+        held = sum(bool(event.summary.value) for event in _events(data[:cut]))
+        assert _last_steps([file]) == ({"warmup": held} if held else {})
+    assert held == 1
 
 
 class Kept:

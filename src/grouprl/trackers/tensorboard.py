@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.summary import scalar
 
 from grouprl.trackers.tracker import Outcome, TrackedRecord, TrackedRun
 
@@ -17,23 +20,27 @@ HEADER = struct.Struct("<QI")
 
 
 class TensorBoard:
-    """Writes scalars below `trackers/tensorboard`; each process adds a file, and TensorBoard shows them as one run."""
+    """Writes scalars below `trackers/tensorboard`; each process adds a file, and TensorBoard shows them as one run.
+
+    A record is one event, on disk when `log` returns: tensorboardX's SummaryWriter queues each scalar as an event of
+    its own behind a thread, so that a process killed in between leaves a part of a record, which looks like the whole.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._last = _last_steps(folder)
-        number = len(
-            list(folder.glob(FILES))
-        )  # names hold a second; a process soon after another would overwrite its file
-        self._writer = SummaryWriter(str(folder), flush_secs=10, filename_suffix=f".{number}")
+        folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(folder.glob(FILES))
+        self._last = _last_steps(files)
+        # names hold a second; a process soon after another would overwrite its file
+        self._writer = EventsWriter(str(folder / "events"), f".{len(files)}")
 
     def last_steps(self) -> Mapping[str, int]:
         """Return what the event files hold."""
         return self._last
 
     def log(self, record: TrackedRecord) -> None:
-        """Write each number as a scalar at the step of its phase."""
-        for name, value in record.values.items():
-            self._writer.add_scalar(name, value, record.step)
+        """Write the numbers of a record as scalars at the step of its phase."""
+        values = [value for name, number in record.values.items() for value in scalar(name, number).value]
+        self._writer.write_event(Event(wall_time=time.time(), step=record.step, summary=Summary(value=values)))
         self._writer.flush()
 
     def close(self, outcome: Outcome) -> None:
@@ -46,9 +53,9 @@ def open_tensorboard(run: TrackedRun, *, folder: str | None = None) -> TensorBoa
     return TensorBoard(run.own / "tensorboard" if folder is None else Path(folder) / f"{run.name}-{run.id}")
 
 
-def _last_steps(folder: Path) -> dict[str, int]:
+def _last_steps(files: list[Path]) -> dict[str, int]:
     last: dict[str, int] = {}
-    for file in sorted(folder.glob(FILES)):
+    for file in files:
         for event in _events(file.read_bytes()):
             for value in event.summary.value:
                 phase = value.tag.partition("/")[0]
