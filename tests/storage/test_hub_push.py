@@ -50,6 +50,43 @@ def test_a_folder_is_pushed_in_one_commit(hub: HubStandIn, model: Path) -> None:
     assert hub.commits == 1
 
 
+@pytest.mark.parametrize("part", [0, 3, 7, 100])
+def test_weights_go_to_a_storage_of_their_own(
+    hub: HubStandIn, model: Path, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    (model / "more.safetensors").write_bytes(bytes(range(200)))
+    hub.stored, hub.part = True, part
+    push_folder(access(hub), model, REPO, "first")
+    weights = {"model.safetensors": b"weights", "more.safetensors": bytes(range(200))}
+    assert hub.repositories[REPO] == {"config.json": b"{}", **weights}
+    assert sorted(hub.objects.values()) == sorted(weights.values())
+    assert hub.commits == 1
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_a_storage_that_refuses_is_told_in_words(
+    hub: HubStandIn, model: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    hub.stored, hub.storage_fails = True, status
+    with pytest.raises(RunError, match=f"nothing was pushed to me/tiny: the hub answered {status}") as caught:
+        push_folder(access(hub), model, REPO, "first")
+    assert hub.repositories == {}
+    assert TOKEN not in str(caught.value)
+
+
+def test_a_storage_without_room_is_told_in_its_words(
+    hub: HubStandIn, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    hub.stored = hub.full = True
+    with pytest.raises(RunError, match=r"the weights were not taken \(.*no room is left, …") as caught:
+        push_folder(access(hub), model, REPO, "first")
+    assert hub.repositories == {}
+    assert TOKEN not in str(caught.value)
+
+
 def test_weights_of_an_earlier_push_do_not_stay(hub: HubStandIn, model: Path) -> None:
     hub.repositories[REPO] = {"model-00001-of-00002.safetensors": b"old", "notes.md": b"mine"}
     push_folder(access(hub), model, REPO, "second")

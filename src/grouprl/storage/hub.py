@@ -12,10 +12,13 @@ from grouprl.core.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
 
 REPOSITORY = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 STALE = ["*.safetensors", "*.safetensors.index.json", "*.bin"]
 """Weights of an earlier push, which must not stand beside new ones."""
+CLIENTS = ("http", "requests", "huggingface_hub")
+"""Modules whose errors are those of the hub's client, or of the clients of HTTP under it."""
 
 
 def hub_access(repo: str) -> HfApi:
@@ -69,22 +72,38 @@ def _remove(hub: HfApi, repo: str) -> None:
 
 @contextmanager
 def _in_words(hub: HfApi, repo: str, folder: Path) -> Iterator[None]:
-    from huggingface_hub.errors import HfHubHTTPError
-
     try:
         yield
-    except HfHubHTTPError as error:
-        raise RunError(_failed(repo, folder, _reason(error))) from None  # its request holds the token
-    except OSError as error:
-        raise RunError(_failed(repo, folder, f"{hub.endpoint} could not be reached ({type(error).__name__})")) from None
+    except (OSError, RuntimeError, ValueError) as error:  # the last two: what stores weights, and answers that are none
+        raise RunError(_failed(repo, folder, _reason(hub, error))) from None  # its request holds the token
     except Exception as error:  # clients of HTTP have errors of their own
-        if not type(error).__module__.startswith(("http", "requests", "huggingface_hub")):
+        if not type(error).__module__.startswith(CLIENTS):
             raise
-        raise RunError(_failed(repo, folder, f"{hub.endpoint} could not be reached ({type(error).__name__})")) from None
+        raise RunError(_failed(repo, folder, _reason(hub, error))) from None
 
 
-def _reason(error: Exception) -> str:
-    status = getattr(getattr(error, "response", None), "status_code", None)
+def _reason(hub: HfApi, error: BaseException) -> str:
+    """Return what failed: what was answered to the last request, if there was an answer."""
+    from huggingface_hub import get_token
+    from huggingface_hub.errors import HfHubHTTPError
+
+    chain = list(_causes(error))
+    for each in chain:
+        if isinstance(each, HfHubHTTPError):
+            return _answered(each)
+    if any(isinstance(each, OSError) or type(each).__module__.startswith(CLIENTS) for each in chain):
+        return f"{hub.endpoint} could not be reached ({type(error).__name__})"
+    return f"the weights were not taken ({' '.join(str(error).replace(get_token() or ' ', '…').split())[-300:]})"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _answered(error: HfHubHTTPError) -> str:
+    status = getattr(error.response, "status_code", None)
     known = {401: "the token is not valid", 403: "the token may not write there", 409: "it exists already"}
     said = known.get(status, "") if isinstance(status, int) else ""
     return f"the hub answered {status}" + (f": {said}" if said else "")
