@@ -14,6 +14,7 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from rich.console import Console
@@ -28,6 +29,7 @@ from grouprl.envs.construction.walled_grid import WalledGrid
 from grouprl.policy import Build, Mlp
 from grouprl.records.examples import Example
 from grouprl.records.offline import StoredEpisode
+from grouprl.tasks.adapters.trajectories.files import write
 from grouprl.training.loop import train
 from page_record import fill, keep
 
@@ -124,6 +126,38 @@ def new_levels(folder: Path) -> float:
     return total
 
 
+CARTS = Path(tempfile.gettempdir()) / "carts.jsonl"
+"""Trajectories of CartPole, written when the arena `asked` is run."""
+
+
+def cart(world: gymnasium.Env, number: int, *, good: bool) -> StoredEpisode:
+    """Play an episode of CartPole of 200 actions at most, by a good hand or by chance."""
+    luck, (shown, _) = np.random.default_rng(number), world.reset(seed=number)
+    seen, acts, ended = [shown], [], False
+    while not ended and len(acts) < 200:
+        side = int(seen[-1][2] + 0.5 * seen[-1][3] > 0) if good else int(luck.integers(2))
+        shown, _, ended, *_ = world.step(side)
+        seen.append(shown)
+        acts.append(side)
+    return StoredEpisode(np.stack(seen), np.array(acts), np.ones(len(acts)), ended)
+
+
+def store_carts() -> None:
+    """Write a hundred trajectories, of which five are by a good hand."""
+    world = gymnasium.make("CartPole-v1")
+    write(CARTS, [cart(world, number, good=number < 5) for number in range(100)])
+
+
+def greedy_return(folder: Path) -> float:
+    """Return the mean return of the final evaluation, whose actions are the likeliest."""
+    return float(json.loads((folder / "summary.json").read_text())["after"]["eval/greedy_reward"])
+
+
+def asked(target: float) -> dict[str, Any]:
+    """Return the changes of a run whose policy is asked for a return."""
+    return {"task": {"target": target}, "model": {"name": "decision_transformer"}}
+
+
 def easy_chance() -> list[StoredEpisode]:
     """Return trajectories of the easy lock that were paid nothing."""
     return random_episodes(CombinationLock(**EASY))
@@ -154,6 +188,22 @@ ARENAS: dict[str, dict[str, Any]] = {
         "methods": {
             "nothing stored": (HYBRID | {"share": 0.0}, (0.03, 0.1)),
             "hnpg": (HYBRID | {"stored": f"{__file__}:easy_chance"}, (0.03, 0.1)),
+        },
+    },
+    "asked": {
+        "task": {"name": f"trajectories:{CARTS}", "of": {"name": "control:CartPole-v1", "turns": 200}},
+        "model": {"name": "mlp", "settings": {"hidden": [32]}},
+        "batch": {"prompts": 20, "group_size": 1, "minibatches": 1},
+        "optim": {"schedule": "constant"},
+        "eval": {"every": 0, "final_prompts": 16},
+        "steps": 100,
+        "measure": greedy_return,
+        "methods": {
+            "sft": ("sft", (3e-3, 1e-2)),
+            "weighted_bc": ("weighted_bc", (3e-3, 1e-2)),
+            "weights 0": ({"name": "mo_dt", "observation": 0.0, "to_go": 0.0}, (3e-3, 1e-2), asked(200.0)),
+            "asked for 20": ("mo_dt", (1e-2,), asked(20.0)),
+            "mo_dt": ("mo_dt", (3e-3, 1e-2), asked(200.0)),
         },
     },
     "region": {
@@ -302,7 +352,12 @@ def settings(arena: str, label: str, lr: float, seed: int) -> dict[str, Any]:
     rate = ARENAS[arena].get("rate", "lr")
     method = place | {"method": chosen if rate == "lr" else {**chosen, rate: lr}}
     method |= {"optim": {**place["optim"], "lr": lr}}
-    return method | {"seed": seed, "warmup": {"steps": 0}, "eval": QUIET, "run": {"threads": 1, "rollouts_every": 1000}}
+    return method | {
+        "seed": seed,
+        "warmup": {"steps": 0},
+        "eval": place.get("eval", QUIET),
+        "run": {"threads": 1, "rollouts_every": 1000},
+    }
 
 
 def score(arena: str, label: str, lr: float, seed: int) -> float:

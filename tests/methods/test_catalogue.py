@@ -138,6 +138,7 @@ def test_golden_values(name, index):
     logp_bt = case.logp_bt.clone().requires_grad_()
     scores = {name: x.requires_grad_() for name, x in case.batch.row_outputs.items()}
     values = {"team_value": logp_bt} if "team_value" in method.outputs else {}
+    values |= {name: x for name, x in case.batch.stats.items() if name in method.outputs}
     value = method.loss(logp_bt, ready, case.entropy_bt, outputs={**scores, **values}).value
     if golden.loss is not None:
         assert float(value.detach()) == pytest.approx(golden.loss, abs=golden.tolerance)

@@ -18,6 +18,7 @@ from fake_context import FakeContext, seen
 from grouprl.algorithms.curriculum.papers.bandit import ThompsonSampling
 from grouprl.algorithms.curriculum.papers.informative_pairs import InformativePairs, d_optimal, of_pairs
 from grouprl.methods.registry import CATALOGUE
+from grouprl.tasks.adapters.trajectories.return_to_go import returns_to_go
 from small import f64, near, small
 
 # --- 354 VADE ---------------------------------------------------------------------------------------------------------
@@ -241,6 +242,23 @@ def test_xrpo_gives_further_completions_to_what_is_least_certain() -> None:
     assert part.priority(PromptRewards(4, 0.0), 640) > part.priority(PromptRewards(4, 0.0), 64)
     assert part.priority(PromptRewards(8, 0.0), 64) < part.priority(PromptRewards(4, 0.0), 64)
     assert part.split({0: PromptRewards(4, 0.5), 1: PromptRewards(4, 0.0)}, 1) == {0: 1, 1: 0}
+
+
+# --- 290 MO-DT --------------------------------------------------------------------------------------------------------
+
+
+def test_mo_dt_clones_actions_what_is_seen_next_and_what_is_to_go() -> None:
+    """mean of -log π + w_s·e_s + w_R·e_R over all actions, where returns to go are Σ of the rewards from t on."""
+    method, batch = grouprl.method("mo_dt", observation=0.3, to_go=0.7), small([2.0, 0.0], [2, 1])
+    logp, sees, earns = [-0.5, -1.5, -2.0], [0.2, 0.4, 0.0], [1.0, 0.25, 0.09]
+    spread = [f64([[x[0], x[1]], [x[2], 9.0]]).requires_grad_() for x in (logp, sees, earns)]
+    ready = method.compute_loss_weights(method.compute_advantages(batch))
+    given = {"observation_error": spread[1], "to_go_error": spread[2]}
+    loss = method.loss(spread[0], ready, outputs=given).value
+    near(loss, sum(-a + 0.3 * s + 0.7 * r for a, s, r in zip(logp, sees, earns, strict=True)) / 3)
+    for slope_bt, weight in zip(torch.autograd.grad(loss, spread), (-1.0, 0.3, 0.7), strict=True):
+        near(slope_bt, [[weight / 3, weight / 3], [weight / 3, 0.0]])
+    assert returns_to_go(np.array([1.0, 0.0, -3.0])).tolist() == [-2.0, -3.0, -3.0]
 
 
 # --- every entry has its rule -----------------------------------------------------------------------------------------

@@ -146,6 +146,16 @@ OWN: dict[str, dict[str, Any]] = {
         }
         for name in ("weighted_bc", "f_dvl", "odice")
     },
+    "mo_dt": {
+        "task": {
+            "name": f"trajectories:{ROWS / 'walks.jsonl'}",
+            "of": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},
+            "target": 1.0,
+        },
+        "model": {"name": "decision_transformer", "settings": {"window": 2, "width": 8}},
+        "batch": {"prompts": 8, "group_size": 1, "minibatches": 2},
+        "warmup": {"steps": 0},
+    },
     "subpo": {
         "task": {"name": "env:grouprl.envs.construction.coverage:CoverageWalk", "turns": 10},
         "model": {"name": "mlp", "settings": {"hidden": [8]}},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
     from grouprl.policy.vectors.array_policy import ArrayPolicy
     from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
+    from grouprl.policy.vectors.decision_transformer import DecisionTransformer
     from grouprl.policy.vectors.mlp import Mlp
     from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
     from grouprl.policy.vectors.pointer import Pointer
@@ -38,6 +39,7 @@ __all__ = [
     "ArrayPolicy",
     "Build",
     "CausalPolicy",
+    "DecisionTransformer",
     "FrozenPolicy",
     "Message",
     "Mlp",
@@ -92,6 +94,7 @@ _HOMES = {
         "NormalMixture",
         "Squashed",
     ),
+    "policy.vectors.decision_transformer": ("DecisionTransformer",),
     "policy.vectors.mlp": ("Mlp",),
     "policy.vectors.module_policy": (
         "ModulePolicy",

@@ -21,6 +21,7 @@ IN_FILES = {
     "squashed": "grouprl.policy.vectors.bounded_policies:Squashed",
     "mixture": "grouprl.policy.vectors.bounded_policies:NormalMixture",
     "recurrent": "grouprl.policy.vectors.recurrent:Recurrent",
+    "decision_transformer": "grouprl.policy.vectors.decision_transformer:DecisionTransformer",
     "pointer": "grouprl.policy.vectors.pointer:Pointer",
     "pointers": "grouprl.policy.vectors.pointers:Pointers",
     "quotient": "grouprl.policy.vectors.quotient:Quotient",

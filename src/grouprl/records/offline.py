@@ -11,6 +11,8 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.records.examples import Message
 
+TO_GO, BEFORE = "to_go", "before"
+"""Entries of observations for policies that are asked for a return: what of it is to go, and the action before."""
 GiveWay = Literal["keep_start", "keep_end", "drop"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -55,12 +56,86 @@ class Memory(nn.Module):
         return self.layer.hidden_size
 
 
-class Recurrent(Mlp):
+class Remembering(Mlp):
+    """Base of policies with a memory before the perceptron of `mlp`. A subclass defines `memory`.
+
+    The memory is empty at the beginning of an episode and is carried to the end; an update passes whole episodes
+    through it. The critic has a memory of its own. Actions and log-probs are those of `mlp`.
+
+    Args:
+        build: the run's arguments.
+        width: numbers of the memory's output.
+        hidden: width of each hidden layer of the perceptron after it.
+        activation: tanh, relu or silu.
+        log_std: initial logarithm of the deviation of vector actions.
+        normalise: as for `mlp`.
+
+    Raises:
+        InputError: a width below 1, or `task.horizon`, which would cut episodes.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        *,
+        width: int,
+        hidden: Sequence[int] = (),
+        activation: str = "tanh",
+        log_std: float = 0.0,
+        normalise: bool = False,
+    ) -> None:
+        if width < 1:
+            raise InputError(f"model.settings.width = {width}", "the memory gives one number or more")
+        if getattr(build.task, "actions_per_step", None):
+            raise InputError(
+                f"task.horizon with model: {self.kind}",
+                "its memory reaches back to the beginning of an episode, which a horizon cuts",
+                "Leave out task.horizon: episodes are then played to the end",
+            )
+        self._width = width
+        super().__init__(build, hidden=hidden, activation=activation, log_std=log_std, normalise=normalise)
+
+    @abstractmethod
+    def memory(self, seed: int) -> nn.Module:
+        """Return a memory with the signature of `Memory.forward` whose weights follow from `seed`."""
+
+    def body(self, outputs: int) -> nn.ModuleDict:
+        """Return the memory and the perceptron after it."""
+        mean = perceptron(self._width, outputs, *self._layers, seed=self._seed)
+        return nn.ModuleDict({"memory": self.memory(self._seed + 2), "mean": mean})
+
+    def new_critic(self) -> nn.Module:
+        """Return a memory and a perceptron of the policy's own sizes with one output."""
+        value = perceptron(self._width, 1, *self._layers, seed=self._seed + 1, gain=VALUE_GAIN)
+        return nn.ModuleDict({"memory": self.memory(self._seed + 3), "value": value})
+
+    def outputs_of(self, seen: Seen) -> Tensor:
+        """Return the perceptron's outputs [N,·] at each position."""
+        out_na: Tensor = self._module["mean"](self.remembered(seen))
+        return out_na
+
+    def remembered(self, seen: Seen) -> Tensor:
+        """Return the memory's output [N,width] at each position."""
+        found_nh: Tensor = self._module["memory"](self._read(seen), seen.row_n, seen.memory)[0]
+        return found_nh
+
+    def remember(self, seen: Seen) -> Tensor:
+        """Return the state [R,M] after the last position of each row."""
+        state_rm: Tensor = self._module["memory"](self._read(seen), seen.row_n, seen.memory)[1]
+        return state_rm
+
+    def value(self, seen: Seen) -> Tensor:
+        """Return the critic's value of each position, [N], from the row's positions up to it."""
+        critic = cast("nn.ModuleDict", self.critic)
+        found_nh, _ = critic["memory"](self._read(seen), seen.row_n, None)
+        value_n: Tensor = critic["value"](found_nh)[:, 0]
+        return value_n
+
+
+class Recurrent(Remembering):
     """A recurrent layer before the perceptron of `mlp`, for tasks that do not show all that matters.
 
-    Its state is zero at the beginning of an episode and is carried to the end; an update passes whole episodes through
-    the layer, and its gradient goes back to their beginning. The critic has a recurrent layer of its own. Actions and
-    log-probs are those of `mlp`.
+    Its state is zero at the beginning of an episode, and the gradient of an update goes back to there.
 
     Args:
         build: the run's arguments.
@@ -90,41 +165,9 @@ class Recurrent(Mlp):
     ) -> None:
         if cell not in CELLS:
             raise InputError(f"model.settings.cell = {cell}", f"it must be one of {', '.join(CELLS)}")
-        if width < 1:
-            raise InputError(f"model.settings.width = {width}", "the recurrent layer has one number or more")
-        if getattr(build.task, "actions_per_step", None):
-            raise InputError(
-                "task.horizon with model: recurrent",
-                "its memory reaches back to the beginning of an episode, which a horizon cuts",
-                "Leave out task.horizon: episodes are then played to the end",
-            )
-        self._memory = (width, cell)
-        super().__init__(build, hidden=hidden, activation=activation, log_std=log_std, normalise=normalise)
+        self._cell = cell
+        super().__init__(build, width=width, hidden=hidden, activation=activation, log_std=log_std, normalise=normalise)
 
-    def body(self, outputs: int) -> nn.ModuleDict:
-        """Return the recurrent layer and the perceptron after it."""
-        mean = perceptron(self._memory[0], outputs, *self._layers, seed=self._seed)
-        return nn.ModuleDict({"memory": Memory(self._inputs, *self._memory, seed=self._seed + 2), "mean": mean})
-
-    def new_critic(self) -> nn.Module:
-        """Return a recurrent layer and a perceptron of the policy's own sizes with one output."""
-        value = perceptron(self._memory[0], 1, *self._layers, seed=self._seed + 1, gain=VALUE_GAIN)
-        return nn.ModuleDict({"memory": Memory(self._inputs, *self._memory, seed=self._seed + 3), "value": value})
-
-    def outputs_of(self, seen: Seen) -> Tensor:
-        """Return the perceptron's outputs [N,·] at each position."""
-        found_nh, _ = self._module["memory"](self._read(seen), seen.row_n, seen.memory)
-        out_na: Tensor = self._module["mean"](found_nh)
-        return out_na
-
-    def remember(self, seen: Seen) -> Tensor:
-        """Return the state [R,M] after the last position of each row."""
-        state_rm: Tensor = self._module["memory"](self._read(seen), seen.row_n, seen.memory)[1]
-        return state_rm
-
-    def value(self, seen: Seen) -> Tensor:
-        """Return the critic's value of each position, [N], from the row's positions up to it."""
-        critic = cast("nn.ModuleDict", self.critic)
-        found_nh, _ = critic["memory"](self._read(seen), seen.row_n, None)
-        value_n: Tensor = critic["value"](found_nh)[:, 0]
-        return value_n
+    def memory(self, seed: int) -> nn.Module:
+        """Return the recurrent layer."""
+        return Memory(self._inputs, self._width, self._cell, seed=seed)

@@ -16,6 +16,7 @@ from grouprl.records.offline import StoredEpisode
 from grouprl.rewards import Reward
 from grouprl.tasks.adapters.trajectories.checking import checked
 from grouprl.tasks.adapters.trajectories.files import MINARI, read
+from grouprl.tasks.adapters.trajectories.return_to_go import Asked, asking_episode, asking_spaces, return_scale
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task, check_request, without_folder
@@ -34,18 +35,26 @@ class Trajectories(OptionTask):
         description="the task that they come from: control:CartPole-v1, or a mapping with its options"
     )
     best: float = Field(1.0, gt=0, le=1, description="the share of trajectories that is kept, those of highest return")
+    target: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        description="the return that evaluations ask for; observations show what is to go, and the action before",
+    )
 
     _inner: Task = PrivateAttr()
     _groups: list[list[StoredEpisode]] = PrivateAttr()
     _count: int = PrivateAttr()
     _longest: int = PrivateAttr()
     _content: str = PrivateAttr()
+    _spaces: Spaces = PrivateAttr()
+    _scale: float = PrivateAttr(1.0)
 
     def model_post_init(self, context: object) -> None:
         """Read the trajectories and hold them against the spaces of the environment.
 
         Raises:
-            InputError: the task `of` has no arrays, there are no trajectories, or one does not fit the spaces.
+            InputError: the task `of` has no arrays, there are no trajectories, one does not fit the spaces, or returns
+                to go cannot be shown in them.
         """
         self._inner = load_task(self.of)
         spaces = self._inner.spaces
@@ -62,6 +71,11 @@ class Trajectories(OptionTask):
         self._groups = grouped(kept)
         self._count, self._longest = len(self._groups), max(len(episode) for _, episode in kept)
         self._content = content_of([each for group in self._groups for each in group])
+        self._spaces = spaces
+        if self.target is not None:
+            self._spaces = asking_spaces(spaces)
+            self._scale = return_scale([each for group in self._groups for each in group])
+            self._groups = [[asking_episode(each, spaces, self._scale) for each in group] for group in self._groups]
 
     def __getstate__(self) -> dict[object, object]:
         """Return the state without the trajectories: workers that play evaluations need the environment alone."""
@@ -82,8 +96,8 @@ class Trajectories(OptionTask):
 
     @property
     def spaces(self) -> Spaces | None:
-        """The spaces of the environment."""
-        return self._inner.spaces
+        """The spaces of the environment; with `target`, those that show the return to go."""
+        return self._spaces
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -138,8 +152,9 @@ class Trajectories(OptionTask):
         return self._groups[example.columns["group"]]
 
     def environment(self) -> Any:
-        """Return a fresh episode of the environment."""
-        return self._inner.environment()
+        """Return a fresh episode of the environment; with `target`, one that is asked for this return."""
+        inner, spaces = self._inner.environment(), self._inner.spaces
+        return inner if self.target is None or spaces is None else Asked(inner, spaces, self.target, self._scale)
 
     def options(self) -> JsonObject:
         """Return every option with its value, and hashes of the trajectories and the environment."""
