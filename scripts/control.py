@@ -202,7 +202,11 @@ ARENAS: dict[str, dict[str, Any]] = {
             "sft": ("sft", (3e-3, 1e-2)),
             "weighted_bc": ("weighted_bc", (3e-3, 1e-2)),
             "weights 0": ({"name": "mo_dt", "observation": 0.0, "to_go": 0.0}, (3e-3, 1e-2), asked(200.0)),
-            "asked for 20": ("mo_dt", (1e-2,), asked(20.0)),
+            "weights 0, asked for 20": (
+                {"name": "mo_dt", "observation": 0.0, "to_go": 0.0},
+                (3e-3,),
+                asked(20.0),
+            ),
             "mo_dt": ("mo_dt", (3e-3, 1e-2), asked(200.0)),
         },
     },

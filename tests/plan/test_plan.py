@@ -384,8 +384,6 @@ def test_every_catalogue_entry_can_be_planned():
             assert "span_feedback has no function to ask" in found[0]
         elif name == "hnpg":
             assert "hybrid_step learns from stored trajectories too" in found[0]
-        elif name == "mo_dt":
-            assert "observation_error" in found[0]
         elif name == "ami":
             assert "needs 3 agents, but the task has 1" in found[0]
         elif name == "adpo":

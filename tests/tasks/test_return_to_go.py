@@ -20,7 +20,7 @@ from grouprl.protocols import Box, DictSpace, Discrete, MultiDiscrete, Spaces
 from grouprl.records.examples import Example
 from grouprl.records.offline import StoredEpisode
 from grouprl.tasks import load_task
-from grouprl.tasks.adapters.trajectories.return_to_go import Asked, asking_episode, asking_spaces, return_scale
+from grouprl.tasks.adapters.trajectories.return_to_go import AskedEpisode, asking_episode, asking_spaces, return_scale
 from grouprl.testing import check_environment, check_stored_rows
 from grouprl.training.loop import train
 
@@ -104,7 +104,7 @@ def test_arrays_stand_in_place_of_observations_and_scores_are_the_world_s() -> N
             self.closed = True
 
     inner = Bare()
-    world = Asked(inner, Spaces(Box((1,)), Discrete(2)), target=2.0, scale=4.0)
+    world = AskedEpisode(inner, Spaces(Box((1,)), Discrete(2)), target=2.0, scale=4.0)
     assert world.reset(Example("any", ""), 0).values["to_go"].tolist() == [0.5]  # type: ignore[index]
     step: Any = world.step(1)
     assert (step.reward, step.terminated) == (0.5, True)

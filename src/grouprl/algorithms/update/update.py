@@ -28,6 +28,10 @@ class JudgingMethod(Protocol):
         """The objective: (logp_bt, batch) -> token losses [B,T]."""
 
     @property
+    def regularize(self) -> tuple[Part, ...]:
+        """The further terms of the loss."""
+
+    @property
     def critic(self) -> object | None:
         """Part that judges values; None without a critic."""
 

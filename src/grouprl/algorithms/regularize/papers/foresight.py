@@ -45,7 +45,7 @@ class NextObservation(Foresight):
     coef: NonNegative = 1.0
     asks = (OBSERVATION_ERROR,)
     says = "{coef:g} times the squared error of the next observation that the policy foresees"
-    equation = "+ {coef:g}·mean_i (ŝ_{{t+1,i}} - s_{{t+1,i}})²"
+    equation = "+ {coef:g}·mean_i (f_{{t,i}} - s_{{t+1,i}})²"
     plain = "loss = loss + {coef!r} * (weight_bt * torch.where(active_bt, stats['observation_error'], 0)).sum()"
 
 
@@ -62,5 +62,5 @@ class NextToGo(Foresight):
     coef: NonNegative = 1.0
     asks = (TO_GO_ERROR,)
     says = "{coef:g} times the squared error of the return to go that the policy foresees"
-    equation = "+ {coef:g}·(R̂_{{t+1}} - R_{{t+1}})²"
+    equation = "+ {coef:g}·(F_t - R_{{t+1}})²"
     plain = "loss = loss + {coef!r} * (weight_bt * torch.where(active_bt, stats['to_go_error'], 0)).sum()"

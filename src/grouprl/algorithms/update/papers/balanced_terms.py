@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class BalancedTerms(Update):
 
 def foresights(learner: UpdateSteps) -> list[Foresight]:
     """Return the method's errors of foresight."""
-    return [term for term in cast("Any", learner.method).regularize if isinstance(term, Foresight)]
+    return [term for term in learner.method.regularize if isinstance(term, Foresight)]
 
 
 def balance(policy: Policy, terms: Sequence[Foresight], step: Batch) -> list[float]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import zeros
-from grouprl.envs.environment import ArrayObservation, Step
+from grouprl.envs.environment import ArrayObservation, Environment, Observation, Step
 from grouprl.protocols import ActionSpace, ArraySpace, Box, DictSpace, Discrete, MultiDiscrete, Spaces
 from grouprl.records.examples import Example
 from grouprl.records.offline import BEFORE, TO_GO, StoredEpisode
@@ -60,7 +60,7 @@ def return_scale(rows: Sequence[StoredEpisode]) -> float:
 
 
 @dataclass
-class Asked:
+class AskedEpisode:
     """An episode of an environment that is asked for a return: its observations show what of it is still to go.
 
     Args:
@@ -70,7 +70,7 @@ class Asked:
         scale: the unit of returns to go.
     """
 
-    inner: Any
+    inner: Environment
     spaces: Spaces
     target: float
     scale: float
@@ -82,14 +82,13 @@ class Asked:
 
     def step(self, action: object) -> Step:
         """Act; what was earned is no longer to go."""
-        step = self.inner.step(action)
+        step = self.inner.step(cast("str", action))
         self._to_go -= float(step.reward)
-        return replace(step, observation=cast("Any", self._asked(step.observation, action)))
+        return replace(step, observation=cast("Observation", self._asked(step.observation, action)))
 
     def score(self) -> dict[str, float]:
         """Return the environment's own components."""
-        found: dict[str, float] = self.inner.score()
-        return found
+        return self.inner.score()
 
     def close(self) -> None:
         """Release the environment."""

@@ -16,7 +16,7 @@ from grouprl.records.offline import StoredEpisode
 from grouprl.rewards import Reward
 from grouprl.tasks.adapters.trajectories.checking import checked
 from grouprl.tasks.adapters.trajectories.files import MINARI, read
-from grouprl.tasks.adapters.trajectories.return_to_go import Asked, asking_episode, asking_spaces, return_scale
+from grouprl.tasks.adapters.trajectories.return_to_go import AskedEpisode, asking_episode, asking_spaces, return_scale
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.task import Task, check_request, without_folder
@@ -154,7 +154,7 @@ class Trajectories(OptionTask):
     def environment(self) -> Any:
         """Return a fresh episode of the environment; with `target`, one that is asked for this return."""
         inner, spaces = self._inner.environment(), self._inner.spaces
-        return inner if self.target is None or spaces is None else Asked(inner, spaces, self.target, self._scale)
+        return inner if self.target is None or spaces is None else AskedEpisode(inner, spaces, self.target, self._scale)
 
     def options(self) -> JsonObject:
         """Return every option with its value, and hashes of the trajectories and the environment."""
