@@ -14,7 +14,8 @@ import torch
 from rich.console import Console
 
 from fake_context import FakeContext, Numbers, judged_of
-from grouprl.algorithms.buffer.papers.replay import PolicyReplay, RolloutReplay, SampleBuffer
+from grouprl.algorithms.buffer.group_replay import RolloutReplay
+from grouprl.algorithms.buffer.papers.replay import PolicyReplay, SampleBuffer
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError

@@ -15,10 +15,10 @@ from torch import Tensor
 
 import grouprl
 from grouprl import InputError
-from grouprl.algorithms.advantage.papers.best_next import BestNext
-from grouprl.algorithms.objective.papers.fitted_values import FittedValues
+from grouprl.algorithms.advantage.best_next import BestNext
+from grouprl.algorithms.objective.fitted_values import FittedValues
 from grouprl.algorithms.part import RunFacts
-from grouprl.algorithms.update.papers.followed_values import FollowedValues
+from grouprl.algorithms.update.followed_values import FollowedValues
 from grouprl.core.batch import Batch
 from grouprl.envs.builtin.hauling import Hauling, HaulingWorld, TwoStep
 from grouprl.envs.builtin.squads import CrossingWorld, MatrixWorld
@@ -58,7 +58,7 @@ def test_the_loss_is_half_the_square_and_log_probs_have_no_part_in_it() -> None:
     batch = paid([[0.0, 0.0]], [[0.0, 0.0]]).replace(advantage_bt=torch.tensor([[1.0, 3.0]], dtype=torch.float64))
     value_bt = torch.tensor([[2.0, 0.5]], dtype=torch.float64, requires_grad=True)
     logp_bt = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
-    loss = FittedValues()(logp_bt, batch.replace(stats={"team_value": value_bt}))
+    loss = FittedValues()(logp_bt, batch.replace(stats={"action_value": value_bt}))
     assert loss.loss_bt.tolist() == [[0.5, 3.125]]
     value_grad, logp_grad = torch.autograd.grad(loss.loss_bt.sum(), (value_bt, logp_bt), allow_unused=True)
     assert value_grad.tolist() == [[1.0, -2.5]]
@@ -96,7 +96,7 @@ class Followed:
 
 def test_the_follower_is_renewed_every_few_rollouts_and_luck_falls_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     part, policy = FollowedValues(every=2, explore=1.0, explore_last=0.2, explore_steps=4), Followed()
-    monkeypatch.setattr("grouprl.algorithms.update.papers.followed_values.ValueLearner", Followed)
+    monkeypatch.setattr("grouprl.algorithms.update.followed_values.ValueLearner", Followed)
     for step in range(5):
         learner = Learner(policy, SimpleNamespace(step=step))
         assert len(list(part(learner, paid([[0.0]], [[0.0]])))) == 2  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_the_follower_is_renewed_every_few_rollouts_and_luck_falls_in_a_line(mon
 
 def test_a_policy_without_values_is_refused() -> None:
     policy = Mlp(Build(Spaces(Box((2,)), Discrete(2))))
-    with pytest.raises(InputError, match="model: team_values"):
+    with pytest.raises(InputError, match="model: team_values or choice_values"):
         list(FollowedValues()(Learner(policy, SimpleNamespace(step=0)), paid([[0.0]], [[0.0]])))  # type: ignore[arg-type]
 
 
@@ -208,7 +208,7 @@ def learned_table(mixer: str) -> tuple[Tensor, Tensor]:
         known = add_statistics(policy, batch, entry.needs())
         ready = entry.compute_advantages(known.replace(old_bt=policy.logp(batch.inputs)))  # type: ignore[arg-type]
         update(policy, optimizer, entry, ready, epochs=20, grad_clip=100.0, context=SimpleNamespace(step=0))  # type: ignore[arg-type]
-    value_bt = policy.evaluate(batch.inputs, ("team_value",))["team_value"]  # type: ignore[arg-type]
+    value_bt = policy.evaluate(batch.inputs, ("action_value",))["action_value"]  # type: ignore[arg-type]
     return value_bt[[0, 4], 0], value_bt[4:, 1]
 
 

@@ -137,7 +137,7 @@ def test_golden_values(name, index):
         torch.testing.assert_close(ready.advantage_bt, ragged(rows, list(golden.lengths), 0.0), **close)
     logp_bt = case.logp_bt.clone().requires_grad_()
     scores = {name: x.requires_grad_() for name, x in case.batch.row_outputs.items()}
-    values = {"team_value": logp_bt} if "team_value" in method.outputs else {}
+    values = {"action_value": logp_bt} if "action_value" in method.outputs else {}
     values |= {name: x for name, x in case.batch.stats.items() if name in method.outputs}
     value = method.loss(logp_bt, ready, case.entropy_bt, outputs={**scores, **values}).value
     if golden.loss is not None:

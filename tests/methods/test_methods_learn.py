@@ -50,14 +50,14 @@ they need demonstrations. DVPO reads no reward, only what its value model learnt
 train scores, not log-probs (tests/training/test_reward_run.py, test_process_reward.py). Flow networks take the reward
 as log R at no other scale, and sample in proportion to R: the optimum of two is in `TILTS`; the others have a flow for
 each state, and the critic here knows positions only (tests/algorithms/test_flow_balance.py).
-COUNTERPOL seeks the return it is told, here the highest. GMAH fits values, which no policy here acts by
-(tests/algorithms/test_followed_values.py)."""
+COUNTERPOL seeks the return it is told, here the highest. GMAH and RLAP fit values, which no policy here acts by
+(tests/algorithms/test_followed_values.py, test_ordered_sub_tasks.py)."""
 STORED = ("weighted_bc", "f_dvl", "odice", "mo_dt")
 """Methods for stored trajectories, which clone and do not explore (tests/tasks/test_trajectories.py and
 test_return_to_go.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")
 SCORED = ("bradley_terry", "reward_regression", "process_reward", "vpl")
-OTHERS = ("sft", *STORED, "gmah", "otr", "dvpo", *SCORED, *FLOWS)
+OTHERS = ("sft", *STORED, "gmah", "rlap", "otr", "dvpo", *SCORED, *FLOWS)
 TILTS = {"vargrad": 1.0, "tb": 1.0, "f_dpg": 1.0, "dno": 0.1}
 """Methods whose optimum is the uniform reference tilted by exp(R/β), and their own β."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n not in OTHERS]

@@ -240,7 +240,30 @@ def test_gmah_fits_the_team_s_value_to_what_was_earned_and_the_best_that_follows
     ready = entry.compute_loss_weights(entry.compute_advantages(batch))
     near(ready.advantage_bt, [[0.25 + 0.9 * 2.0, 0.5]])
     value_bt = f64([[1.0, 1.0]]).requires_grad_()
-    loss = entry.loss(torch.zeros_like(value_bt), ready, outputs={"team_value": value_bt}).value
+    loss = entry.loss(torch.zeros_like(value_bt), ready, outputs={"action_value": value_bt}).value
     near(loss, ((1 - 2.05) ** 2 + (1 - 0.5) ** 2) / 4)
     (slope_bt,) = torch.autograd.grad(loss, value_bt)
     near(slope_bt, [[(1 - 2.05) / 2, (1 - 0.5) / 2]])
+
+
+# --- 315 RLAP ---------------------------------------------------------------------------------------------------------
+
+
+def test_rlap_fits_the_value_of_a_sub_task_to_its_gain_and_the_best_order_of_the_rest() -> None:
+    """y = r + max Q⁻ over the sub-tasks that are left, and r alone after the last; episodes are replayed."""
+    entry = grouprl.method("rlap")
+    batch = small([1.0], [3]).replace(
+        turn_bt=torch.tensor([[0, 1, 2]]),
+        turn_reward_bs=f64([[0.25, 0.0, 0.75]]),
+        truncated_b=torch.tensor([False]),
+        stats={"best_after": f64([[0.5, 0.75, 3.0]])},
+    )
+    ready = entry.compute_loss_weights(entry.compute_advantages(batch))
+    near(ready.advantage_bt, [[0.75, 0.75, 0.75]])
+    value_bt = f64([[1.0, 0.75, 0.5]]).requires_grad_()
+    loss = entry.loss(torch.zeros_like(value_bt), ready, outputs={"action_value": value_bt}).value
+    near(loss, 2 * 0.25**2 / 6)
+    (slope_bt,) = torch.autograd.grad(loss, value_bt)
+    near(slope_bt, [[0.25 / 3, 0.0, -0.25 / 3]])
+    assert entry.buffer is not None
+    assert grouprl.method("rlap", fresh_share=1.0).buffer is None

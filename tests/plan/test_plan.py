@@ -355,6 +355,7 @@ ACTED = {
         "pdppo",
         "ippo",
         "gmah",
+        "rlap",
         "dec_dpo",
         "tb",
         "db",

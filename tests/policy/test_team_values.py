@@ -12,7 +12,8 @@ from torch import Tensor
 
 from grouprl import InputError
 from grouprl.policy import ArrayInputs, Build, TeamValues
-from grouprl.policy.vectors.team_values import FollowingModule, MonotonicMixer, SumMixer
+from grouprl.policy.vectors.acting_values import FollowingModule
+from grouprl.policy.vectors.team_values import MonotonicMixer, SumMixer
 from grouprl.protocols import Box, DictSpace, Discrete, MultiDiscrete, Spaces, ValueLearner
 from grouprl.testing import check_value_learner
 

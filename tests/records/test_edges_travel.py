@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from fake_context import FakeContext
-from grouprl.algorithms.buffer.papers.replay import RolloutReplay
+from grouprl.algorithms.buffer.group_replay import RolloutReplay
 from grouprl.algorithms.data_part import Augmentation
 from grouprl.algorithms.part import part
 from grouprl.config.run import parse_config

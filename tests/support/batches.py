@@ -234,7 +234,7 @@ def named_outputs(method: Method, cross_bt: Tensor, logp_bt: Tensor, batch: Batc
     """What a loss is given by name: cross-entropies, log-probs as values, and their sums as scores of rows."""
     score_b = torch.where(batch.mask_bt, logp_bt, 0).sum(1)
     named = [name for name in method.outputs if name not in ("log_prob", "entropy", "value")]
-    known = {**dict.fromkeys(OF_ROWS, score_b), "team_value": logp_bt}
+    known = {**dict.fromkeys(OF_ROWS, score_b), "action_value": logp_bt}
     return {name: known.get(name, cross_bt) for name in named}
 
 

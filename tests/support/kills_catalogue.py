@@ -117,6 +117,12 @@ OWN: dict[str, dict[str, Any]] = {
         "method": {"name": "gmah", "follow": 2, "rollouts": 2, "explore_steps": 4},
         "warmup": {"steps": 0},
     },
+    "rlap": {
+        "task": {"name": "env:grouprl.envs.builtin.sub_tasks:Homes", "turns": 3, "config": {"count": 3}},
+        "model": {"name": "choice_values", "settings": {"hidden": [8]}},
+        "method": {"name": "rlap", "follow": 2, "capacity": 8, "explore_steps": 4},
+        "warmup": {"steps": 0},
+    },
     **{
         name: {
             "task": {"name": "construct:knapsack", "count": 6, "strategies": 2},

@@ -21,7 +21,7 @@ from grouprl.methods.registry import Entry
 if TYPE_CHECKING:
     from torch import Tensor
 
-TAKEN_VALUE = "team_value"
+TAKEN_VALUE = "action_value"
 """Output of a value learner: the value of the action taken."""
 
 

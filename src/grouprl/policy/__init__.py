@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
     from grouprl.policy.vectors.array_policy import ArrayPolicy
     from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
+    from grouprl.policy.vectors.choice_values import ChoiceValues
     from grouprl.policy.vectors.decision_transformer import DecisionTransformer
     from grouprl.policy.vectors.mlp import Mlp
     from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
@@ -39,6 +40,7 @@ __all__ = [
     "ArrayPolicy",
     "Build",
     "CausalPolicy",
+    "ChoiceValues",
     "DecisionTransformer",
     "FrozenPolicy",
     "Message",
@@ -94,6 +96,7 @@ _HOMES = {
         "NormalMixture",
         "Squashed",
     ),
+    "policy.vectors.choice_values": ("ChoiceValues",),
     "policy.vectors.decision_transformer": ("DecisionTransformer",),
     "policy.vectors.mlp": ("Mlp",),
     "policy.vectors.module_policy": (

@@ -28,6 +28,7 @@ IN_FILES = {
     "preselect": "grouprl.policy.vectors.preselect:Preselect",
     "saboteur": "grouprl.policy.vectors.saboteur:Saboteur",
     "team_values": "grouprl.policy.vectors.team_values:TeamValues",
+    "choice_values": "grouprl.policy.vectors.choice_values:ChoiceValues",
 }
 """Policies of this package, which are imported when a run names them."""
 KINDS: dict[str, Maker] = {}

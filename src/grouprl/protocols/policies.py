@@ -303,7 +303,7 @@ class GroupInfluence(Protocol[Inputs_contra]):
 class ValueLearner(Policy[Inputs_contra], Protocol[Inputs_contra]):
     """A policy that acts by the values of actions, and keeps a follower of these values, of which targets are made.
 
-    Its outputs are `team_value`, [B,T], the value of the action taken, with a gradient; and `best_after`, [B,T], the
+    Its outputs are `action_value`, [B,T], the value of the action taken, with a gradient; and `best_after`, [B,T], the
     follower's value of the best action after each one, without: 0 where the observation after it is not known.
     """
 

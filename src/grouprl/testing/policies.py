@@ -16,7 +16,7 @@ from grouprl.testing.rules import hold, refuses
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 """Largest difference between two ways of computing the same number, plus the same relative to the number."""
-VALUES = ("team_value", "best_after")
+VALUES = ("action_value", "best_after")
 """Outputs of a value learner: of the action taken, with a gradient, and of the best one after it, without."""
 
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from grouprl.algorithms.advantage.papers.best_next import BestNext
+from grouprl.algorithms.advantage.best_next import BestNext
 from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.buffer.recent import RecentRows
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objective.papers.fitted_values import FittedValues
+from grouprl.algorithms.objective.fitted_values import FittedValues
 from grouprl.algorithms.reward_transform.turn_ends import RewardAtTurnEnd
-from grouprl.algorithms.update.papers.followed_values import FollowedValues
+from grouprl.algorithms.update.followed_values import FollowedValues
 from grouprl.core.numbers import Count, Share
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.registry import entry

@@ -10,7 +10,8 @@ from grouprl.algorithms.advantage_transform.papers.zero_truncated import ZeroTru
 from grouprl.algorithms.advantage_transform.stored_advantage import StoredAdvantage
 from grouprl.algorithms.aggregate.aggregate import TokenMean
 from grouprl.algorithms.allocation.papers.allocation import GreedyFilter
-from grouprl.algorithms.buffer.papers.replay import RolloutReplay, SampleBuffer
+from grouprl.algorithms.buffer.group_replay import RolloutReplay
+from grouprl.algorithms.buffer.papers.replay import SampleBuffer
 from grouprl.algorithms.curriculum.papers.curriculum import HistoryResampling
 from grouprl.algorithms.curriculum.papers.difficulty import DifficultyTargeted
 from grouprl.algorithms.filter.papers.difficulty_band import DifficultyBand

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import cast
 
@@ -11,22 +10,12 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
-from grouprl.core.outputs import ENTROPY, LOG_PROB
 from grouprl.policy.kinds import Build
+from grouprl.policy.vectors.acting_values import OUTSIDE, ValuePolicy, open_actions
 from grouprl.policy.vectors.array_distributions import MultiCategorical
-from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
-from grouprl.policy.vectors.array_policy import ArrayPolicy, spread
+from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.mlp import ACTIVATIONS, perceptron
 from grouprl.protocols import Box, DictSpace, MultiDiscrete
-
-TEAM_VALUE = "team_value"
-"""[B,T]: value of the joint action taken, with a gradient."""
-BEST_AFTER = "best_after"
-"""[B,T]: the follower's value of the best joint action after each one; 0 where what follows is not known."""
-LEAST = 1e-6
-"""Least share of random actions and of best ones: log-probs are finite, and the best action is always the likeliest."""
-OUTSIDE = -1e9
-"""Value of an illegal action among those of which the best is chosen."""
 
 
 class MonotonicMixer(nn.Module):
@@ -62,34 +51,12 @@ class SumMixer(nn.Module):
         return q_nk.sum(-1)
 
 
-class FollowingModule(nn.Module):
-    """A copy of a module that is not trained, whose weights are buffers: checkpoints hold them."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self._shape = [copy.deepcopy(module)]  # in a list, so that torch takes its parameters for nobody's
-        for name, parameter in module.named_parameters():
-            self.register_buffer(name.replace(".", "-"), parameter.detach().clone())
-
-    def forward(self, *given: Tensor) -> Tensor:
-        """Return what the module gave when it was last followed."""
-        weights = {name.replace("-", "."): buffer for name, buffer in self.named_buffers()}
-        found: Tensor = torch.func.functional_call(self._shape[0], weights, given)
-        return found
-
-    @torch.no_grad()
-    def follow(self, module: nn.Module) -> None:
-        """Take the module's weights as they are now."""
-        for name, parameter in module.named_parameters():
-            self.get_buffer(name.replace(".", "-")).copy_(parameter)
-
-
-class TeamValues(ArrayPolicy):
+class TeamValues(ValuePolicy):
     """Perceptron q(o_k, k, ·) of all agents and a mixer of the values of their actions, with a follower of both.
 
     Every agent takes its own best action, or with the probability `explore` (times the temperature) any one: what it
     does depends on its observation alone. Because the mixer is monotonic, these actions are together the best ones. The
-    outputs are `team_value` and `best_after`; log-probs and entropies have no gradient. The state is what all agents
+    outputs are `action_value` and `best_after`; log-probs and entropies have no gradient. The state is what all agents
     observe. Sources: QMIX (arXiv:1803.11485); VDN with `mixer: sum`.
 
     Args:
@@ -121,10 +88,10 @@ class TeamValues(ArrayPolicy):
                 "team_values reads an array `own` with a row for each agent, and agents have equally many actions",
                 "Take a world like grouprl.envs.joint_world.Together",
             )
-        if activation not in ACTIVATIONS or mixer not in ("monotonic", "sum") or not 0 <= explore <= 1:
+        if activation not in ACTIVATIONS or mixer not in ("monotonic", "sum"):
             raise InputError(
-                f"model.settings: activation {activation}, mixer {mixer}, explore {explore}",
-                f"the activation is one of {', '.join(ACTIVATIONS)}, the mixer monotonic or sum, explore a probability",
+                f"model.settings: activation {activation}, mixer {mixer}",
+                f"the activation is one of {', '.join(ACTIVATIONS)}, the mixer monotonic or sum",
             )
         numbers = sum(own.shape[1:]) if len(own.shape) == 2 else 0
         values = perceptron(numbers + self.agents, self.counts[0], hidden, activation, seed=build.seed)
@@ -132,82 +99,38 @@ class TeamValues(ArrayPolicy):
             torch.manual_seed(build.seed + 1)
             state = self.agents * numbers
             mixed: nn.Module = MonotonicMixer(state, self.agents, width) if mixer == "monotonic" else SumMixer()
-        module = nn.ModuleDict(
-            {
-                "single": values,
-                "mixer": mixed,
-                "old_single": FollowingModule(values),
-                "old_mixer": FollowingModule(mixed),
-            }
-        )
-        module.register_buffer("explore", torch.tensor(explore))
-        super().__init__(build, module)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs: log-probs and entropies, and the values of a value learner."""
-        return (LOG_PROB, ENTROPY, TEAM_VALUE, BEST_AFTER)
-
-    def explore(self, share: float) -> None:
-        """Set the share of random actions."""
-        self.module.get_buffer("explore").fill_(share)
-
-    def follow(self) -> None:
-        """Let the follower take the values as they are now."""
-        for name in ("single", "mixer"):
-            cast("FollowingModule", self._part(f"old_{name}")).follow(self._part(name))
+        super().__init__(build, {"single": values, "mixer": mixed}, explore)
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the agents' choices: the best action, or any with the probability that is explored."""
         with torch.no_grad():
             q_nka = self.agent_values(seen)
-            share = (self.module.get_buffer("explore") * temperature).clamp(LEAST, 1 - LEAST)
-            legal_nka = torch.ones_like(q_nka, dtype=torch.bool) if seen.legal_na is None else self._legal(seen)
-            best_nka = nn.functional.one_hot(q_nka.argmax(-1), q_nka.shape[-1]).to(self.dtype)
-            chance_nka = share * legal_nka / legal_nka.sum(-1, keepdim=True) + (1 - share) * best_nka
-            return MultiCategorical(list(chance_nka.log().clamp(min=OUTSIDE).unbind(1)))
+            legal_nka = None if seen.legal_na is None else self._legal(seen)
+            return MultiCategorical(list(self.log_chances(q_nka, legal_nka, temperature).unbind(1)))
+
+    def taken_value(self, seen: Seen, action_n: Tensor) -> Tensor:
+        """Return the value [N] of the joint actions taken, [N,K]."""
+        q_nk = self.agent_values(seen).gather(-1, action_n[..., None])[..., 0]
+        return self.mixed(q_nk, seen)
+
+    def best_value(self, seen: Seen) -> Tensor:
+        """Return the follower's value [N] of the best joint action, which is each agent's best."""
+        return self.mixed(self.agent_values(seen, "old_single").amax(-1), seen, "old_mixer")
 
     def agent_values(self, seen: Seen, values: str = "single") -> Tensor:
         """Return the value [N,K,A] of each action to each agent, `OUTSIDE` for illegal ones."""
         own_nkf = seen.observation["own"].flatten(2)
         number_kk = torch.eye(self.agents, dtype=self.dtype, device=own_nkf.device)
         read_nkf = torch.cat([own_nkf, number_kk.expand(len(own_nkf), -1, -1)], -1)
-        q_nka: Tensor = self._part(values)(read_nkf)
+        q_nka: Tensor = self.part(values)(read_nkf)
         return q_nka if seen.legal_na is None else torch.where(self._legal(seen), q_nka, OUTSIDE)
 
     def mixed(self, q_nk: Tensor, seen: Seen, mixer: str = "mixer") -> Tensor:
         """Return the value [N] of joint actions from the values [N,K] of the agents' own."""
-        total_n: Tensor = self._part(mixer)(q_nk, seen.observation["own"].flatten(1))
+        total_n: Tensor = self.part(mixer)(q_nk, seen.observation["own"].flatten(1))
         return total_n
 
-    def score(self, inputs: ArrayInputs, names: Sequence[str]) -> dict[str, Tensor]:
-        """Score the actions of rows, and return the values that are asked for."""
-        found = super().score(inputs, [name for name in names if name in (LOG_PROB, ENTROPY)])
-        if TEAM_VALUE in names:
-            seen = inputs.seen(self.device, self.dtype)
-            taken_nk = inputs.by_position(inputs.action_bt).to(self.device)
-            q_nk = self.agent_values(seen).gather(-1, taken_nk[..., None])[..., 0]
-            found[TEAM_VALUE] = spread(self.mixed(q_nk, seen), inputs)
-        if BEST_AFTER in names:
-            found[BEST_AFTER] = self._best_after(inputs)
-        return found
-
-    @torch.no_grad()
-    def _best_after(self, inputs: ArrayInputs) -> Tensor:
-        """Return [B,T] the follower's value of the best joint action after each one of rows."""
-        longer = inputs.extended()
-        known = inputs if longer is None else longer
-        seen = known.seen(self.device, self.dtype)
-        best_nk = self.agent_values(seen, "old_single").amax(-1)
-        best_bt = spread(self.mixed(best_nk, seen, "old_mixer"), known)
-        after_bt = best_bt[:, 1:] if longer is not None else nn.functional.pad(best_bt[:, 1:], (0, 1))
-        return torch.where(inputs.present_bt().to(after_bt.device), after_bt, 0)
-
     def _legal(self, seen: Seen) -> Tensor:
-        """Return [N,K,A] the legal actions; all of an agent's where none is, as after the last action of a row."""
+        """Return [N,K,A] the legal actions."""
         assert seen.legal_na is not None
-        legal_nka = seen.legal_na.unflatten(-1, (self.agents, self.counts[0]))
-        return legal_nka | ~legal_nka.any(-1, keepdim=True)
-
-    def _part(self, name: str) -> nn.Module:
-        return cast("nn.ModuleDict", self.module)[name]
+        return open_actions(seen.legal_na.unflatten(-1, (self.agents, self.counts[0])))

@@ -1,4 +1,4 @@
-"""Regression of a team's values on their targets: the loss of a value learner (QMIX, VDN)."""
+"""Regression of values of actions on their targets: the loss of a value learner (DQN, QMIX)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
-OUTPUT = "team_value"
+OUTPUT = "action_value"
 
 
 @part("objective")
 class FittedValues(Objective):
-    """½·(Q_tot(s_t, a_t) - y_t)², where y_t is what the advantage part returns (QMIX, arXiv:1803.11485, eq. 6).
+    """½·(Q(s_t, a_t) - y_t)², where y_t is what the advantage part returns (Mnih et al. 2015; of teams: QMIX).
 
     Log-probs have no part in it: who acts follows from the values alone.
     """
 
-    says = "fit the value of what the team did to its target"
-    equation = "½·(Q_tot(s_t, a_t) - y_t)²"
+    says = "fit the value of what was done to its target"
+    equation = "½·(Q(s_t, a_t) - y_t)²"
     asks = (OUTPUT,)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> TokenLoss:
-        """Return the losses [B,T], differentiable in the output `team_value`."""
+        """Return the losses [B,T], differentiable in the output `action_value`."""
         value_bt, target_bt = batch.need(f"stats.{OUTPUT}", self.name), batch.need("advantage_bt", self.name)
         error_bt = torch.where(batch.active_bt, value_bt - target_bt, 0)
         return TokenLoss(error_bt.square() / 2, {"value_error": error_bt.square(), "value_mean": value_bt})
@@ -36,4 +36,4 @@ class FittedValues(Objective):
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
-        return "loss_bt = torch.where(active_bt, stats['team_value'] - adv_bt, 0).square() / 2"
+        return "loss_bt = torch.where(active_bt, stats['action_value'] - adv_bt, 0).square() / 2"

@@ -45,7 +45,7 @@ class FollowedValues(Update):
             raise InputError(
                 f"the update '{self.name}' with {type(policy).__name__}",
                 "it needs a policy that acts by values and follows them",
-                "Take model: team_values",
+                "Take model: team_values or choice_values",
             )
         for step in learner.steps(prepared):
             yield learner.take(step)

@@ -1,0 +1,26 @@
+"""The page on teams: the order of sub-tasks as it is recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+
+import orders
+from grouprl.config.run import parse_config
+
+PAGE = (Path(__file__).parents[2] / "docs" / "teams.md").read_text(encoding="utf-8")
+
+
+def test_the_planner_of_the_page_is_that_of_the_record() -> None:
+    rows = json.loads(orders.RECORD.read_text(encoding="utf-8"))
+    assert orders.table(rows) in PAGE
+    (shown,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "rlap" in text)
+    (lr,) = {row["lr"] for row in rows if row["arm"] == "rlap"}
+    ours = parse_config(orders.settings(0, lr))
+    theirs = parse_config({**shown, "eval": {"every": 0}})
+    for part in ("task", "model", "method", "steps", "batch"):
+        assert getattr(ours, part) == getattr(theirs, part), part
+    assert ours.optim.lr == theirs.optim.lr
