@@ -154,6 +154,7 @@ SHARED = {
     "plain",
     "preferences",
     "references",
+    "seen_numbers",
     "sources",
     "stage_checks",
     "turn_returns",

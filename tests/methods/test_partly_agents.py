@@ -267,3 +267,23 @@ def test_rlap_fits_the_value_of_a_sub_task_to_its_gain_and_the_best_order_of_the
     near(slope_bt, [[0.25 / 3, 0.0, -0.25 / 3]])
     assert entry.buffer is not None
     assert grouprl.method("rlap", fresh_share=1.0).buffer is None
+
+
+# --- 45 MRA -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+def test_mra_adds_what_an_action_tells_of_the_strategy_to_the_team_s_reward(weight: float) -> None:
+    """A = r + c·(log q - log p) - V for an action that ends an episode; p is even over three strategies."""
+    method = grouprl.method("mra", strategies=3, information=weight, gamma=1.0, lam=1.0, whiten=False)
+    chances, values = [1.0, 1 / 3, 0.1], [0.25, -0.5, 0.0]
+    batch = small([1.0, 1.0, 0.0], [1, 1, 1]).replace(
+        agent_b=whole(0, 1, 0),
+        keys={"variant": whole(0, 1, 2)},
+        turn_bt=torch.zeros(3, 1, dtype=torch.int64),
+        turn_reward_bs=f64([[1.0], [1.0], [0.0]]),
+        value_bt=f64([[v] for v in values]),
+        stats={"decoded": f64([[math.log(q)] for q in chances])},
+    )
+    paid = [r + weight * math.log(q * 3) - v for r, q, v in zip([1, 1, 0], chances, values, strict=True)]
+    near(method.prepare(batch).advantage_bt[:, 0], paid)

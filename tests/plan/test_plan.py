@@ -354,6 +354,7 @@ ACTED = {
         "props",
         "pdppo",
         "ippo",
+        "mra",
         "gmah",
         "rlap",
         "dec_dpo",

@@ -139,6 +139,7 @@ def _with_extras(batch: Batch, seed: int) -> Batch:
             "value_after": batch.value_bt.roll(-1, 1) * 0.5,
             "post_value": batch.value_bt + 0.3 * torch.sin(7 * batch.old_bt),
             "missed": torch.cos(5 * batch.old_bt).abs(),
+            "decoded": -torch.sin(9 * batch.old_bt).abs(),
             "best_after": torch.sin(3 * batch.old_bt),
             "expert": batch.ref_bt + 0.5 * torch.sin(7 * batch.old_bt),
             "logp@1.2": batch.old_bt + 0.1 * normal(b, width),

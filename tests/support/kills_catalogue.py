@@ -111,6 +111,15 @@ OWN: dict[str, dict[str, Any]] = {
         "method": {"name": "ami", "members": 5},
         "warmup": {"steps": 0},
     },
+    "mra": {
+        "task": {
+            "name": "env:grouprl.envs.builtin.meeting:MeetingPlaces",
+            "turns": 10,
+            "config": {"strategies": 2},
+        },
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "warmup": {"steps": 0},
+    },
     "gmah": {
         "task": {"name": "env:grouprl.envs.builtin.hauling:Hauling", "turns": 6},
         "model": {"name": "team_values", "settings": {"hidden": [8], "width": 4}},

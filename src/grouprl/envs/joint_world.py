@@ -10,7 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import ArrayObservation, Step
-from grouprl.protocols import Box, DictSpace, Discrete, MultiDiscrete, Space, Spaces
+from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, MultiDiscrete, Space, Spaces
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
@@ -57,6 +57,68 @@ class JointWorld(Protocol):
         ...
 
 
+class ToldWorld:
+    """A world whose agents are told the number of a strategy, the same for all of them and for a whole episode.
+
+    Observations have the entry `strategy` besides the world's own. The number is the example's column `told`, if it has
+    one, else drawn with the episode's seed: how a policy of several strategies is trained (MRA, arXiv:2108.12988).
+
+    Args:
+        world: the world.
+        strategies: how many there are.
+
+    Raises:
+        InputError: fewer than two strategies.
+    """
+
+    def __init__(self, world: JointWorld, strategies: int) -> None:
+        if strategies < 2:
+            raise InputError(
+                f"strategies = {strategies}", "agents are told one of two or more", "Use the world as it is"
+            )
+        single = world.spaces
+        self._world, self.strategies, self.agents = world, strategies, tuple(world.agents)
+        told = DictSpace({**_entries(single.observation), "strategy": Discrete(strategies)})
+        self.spaces = Spaces(told, single.action, single.context)
+        self._number = 0
+
+    def begin(self, example: Example, seed: int) -> Mapping[str, object]:
+        """Begin the episode with the strategy that the example tells. Raises InputError if there is none such."""
+        drawn = int(np.random.default_rng((seed, 1)).integers(self.strategies))
+        self._number = int(example.columns.get("told", drawn))
+        if not 0 <= self._number < self.strategies:
+            raise InputError(
+                f"the example {example.id!r} tells strategy {self._number}", f"it is below {self.strategies}"
+            )
+        return self._telling(self._world.begin(example, seed))
+
+    def act(self, actions: Mapping[str, int | np.ndarray]) -> JointStep:
+        """Let the agents act, and tell them their strategy again."""
+        found = self._world.act(actions)
+        return JointStep(self._telling(found.seen), found.rewards, self._telling(found.finals))
+
+    def correct(self) -> float | None:
+        """Return what the world says."""
+        return self._world.correct()
+
+    def close(self) -> None:
+        """Close the world."""
+        self._world.close()
+
+    def _telling(self, seen: Mapping[str, object]) -> dict[str, object]:
+        return {agent: self._told(what) for agent, what in seen.items()}
+
+    def _told(self, seen: object) -> ArrayObservation:
+        given = _observed(seen)
+        values = {**_named(given.values), "strategy": np.asarray(self._number)}
+        return ArrayObservation(values, given.legal, given.context)
+
+
+def told(world: JointWorld, strategies: int) -> JointWorld:
+    """Return the world with agents that are told one of `strategies`; with one strategy there is nothing to tell."""
+    return world if strategies == 1 else ToldWorld(world, strategies)
+
+
 class InTurns:
     """An environment in which the agents of a world act one after the other, unseen by each other, until all have.
 
@@ -86,6 +148,11 @@ class InTurns:
         self._phase = "new"
         self._seen: Mapping[str, object] = {}
         self._done: dict[str, int | np.ndarray] = {}
+
+    @property
+    def strategies(self) -> int:
+        """The number of strategies that agents are told of (`ToldWorld`); 1: they are told nothing."""
+        return self._world.strategies if isinstance(self._world, ToldWorld) else 1
 
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the episode. Raises InputError if the object was used before, or no agent can act."""
@@ -142,9 +209,8 @@ class InTurns:
         return self._of(agent, self._seen[agent], self._done)
 
     def _of(self, agent: str, seen: object, done: Mapping[str, int | np.ndarray]) -> ArrayObservation:
-        given = seen if isinstance(seen, ArrayObservation) else ArrayObservation(seen)
-        own = given.values if isinstance(given.values, Mapping) else {"own": given.values}
-        values = {**own, "agent": np.asarray(self._agents.index(agent))}
+        given = _observed(seen)
+        values = {**_named(given.values), "agent": np.asarray(self._agents.index(agent))}
         if any(self._parents.values()):
             values["earlier"] = self._earlier(agent, done)
         return ArrayObservation(values, given.legal, given.context, agent)
@@ -248,12 +314,25 @@ def _parents(agents: tuple[str, ...], given: str | Mapping[str, tuple[str, ...]]
 
 
 def _observation(single: Spaces, agents: tuple[str, ...], parents: Mapping[str, tuple[str, ...]]) -> Space:
-    own = dict(single.observation.spaces) if isinstance(single.observation, DictSpace) else {"own": single.observation}
-    spaces = {**own, "agent": Discrete(len(agents))}
+    spaces = {**_entries(single.observation), "agent": Discrete(len(agents))}
     if any(parents.values()):
         assert isinstance(single.action, Discrete)
         spaces["earlier"] = Box((len(agents), single.action.count), 0.0, 1.0)
     return DictSpace(spaces)
+
+
+def _entries(space: Space) -> dict[str, ArraySpace]:
+    """Return spaces by name; a space without names is `own`."""
+    return dict(space.spaces) if isinstance(space, DictSpace) else {"own": space}
+
+
+def _named(values: object) -> Mapping[str, object]:
+    """Return arrays by name; one without a name is `own`."""
+    return values if isinstance(values, Mapping) else {"own": values}
+
+
+def _observed(seen: object) -> ArrayObservation:
+    return seen if isinstance(seen, ArrayObservation) else ArrayObservation(seen)
 
 
 def _misuse(what: str) -> InputError:

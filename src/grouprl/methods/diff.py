@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
             "value_after": torch.zeros_like(old_bt),
             "post_value": torch.zeros_like(old_bt),
             "missed": torch.zeros_like(old_bt),
+            "decoded": torch.full_like(old_bt, -math.log(2)),
             "best_after": torch.zeros_like(old_bt),
             "collision": torch.full_like(old_bt, 0.5),
         },

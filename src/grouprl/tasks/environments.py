@@ -188,7 +188,8 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     It is written env:pkg.module:Class or env:path/to/file.py:Class. Example number i has its own seed in the column
     `seed`. With `own_luck` every completion gets its own seed for chance events after the beginning; without it, all
-    completions of a prompt use the prompt's seed, so that they begin alike.
+    completions of a prompt use the prompt's seed, so that they begin alike. An environment that tells its policy one of
+    several strategies says how many in `strategies`: it reads which one from the column `told`, if there is any.
     """
 
     path: str = Field(description="import path of the class, or of a function that returns an environment")
@@ -211,6 +212,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     _make: Callable[..., Environment] = PrivateAttr()
     _spaces: Spaces | None = PrivateAttr()
+    _strategies: int = PrivateAttr(default=1)
 
     def model_post_init(self, context: object) -> None:
         """Import the class and make one environment.
@@ -237,6 +239,7 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
         if missing := [name for name in METHODS if not callable(getattr(environment, name, None))]:
             raise InputError(f"'{self.path}' lacks {', '.join(missing)}", f"an environment has {', '.join(METHODS)}")
         self._spaces = getattr(environment, "spaces", None)
+        self._strategies = int(getattr(environment, "strategies", 1))
         if not isinstance(self._spaces, Spaces | None):
             raise InputError(f"'{self.path}' has the spaces {self._spaces!r}", "they are grouprl.protocols.Spaces")
         if self.horizon is not None and self._spaces is None:
@@ -308,6 +311,15 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
     def spaces(self) -> Spaces | None:
         """The class attribute `spaces`, if the environment acts on arrays."""
         return self._spaces
+
+    def variants(self, example: Example) -> tuple[Example, ...]:
+        """Return the prompt once for each strategy of the environment, whose number is the column `told`."""
+        if self._strategies == 1:
+            return (example,)
+        return tuple(
+            Example(f"{example.id}/{number}", example.prompt, {**example.columns, "told": number})
+            for number in range(self._strategies)
+        )
 
     @property
     def started_gb(self) -> float:

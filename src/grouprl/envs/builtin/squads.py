@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.joint_world import InTurns, JointStep
+from grouprl.envs.joint_world import InTurns, JointStep, told
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.records.examples import Example
 
@@ -193,7 +193,10 @@ class CrossingWorld:
 
 
 class MatrixGame(InTurns):
-    """Two agents choose once and at once, and both earn the payoff of the pair: by default the climbing game."""
+    """Two agents choose once and at once, and both earn the payoff of the pair: by default the climbing game.
+
+    With `strategies` they are told the number of one.
+    """
 
     agents = MatrixWorld.agents
 
@@ -201,8 +204,9 @@ class MatrixGame(InTurns):
         self,
         payoff: Sequence[Sequence[float]] = CLIMBING,
         parents: str | Mapping[str, tuple[str, ...]] = "",
+        strategies: int = 1,
     ) -> None:
-        super().__init__(MatrixWorld(payoff), parents=parents)
+        super().__init__(told(MatrixWorld(payoff), strategies), parents=parents)
 
 
 class ColorGrid(InTurns):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, cast
 
 import torch
 from pydantic import Field
@@ -19,23 +19,12 @@ from grouprl.core.metric import Metric
 from grouprl.core.numbers import Count, NonNegative, Positive
 
 if TYPE_CHECKING:
+    from grouprl.algorithms.seen_numbers import SeenNumbers
     from grouprl.records.samples import ScoredSamples
 
 STAT = "missed"
 OWN = ("agent", "earlier")
 """Entries of an observation that tell nothing of the world: the agent's number, and what others just did."""
-
-
-class SeenNumbers(Protocol):
-    """Inputs of agents that see arrays by name and act with numbers (`grouprl.policy.ArrayInputs`)."""
-
-    @property
-    def observation_bt(self) -> Mapping[str, Tensor]:
-        """[B,T,…] by name: what was seen before each action."""
-
-    @property
-    def action_bt(self) -> Tensor:
-        """[B,T] int64 the actions."""
 
 
 class TeamRounds(NamedTuple):
