@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def new_levels(folder: Path) -> float:
 
 
 CARTS = Path(tempfile.gettempdir()) / "carts.jsonl"
-"""Trajectories of CartPole, written when the arena `asked` is run."""
+"""Trajectories of CartPole, written before the arena `asked` is planned or run."""
 
 
 def cart(world: gymnasium.Env, number: int, *, good: bool) -> StoredEpisode:
@@ -142,6 +143,7 @@ def cart(world: gymnasium.Env, number: int, *, good: bool) -> StoredEpisode:
     return StoredEpisode(np.stack(seen), np.array(acts), np.ones(len(acts)), ended)
 
 
+@cache
 def store_carts() -> None:
     """Write a hundred trajectories, of which five are by a good hand."""
     world = gymnasium.make("CartPole-v1")
@@ -197,6 +199,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         "optim": {"schedule": "constant"},
         "eval": {"every": 0, "final_prompts": 16},
         "steps": 100,
+        "before": store_carts,
         "measure": greedy_return,
         "methods": {
             "sft": ("sft", (3e-3, 1e-2)),
@@ -348,8 +351,9 @@ ARENAS: dict[str, dict[str, Any]] = {
 
 
 def settings(arena: str, label: str, lr: float, seed: int) -> dict[str, Any]:
-    """Return the configuration of a run."""
-    place = {key: value for key, value in ARENAS[arena].items() if key not in ("methods", "measure", "rate")}
+    """Return the configuration of a run, whose stored rows are there."""
+    ARENAS[arena].get("before", lambda: None)()
+    place = {key: value for key, value in ARENAS[arena].items() if key not in ("methods", "measure", "rate", "before")}
     chosen, _, *own = ARENAS[arena]["methods"][label]
     place |= {key: {**place.get(key, {}), **changes} for each in own for key, changes in each.items() if key == "task"}
     place |= {key: changes for each in own for key, changes in each.items() if key != "task"}

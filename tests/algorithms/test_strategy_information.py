@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,6 @@ class Context:
     spaces: Spaces = field(default_factory=lambda: MeetingPlaces(strategies=2).spaces)
     store: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def task(self) -> SimpleNamespace:
-        return SimpleNamespace(spaces=self.spaces)
 
     def state_of(self, part: object) -> dict[str, Any]:
         return self.store

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grouprl.core.batch import Batch
     from grouprl.core.json_types import State
     from grouprl.policy.language.causal_lm import CausalPolicy
-    from grouprl.protocols import EntropyScaling
+    from grouprl.protocols import EntropyScaling, Spaces
     from grouprl.records.examples import Example, Prompt
     from grouprl.records.prompt_history import PromptHistory
     from grouprl.records.requests import RolloutRequest
@@ -76,6 +76,10 @@ class RunContext(Protocol):
         Raises:
             InputError: its policy is not a language model.
         """
+
+    @property
+    def spaces(self) -> Spaces | None:
+        """Observation and action spaces of the run's environments; None: they show and read text."""
 
     def opponent(self, initial: float) -> object:
         """Return a policy for `acting`: its logits are `initial` parts of the frozen reference's, the others the

@@ -23,7 +23,7 @@ from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
 from grouprl.orchestrator.text_context import SessionTexts
 from grouprl.policy.language.blended_policy import BlendedPolicy
-from grouprl.protocols import PolicyInputs, SampleSource
+from grouprl.protocols import PolicyInputs, SampleSource, Spaces
 from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
@@ -221,6 +221,11 @@ class SessionContext:
     def text(self) -> SessionTexts:
         """The run's access to texts and tokens; InputError if its policy is not a language model."""
         return SessionTexts(self.row_source, self._counts)
+
+    @property
+    def spaces(self) -> Spaces | None:
+        """The spaces of the run's environments; None: text."""
+        return self.row_source.spaces_of(self.task)
 
     def compare(self, samples: ScoredSamples, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
         """Return the chance that the first row of each pair is preferred by the reward; None: it abstains.

@@ -76,7 +76,7 @@ class PlannedSubTasks(ABC):
 
     @property
     def length(self) -> int:
-        """How many numbers a text becomes."""
+        """The number of words, each a number of a text."""
         return len(self.words)
 
     def encode(self, text: str) -> np.ndarray:

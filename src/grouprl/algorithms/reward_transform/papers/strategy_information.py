@@ -107,7 +107,7 @@ class StrategyInformation(RewardTransform, DataPart):
         Raises:
             InputError: the agents are not told as many strategies as the part has.
         """
-        spaces = context.task.spaces
+        spaces = context.spaces
         seen = spaces.observation.spaces if spaces and isinstance(spaces.observation, DictSpace) else {}
         if spaces is None or seen.get(TOLD) != Discrete(self.strategies):
             raise InputError(
