@@ -83,6 +83,16 @@ def errands(seed: int) -> Trial:
     return Trial(says, str(RECIPES / "errands.yaml"), ERRANDS, seed=seed, warmed=True)
 
 
+MENDING = ("warmup.steps=0", "model.lora=null", "optim.lr=1e-5", "sampling.temperature=0.4")
+"""What follows the recipe's own warm-up of adapters, whose loss is taken at the recipe's temperature."""
+
+
+def mending(seed: int) -> Trial:
+    """Return the trial of bugs in one function, of a seed."""
+    says = f"repositories (a bug in one function), 135M, all weights, 8 steps, seed {seed}"
+    return Trial(says, str(RECIPES / "repositories.yaml"), MENDING, seed=seed, warmed=True)
+
+
 TRIALS = {
     "reverse": Trial("two letters reversed, 0.1M from scratch, rate 1e-3", "addition", REVERSE, False),
     "reverse-slow": Trial(
@@ -103,6 +113,7 @@ TRIALS = {
     ),
     "lookups": Trial("lookups (two tools, turns), 135M", str(RECIPES / "lookups.yaml"), ("steps=4", "eval.every=2")),
     **{f"errands-{seed}": errands(seed) for seed in range(3)},
+    **{f"repositories-{seed}": mending(seed) for seed in range(3)},
 }
 
 
