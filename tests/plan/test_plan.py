@@ -404,6 +404,19 @@ def test_settings_that_only_fit_together_are_not_called_idle():
         compose({"name": "pppo", "prefix_start": 0.5})
 
 
+def test_a_method_whose_outputs_no_language_model_has_is_refused():
+    """Only entries for policies over arrays read others, so that no entry for text is refused for its outputs."""
+    from grouprl.core.outputs import LANGUAGE_OUTPUTS, OF_ROWS, has_output
+    from grouprl.methods import CATALOGUE
+
+    names = (*LANGUAGE_OUTPUTS, *OF_ROWS)
+    others = {n for n, e in CATALOGUE.items() if not all(has_output(names, each) for each in e.build().outputs)}
+    assert others == {"gmah", "mo_dt", "rlap"}
+    found = plan(parse_config({"task": "ponder", "method": "mo_dt"})).refusals
+    assert any("mo_dt reads the output 'to_go_error' of the policy, but a language model lacks it" in s for s in found)
+    assert not any("'log_prob'" in each for each in found)
+
+
 def test_a_task_without_forms_is_refused_where_only_forms_earn():
     config, task = parse_config({"method": "ada_grpo"}), load_task("addition")
     method = compose("ada_grpo").method

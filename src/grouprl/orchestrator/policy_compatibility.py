@@ -9,7 +9,7 @@ from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.config.sections import Model, Sampling
 from grouprl.core.errors import InputError
-from grouprl.core.outputs import has_output
+from grouprl.core.outputs import LANGUAGE_OUTPUTS, has_output
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.protocols import GroupInfluence, Policy, has_memory
@@ -89,6 +89,13 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
         yield (
             f"the task '{run.task.name}' shows arrays, but the model {config.model.name} reads text. Set model: mlp, "
             "or your own policy (file.py:Class)"
+        )
+    if not run.scores:
+        yield from (
+            f"{run.method.name} reads the output '{output}' of the policy, but a language model lacks it. Take another "
+            "method, or a task and a policy over arrays"
+            for output in run.method.outputs
+            if not has_output(LANGUAGE_OUTPUTS, output)
         )
     if config.model.users != Model().users and not run.of_users:
         yield f"model.users are sizes of a reward model of users, and {run.method.name} trains none. Leave it out"

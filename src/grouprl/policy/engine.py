@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from grouprl.core.errors import InputError
-from grouprl.core.outputs import ENTROPY, LOG_PROB, parameter, stem
+from grouprl.core.outputs import CROSS, ENTROPY, LOG_PROB, parameter, stem
 from grouprl.policy.devices import Precision
 from grouprl.policy.logprobs import (
     TokenScores,
@@ -27,12 +27,6 @@ from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-CROSS = "cross@"
-"""Prefix of an output with a temperature κ: the cross-entropy between the distribution at κ, held constant, and the
-policy's.
-"""
 
 
 @dataclass(frozen=True)

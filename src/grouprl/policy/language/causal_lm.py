@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from grouprl.core.errors import InputError
-from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE
+from grouprl.core.outputs import LANGUAGE_OUTPUTS, VALUE
 from grouprl.core.spans import note, spanned
-from grouprl.policy.engine import CROSS, Readout
+from grouprl.policy.engine import Readout
 from grouprl.policy.generation import generation_settings
 from grouprl.policy.language import completion_gradients, statistics
 from grouprl.policy.language.influence import influence
@@ -82,8 +82,7 @@ class CausalPolicy(TransformerModel, LogProbs):
         """Names of the outputs: log-probs, entropies, cross-entropies, values if there is a value head, and
         statistics.
         """
-        values = () if self.value_head is None else (VALUE,)
-        return (LOG_PROB, ENTROPY, *values, CROSS, *statistics.READINGS)
+        return tuple(name for name in LANGUAGE_OUTPUTS if name != VALUE or self.value_head is not None)
 
     def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, torch.Tensor]:
         """Return the outputs `names` of the responses of `tokens` at the policy's temperature, [B,T].

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from grouprl.core import outputs
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import parameter, stem
 from grouprl.policy.language.introspection import IntrospectablePolicy
@@ -38,7 +39,7 @@ def collision(logp_cv: Tensor, target_c: Tensor) -> Tensor:
     return (2 * logp_cv).exp().sum(-1)
 
 
-READINGS: dict[str, Reading] = {"certainty": certainty, "collision": collision, "logp@": sampled}
+READINGS: dict[str, Reading] = dict(zip(outputs.READINGS, (certainty, collision, sampled), strict=True))
 """Functions by the name of the output: `certainty`, `collision` (Σ_a π(a)²), and `logp@`: the log-prob of the token
 with logits further divided by the number after the @.
 """
