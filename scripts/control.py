@@ -127,7 +127,7 @@ def new_levels(folder: Path) -> float:
     return total
 
 
-CARTS = Path(tempfile.gettempdir()) / "carts.jsonl"
+CARTS = Path(__file__).parents[1] / "runs" / "control" / "carts.jsonl"
 """Trajectories of CartPole, written before the arena `asked` is planned or run."""
 
 
@@ -146,6 +146,7 @@ def cart(world: gymnasium.Env, number: int, *, good: bool) -> StoredEpisode:
 @cache
 def store_carts() -> None:
     """Write a hundred trajectories, of which five are by a good hand."""
+    CARTS.parent.mkdir(parents=True, exist_ok=True)
     world = gymnasium.make("CartPole-v1")
     write(CARTS, [cart(world, number, good=number < 5) for number in range(100)])
 
