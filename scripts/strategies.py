@@ -87,8 +87,7 @@ def closed(arm: str, policy: Any) -> list[float]:
 def measured(arm: str, seed: int, lr: float, folder: Path) -> dict[str, Any]:
     """Run, and return what held-out parties earn: before, after, and where a place is closed."""
     begun = time.process_time()
-    if not (folder / "summary.json").exists():
-        train(parse_config(settings(arm, seed, lr)), folder=folder, console=Console(quiet=True))
+    train(parse_config(settings(arm, seed, lr)), folder=folder, console=Console(quiet=True))
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["phase"] == "eval"]
     told = [row.get("strategy_information") for row in map(json.loads, lines) if row["phase"] == "train"]
@@ -133,6 +132,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1] == "runs":
-        record([int(word) for word in sys.argv[2].split(",")], Path(tempfile.gettempdir()) / "strategy_runs")
+        with tempfile.TemporaryDirectory() as kept:
+            record([int(word) for word in sys.argv[2].split(",")], Path(kept))
     else:
         fill(PAGE, {"strategies": table(json.loads(RECORD.read_text(encoding="utf-8")))})

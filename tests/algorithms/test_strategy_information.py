@@ -143,6 +143,8 @@ def test_agents_that_are_told_nothing_or_other_strategies_are_refused(world: Mee
     part = StrategyInformation(strategies=2)
     with pytest.raises(InputError, match=r"2 strategies.*task\.config\.strategies"):
         part.deeds(played([0], [[0]]), Context(world.spaces))  # type: ignore[arg-type]
+    assert "tells 2 strategies apart, but the task tells of 3" in part.refuse(RunFacts(variants=3))[0]
+    assert part.refuse(RunFacts(variants=2)) == part.refuse(RunFacts()) == []
     assert part.idle(RunFacts()) == []
     assert "coef is 0" in StrategyInformation(coef=0.0).idle(RunFacts())[0]
 

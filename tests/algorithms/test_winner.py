@@ -87,6 +87,9 @@ def test_the_policy_is_told_its_strategy_or_its_vector() -> None:
 def test_more_strategies_than_solutions_are_refused() -> None:
     assert "strategies spreads 3 completions over 4" in Strategies().refuse(RunFacts(group_size=3))[0]
     assert Strategies().refuse(RunFacts(group_size=4)) == []
+    assert Strategies().refuse(RunFacts(group_size=4, variants=2)) == []
+    assert "the task tells the policy of no strategies" in Strategies().refuse(RunFacts(group_size=4, variants=1))[0]
+    assert Strategies(limit=1).refuse(RunFacts(variants=1)) == []
 
 
 def test_a_population_trains_and_rows_know_their_strategy(tmp_path: Any) -> None:

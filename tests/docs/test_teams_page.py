@@ -1,4 +1,4 @@
-"""The page on teams: the order of sub-tasks as it is recorded."""
+"""The page on teams: the order of sub-tasks, and the strategies of a team, as they are recorded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import yaml
 
 import orders
+import strategies
 from grouprl.config.run import parse_config
+from grouprl.plan.plan import plan
 
 PAGE = (Path(__file__).parents[2] / "docs" / "teams.md").read_text(encoding="utf-8")
 
@@ -24,3 +26,11 @@ def test_the_planner_of_the_page_is_that_of_the_record() -> None:
     for part in ("task", "model", "method", "steps", "batch"):
         assert getattr(ours, part) == getattr(theirs, part), part
     assert ours.optim.lr == theirs.optim.lr
+
+
+def test_the_strategies_of_the_page_are_those_of_the_record() -> None:
+    rows = json.loads(strategies.RECORD.read_text(encoding="utf-8"))
+    assert {row["arm"] for row in rows} == set(strategies.ARMS)
+    assert strategies.table(rows) in PAGE
+    for arm in strategies.ARMS:
+        assert not plan(parse_config(strategies.settings(arm, 0, 0.01))).refusals

@@ -78,8 +78,8 @@ def test_a_run_with_a_buffer_of_vectors_ends_the_same_when_it_is_resumed(tmp_pat
     assert plain[0] == plain[1]
 
 
-OF_OTHER_TASKS = ("easy_to_hard", "lagrangian", "blended_rewards", "level_replay", "strategy_information")
-"""In CartPole there are no levels, antagonists, costs, components of the reward and strategies."""
+OF_OTHER_TASKS = ("easy_to_hard", "lagrangian", "blended_rewards", "level_replay")
+"""The prompts of CartPole have no levels and no antagonist, its steps no cost, and its reward has no components."""
 
 
 def without_text() -> list[str]:

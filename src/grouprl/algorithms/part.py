@@ -125,6 +125,8 @@ class RunFacts:
     """Whether the run's reward compares two completions, as methods with `by: judge` need."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Number of different values of 'level' and of each column of the prompts, among a few prompts of the run."""
+    variants: int | None = None
+    """Number of forms of a prompt (wordings, or strategies that the policy is told of); None if unknown."""
 
 
 class Part:

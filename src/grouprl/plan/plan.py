@@ -323,6 +323,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         forms=len(task.forms),
         alphabet=task.alphabet or "",
         kinds=_kinds(task, count),
+        variants=None if size == 0 else len(task.variants(task.example("train", 0))),
         environment=run.row_kind.acts,
         turns=task.max_turns,
         agents=len(task.agents),

@@ -93,7 +93,8 @@ def _reason(hub: HfApi, error: BaseException) -> str:
             return _answered(each)
     if any(isinstance(each, OSError) or type(each).__module__.startswith(CLIENTS) for each in chain):
         return f"{hub.endpoint} could not be reached ({type(error).__name__})"
-    return f"the weights were not taken ({' '.join(str(error).replace(get_token() or ' ', '…').split())[-300:]})"
+    token, said = get_token(), " ".join(str(error).split())
+    return f"the weights were not taken ({(said.replace(token, '…') if token else said)[-300:]})"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -77,10 +77,17 @@ class Strategies(Variants):
     says = "spread the completions of a prompt over up to {limit} strategies of the policy"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse groups in which some strategy has no completion."""
-        if run.group_size >= self.limit:
-            return []
-        return [
-            f"strategies spreads {run.group_size} completions over {self.limit} strategies. "
-            f"Use batch.group_size of {self.limit} or more, or fewer strategies (method.strategies)"
-        ]
+        """Refuse tasks that tell of no strategies, and groups in which some strategy has no completion."""
+        found = []
+        if run.variants == 1 and self.limit > 1:
+            found.append(
+                "strategies has nothing to spread over: the task tells the policy of no strategies. Set "
+                "task.strategies (construct:…), or task.config.strategies of a world such as "
+                "envs.builtin.meeting:MeetingPlaces"
+            )
+        if run.group_size < self.limit:
+            found.append(
+                f"strategies spreads {run.group_size} completions over {self.limit} strategies. "
+                f"Use batch.group_size of {self.limit} or more, or fewer strategies (method.strategies)"
+            )
+        return found

@@ -121,6 +121,15 @@ class StrategyInformation(RewardTransform, DataPart):
         strategy_bt = batch.need("keys.variant", self.name)[:, None].expand(batch.size)
         return Deeds(known_bt, torch.cat([*parts, done_nf], -1), strategy_bt[known_bt])
 
+    def refuse(self, run: RunFacts) -> list[str]:
+        """Refuse a task that tells of another number of strategies."""
+        if run.variants in (None, self.strategies):
+            return []
+        return [
+            f"{self.name} tells {self.strategies} strategies apart, but the task tells of {run.variants}. Set "
+            "task.config.strategies to method.strategies, in a world like envs.builtin.meeting:MeetingPlaces"
+        ]
+
     def idle(self, run: RunFacts) -> list[str]:
         """Say that the part has no effect if its weight is 0."""
         return [f"{self.name} has no effect: coef is 0"] if self.coef == 0 else []
