@@ -25,6 +25,10 @@ def policy_of() -> DecisionTransformer:
     return DecisionTransformer(Build(SPACES, dtype=torch.float64), window=2, width=4)
 
 
+MASKED = torch.tensor([[False, True, True], [True, False, False]])
+"""Of five actions three count in the loss."""
+
+
 def batch_of() -> Batch:
     luck = np.random.default_rng(1)
     seen = [
@@ -50,21 +54,21 @@ class Still:
         return 0.0
 
 
-def stepped(policy: DecisionTransformer, **settings: float) -> tuple[dict[str, Tensor], dict[str, float]]:
+def stepped(policy: DecisionTransformer, batch: Batch, **settings: float) -> tuple[dict[str, Tensor], dict[str, float]]:
     method = grouprl.method("mo_dt", **settings)
     learner = Still(policy, method)
-    prepared = method.compute_advantages(batch_of())
+    prepared = method.compute_advantages(batch)
     (metrics,) = BalancedTerms()(learner, prepared)  # type: ignore[arg-type]
     return learner.kept, metrics
 
 
-def slopes(policy: DecisionTransformer) -> list[dict[str, Tensor]]:
+def slopes(policy: DecisionTransformer, batch: Batch) -> list[dict[str, Tensor]]:
     """The gradients of the mean of -log π, of the error of observations and of that of returns, by autograd."""
-    batch, found = batch_of(), []
+    found = []
     for name, sign in (("log_prob", -1.0), ("observation_error", 1.0), ("to_go_error", 1.0)):
         value_bt = policy.evaluate(batch.inputs, (name,), grad=True)[name]  # type: ignore[arg-type]
         names, weights = zip(*policy.named_parameters(), strict=True)
-        grads = torch.autograd.grad(sign * value_bt.sum() / sum(LENGTHS), weights, allow_unused=True)
+        grads = torch.autograd.grad(sign * value_bt[batch.active_bt].mean(), weights, allow_unused=True)
         pairs = zip(names, weights, grads, strict=True)
         found.append({n: torch.zeros_like(w) if g is None else g for n, w, g in pairs})
     return found
@@ -75,10 +79,11 @@ def length(slope: dict[str, Tensor]) -> float:
     return float(torch.stack(shared).sum().sqrt())
 
 
-def test_each_objective_pulls_by_its_weight() -> None:
+@pytest.mark.parametrize("batch", [batch_of(), batch_of().replace(loss_mask_bt=MASKED)], ids=["all", "masked"])
+def test_each_objective_pulls_by_its_weight(batch: Batch) -> None:
     policy = policy_of()
-    acts, sees, earns = slopes(policy)
-    found, metrics = stepped(policy, observation=0.5, to_go=2.0)
+    acts, sees, earns = slopes(policy, batch)
+    found, metrics = stepped(policy, batch, observation=0.5, to_go=2.0)
     scales = [length(acts) / length(sees), length(acts) / length(earns)]
     for name, g in found.items():
         torch.testing.assert_close(g, acts[name] + 0.5 * scales[0] * sees[name] + 2.0 * scales[1] * earns[name])
@@ -89,7 +94,7 @@ def test_each_objective_pulls_by_its_weight() -> None:
 
 def test_without_weights_the_step_is_that_of_cloning_bit_by_bit() -> None:
     policy = policy_of()
-    found, metrics = stepped(policy, observation=0.0, to_go=0.0)
+    found, metrics = stepped(policy, batch_of(), observation=0.0, to_go=0.0)
     assert "foresight_scale" not in metrics
     cloning = grouprl.method("sft")
     plain = Still(policy, cloning)

@@ -100,6 +100,14 @@ def test_an_action_is_read_from_the_window_alone(name: str, layers: int) -> None
         assert moved_t.tolist() == [changed <= place < changed + 3 for place in range(6)]
 
 
+def test_the_order_of_what_was_seen_counts() -> None:
+    policy, luck = policy_of(), np.random.default_rng(0)
+    seen, actions = shown(3, luck), luck.integers(0, 3, 3)
+    turned = {name: x[[1, 0, 2]] for name, x in seen.items()}
+    last, other = (policy.logp(ArrayInputs.of([each], [actions]))[0, 2] for each in (seen, turned))
+    assert abs(float(last - other)) > 1e-6
+
+
 def test_errors_are_those_of_the_next_observation_and_return_to_go() -> None:
     """Heads that always foresee 0: the errors are squares of what comes next, and end with the row."""
     policy, inputs = policy_of(), rows_of((3, 1))

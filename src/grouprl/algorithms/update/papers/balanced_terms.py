@@ -77,7 +77,7 @@ def _pull(policy: Policy, term: Foresight, step: Batch) -> list[Tensor]:
     """Return the gradient of a term without its weight, one tensor for each parameter."""
     (output,) = term.asks
     clear(policy)
-    policy.backward(step.inputs, {output: term.weights(step) * step.active_bt})
+    policy.backward(step.inputs, {output: term.weights(step)})  # 0 outside the loss mask
     return _gradients(policy)
 
 
