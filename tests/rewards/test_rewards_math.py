@@ -71,8 +71,24 @@ RIGHT = [
     ("-\\frac{1}{2}", "\\boxed{-\\frac12}"),
     ("\\emptyset", "\\boxed{\\emptyset}"),
     ("5\\pm\\sqrt{3}", "\\boxed{5\\pm\\sqrt{3}}"),
+    ("4210_{7}", "\\boxed{4210_7}"),
+    ("1010_2", "\\boxed{(01010)_2}"),
+    ("1A_{16}", "\\boxed{1A_{16}}"),
+    ("10", "\\boxed{10_{10}}"),
+    ("10", "\\boxed{1010_2 = 10}"),
+    ("11,\\! 111,\\! 100", "\\boxed{11111100}"),
+    ("6000", "\\boxed{6,\\!000}"),
+    ("\\text{June 20}", "\\boxed{\\text{June } 20}"),
+    ("\\arctan 2", "\\boxed{\\tan^{-1}(2)}"),
 ]
 WRONG = [
+    ("1010_2", "\\boxed{1010}"),
+    ("1010_2", "\\boxed{10}"),
+    ("1010_2", "\\boxed{1010_3}"),
+    ("10", "\\boxed{1010_2}"),
+    ("10", "\\boxed{1011_2 = 10}"),
+    ("\\text{June 20}", "\\boxed{June 21}"),
+    ("20", "\\boxed{June 20}"),
     ("2\\pi", "\\boxed{2}"),
     ("2\\sqrt2", "\\boxed{2}"),
     ("3+4i", "\\boxed{3}"),
@@ -145,7 +161,7 @@ def test_unevaluated_answers_where_they_are_wanted():
 
 
 @pytest.mark.parametrize(
-    "gold", ["2x ) 5", r"\frac{1", "1.5.2", "101_2", "$x$ is $5$", "", "the area of a triangle is 5"]
+    "gold", ["2x ) 5", r"\frac{1", "1.5.2", "102_2", "sin 30", "$x$ is $5$", "", "the area of a triangle is 5"]
 )
 def test_golds_that_cannot_be_read_whole_are_refused(gold):
     with pytest.raises(ValueError, match="no expression that can be parsed"):

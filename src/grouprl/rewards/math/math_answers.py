@@ -15,6 +15,7 @@ from grouprl.rewards.math.math_text import (
     as_words,
     elements_of,
     literal,
+    numeral,
     signs_apart,
     tidy,
     unwrapped,
@@ -58,7 +59,7 @@ def read_gold(answer: str) -> str:
         raise ValueError(f"the column 'answer' holds no expression that can be parsed: {answer[:200]!r}")
     for leaf in _leaves(text):
         bare = quantity(_value_of(leaf)).value
-        plain = as_words(leaf) is not None or literal(bare) is not None or bare == EMPTY_SET
+        plain = as_words(leaf) is not None or literal(bare) is not None or numeral(bare) or bare == EMPTY_SET
         if not plain and _readable(bare) is not True:
             raise ValueError(f"the column 'answer' holds no expression that can be parsed whole: {answer[:200]!r}")
     return text
@@ -98,7 +99,7 @@ def has_form(said: str, gold: str, form: str) -> bool:
 
 def is_formula(gold: str) -> bool:
     """Return whether a gold holds unknowns, so that its equal forms have no end: 4x does, 5 and yes do not."""
-    if as_words(gold) is not None:
+    if as_words(gold) is not None or numeral(_value_of(gold)):
         return False
     bare = re.sub(r"\\[a-zA-Z]+|[ei](?![a-zA-Z])", "", TEXT.sub("", quantity(_value_of(gold)).value))
     return re.search("[a-zA-Z]", bare) is not None
@@ -188,6 +189,9 @@ def _same_quantity(gold: Quantity, said: Quantity, evaluated: bool, equal: Equal
     if said.unit and said.unit != gold.unit and (gold.unit or not said.known):
         return False
     theirs, ours = unwrapped(gold.value), unwrapped(said.value)
+    digits, others = numeral(theirs), numeral(ours)
+    if "_" in theirs + ours and digits and others:
+        return digits == others or (not evaluated and int(*digits) == int(*others))
     wanted, found = literal(theirs), literal(ours)
     if wanted is not None and (found is not None or evaluated):
         return found is not None and found * said.factor == wanted * gold.factor

@@ -77,6 +77,13 @@ RADICAL = re.compile(r"\u221a\s*(?:\(([^()]*)\)|(\d+(?:\.\d+)?|[a-zA-Z]|(?=\{)))
 EMPTY = re.compile(r"\\varnothing(?![a-zA-Z])|\u2205|\\\{\s*\\\}")
 ROW_SPACE = re.compile(r"\\\\\[[-\d. ]{1,6}(?:pt|em|ex|mm|cm|in)\]")
 """The end of a matrix row with a space below it."""
+THOUSANDS = re.compile(r"(?<=\d),\s*\\!\s*(?=\d{3}(?!\d))")
+"""A thousands separator with the space behind it taken back: `6,\\!000`."""
+INVERSE = re.compile(r"\\(sin|cos|tan)\s*\^\s*(?:\{\s*-\s*1\s*\}|-1(?!\d))")
+NUMERAL = re.compile(r"\(?([0-9][0-9A-Z]*)\)?_(?:\{(\d{1,2})\}|(\d))")
+"""Digits with the base as their index: `1010_2`, `(4210)_{7}`."""
+NUMBERED = re.compile(r"[A-Z][a-z]{2,}\.? \d{1,4}(?:, \d{4})?")
+"""A name with a number, such as a date: June 20."""
 RAISED = {"\u00b2": "2", "\u00b3": "3"}
 RAISED_SIGN = re.compile(r"(?<=[a-zA-Z)}])[\u00b2\u00b3]")
 DOLLARS = re.compile(r"([-+]?)\\\$\s*([-+]?[\d.,{}]+)")
@@ -172,7 +179,7 @@ def tidy(text: str) -> str | None:
         return None
     text = DOLLARS.sub(r"\1\2\\text{ dollars}", text) if DOLLARS.fullmatch(text.strip()) else text
     text = "(-\\infty,\\infty)" if REALS.fullmatch(text.strip()) else ROW_SPACE.sub(r"\\\\ ", text)
-    text = RAISED_SIGN.sub(lambda found: f"^{{{RAISED[found[0]]}}}", text)
+    text = INVERSE.sub(r"\\arc\1 ", THOUSANDS.sub(",", RAISED_SIGN.sub(lambda found: f"^{{{RAISED[found[0]]}}}", text)))
     text = SPACING.sub(lambda found: found[1] or " ", text.translate(SIGNS))
     text = text.replace("{,}", ",").replace("\\$", "").strip()
     text = RADICAL.sub(lambda found: f"\\sqrt{{{found[1] or found[2]}}}" if found[1] or found[2] else r"\sqrt", text)
@@ -198,6 +205,8 @@ def as_words(text: str) -> str | None:
     choice = re.fullmatch(r"\(?([A-Z])\)?", inner)
     if choice and (TEXT.search(text) or inner != text or inner.startswith("(") or inner == choice[1]):
         return choice[1].casefold()
+    if NUMBERED.fullmatch(named := " ".join(inner.split())):
+        return named.casefold()
     wordy = re.fullmatch(r"[^\W\d_][^\W\d_'\-]*(?:[ ,]+[^\W\d_][^\W\d_'\-]*)*", inner)
     if wordy and (TEXT.fullmatch(text.strip()) or WORD.search(inner) or inner.casefold() in ("no", "ok")):
         return " ".join(inner.casefold().split())
@@ -294,6 +303,16 @@ def _split(text: str) -> list[str]:
     if len(parts) == 1:
         parts = re.split(r"\s*(?:\\text\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*", text)
     return parts
+
+
+def numeral(text: str) -> tuple[str, int] | None:
+    """Return the digits of a whole number, without leading zeros, and its base; None for any other text."""
+    text = text.replace(" ", "")
+    found = NUMERAL.fullmatch(text)
+    digits, base = (found[1], int(found[2] or found[3])) if found else (text.replace(",", ""), 10)
+    if not re.fullmatch("[0-9A-Z]{1,100}", digits) or not 2 <= base <= 36 or any(int(d, 36) >= base for d in digits):
+        return None
+    return digits.lstrip("0") or "0", base
 
 
 def literal(text: str) -> Fraction | None:
