@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grouprl.policy import Tokens
 from grouprl.policy.fast_forward import attention
 from grouprl.policy.language.load import load_policy
-from grouprl.policy.passes import PassSettings
+from grouprl.policy.passes import PassSettings, forward_in_pieces
 
 SIZES = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32, "max_positions": 8192}
 
@@ -25,10 +25,10 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def policy_of(engine, dtype="float32", checkpointing="on", shared_prefix="auto"):
+def policy_of(engine, dtype="float32", checkpointing="on", shared_prefix="auto", token_budget=65536, **sizes):
     passes = PassSettings("auto", shared_prefix, checkpointing)
     return load_policy("tiny", alphabet="0123456789", device="cpu", dtype=dtype, engine=engine, passes=passes,
-                       token_budget=65536, **SIZES)  # fmt: skip
+                       token_budget=token_budget, **{**SIZES, **sizes})  # fmt: skip
 
 
 def rows_of(length, shared=0, count=1):
@@ -107,3 +107,32 @@ def test_a_row_of_32768_tokens_equals_the_plain_path():
         plain_btv = policy.model(ids_bt).logits.log_softmax(-1)
         plain_bt = plain_btv[:, 7:-1].gather(2, ids_bt[:, 8:, None])[..., 0]
     assert (policy.logp(tokens) - plain_bt).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize("engine", ["lean", "transformers"])
+def test_a_row_beyond_the_token_budget_passes_wide_blocks_in_pieces(engine):
+    """The largest tensor is the output of all tokens together, or the intermediate numbers of a piece of them."""
+    wide, tokens = {"intermediate": 512}, rows_of(1024)
+    whole, pieces = (largest(policy_of(engine, token_budget=each, **wide), tokens) for each in (4096, 128))
+    assert whole >= 1023 * 512
+    assert pieces <= 1024 * 16 * 4 + 128 * 512 * 2
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 2}])
+@pytest.mark.parametrize("engine", ["lean", "transformers"])
+def test_pieces_give_the_same_numbers(engine, lora):
+    tokens = rows_of(300, 40, 3)
+    whole, cut = (policy_of(engine, "float64", token_budget=each, lora=lora) for each in (4096, 64))
+    for each in (whole, cut):
+        each.backward(tokens, {"log_prob": tokens.present_bt().double()})
+    assert (cut.logp(tokens) - whole.logp(tokens)).abs().max() < 1e-12
+    for (name, one), (_, other) in zip(whole.named_parameters(), cut.named_parameters(), strict=True):
+        if one.requires_grad:
+            assert (one.grad - other.grad).abs().max() < 1e-9 * one.grad.abs().max().clamp(min=1), name
+
+
+def test_a_block_that_is_given_more_than_its_input_is_called_whole():
+    calls = []
+    call = forward_in_pieces(2, lambda *given: calls.append(len(given)) or given[0])
+    assert call(torch.ones(1, 5, 3), torch.ones(1)).shape == call(torch.ones(1, 5, 3)).shape == (1, 5, 3)
+    assert calls == [2, 1, 1, 1]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import torch
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.policy.lora import is_linear
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -190,6 +191,16 @@ def anew(function: Callable[..., R], *arguments: object, **named: Any) -> R:
     return found
 
 
+def in_pieces(function: Callable[[torch.Tensor], torch.Tensor], x_nd: torch.Tensor, most: int) -> torch.Tensor:
+    """Return function(x_nd) of a function that treats each row alone, called with at most `most` rows at a time.
+
+    If there are several pieces, each keeps only its input and is computed again in the backward pass.
+    """
+    if len(x_nd) <= most:
+        return function(x_nd)
+    return torch.cat([anew(function, piece_nd) for piece_nd in x_nd.split(most)])
+
+
 def layers_of(trunk: nn.Module) -> list[nn.Module]:
     """Return the layers of a transformer: the members of its largest module list."""
     lists = [module for module in trunk.modules() if isinstance(module, torch.nn.ModuleList)]
@@ -206,6 +217,23 @@ def layers_through(layers: Sequence[nn.Module], way: Callable[[Forward], Forward
     finally:
         for layer in layers:
             del layer.forward
+
+
+def feed_forward_blocks(layers: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return the dense feed-forward block of each layer that has one: a module `mlp` made of linear layers alone."""
+    found = [layer.mlp for layer in layers if isinstance(getattr(layer, "mlp", None), torch.nn.Module)]
+    return [mlp for mlp in found if all(is_linear(x) or not list(x.parameters()) for x in mlp.children())]
+
+
+def forward_in_pieces(most: int, forward: Forward) -> Forward:
+    """Return the forward pass of a feed-forward block, with at most `most` tokens at a time (`in_pieces`)."""
+
+    def call(x: torch.Tensor, *others: object) -> object:
+        if others or x[..., 0].numel() <= most:
+            return forward(x, *others)
+        return in_pieces(forward, x.flatten(0, -2), most).view_as(x)
+
+    return call
 
 
 def computed_anew(forward: Forward) -> Forward:

@@ -7,8 +7,10 @@ beginnings of rows run once, and few, large operations.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -23,7 +25,7 @@ from grouprl.policy.fast_forward.projection import EXACT, Projection, gated, pro
 from grouprl.policy.fast_forward.token_plan import PassPlan, plan_pass
 from grouprl.policy.lora import base_model, is_linear, linear_weight
 from grouprl.policy.microbatch import split_evenly, split_tree
-from grouprl.policy.passes import Choice, anew, pays
+from grouprl.policy.passes import Choice, anew, in_pieces, pays
 from grouprl.policy.products import product
 from grouprl.records.tokens import Tokens
 
@@ -168,13 +170,14 @@ class LeanModel:
         """Return the weight [d] of a head norm in the order of the interleaved pairs."""
         return weight[self._order[: self.size].to(self.device)]
 
-    def states(self, plan: PassPlan, checkpointing: bool = False) -> torch.Tensor:
+    def states(self, plan: PassPlan, checkpointing: bool = False, piece: int = sys.maxsize) -> torch.Tensor:
         """Return the last hidden states of the plan's predictions, [N, hidden].
 
-        With `checkpointing`, layers keep only their input and are recomputed in the backward pass.
+        With `checkpointing`, layers keep only their input and are recomputed in the backward pass. At most `piece`
+        tokens at a time go through a feed-forward block.
         """
         layout = HeadLayout(plan, self.heads, self.kv_heads, mixed=self.precision == "mixed")
-        stream = Stream(plan, layout, self.turns(plan.position_s)[:, None])
+        stream = Stream(plan, layout, self.turns(plan.position_s)[:, None], piece)
         x = self.core.model.embed_tokens(plan.ids_s)
         for number, layer in enumerate(self.layers):
             run = (layer, x, stream, number == 0, plan.needed_u if number + 1 == len(self.layers) else None)
@@ -191,7 +194,8 @@ class LeanModel:
         out = attention(heads, stream.layout, scaled=scaled)
         if needed_u is not None:
             x, out = x.index_select(0, needed_u), out.index_select(0, needed_u)
-        return self.mlp(layer, add_linear(x, out, layer.self_attn.o_proj, self.precision))
+        x = add_linear(x, out, layer.self_attn.o_proj, self.precision)
+        return in_pieces(partial(self.mlp, layer), x, stream.piece)
 
     def _heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return rotated queries and keys, and values, [S, heads + 2 kv_heads, d]; and whether queries are scaled."""
@@ -267,11 +271,14 @@ class LeanModel:
 
 @dataclass(frozen=True)
 class Stream:
-    """The tokens of one pass: their layout, and their rotary factors [S, 1, d / 2]."""
+    """The tokens of one pass: their layout, their rotary factors [S, 1, d / 2], and how many of them at most go through
+    a feed-forward block at a time.
+    """
 
     plan: PassPlan
     layout: HeadLayout
     turn_s: torch.Tensor
+    piece: int
 
 
 def joined(modules: Sequence[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -298,8 +305,10 @@ class LeanEngine:
     Args:
         model: a model for which `why_not_lean` is None.
         shared_prefix: whether rows of one pass run their common beginning once.
-        kept: number of tokens in a pass up to which layers keep their activations; larger passes recompute them.
+        checkpoint_above: number of tokens in a pass up to which layers keep their activations; larger passes recompute
+            them.
         precision: the precision of products.
+        piece: tokens that go through a feed-forward block at a time where its activations are not kept.
     """
 
     name = "lean"
@@ -311,8 +320,9 @@ class LeanEngine:
         checkpoint_above: float = math.inf,
         *,
         precision: Precision = "float32",
+        piece: int = sys.maxsize,
     ) -> None:
-        self.lean, self.checkpoint_above = LeanModel(model, precision), checkpoint_above
+        self.lean, self.checkpoint_above, self.piece = LeanModel(model, precision), checkpoint_above, piece
         self._pays = pays(shared_prefix)
 
     def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
@@ -329,6 +339,8 @@ class LeanEngine:
         """Run the rows of `tokens` in one pass, shared beginnings once."""
         plan = plan_pass(tokens, self.lean.dtype, self.lean.device, pays=self._pays)
         head = output_layer(self.lean.core)
-        states_nd = self.lean.states(plan, len(plan.ids_s) > self.checkpoint_above)
+        recomputed = len(plan.ids_s) > self.checkpoint_above
+        keeps = torch.is_grad_enabled() and not recomputed
+        states_nd = self.lean.states(plan, recomputed, sys.maxsize if keeps else self.piece)
         scored = None if head is None else Head(linear_weight(head), head.bias, self.lean.precision)
         return Readout(states_nd, plan.target_n, scored, place_m=plan.place_m)

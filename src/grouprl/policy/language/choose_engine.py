@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 from grouprl.policy.devices import name_of
@@ -23,10 +24,12 @@ def choose_engine(
     settings: PassSettings = AUTO,
     checkpoint_above: float = math.inf,
     precision: str = "float32",
+    piece: int = sys.maxsize,
 ) -> ModelEngine:
     """Return the engine called `engine`; "auto" is lean if that is exact and allowed and the model is not large.
 
-    Passes of more than `checkpoint_above` tokens recompute layers in the backward pass. `precision` is the precision of
+    Passes of more than `checkpoint_above` tokens recompute layers in the backward pass; at most `piece` tokens at a
+    time go through a feed-forward block whose activations are not kept. `precision` is the precision of
     products (`grouprl.policy.precision.choose_precision`).
 
     Raises:
@@ -41,8 +44,8 @@ def choose_engine(
         precision, name_of(weight.dtype), str(weight.device), hidden, intermediate, other_engine(name)
     )
     if name == "lean":
-        return LeanEngine(model, settings.shared_prefix, checkpoint_above, precision=chosen.precision)
-    return TransformersEngine(model, settings, checkpoint_above)
+        return LeanEngine(model, settings.shared_prefix, checkpoint_above, precision=chosen.precision, piece=piece)
+    return TransformersEngine(model, settings, checkpoint_above, piece)
 
 
 def runs_lean(model: PreTrainedModel) -> bool:

@@ -55,7 +55,10 @@ class TransformerModel(TextModel):
         text = model.config.get_text_config()
         per_token = bytes_per_token(text, self.dtype.itemsize)
         checkpoint_above = checkpointing_threshold(passes.checkpointing, per_token, free_bytes(str(self.device)))
-        self._engine = self._choose_engine(lambda: choose_engine(model, engine, passes, checkpoint_above, precision))
+        piece = self.token_budget
+        self._engine = self._choose_engine(
+            lambda: choose_engine(model, engine, passes, checkpoint_above, precision, piece)
+        )
         mixed = self.lean is not None and self.lean.precision == "mixed"
         self._cached_tokens = cached_tokens(text, self.device, mixed=mixed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ from grouprl.policy.passes import (
     PassSettings,
     bins,
     computed_anew,
+    feed_forward_blocks,
+    forward_in_pieces,
     layers_of,
     layers_through,
     padding_ratio,
@@ -65,7 +68,9 @@ class TransformersEngine:
         model: the model, plain or wrapped by peft.
         settings: packing and shared prompts; each is tested on three rows before it is used, and replaced by padding if
             the model does not support it.
-        kept: number of tokens in a pass up to which layers keep their activations; larger passes recompute them.
+        checkpoint_above: number of tokens in a pass up to which layers keep their activations; larger passes recompute
+            them.
+        piece: tokens that go through a dense feed-forward block at a time where its activations are not kept.
 
     Raises:
         InputError: packing, shared prompts or compiled layers are forced, and the model does not support them.
@@ -74,12 +79,17 @@ class TransformersEngine:
     name = "transformers"
 
     def __init__(
-        self, model: PreTrainedModel, settings: PassSettings = PADDED, checkpoint_above: float = math.inf
+        self,
+        model: PreTrainedModel,
+        settings: PassSettings = PADDED,
+        checkpoint_above: float = math.inf,
+        piece: int = sys.maxsize,
     ) -> None:
         self.model = model
         self.core = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.plain_head = output_layer(self.core) is None or head_is_plain(self.core)
         self.settings, self.checkpoint_above, self.layers = settings, checkpoint_above, layers_of(self.core)
+        self.blocks, self.piece = [] if settings.compiled else feed_forward_blocks(self.layers), piece
         if not self.plain_head:
             log.warning(
                 "%s changes its logits after the output layer: log-probabilities hold [tokens, vocabulary] at a time. "
@@ -170,14 +180,25 @@ class TransformersEngine:
         return self._laid_out(pack_sequences(tokens), tokens)
 
     def _laid_out(self, layout: PassLayout, tokens: Tokens) -> Readout:
-        with layers_through(self.layers, partial(self._way, self._keeps(tokens))):
+        keeps = self._keeps(tokens)
+        cut = sum(tokens.lengths) > self.piece and not (keeps and torch.is_grad_enabled())
+        with layers_through(self.layers, partial(self._way, keeps, cut)):
             states_bld, logits_blv, _ = self._forward(layout.ids_bl, layout.mask_bl, layout.position_bl, cached=False)
         return self._readout([states_bld], [logits_blv], layout.at_m, tokens)
 
-    def _way(self, keeps: bool, forward: Forward) -> Forward:
-        """Return how a layer's own forward pass is called: compiled or not, its activations kept or not."""
+    def _way(self, keeps: bool, cut: bool, forward: Forward) -> Forward:
+        """Return how a layer's own forward pass is called: compiled or not, its activations kept or not, its
+        feed-forward block cut into pieces or not.
+        """
         run = forward if self.compiled is None else self.compiled(forward)
+        if cut and self.blocks:
+            run = partial(self._in_pieces, run)
         return run if keeps else computed_anew(run)
+
+    def _in_pieces(self, run: Forward, *arguments: object, **named: object) -> object:
+        """Call a layer's forward pass, now or in the backward pass, with its feed-forward block in pieces."""
+        with layers_through(self.blocks, partial(forward_in_pieces, self.piece)):
+            return run(*arguments, **named)
 
     def _shared(self, tokens: Tokens) -> Readout:
         """Run each distinct prompt once, and the responses after its keys and values."""
