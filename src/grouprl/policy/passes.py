@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 
@@ -221,7 +221,7 @@ def layers_through(layers: Sequence[nn.Module], way: Callable[[Forward], Forward
 
 def feed_forward_blocks(layers: Sequence[nn.Module]) -> list[nn.Module]:
     """Return the dense feed-forward block of each layer that has one: a module `mlp` made of linear layers alone."""
-    found = [layer.mlp for layer in layers if isinstance(getattr(layer, "mlp", None), torch.nn.Module)]
+    found = [mlp for layer in layers if isinstance(mlp := getattr(layer, "mlp", None), torch.nn.Module)]
     return [mlp for mlp in found if all(is_linear(x) or not list(x.parameters()) for x in mlp.children())]
 
 
@@ -231,7 +231,8 @@ def forward_in_pieces(most: int, forward: Forward) -> Forward:
     def call(x: torch.Tensor, *others: object) -> object:
         if others or x[..., 0].numel() <= most:
             return forward(x, *others)
-        return in_pieces(forward, x.flatten(0, -2), most).view_as(x)
+        block = cast("Callable[[torch.Tensor], torch.Tensor]", forward)
+        return in_pieces(block, x.flatten(0, -2), most).view_as(x)
 
     return call
 
