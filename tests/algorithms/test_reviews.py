@@ -203,6 +203,11 @@ def test_json_reviews_are_read(text: str, read: Review | None) -> None:
     assert JsonReview().read(text, 3) == read
 
 
+def test_advice_with_half_a_character_is_no_review() -> None:
+    assert JsonReview().read(r'{"retry_from_step": 0, "advice": "\ud800"}', 3) is None
+    assert JsonReview().read(r'{"retry_from_step": 0, "advice": "\ud83d\ude00"}', 3) == Review(0, "\U0001f600")
+
+
 @pytest.mark.parametrize("made", [CompactReview(), JsonReview()])
 def test_what_a_form_writes_it_reads(made: Any) -> None:
     assert made.read(made.write(Review(None)), 3) == Review(None)

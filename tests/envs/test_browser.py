@@ -11,7 +11,7 @@ import pytest
 
 from grouprl.core.errors import GrouprlError, InputError, MissingExtra
 from grouprl.envs.builtin import chromium
-from grouprl.envs.builtin.browser import PROMPT, Browser, page_names, page_source
+from grouprl.envs.builtin.browser import PROMPT, Browser, page_names, page_source, unquoted
 from grouprl.envs.builtin.chromium import BrowserLost, check_chromium
 from grouprl.envs.playing import total_reward
 from grouprl.records.examples import Example
@@ -72,6 +72,12 @@ def test_jobs_are_made_up_without_a_browser():
         load_task({"name": "browser", "pages": ["buttns"]})
     with pytest.raises(InputError, match="There is no page 'x'"):
         page_source("x", {})
+
+
+def test_typed_texts_are_read_as_json_where_they_are():
+    assert unquoted(r'"a\"b"') == 'a"b'
+    assert unquoted("plain") == "plain"
+    assert unquoted(r'"\ud800"') == r"\ud800"  # half a character could be typed, but not told
 
 
 def test_what_a_page_shows_cannot_end_its_script():
@@ -146,6 +152,7 @@ def test_what_cannot_be_done_is_said():
         ('select 2 "b"', "2 is no list"),
         ('select 1 "c"', "the list has no such option"),
         ("press 1 tab", "press takes left, right, up, down, enter and how often"),
+        ("press 1 left " + "9" * 5000, "press takes left, right, up, down, enter and how often"),
     ):
         step = env.step(action)
         assert (step.valid, step.reward, step.terminated) == (False, 0, False)

@@ -134,6 +134,8 @@ def test_observations_and_actions_as_text():
     assert plain.observation({"a": 1, "b": [2]}) == '{"a": 1, "b": [2]}'
     assert plain.action('{"x": 1}') == {"x": 1}
     assert plain.action("[1]") is None
+    for spoiled in ('{"x": NaN}', r'{"x": "\ud800"}', f'{{"x": {"9" * 5000}}}', "[" * 100_000):
+        assert plain.action(spoiled) is None, spoiled[:40]  # else the server fails, which costs the policy nothing
     assert OpenEnvWording("b").observation({"a": 1, "b": [2]}) == "[2]"
     assert OpenEnvWording(field="code").action("print(1)") == {"code": "print(1)"}
     assert OpenEnvWording(field="n", kind="number").action("1.5") == {"n": 1.5}

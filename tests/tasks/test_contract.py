@@ -13,6 +13,7 @@ import math
 import os
 import pickle
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import Demonstrator, Environment
 from grouprl.envs.async_methods import awaited
-from grouprl.envs.environment import worth
+from grouprl.envs.environment import unwritable, worth
 from grouprl.envs.game import Game
 from grouprl.plan.plan import plan
 from grouprl.records.examples import Example, Split
@@ -50,6 +51,7 @@ PLAIN = [name for name in task_names() if ":" not in name and name not in WORLDS
 KINDS = {name.partition(":")[0] for name in task_names() if ":" in name} | set(WORLDS)
 DICE = '''
 import random
+import re
 
 from grouprl.envs import Observation, Step
 
@@ -308,6 +310,27 @@ def test_an_environment_ends_right_by_its_gold_and_survives_junk(task: Task) -> 
         assert abs(total) <= 200
 
 
+def spoiled(gold: str) -> list[str]:
+    """Golds whose numbers are endless or in other digits, and whose texts hold half a character, as JSON writes it."""
+    other = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
+    half = re.sub(r'"[^"]*"', lambda found: r'"\ud800"', gold)
+    return [re.sub(r"\d+", "9" * 5000, gold), gold.translate(other), half, gold + r'"\ud800"']
+
+
+@EVERY
+def test_a_spoiled_gold_is_scored_as_any_other_text(task: Task) -> None:
+    for example in first(task, 2):
+        gold = task.solution(example)
+        if gold is None or task.spaces is not None or hasattr(task, "stored_rows"):
+            return
+        for text in spoiled(gold):
+            if task.environment() is None:
+                found = score(task.reward, [text], [example.columns], ids=["contract"])
+                assert found.status_b.tolist() == ["ok"], (text[:80], found.problems)
+            else:
+                assert math.isfinite(played(task, example, text.splitlines())[0])
+
+
 def played(task: Task, example: Example, actions: list[str]) -> tuple[float, float]:
     """Return the reward of an episode and whether it ended right."""
     environment = task.environment()
@@ -316,6 +339,7 @@ def played(task: Task, example: Example, actions: list[str]) -> tuple[float, flo
     for action in actions:
         step = awaited(environment.step(action))
         total += step.reward
+        assert unwritable(step.observation.text) is None, action[:80]
         if step.terminated or step.truncated:
             break
     components = awaited(environment.score())

@@ -66,6 +66,7 @@ def test_what_fails_is_told(toolbox):
         ("add", {"a": "x"}, "add: a: 'x' is not of type 'integer'"),
         ("add", "1,x", "add: b: 'x' is not of type 'integer'"),
         ("next_number", "3", "takes no arguments"),
+        *(("add", f"1,{text}", "add: b: '") for text in ("9" * 5000, "[" * 5000, "NaN", r'"\ud800"')),
         ("addd", {}, "no tool 'addd'"),
     ],
 )

@@ -34,6 +34,15 @@ def read_json(body: bytes) -> object:
     return value
 
 
+def read_text(text: str) -> object:
+    """Return the JSON value that a text is.
+
+    Raises:
+        Refusal: as `read_json`.
+    """
+    return read_json(text.encode("utf-8", "surrogatepass"))
+
+
 def check_plain(value: object) -> None:
     """Raise Refusal if a value that was read from JSON exceeds a bound."""
     left, seen = [(value, 1)], 0

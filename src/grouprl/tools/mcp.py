@@ -15,6 +15,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 import pydantic
 
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.safe_json import read_text
 from grouprl.core.errors import InputError, MissingExtra, RunError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.tools.definition import Tool, ToolError
@@ -253,8 +255,8 @@ def _value(text: str, kind: object) -> object:
     if kind == "string":
         return text
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return read_text(text)
+    except Refusal:
         return text
 
 

@@ -97,9 +97,11 @@ class JsonReview:
         """Read the object from the first brace to the last; it says "perfect", or names an existing step."""
         found = re.search(r"\{.*\}", text, re.DOTALL)
         try:
-            said: object = json.loads(found[0]) if found else None
-        except (ValueError, RecursionError):
+            return self._reviewed(json.loads(found[0]), turns) if found else None
+        except (ValueError, RecursionError):  # no JSON, or advice with half a character, which no tokenizer can read
             return None
+
+    def _reviewed(self, said: object, turns: int) -> Review | None:
         if not isinstance(said, dict):
             return None
         if said.get("verdict") == "perfect":
@@ -107,7 +109,9 @@ class JsonReview:
         step = said.get("retry_from_step")
         if type(step) is not int or not 0 <= step < turns:
             return None
-        return Review(step, " ".join(str(said[key]) for key in ("diagnosis", "advice") if said.get(key)))
+        advice = " ".join(str(said[key]) for key in ("diagnosis", "advice") if said.get(key))
+        advice.encode()
+        return Review(step, advice)
 
     def write(self, review: Review) -> str:
         """Return the JSON object."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.safe_json import read_text
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.http_client import HttpClient, HttpError
 from grouprl.core.json_types import JsonMapping, JsonObject
@@ -53,8 +55,8 @@ class OpenEnvWording:
         if self.field is not None and self.kind == "string":
             return {self.field: text}
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
+            value = read_text(text)
+        except Refusal:
             return None
         if self.field is not None:
             return {self.field: value}

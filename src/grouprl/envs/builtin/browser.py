@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grouprl.chat.refusal import Refusal
+from grouprl.chat.safe_json import read_text
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 from grouprl.envs.builtin.chromium import BrowserLost, fresh_page, lost_if_it_fails
@@ -186,11 +188,11 @@ def _act_on(thing: Locator, kind: str, rest: str) -> str:
     if kind == "click":
         thing.click()
     elif kind == "type":
-        thing.fill(_unquoted(rest)[:LONGEST_TYPED])
+        thing.fill(unquoted(rest)[:LONGEST_TYPED])
     elif kind == "select":
-        if _unquoted(rest) not in thing.evaluate("e => [...e.options].map((o) => o.label)"):
+        if unquoted(rest) not in thing.evaluate("e => [...e.options].map((o) => o.label)"):
             return "the list has no such option"
-        thing.select_option(label=_unquoted(rest))
+        thing.select_option(label=unquoted(rest))
     else:
         return _press(thing, *rest.partition(" ")[::2])
     return ""
@@ -198,7 +200,7 @@ def _act_on(thing: Locator, kind: str, rest: str) -> str:
 
 def _press(thing: Locator, key: str, times: str) -> str:
     known = KEYS.get(key.lower())
-    if known is None or not (times or "1").isdecimal():
+    if known is None or not re.fullmatch("[0-9]{0,4}", times):
         return f"press takes {', '.join(KEYS)} and how often"
     for _ in range(min(int(times or 1), MOST_PRESSES)):
         thing.press(known)
@@ -234,10 +236,10 @@ def _part(name: str) -> str:
     return (PAGES / name).read_text(encoding="utf-8")
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
     """Return the text inside quotes, or the whole text if it is not quoted."""
     try:
-        found = json.loads(text) if text.startswith('"') else text
-    except ValueError:
+        found = read_text(text) if text.startswith('"') else text
+    except Refusal:
         return text.strip('"')
     return found if isinstance(found, str) else text

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grouprl.chat.refusal import Refusal
-from grouprl.chat.safe_json import read_json
+from grouprl.chat.safe_json import read_text
 from grouprl.chat.turn_content import split_thinking
 from grouprl.core.json_types import JsonMapping
 from grouprl.rewards.judging.judge_client import NoAnswer
@@ -108,7 +108,7 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
     if fenced := FENCE.fullmatch(text):
         text = fenced[1]
     try:
-        found = read_json(text.encode("utf-8", "surrogatepass"))
+        found = read_text(text)
         once = json.loads(text, object_pairs_hook=_once)
     except (Refusal, ValueError) as error:
         raise NoAnswer(f"the judge's reply is not JSON: {error}") from None

@@ -188,5 +188,5 @@ class Summands(GeneratedTask):
 
 def adds_up(completion: str, *, answer: int) -> float:
     """Return 1 iff the completion is "a+b" with positive whole numbers a and b that add up to `answer`."""
-    found = re.fullmatch(r"([1-9]\d*)\+([1-9]\d*)", completion.strip())
+    found = re.fullmatch(r"([1-9][0-9]{0,99})\+([1-9][0-9]{0,99})", completion.strip())
     return float(found is not None and int(found[1]) + int(found[2]) == answer)
