@@ -151,6 +151,32 @@ def store_carts() -> None:
     write(CARTS, [cart(world, number, good=number < 5) for number in range(100)])
 
 
+PAIRED, PREFERRED = CARTS.with_name("cart_pairs.jsonl"), CARTS.with_name("preferred_carts.jsonl")
+"""Pairs of trajectories of CartPole, and the preferred ones alone, written before the arena `preferred`."""
+
+
+def shaken(world: gymnasium.Env, number: int) -> StoredEpisode:
+    """Play an episode by a good hand that is pushed aside with a probability of its own, between 0 and 1."""
+    luck, (shown, _) = np.random.default_rng(number), world.reset(seed=number)
+    share, seen, acts, ended = luck.random(), [shown], [], False
+    while not ended and len(acts) < 200:
+        by_hand = luck.random() >= share
+        acts.append(int(seen[-1][2] + 0.5 * seen[-1][3] > 0) if by_hand else int(luck.integers(2)))
+        shown, _, ended, *_ = world.step(acts[-1])
+        seen.append(shown)
+    return StoredEpisode(np.stack(seen), np.array(acts), np.ones(len(acts)), ended)
+
+
+@cache
+def store_pairs() -> None:
+    """Write a hundred trajectories of mixed quality in pairs, and the better one of each pair."""
+    PAIRED.parent.mkdir(parents=True, exist_ok=True)
+    world = gymnasium.make("CartPole-v1")
+    rows = [shaken(world, number) for number in range(100)]
+    write(PAIRED, rows, [number // 2 for number in range(100)])
+    write(PREFERRED, [max(pair, key=len) for pair in zip(rows[::2], rows[1::2], strict=True)])
+
+
 def greedy_return(folder: Path) -> float:
     """Return the mean return of the final evaluation, whose actions are the likeliest."""
     return float(json.loads((folder / "summary.json").read_text())["after"]["eval/greedy_reward"])
@@ -212,6 +238,25 @@ ARENAS: dict[str, dict[str, Any]] = {
                 asked(20.0),
             ),
             "mo_dt": ("mo_dt", (3e-3, 1e-2), asked(200.0)),
+        },
+    },
+    "preferred": {
+        "task": {"name": f"trajectories:{PAIRED}", "of": {"name": "control:CartPole-v1", "turns": 200}},
+        "model": {"name": "mlp", "settings": {"hidden": [32]}},
+        "batch": {"prompts": 10, "group_size": 2, "minibatches": 1},
+        "optim": {"schedule": "constant"},
+        "eval": {"every": 0, "final_prompts": 16},
+        "steps": 200,
+        "before": store_pairs,
+        "measure": greedy_return,
+        "methods": {
+            "sft": ("sft", (3e-3, 1e-2)),
+            "preferred half": (
+                "sft",
+                (3e-3, 1e-2),
+                {"task": {"name": f"trajectories:{PREFERRED}"}, "batch": {"prompts": 20, "group_size": 1}},
+            ),
+            "oppo": ("oppo", (3e-3, 1e-2), {"model": {"name": "hindsight", "settings": {"window": 1}}}),
         },
     },
     "region": {

@@ -52,9 +52,9 @@ as log R at no other scale, and sample in proportion to R: the optimum of two is
 each state, and the critic here knows positions only (tests/algorithms/test_flow_balance.py).
 COUNTERPOL seeks the return it is told, here the highest. GMAH and RLAP fit values, which no policy here acts by
 (tests/algorithms/test_followed_values.py, test_ordered_sub_tasks.py)."""
-STORED = ("weighted_bc", "f_dvl", "odice", "mo_dt")
+STORED = ("weighted_bc", "f_dvl", "odice", "mo_dt", "oppo")
 """Methods for stored trajectories, which clone and do not explore (tests/tasks/test_trajectories.py and
-test_return_to_go.py)."""
+test_return_to_go.py, tests/methods/test_oppo.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")
 SCORED = ("bradley_terry", "reward_regression", "process_reward", "vpl")
 OTHERS = ("sft", *STORED, "gmah", "rlap", "otr", "dvpo", *SCORED, *FLOWS)

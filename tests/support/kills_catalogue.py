@@ -171,6 +171,15 @@ OWN: dict[str, dict[str, Any]] = {
         "batch": {"prompts": 8, "group_size": 1, "minibatches": 2},
         "warmup": {"steps": 0},
     },
+    "oppo": {
+        "task": {
+            "name": f"trajectories:{ROWS / 'walk_pairs.jsonl'}",
+            "of": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},
+        },
+        "model": {"name": "hindsight", "settings": {"window": 2, "width": 8, "dims": 2}},
+        "batch": {"prompts": 4, "group_size": 2, "minibatches": 2},
+        "warmup": {"steps": 0},
+    },
     "subpo": {
         "task": {"name": "env:grouprl.envs.construction.coverage:CoverageWalk", "turns": 10},
         "model": {"name": "mlp", "settings": {"hidden": [8]}},

@@ -29,7 +29,16 @@ DRAWN_SCORE = "drawn_score"
 """[B]: score of the whole row for a user drawn from the model's belief about them, not for the mean of it."""
 USER_KL = "user_kl"
 """[B]: KL of the model's belief about a row's user from the belief without any judgement of theirs, in nats."""
-OF_ROWS = (SCORE, DRAWN_SCORE, USER_KL)
+CONTEXT_SCORE = "context_score"
+"""[B]: minus the distance of a trajectory's context from the one that acts, which is held constant."""
+GOAL_SCORE = "goal_score"
+"""[B]: the same number, in which the trajectory's context is held constant and the one that acts is not."""
+CONTEXT_SIZE_ERROR = "context_size_error"
+"""[B]: squared difference of the length of a trajectory's context from 1."""
+HINDSIGHT_ERROR = "hindsight_error"
+"""[B,T]: error of the action that the policy reads from the context of the whole trajectory: the mean square for
+vectors, -log-prob for numbered actions."""
+OF_ROWS = (SCORE, DRAWN_SCORE, USER_KL, CONTEXT_SCORE, GOAL_SCORE, CONTEXT_SIZE_ERROR)
 """The outputs with one number for each row."""
 
 

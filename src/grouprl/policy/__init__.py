@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from grouprl.policy.vectors.bounded_policies import NormalMixture, Squashed
     from grouprl.policy.vectors.choice_values import ChoiceValues
     from grouprl.policy.vectors.decision_transformer import DecisionTransformer
+    from grouprl.policy.vectors.hindsight import Hindsight
     from grouprl.policy.vectors.mlp import Mlp
     from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
     from grouprl.policy.vectors.pointer import Pointer
@@ -43,6 +44,7 @@ __all__ = [
     "ChoiceValues",
     "DecisionTransformer",
     "FrozenPolicy",
+    "Hindsight",
     "Message",
     "Mlp",
     "ModulePolicy",
@@ -98,6 +100,7 @@ _HOMES = {
     ),
     "policy.vectors.choice_values": ("ChoiceValues",),
     "policy.vectors.decision_transformer": ("DecisionTransformer",),
+    "policy.vectors.hindsight": ("Hindsight",),
     "policy.vectors.mlp": ("Mlp",),
     "policy.vectors.module_policy": (
         "ModulePolicy",

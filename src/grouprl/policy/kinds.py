@@ -22,6 +22,7 @@ IN_FILES = {
     "mixture": "grouprl.policy.vectors.bounded_policies:NormalMixture",
     "recurrent": "grouprl.policy.vectors.recurrent:Recurrent",
     "decision_transformer": "grouprl.policy.vectors.decision_transformer:DecisionTransformer",
+    "hindsight": "grouprl.policy.vectors.hindsight:Hindsight",
     "pointer": "grouprl.policy.vectors.pointer:Pointer",
     "pointers": "grouprl.policy.vectors.pointers:Pointers",
     "quotient": "grouprl.policy.vectors.quotient:Quotient",

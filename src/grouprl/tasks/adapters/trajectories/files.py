@@ -58,10 +58,10 @@ def check_names(raw: Raw, where: str) -> None:
         raise InputError(f"{where} lacks {', '.join(missing)}", f"every trajectory has {', '.join(NEEDED)}")
 
 
-def write(path: str | Path, episodes: Sequence[StoredEpisode]) -> None:
-    """Write trajectories as JSON lines, which `trajectories:PATH` reads."""
+def write(path: str | Path, episodes: Sequence[StoredEpisode], groups: Sequence[int] | None = None) -> None:
+    """Write trajectories as JSON lines, which `trajectories:PATH` reads; those with one of `groups` are a group."""
     with Path(path).open("w", encoding="utf-8") as file:
-        for each in episodes:
+        for number, each in enumerate(episodes):
             seen = each.observations
             shown = seen.tolist() if isinstance(seen, np.ndarray) else {k: v.tolist() for k, v in seen.items()}
             row: dict[str, object] = {"observations": shown, "actions": each.actions.tolist()}
@@ -70,6 +70,7 @@ def write(path: str | Path, episodes: Sequence[StoredEpisode]) -> None:
             row |= {name: array.tolist() for name, array in known.items() if array is not None}
             row |= {"components": dict(each.components)} if each.components else {}
             row |= {"context": {name: x.tolist() for name, x in each.context.items()}} if each.context else {}
+            row |= {} if groups is None else {"group": groups[number]}
             file.write(json.dumps(row) + "\n")
 
 
