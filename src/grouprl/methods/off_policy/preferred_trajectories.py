@@ -84,7 +84,7 @@ entry(
                 },
                 advantage=[3.0, 1.0],
                 loss=1.599,
-                grad=[[-0.1, 0.1], [-1.0, 1.0], [0.1, 0.1]],
+                grad=[[-0.1, -1.0, 0.1], [0.1, 1.0, 0.1]],
                 why="e 0.3 + 0.5; T = 0.5 - 0.8 + 1 = 0.7, weighed 0.1 and 1; 0.1·(0.04 + 0.25)",
             ),
             Golden(
@@ -100,7 +100,7 @@ entry(
                 },
                 advantage=[3.0, 1.0, 2.0, 2.0],
                 loss=0.6,
-                grad=[[0.0] * 4] * 3,
+                grad=[[0.0] * 3] * 4,
                 why="beyond the margin of 0.25, and a tie: what is left is cloning, (0.7 + 0.5)/2",
             ),
         ],
