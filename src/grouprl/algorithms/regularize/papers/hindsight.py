@@ -43,7 +43,9 @@ class HindsightError(Regularizer):
 
     def idle(self, run: RunFacts) -> list[str]:
         """Say that nothing is cloned if the coefficient is 0."""
-        return ["hindsight_error has no effect: its coefficient is 0, and no action is learned"] if not self.coef else []
+        return (
+            ["hindsight_error has no effect: its coefficient is 0, and no action is learned"] if not self.coef else []
+        )
 
 
 @part("regularize")
