@@ -1,4 +1,4 @@
-"""How near a trajectory's context is to the one that acts (OPPO)."""
+"""The nearness of a trajectory's context to the one that acts, as a score (OPPO)."""
 
 from __future__ import annotations
 
