@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from grouprl.policy.language.text import Message
     from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer
     from grouprl.policy.threads import choose_threads, set_threads
+    from grouprl.policy.vectors.achievements import Achievements
     from grouprl.policy.vectors.array_distributions import MultiCategorical
     from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen, noise
     from grouprl.policy.vectors.array_policy import ArrayPolicy
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRINTABLE",
+    "Achievements",
     "ArrayInputs",
     "ArrayPolicy",
     "Build",
@@ -87,6 +89,7 @@ _HOMES = {
         "choose_threads",
         "set_threads",
     ),
+    "policy.vectors.achievements": ("Achievements",),
     "policy.vectors.array_distributions": ("MultiCategorical",),
     "policy.vectors.array_inputs": (
         "ArrayInputs",

@@ -30,6 +30,7 @@ IN_FILES = {
     "saboteur": "grouprl.policy.vectors.saboteur:Saboteur",
     "team_values": "grouprl.policy.vectors.team_values:TeamValues",
     "choice_values": "grouprl.policy.vectors.choice_values:ChoiceValues",
+    "achievements": "grouprl.policy.vectors.achievements:Achievements",
 }
 """Policies of this package, which are imported when a run names them."""
 KINDS: dict[str, Maker] = {}

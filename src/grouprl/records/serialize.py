@@ -55,7 +55,7 @@ def pack(samples: ScoredSamples) -> Packed:
     return {
         **{name: torch.from_numpy(getattr(samples, name).copy()) for name in _ARRAYS},
         "example_ids": [example.id for example in samples.examples],
-        "inputs": _packed_inputs(rollout.inputs),
+        "inputs": packed_inputs(rollout.inputs),
         "logp_bt": rollout.logp_bt.clone(),
         "entropy_bt": rollout.entropy_bt.clone(),
         "truncated_b": rollout.truncated_b.clone(),
@@ -79,7 +79,7 @@ def unpack(packed: JsonMapping, task: VariedTask) -> ScoredSamples:
         for index, name in zip(packed["index_b"].tolist(), packed["example_ids"], strict=True)
     )
     greedy = packed["greedy_reward_b"]
-    inputs = _inputs(packed["inputs"])
+    inputs = unpacked_inputs(packed["inputs"])
     columns = dict(
         examples=examples,
         **{name: packed[name].numpy().copy() for name in _ARRAYS},
@@ -126,7 +126,8 @@ def keepable(kind: type[Kept]) -> type[Kept]:
     return kind
 
 
-def _packed_inputs(inputs: PolicyInputs) -> Packed:
+def packed_inputs(inputs: PolicyInputs) -> Packed:
+    """Return inputs as plain data. Raises InputError for a kind that is not registered."""
     if isinstance(inputs, Tokens):
         return {"prompt_ids": _flat(inputs.prompt_ids), "response_ids": _flat(inputs.response_ids)}
     name = type(inputs).__name__
@@ -139,7 +140,8 @@ def _packed_inputs(inputs: PolicyInputs) -> Packed:
     return {"kind": name, "fields": {each.name: _cloned(getattr(inputs, each.name)) for each in fields(inputs)}}  # type: ignore[arg-type]
 
 
-def _inputs(packed: JsonMapping) -> PolicyInputs:
+def unpacked_inputs(packed: JsonMapping) -> PolicyInputs:
+    """Return the inputs that `packed_inputs` was given."""
     if "kind" not in packed:
         return Tokens(_rows(packed["prompt_ids"]), _rows(packed["response_ids"]))
     made: PolicyInputs = KEPT[packed["kind"]](**{name: _cloned(value) for name, value in packed["fields"].items()})
