@@ -304,6 +304,7 @@ def test_what_a_run_must_provide():
         "mra",
         "multi_turn_ppo",
         "pdppo",
+        "ppo_ad",
         "ppo_control",
         "props",
         "spa_rl",

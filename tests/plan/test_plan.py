@@ -353,6 +353,7 @@ ACTED = {
         "ppo_control",
         "fixpo",
         "props",
+        "ppo_ad",
         "pdppo",
         "ippo",
         "gmah",

@@ -201,6 +201,12 @@ OWN: dict[str, dict[str, Any]] = {
         }
         for name in ("iwocs", "drpg")
     },
+    "ppo_ad": {
+        "task": {"name": "env:grouprl.envs.construction.workshop:Workshop", "turns": 20},
+        "model": {"name": "achievements", "settings": {"hidden": [8]}},
+        "method": {"name": "ppo_ad", "every": 2, "passes": 1},
+        "warmup": {"steps": 0},
+    },
     "pdppo": {
         "task": {"name": "env:grouprl.envs.construction.inventory:Inventory", "turns": 4, "config": {"periods": 4}},
         "model": {"name": "mlp", "settings": {"hidden": [8]}},

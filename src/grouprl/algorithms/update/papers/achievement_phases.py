@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
@@ -23,10 +23,11 @@ from grouprl.algorithms.update.papers.achievement_steps import (
     steps_of,
     trajectories,
 )
-from grouprl.algorithms.update.transitions import Transitions, inputs_of
+from grouprl.algorithms.update.transitions import Transitions
 from grouprl.algorithms.update.update import UpdateSteps
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.json_types import State
 from grouprl.core.metric import Metric
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.core.outputs import VALUE
@@ -67,9 +68,9 @@ class AchievementPhases(Transitions):
     two has the larger cosine to an anchor, at `temperature`: φ of an achievement has that of the same one of another
     trajectory nearer than that of any (the anchor has the gradient), and h at a time has φ of what its trajectory
     unlocks next nearer than h at another time (h has the gradient). Which ones are the same is found by entropic
-    partial transport (`reg`, `iterations`) to up to `targets` other trajectories. Both hold the policy by `kl_coef` times
-    KL(π || π before the phase), and its values by `value_coef` times (V - G)², G those of PPO. Trajectories are the
-    rows since the last phase. Source: Moon et al. 2023 (arXiv:2307.03486), and the authors' code.
+    partial transport (`reg`, `iterations`) to up to `targets` other trajectories. Both hold the policy by `kl_coef`
+    times KL(π || π before the phase), and its values by `value_coef` times (V - G)², G those of PPO. Trajectories are
+    the rows since the last phase. Source: Moon et al. 2023 (arXiv:2307.03486), and the authors' code.
 
     *Differs from the authors' code*: a step takes `together` achievements or actions of any trajectories, theirs one
     trajectory; matches are found once a pass; the optimiser is that of PPO, theirs are of their own; an achievement by
@@ -121,7 +122,7 @@ class AchievementPhases(Transitions):
             if len(found.row_n):
                 yield from Phase(self, learner, found).steps()
 
-    def kept(self, learner: UpdateSteps, prepared: Batch) -> dict[str, object]:
+    def kept(self, learner: UpdateSteps, prepared: Batch) -> State:
         """Return what a phase needs of a rollout, as plain data."""
         if not isinstance(learner.policy, AchievementPolicy) or not isinstance(prepared.inputs, StepInputs):
             raise InputError(
@@ -134,10 +135,10 @@ class AchievementPhases(Transitions):
         flat = {name: inputs.by_position(value_bt).clone() for name, value_bt in columns.items()}
         return {"inputs": packed_inputs(inputs), **flat}
 
-    def stored(self, rollouts: list[dict[str, object]]) -> Trajectories:
+    def stored(self, rollouts: Sequence[State]) -> Trajectories:
         """Return the trajectories of stored rollouts that unlock something."""
-        first, *rest = (cast("StepInputs", unpacked_inputs(cast("dict", each["inputs"]))) for each in rollouts)
-        paid_n, target_n = (torch.cat([cast("Tensor", each[k]) for each in rollouts]) for k in ("paid", "target"))
+        first, *rest = (cast("StepInputs", unpacked_inputs(each["inputs"])) for each in rollouts)
+        paid_n, target_n = (torch.cat([each[name] for each in rollouts]) for name in ("paid", "target"))
         return trajectories(first.joined(rest), paid_n, target_n, self.above)
 
     def contrast(self, anchor_nh: Tensor, near_nh: Tensor, far_nh: Tensor) -> Tensor:
@@ -148,8 +149,8 @@ class AchievementPhases(Transitions):
     def words(self) -> str:
         return (
             f"take the rollout's actions in random order, {self.size} per optimiser step; after every "
-            f"{self.every} rollouts make {self.passes} passes over them in which the encoder learns which achievements of "
-            "different trajectories are the same, and which one comes next, while policy and values are held where "
+            f"{self.every} rollouts make {self.passes} passes over them in which the encoder learns which achievements "
+            "of different trajectories are the same, and which one comes next, while policy and values are held where "
             "they are"
         )
 
