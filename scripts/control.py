@@ -343,7 +343,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         "model": {"name": "achievements", "settings": {"hidden": [32, 32]}},
         "batch": {"prompts": 16, "group_size": 1, "epochs": 3},
         "optim": {"schedule": "constant", "grad_clip": 0.5},
-        "steps": 60,
+        "steps": 30,
         "measure": "reward_mean",
         "methods": {
             "ppo_control": (UNLOCKING, (3e-3, 1e-2)),
