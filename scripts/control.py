@@ -69,7 +69,6 @@ SINGLY = {"batch": {"prompts": 16, "group_size": 1, "epochs": 4}}
 LOCK = f"{WORLDS.removeprefix('env:')}.combination_lock"
 HYBRID = {"base": "hnpg", "gamma": 1.0}
 EASY = {"horizon": 3, "numbers": 4}
-UNLOCKING = {"base": "ppo_control", "gamma": 0.95, "lam": 0.65, "entropy_coef": 0.01}
 SWARM = {"oscillators": 50, "steps": 20}
 
 
@@ -335,19 +334,6 @@ ARENAS: dict[str, dict[str, Any]] = {
             "no memory": (BLOCK, (1e-2,), {"task": {"config": {"pulls": 10, "memory": False}}}),
             "gamma 0": (BLOCK | {"gamma": 0.0}, (1e-2, 3e-2)),
             "ppo_control": (BLOCK, (1e-2, 3e-2)),
-        },
-    },
-    "unlocking": {
-        "task": {"name": f"{WORLDS}.workshop:Workshop", "turns": 20},
-        "data": {"prompts": 1000},
-        "model": {"name": "achievements", "settings": {"hidden": [32, 32]}},
-        "batch": {"prompts": 16, "group_size": 1, "epochs": 3},
-        "optim": {"schedule": "constant", "grad_clip": 0.5},
-        "steps": 30,
-        "measure": "reward_mean",
-        "methods": {
-            "ppo_control": (UNLOCKING, (3e-3, 1e-2)),
-            "ppo_ad": (UNLOCKING | {"base": "ppo_ad", "every": 4}, (3e-3, 1e-2)),
         },
     },
     "swarm": {
