@@ -53,7 +53,7 @@ entry(
         ],
         summary="PPO for control, with phases in which the encoder learns which achievements are the same or next.",
         formula=(
-            "PPO;  every k rollouts, with φ = (enc(o')-enc(o))/|…| and h(o,a) of length 1:  "
+            "PPO;  every k rollouts, with φ ∝ enc(o') - enc(o) and h(o,a) of length 1:  "
             "CE(φ_i; sg φ_same, sg φ_any) and CE(sg φ_next; h_t, h_s) of cosines over τ,  "
             "each + c_π·KL(π || π_k) + c_V·(V - G)²"
         ),
