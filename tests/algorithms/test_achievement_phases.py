@@ -16,7 +16,7 @@ from grouprl import InputError, method
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.achievement_phases import AchievementPhases, Phase, contrast
 from grouprl.algorithms.update.papers.achievement_steps import (
-    Trajectories,
+    Unlockings,
     last_of_rows,
     matched,
     next_unlocks,
@@ -100,7 +100,7 @@ def rollout(policy: Achievements | Mlp) -> Batch:
     )
 
 
-def unlocking(targets: torch.Tensor | None = None) -> Trajectories:
+def unlocking(targets: torch.Tensor | None = None) -> Unlockings:
     paid_n = torch.cat([torch.tensor(row, dtype=torch.float64) for row in PAID])
     return trajectories(rows(), paid_n, torch.arange(12.0) if targets is None else targets, 0.1)
 
@@ -185,14 +185,14 @@ def test_a_plan_moves_all_that_can_be_moved_and_nothing_of_what_is_not_there() -
     assert torch.allclose(plan[1, :, :2], alone[0]), "padding moves nothing"
 
 
-def of_orders(*orders: list[int], noise: float = 0.0) -> tuple[Trajectories, torch.Tensor, torch.Tensor]:
-    """Trajectories whose every action unlocks, φ of kind k being a unit vector, and the kind of each action."""
+def of_orders(*orders: list[int], noise: float = 0.0) -> tuple[Unlockings, torch.Tensor, torch.Tensor]:
+    """Unlockings whose every action unlocks, φ of kind k being a unit vector, and the kind of each action."""
     kind_n = torch.tensor([kind for order in orders for kind in order])
     row_n = torch.tensor([row for row, order in enumerate(orders) for _ in order])
     phi_nh = torch.eye(8, dtype=torch.float64)[kind_n]
     phi_nh = phi_nh + noise * torch.randn(phi_nh.shape, generator=torch.Generator().manual_seed(0))
     nothing: Any = None
-    found = Trajectories(nothing, nothing, nothing, row_n, torch.ones(len(row_n), dtype=torch.bool), row_n)
+    found = Unlockings(nothing, nothing, nothing, row_n, torch.ones(len(row_n), dtype=torch.bool), row_n)
     return found, torch.nn.functional.normalize(phi_nh, dim=-1), kind_n
 
 
@@ -232,7 +232,7 @@ def test_the_contrast_by_hand() -> None:
     assert float(contrast(anchor, near, near, 0.5)) == pytest.approx(math.log(2))
 
 
-def phase(policy: Achievements, found: Trajectories | None = None, adam: float = 0.0, **settings: Any) -> Phase:
+def phase(policy: Achievements, found: Unlockings | None = None, adam: float = 0.0, **settings: Any) -> Phase:
     own = policy.parameters()
     optimizer = torch.optim.Adam(own, adam) if adam else torch.optim.SGD(own, 0.1)
     learner = Learner(policy, optimizer, method("ppo_ad"), grad_clip=0.0, context=Context())  # type: ignore[arg-type]
@@ -321,7 +321,7 @@ def test_phases_teach_what_is_the_same() -> None:
     change = torch.cat([torch.eye(3)[kind_n], 0.5 * torch.randn(18, 3, generator=luck)], 1)
     row_n, there_n = torch.arange(18) // 3, torch.ones(18, dtype=torch.bool)
     inputs = ArrayInputs.apart(before, torch.zeros(18, dtype=torch.int64))
-    found = Trajectories(inputs, before, before + change, row_n, there_n, torch.zeros(18))
+    found = Unlockings(inputs, before, before + change, row_n, there_n, torch.zeros(18))
     policy = Achievements(Build(Spaces(Box((6,)), Discrete(2)), seed=1, values=True), hidden=(16,))
 
     def right() -> float:

@@ -15,7 +15,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.papers.achievement_steps import (
     Arrays,
     StepInputs,
-    Trajectories,
+    Unlockings,
     matched,
     next_unlocks,
     paid_by_action,
@@ -69,7 +69,7 @@ class AchievementPhases(Transitions):
     trajectory nearer than that of any (the anchor has the gradient), and h at a time has φ of what its trajectory
     unlocks next nearer than h at another time (h has the gradient). Which ones are the same is found by entropic
     partial transport (`reg`, `iterations`) to up to `targets` other trajectories. Both hold the policy by `kl_coef`
-    times KL(π || π before the phase), and its values by `value_coef` times (V - G)², G those of PPO. Trajectories are
+    times KL(π || π before the phase), and its values by `value_coef` times (V - G)², G those of PPO. Unlockings are
     the rows since the last phase. Source: Moon et al. 2023 (arXiv:2307.03486), and the authors' code.
 
     *Differs from the authors' code*: a step takes `together` achievements or actions of any trajectories, theirs one
@@ -135,7 +135,7 @@ class AchievementPhases(Transitions):
         flat = {name: inputs.by_position(value_bt).clone() for name, value_bt in columns.items()}
         return {"inputs": packed_inputs(inputs), **flat}
 
-    def stored(self, rollouts: Sequence[State]) -> Trajectories:
+    def stored(self, rollouts: Sequence[State]) -> Unlockings:
         """Return the trajectories of stored rollouts that unlock something."""
         first, *rest = (cast("StepInputs", unpacked_inputs(each["inputs"])) for each in rollouts)
         paid_n, target_n = (torch.cat([each[name] for each in rollouts]) for name in ("paid", "target"))
@@ -168,7 +168,7 @@ def contrast(anchor_nh: Tensor, near_nh: Tensor, far_nh: Tensor, temperature: fl
 class Phase:
     """One auxiliary phase: the policy as it was before it, and the steps."""
 
-    def __init__(self, part: AchievementPhases, learner: UpdateSteps, found: Trajectories) -> None:
+    def __init__(self, part: AchievementPhases, learner: UpdateSteps, found: Unlockings) -> None:
         self.part, self.learner, self.found = part, learner, found
         self.luck = learner.context.rng(part)
         self.before = learner.policy.copied(trainable=False)

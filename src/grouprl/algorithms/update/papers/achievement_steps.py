@@ -42,7 +42,7 @@ class StepInputs(PolicyInputs, Protocol):
         """Return the rows with their final observation as one position more."""
 
 
-class Trajectories(NamedTuple):
+class Unlockings(NamedTuple):
     """N actions of trajectories that unlock something, one after the other."""
 
     inputs: PolicyInputs
@@ -59,7 +59,7 @@ class Trajectories(NamedTuple):
     """[N] what its value is held to."""
 
 
-class Pairs(NamedTuple):
+class SamePairs(NamedTuple):
     """P achievements with the same one of another trajectory, all as numbers of actions [P]."""
 
     source_p: Tensor
@@ -68,7 +68,7 @@ class Pairs(NamedTuple):
     """Any achievement of the other trajectory."""
 
 
-def trajectories(inputs: StepInputs, paid_n: Tensor, target_n: Tensor, above: float) -> Trajectories:
+def trajectories(inputs: StepInputs, paid_n: Tensor, target_n: Tensor, above: float) -> Unlockings:
     """Return those rows that unlock something: an action that was paid more than `above` does.
 
     Raises:
@@ -83,7 +83,7 @@ def trajectories(inputs: StepInputs, paid_n: Tensor, target_n: Tensor, above: fl
         )
     row_n = torch.arange(len(inputs.length_b)).repeat_interleave(inputs.length_b)
     kept_n = torch.isin(row_n, row_n[paid_n > above])
-    return Trajectories(
+    return Unlockings(
         inputs.positions().rows(kept_n.nonzero()[:, 0].tolist()),
         _each(_now(inputs.observation_bt), lambda x: inputs.by_position(x)[kept_n]),
         _each(_now(wide.observation_bt), lambda x: inputs.by_position(x[:, 1:])[kept_n]),
@@ -115,7 +115,7 @@ def next_unlocks(row_n: Tensor, unlocked_n: Tensor) -> tuple[Tensor, Tensor]:
     return next_n, unlocked_n[next_n]
 
 
-def steps_of(found: Trajectories, at_n: Tensor, known_n: Tensor | None = None) -> tuple[Arrays, Arrays]:
+def steps_of(found: Unlockings, at_n: Tensor, known_n: Tensor | None = None) -> tuple[Arrays, Arrays]:
     """Return what was seen before and after actions; zeros after those that are not `known_n`."""
 
     def kept(x: Tensor) -> Tensor:
@@ -150,8 +150,8 @@ def transport(cost_pst: Tensor, there_pst: Tensor, reg: float, iterations: int) 
 
 
 def matched(
-    found: Trajectories, phi_nh: Tensor, targets: int, reg: float, iterations: int, luck: np.random.Generator
-) -> Pairs:
+    found: Unlockings, phi_nh: Tensor, targets: int, reg: float, iterations: int, luck: np.random.Generator
+) -> SamePairs:
     """Return the same achievements of each trajectory and of up to `targets` others, by their representations.
 
     `phi_nh` [K,H] are those of the actions that unlock, in their order. Two are the same if the plan of `transport`
@@ -167,7 +167,7 @@ def matched(
     plan_pst = transport(1 - phi_kh[source_ps] @ phi_kh[target_pt].mT, there_pst, reg, iterations)
     pair_m, s_m, t_m = (plan_pst > SAME).nonzero(as_tuple=True)
     any_m = torch.from_numpy(luck.random(len(pair_m))) * count_r[pair_p2[pair_m, 1]]
-    return Pairs(at_k[source_ps[pair_m, s_m]], at_k[target_pt[pair_m, t_m]], at_k[target_pt[pair_m, any_m.long()]])
+    return SamePairs(at_k[source_ps[pair_m, s_m]], at_k[target_pt[pair_m, t_m]], at_k[target_pt[pair_m, any_m.long()]])
 
 
 def _row_pairs(rows: int, targets: int, luck: np.random.Generator) -> Tensor:
