@@ -186,7 +186,7 @@ def test_a_plan_moves_all_that_can_be_moved_and_nothing_of_what_is_not_there() -
 
 
 def of_orders(*orders: list[int], noise: float = 0.0) -> tuple[Unlockings, torch.Tensor, torch.Tensor]:
-    """Unlockings whose every action unlocks, φ of kind k being a unit vector, and the kind of each action."""
+    """Trajectories whose every action unlocks, φ of kind k being a unit vector, and the kind of each action."""
     kind_n = torch.tensor([kind for order in orders for kind in order])
     row_n = torch.tensor([row for row, order in enumerate(orders) for _ in order])
     phi_nh = torch.eye(8, dtype=torch.float64)[kind_n]

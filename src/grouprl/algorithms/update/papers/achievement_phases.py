@@ -69,7 +69,7 @@ class AchievementPhases(Transitions):
     trajectory nearer than that of any (the anchor has the gradient), and h at a time has φ of what its trajectory
     unlocks next nearer than h at another time (h has the gradient). Which ones are the same is found by entropic
     partial transport (`reg`, `iterations`) to up to `targets` other trajectories. Both hold the policy by `kl_coef`
-    times KL(π || π before the phase), and its values by `value_coef` times (V - G)², G those of PPO. Unlockings are
+    times KL(π || π before the phase), and its values by `value_coef` times (V - G)², G those of PPO. Trajectories are
     the rows since the last phase. Source: Moon et al. 2023 (arXiv:2307.03486), and the authors' code.
 
     *Differs from the authors' code*: a step takes `together` achievements or actions of any trajectories, theirs one
