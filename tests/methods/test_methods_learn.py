@@ -27,7 +27,7 @@ SETTINGS = {
     "hi_agent": {"every": 0},
     "intuitor": {"external": 1.0},
     "intellect2": {"entropy_coef": 0.0},
-    **{name: {"entropy_coef": 0.0} for name in ("ippo", "ami", "fixpo", "mra")},
+    **{name: {"entropy_coef": 0.0} for name in ("ippo", "ami", "fixpo", "mra", "mapo_lso")},
     "remix": {"entropy_coef": 0.0},
     "text2grad": {"kl_coef": 0.0},
     "ufo": {"entropy_coef": 0.0},

@@ -301,6 +301,7 @@ def test_what_a_run_must_provide():
         "duration_aware",
         "fixpo",
         "ippo",
+        "mapo_lso",
         "mra",
         "multi_turn_ppo",
         "pdppo",

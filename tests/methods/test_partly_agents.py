@@ -287,3 +287,30 @@ def test_mra_adds_what_an_action_tells_of_the_strategy_to_the_team_s_reward(weig
     )
     paid = [r + weight * math.log(q * 3) - v for r, q, v in zip([1, 1, 0], chances, values, strict=True)]
     near(method.prepare(batch).advantage_bt[:, 0], paid)
+
+
+# --- 265 MAPO-LSO -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dynamics", "prediction"), [(0.5, 2.0), (1.5, 0.25)])
+def test_mapo_lso_is_ippo_and_two_weighted_losses_in_the_latent_space(dynamics: float, prediction: float) -> None:
+    """L_MARL + w_1·L_dynamics + w_2·L_prediction, each a mean over all actions of all agents."""
+    settings = {"whiten": False, "entropy_coef": 0.0}
+    method = grouprl.method("mapo_lso", dynamics=dynamics, prediction=prediction, **settings)
+    batch = small([1.0, -1.0], [2, 1]).replace(
+        agent_b=whole(0, 1),
+        turn_bt=torch.tensor([[0, 1], [0, -1]]),
+        turn_reward_bs=f64([[0.0, 1.0], [-1.0, 0.0]]),
+        value_bt=f64([[0.1, 0.2], [0.3, 0.0]]),
+    )
+    given = {
+        "latent_error": f64([[0.5, 0.25], [1.0, 9.0]]),
+        "masked_error": f64([[0.1, 0.2], [0.3, 9.0]]),
+        "foreseen_reward": f64([[1.0, -1.0], [0.5, 9.0]]),
+        "ahead_error": f64([[2.0, 1.0], [0.5, 9.0]]),
+    }
+    ready = method.compute_loss_weights(method.compute_advantages(batch))
+    base = grouprl.method("ippo", **settings).with_parts(update=None)
+    before = base.loss(batch.old_bt, ready).value
+    team = (0.5 + 0.25 + 1.0 + 0.1 + 0.2 + 0.3 + 1.0 + 4.0 + 2.25) / 3
+    near(method.loss(batch.old_bt, ready, outputs=given).value, before + dynamics * team + prediction * 3.5 / 3)

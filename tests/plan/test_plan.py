@@ -356,6 +356,7 @@ ACTED = {
         "ppo_ad",
         "pdppo",
         "ippo",
+        "mapo_lso",
         "gmah",
         "rlap",
         "dec_dpo",
@@ -416,7 +417,7 @@ def test_a_method_whose_outputs_no_language_model_has_is_refused():
 
     names = (*LANGUAGE_OUTPUTS, *OF_ROWS)
     others = {n for n, e in CATALOGUE.items() if not all(has_output(names, each) for each in e.build().outputs)}
-    assert others == {"gmah", "mo_dt", "oppo", "rlap"}
+    assert others == {"gmah", "mapo_lso", "mo_dt", "oppo", "rlap"}
     found = plan(parse_config({"task": "ponder", "method": "mo_dt"})).refusals
     assert any("mo_dt reads the output 'to_go_error' of the policy, but a language model lacks it" in s for s in found)
     assert not any("'log_prob'" in each for each in found)

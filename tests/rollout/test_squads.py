@@ -13,8 +13,8 @@ import torch
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import ArrayObservation, Step
-from grouprl.envs.builtin.squads import CLIMBING, ColorGrid, Crossing, MatrixGame
-from grouprl.envs.joint_world import InTurns
+from grouprl.envs.builtin.squads import CLIMBING, ColorGrid, Crossing, MatrixGame, MatrixWorld
+from grouprl.envs.joint_world import InTurns, ToldWorld
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.policy import ArrayInputs, Build, Mlp
@@ -28,7 +28,7 @@ from grouprl.rollout.episodes import Episodes
 from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.rollout.vectors.array_episodes import play_arrays
 from grouprl.tasks import Example, load_task
-from grouprl.testing import check_inputs, check_policy
+from grouprl.testing import check_environment, check_inputs, check_policy
 
 
 def starts(count: int) -> list[Start]:
@@ -285,3 +285,43 @@ def test_agents_are_compared_with_their_like_and_lanes_refuse_them() -> None:
     from grouprl.rollout.vectors.lane_rows import LaneRows
 
     assert "several agents" in LaneRows.refusals(config, load_task(lanes), [])[0]
+
+
+# --- rows that show the team ------------------------------------------------------------------------------------------
+
+
+def test_rows_show_who_acts_what_they_see_and_what_was_done() -> None:
+    """In the third round comes the late one, and a limit ends the play of all."""
+    plain, world = Crossing(size=3, rounds=3), Crossing(size=3, rounds=3, team=True)
+    seen, one = world.reset(Example("q", "", {}), 0), plain.reset(Example("q", "", {}), 0)
+    shown, own, moves = [], [], [1, 0, 1, 0, 2, 0, 4]
+    for move in moves:
+        shown.append(seen.values)
+        own.append(one.values["own"])
+        step, one = world.step(move), plain.step(move).observation  # type: ignore[assignment]
+        seen = step.observation  # type: ignore[assignment]
+    assert [x["there"].tolist() for x in shown] == [[1, 1, 0]] * 4 + [[1, 1, 1]] * 3
+    assert not shown[0]["done"].any()
+    assert [row.argmax(-1).tolist() for row in (shown[2]["done"], shown[4]["done"])] == [[1, 0, 0], [1, 0, 0]]
+    assert shown[4]["done"].sum(-1).tolist() == [1, 1, 0]
+    for number, agents in ((0, 2), (2, 2), (4, 3)):
+        for place in range(agents):
+            assert np.array_equal(shown[number]["team"][place], own[number + place])
+            assert np.array_equal(shown[number]["team"], shown[number + place]["team"])
+    assert not shown[0]["team"][2].any()
+    last = step.info["finals"]["second"]
+    assert last["there"].tolist() == [1, 1, 1]
+    assert last["done"].argmax(-1).tolist() == [2, 0, 4]
+    assert np.array_equal(last["team"][1], last["own"])
+
+
+def test_a_team_that_is_shown_keeps_the_rules_of_environments() -> None:
+    example = Example("q", "", {"seed": 0})
+    check_environment(
+        lambda: Crossing(size=3, rounds=3, team=True), example, [0] * 7, spaces=Crossing(team=True).spaces
+    )
+
+
+def test_a_team_of_agents_without_one_array_is_not_shown() -> None:
+    with pytest.raises(InputError, match="sees one array and chooses a number"):
+        InTurns(ToldWorld(MatrixWorld(CLIMBING), 2), team=True)

@@ -120,6 +120,11 @@ OWN: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "warmup": {"steps": 0},
     },
+    "mapo_lso": {
+        "task": {"name": "env:grouprl.envs.builtin.squads:Crossing", "turns": 60, "config": {"team": True}},
+        "model": {"name": "latent_team", "settings": {"width": 8}},
+        "warmup": {"steps": 0},
+    },
     "gmah": {
         "task": {"name": "env:grouprl.envs.builtin.hauling:Hauling", "turns": 6},
         "model": {"name": "team_values", "settings": {"hidden": [8], "width": 4}},

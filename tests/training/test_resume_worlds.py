@@ -36,6 +36,11 @@ RUNS: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "settings": {"hidden": [8]}},
         "method": {"name": "ppo_control", "size": 16},
     },
+    "a team in its latent space": {
+        "task": {"name": "env:grouprl.envs.builtin.squads:Crossing", "turns": 60, "config": {"team": True}},
+        "model": {"name": "latent_team", "settings": {"width": 8}},
+        "method": "mapo_lso",
+    },
 }
 TIMES = ("seconds", "tokens_per_second", "memory")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +14,10 @@ from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, MultiDiscret
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
+
+Bound = float | tuple[float, ...]
+TEAM = ("team", "there", "done")
+"""Entries of an observation that tell of the whole team: what each observes, who acts, and what was done before."""
 
 
 @dataclass(frozen=True)
@@ -127,15 +131,23 @@ class InTurns:
     that the joint policy is a Bayesian network, π(a|o) = Π_m π(a_m | o_m, a_parents(m)). Its log-prob is the sum of the
     agents'.
 
+    With `team` there are three more, for policies that learn together and act apart (`model: latent_team`): `team`,
+    what each agent observes, `there`, 1 for those that act, and `done`, the actions of the round before, one-hot.
+    Numbers of agents that do not act are 0.
+
     Args:
         world: the world.
         parents: for an agent, those that act before it and whose actions it sees; 'all': every earlier agent.
+        team: whether rows also hold what the others observe and did.
 
     Raises:
-        InputError: parents that are no earlier agents, or actions that are not one number.
+        InputError: parents that are no earlier agents, actions that are not one number, or with `team` agents that do
+            not observe one array.
     """
 
-    def __init__(self, world: JointWorld, *, parents: str | Mapping[str, tuple[str, ...]] = "") -> None:
+    def __init__(
+        self, world: JointWorld, *, parents: str | Mapping[str, tuple[str, ...]] = "", team: bool = False
+    ) -> None:
         self._world, self._agents = world, tuple(world.agents)
         self._parents = _parents(self._agents, parents)
         single = world.spaces
@@ -144,7 +156,10 @@ class InTurns:
                 f"parents with the actions {single.action}", "agents see each other's actions as numbers", "Remove it"
             )
         self._actions = single.action
-        self.spaces = Spaces(_observation(single, self._agents, self._parents), single.action, single.context)
+        observed = _observation(single, self._agents, self._parents)
+        observed |= _team(single, self._agents) if team else {}
+        self.spaces = Spaces(DictSpace(observed), single.action, single.context)
+        self._shares, self._team = team, {}  # type: bool, dict[str, np.ndarray]
         self._phase = "new"
         self._seen: Mapping[str, object] = {}
         self._done: dict[str, int | np.ndarray] = {}
@@ -161,6 +176,7 @@ class InTurns:
         self._phase, self._seen = "playing", self._ordered(self._world.begin(example, seed))
         if not self._seen:
             raise InputError("no agent acts at the beginning", "an episode needs an agent that acts")
+        self._team = self._round(self._seen, {})
         return self._shown()
 
     def step(self, action: int | np.ndarray) -> Step:
@@ -172,6 +188,7 @@ class InTurns:
             return Step(self._shown())  # type: ignore[arg-type]
         last = self._shown(self._next_to_last)
         found = self._world.act(self._done)
+        self._team = self._round({**found.seen, **found.finals}, self._done)
         finals = {agent: self._of(agent, seen, {}).values for agent, seen in found.finals.items()}
         self._seen, self._done = self._ordered(found.seen), {}
         over = not self._seen
@@ -213,7 +230,21 @@ class InTurns:
         values = {**_named(given.values), "agent": np.asarray(self._agents.index(agent))}
         if any(self._parents.values()):
             values["earlier"] = self._earlier(agent, done)
-        return ArrayObservation(values, given.legal, given.context, agent)
+        return ArrayObservation({**values, **self._team}, given.legal, given.context, agent)
+
+    def _round(self, seen: Mapping[str, object], done: Mapping[str, int | np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what rows hold of the team: observations by agent, who acts, and the actions of the round before."""
+        if not self._shares:
+            return {}
+        assert isinstance(self.spaces.observation, DictSpace)
+        entries = self.spaces.observation.spaces
+        arrays = {name: np.zeros(entries[name].shape, entries[name].dtype) for name in TEAM}  # type: ignore[union-attr]
+        for agent, what in seen.items():
+            number = self._agents.index(agent)
+            arrays["team"][number], arrays["there"][number] = _observed(what).values, 1
+        for agent, action in done.items():
+            arrays["done"][self._agents.index(agent), int(action)] = 1
+        return arrays
 
     def _earlier(self, agent: str, done: Mapping[str, int | np.ndarray]) -> np.ndarray:
         """Return the parents' actions, one-hot; zeros for agents that are no parents or do not act."""
@@ -246,12 +277,10 @@ class Together:
                 "agents that act together see one array each and choose a number",
                 "Wrap the world in InTurns",
             )
-        self._world, self._agents, box = world, tuple(world.agents), single.observation
+        self._world, self._agents = world, tuple(world.agents)
         count = len(self._agents)
-        low, high = (x * count if isinstance(x, tuple) else x for x in (box.low, box.high))
         self.spaces = Spaces(
-            DictSpace({"own": Box((count, *box.shape), low, high, box.dtype)}),
-            MultiDiscrete((single.action.count,) * count),
+            DictSpace({"own": _for_each(single.observation, count)}), MultiDiscrete((single.action.count,) * count)
         )
         self._phase = "new"
 
@@ -313,12 +342,42 @@ def _parents(agents: tuple[str, ...], given: str | Mapping[str, tuple[str, ...]]
     return found
 
 
-def _observation(single: Spaces, agents: tuple[str, ...], parents: Mapping[str, tuple[str, ...]]) -> Space:
+def _team(single: Spaces, agents: tuple[str, ...]) -> dict[str, ArraySpace]:
+    """Return the spaces of what rows hold of the team. Raises InputError if an agent does not observe one array."""
+    if not isinstance(single.action, Discrete) or not isinstance(single.observation, Box):
+        raise InputError(
+            f"team with agents that see {single.observation} and act with {single.action}",
+            "an agent of a team that is shown sees one array and chooses a number",
+            "Leave out team",
+        )
+    count, box = len(agents), single.observation
+    low, high = (_reaching_zero(bound, least) for bound, least in ((box.low, min), (box.high, max)))
+    return {
+        "team": _for_each(Box(box.shape, low, high, box.dtype), count),
+        "there": Box((count,), 0.0, 1.0),
+        "done": Box((count, single.action.count), 0.0, 1.0),
+    }
+
+
+def _for_each(box: Box, count: int) -> Box:
+    """Return the space of `count` arrays of a space."""
+    low, high = (x * count if isinstance(x, tuple) else x for x in (box.low, box.high))
+    return Box((count, *box.shape), low, high, box.dtype)
+
+
+def _reaching_zero(bound: Bound, least: Callable[[float, float], float]) -> Bound:
+    """Return a bound that leaves room for the zeros of missing agents."""
+    return tuple(least(x, 0.0) for x in bound) if isinstance(bound, tuple) else least(bound, 0.0)
+
+
+def _observation(
+    single: Spaces, agents: tuple[str, ...], parents: Mapping[str, tuple[str, ...]]
+) -> dict[str, ArraySpace]:
     spaces = {**_entries(single.observation), "agent": Discrete(len(agents))}
     if any(parents.values()):
         assert isinstance(single.action, Discrete)
         spaces["earlier"] = Box((len(agents), single.action.count), 0.0, 1.0)
-    return DictSpace(spaces)
+    return spaces
 
 
 def _entries(space: Space) -> dict[str, ArraySpace]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from grouprl.policy.vectors.choice_values import ChoiceValues
     from grouprl.policy.vectors.decision_transformer import DecisionTransformer
     from grouprl.policy.vectors.hindsight import Hindsight
+    from grouprl.policy.vectors.latent_team import LatentTeam
     from grouprl.policy.vectors.mlp import Mlp
     from grouprl.policy.vectors.module_policy import ModulePolicy, TrainableModule
     from grouprl.policy.vectors.pointer import Pointer
@@ -47,6 +48,7 @@ __all__ = [
     "DecisionTransformer",
     "FrozenPolicy",
     "Hindsight",
+    "LatentTeam",
     "Message",
     "Mlp",
     "ModulePolicy",
@@ -104,6 +106,7 @@ _HOMES = {
     "policy.vectors.choice_values": ("ChoiceValues",),
     "policy.vectors.decision_transformer": ("DecisionTransformer",),
     "policy.vectors.hindsight": ("Hindsight",),
+    "policy.vectors.latent_team": ("LatentTeam",),
     "policy.vectors.mlp": ("Mlp",),
     "policy.vectors.module_policy": (
         "ModulePolicy",

@@ -28,6 +28,7 @@ IN_FILES = {
     "quotient": "grouprl.policy.vectors.quotient:Quotient",
     "preselect": "grouprl.policy.vectors.preselect:Preselect",
     "saboteur": "grouprl.policy.vectors.saboteur:Saboteur",
+    "latent_team": "grouprl.policy.vectors.latent_team:LatentTeam",
     "team_values": "grouprl.policy.vectors.team_values:TeamValues",
     "choice_values": "grouprl.policy.vectors.choice_values:ChoiceValues",
     "achievements": "grouprl.policy.vectors.achievements:Achievements",

@@ -125,8 +125,10 @@ class Jury(InTurns):
 
     agents = MEMBERS
 
-    def __init__(self, options: int = 3, expert: float = 0.9, others: float = 0.5, rounds: int = 4) -> None:
-        super().__init__(JuryWorld(options, expert, others, rounds))
+    def __init__(
+        self, options: int = 3, expert: float = 0.9, others: float = 0.5, rounds: int = 4, team: bool = False
+    ) -> None:
+        super().__init__(JuryWorld(options, expert, others, rounds), team=team)
 
 
 class InfiltratedJury(InTurns):

@@ -222,8 +222,9 @@ class ColorGrid(InTurns):
         switch: float = 0.0,
         rounds: int = 12,
         parents: str | Mapping[str, tuple[str, ...]] = "",
+        team: bool = False,
     ) -> None:
-        super().__init__(ColorGridWorld(size, blocks, penalty, switch, rounds), parents=parents)
+        super().__init__(ColorGridWorld(size, blocks, penalty, switch, rounds), parents=parents, team=team)
 
 
 class Crossing(InTurns):
@@ -231,5 +232,11 @@ class Crossing(InTurns):
 
     agents = CrossingWorld.agents
 
-    def __init__(self, size: int = 3, rounds: int = 10, parents: str | Mapping[str, tuple[str, ...]] = "") -> None:
-        super().__init__(CrossingWorld(size, rounds), parents=parents)
+    def __init__(
+        self,
+        size: int = 3,
+        rounds: int = 10,
+        parents: str | Mapping[str, tuple[str, ...]] = "",
+        team: bool = False,
+    ) -> None:
+        super().__init__(CrossingWorld(size, rounds), parents=parents, team=team)

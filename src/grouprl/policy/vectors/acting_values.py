@@ -42,10 +42,10 @@ class FollowingModule(nn.Module):
         return found
 
     @torch.no_grad()
-    def follow(self, module: nn.Module) -> None:
-        """Take the module's weights as they are now."""
+    def follow(self, module: nn.Module, share: float = 1.0) -> None:
+        """Go this share of the way to the module's weights as they are now."""
         for name, parameter in module.named_parameters():
-            self.get_buffer(name.replace(".", "-")).copy_(parameter)
+            self.get_buffer(name.replace(".", "-")).lerp_(parameter, share)
 
 
 class ValuePolicy(ArrayPolicy):
