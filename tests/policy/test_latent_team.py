@@ -63,10 +63,7 @@ def rows_of(team: Team, agents: tuple[int, ...] = (0, 1, 2)) -> ArrayInputs:
 
 
 def module_of(policy: LatentTeam, *names: str) -> nn.Module:
-    found: nn.Module = policy.module
-    for name in names:
-        found = cast("Mapping[str, nn.Module]", found)[name]
-    return found
+    return policy.module.get_submodule(".".join(names))
 
 
 def moved_follower(policy: LatentTeam) -> LatentTeam:
@@ -167,9 +164,8 @@ def test_gradients_are_those_of_finite_differences_and_targets_have_none() -> No
 def test_the_others_order_does_not_matter(name: str) -> None:
     """An encoder that does not read numbers of agents: rows with the others exchanged are judged alike."""
     policy, team = moved_follower(policy_of(values=True)), team_of(4)
-    first = module_of(policy, "encoder", "0")  # type: ignore[arg-type]
     with torch.no_grad():
-        cast("nn.Linear", first).weight[:, FEATURES:] = 0
+        cast("nn.Linear", module_of(policy, "encoder", "0")).weight[:, FEATURES:] = 0
     there = np.ones_like(team[2])
     turned = tuple(x[:, [0, 2, 1]] for x in (team[0], team[1], there))
     one, other = (policy.evaluate(rows_of(x, (0,)), (name,))[name] for x in ((*team[:2], there), cast("Team", turned)))
