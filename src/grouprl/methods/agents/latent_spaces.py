@@ -61,6 +61,7 @@ entry(
             "The losses reach the encoder, which acting, the critic and foresight share; actions are read from an "
             "agent's own observation alone.",
             "With weights of 0 nothing is left of it, and the run is that of ippo on whole rows, to the last bit.",
+            "No gain over weights of 0 is shown: one seed was run (docs/teams.md).",
         ],
         confidence="abstract-only",
         uncertain="the weights, the architecture, how agents are masked, and how far ahead latents are foreseen",
