@@ -179,7 +179,7 @@ def test_one_paper_with_its_commands():
 def test_what_is_not_there_says_so_and_why():
     number = next(s.paper.number for s in search(status="planned"))
     assert "not implemented yet" in call("show", str(number))
-    text = " ".join(call("show", "265").split())
+    text = " ".join(call("show", "193").split())
     assert "not implemented, a neighbouring field" in text
     assert "multi-agent" in text.lower()
 
