@@ -238,7 +238,7 @@ class InTurns:
             return {}
         assert isinstance(self.spaces.observation, DictSpace)
         entries = self.spaces.observation.spaces
-        arrays = {name: np.zeros(entries[name].shape, entries[name].dtype) for name in TEAM}  # type: ignore[union-attr]
+        arrays = {name: np.zeros(entries[name].shape, entries[name].dtype) for name in TEAM}
         for agent, what in seen.items():
             number = self._agents.index(agent)
             arrays["team"][number], arrays["there"][number] = _observed(what).values, 1
