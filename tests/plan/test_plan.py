@@ -423,6 +423,13 @@ def test_a_method_whose_outputs_no_language_model_has_is_refused():
     assert not any("'log_prob'" in each for each in found)
 
 
+@pytest.mark.parametrize("model", ["mlp", "tiny"])
+def test_a_policy_that_a_part_cannot_train_is_refused(model: str):
+    task = {"name": "env:grouprl.envs.construction.workshop:Workshop", "turns": 20}
+    found = plan(parse_config({"task": task, "method": "ppo_ad", "model": model, "steps": 20})).refusals
+    assert f"achievement_phases (update) cannot train {model}. Set model: achievements" in map(str, found)
+
+
 def test_a_task_without_forms_is_refused_where_only_forms_earn():
     config, task = parse_config({"method": "ada_grpo"}), load_task("addition")
     method = compose("ada_grpo").method

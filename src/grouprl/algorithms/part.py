@@ -140,6 +140,10 @@ class Part:
     """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    needs_policy: ClassVar[tuple[type, str] | None] = None
+    """The protocol that a policy must implement to be trained by the part, and the name of a model that does; None: any
+    policy.
+    """
     blind: ClassVar[str] = ""
     """What the part rewards in place of a verdict on right and wrong: "certainty", "the majority's answer"; '' if
     it leaves the verdict as it is.

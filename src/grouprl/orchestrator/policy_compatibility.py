@@ -90,6 +90,7 @@ def _language_model(run: ResolvedRun) -> Iterator[str]:
             f"the task '{run.task.name}' shows arrays, but the model {config.model.name} reads text. Set model: mlp, "
             "or your own policy (file.py:Class)"
         )
+    yield from _other_policy(config.model.name, run.method, None)
     if not run.scores:
         yield from (
             f"{run.method.name} reads the output '{output}' of the policy, but a language model lacks it. Take another "
@@ -139,12 +140,20 @@ def _settings(config: Config) -> Iterator[str]:
         yield f"reward.{key} scores texts, but this policy writes none. Leave it out: the environment rewards actions"
 
 
+def _other_policy(name: str, method: Method, policy: Policy | None) -> Iterator[str]:
+    """Yield what needs another kind of policy; None: a language model."""
+    for part in method.parts():
+        if part.needs_policy is not None and not isinstance(policy, part.needs_policy[0]):
+            yield f"{part.name} ({part.kind}) cannot train {name}. Set model: {part.needs_policy[1]}"
+
+
 def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
     if not has_sampler(policy):
         yield (
             f"{name} is a {type(policy).__name__}, for which there is no sampler. Derive it from "
             "grouprl.policy.ArrayPolicy, or give it a method make_sampler()"
         )
+    yield from _other_policy(name, method, policy)
     for part in method.parts():
         if part.needs_text:
             yield f"{part.name} ({part.kind}) works on prompts and completions of text. Leave it out"

@@ -78,6 +78,7 @@ class AchievementPhases(Transitions):
     """
 
     reads_gradients = True
+    needs_policy = AchievementPolicy, "achievements"
     metrics: ClassVar = {
         "match_loss": Metric(
             unit="nats",
