@@ -83,14 +83,20 @@ def errands(seed: int) -> Trial:
     return Trial(says, str(RECIPES / "errands.yaml"), ERRANDS, seed=seed, warmed=True)
 
 
-MENDING = ("warmup.steps=0", "model.lora=null", "optim.lr=1e-5", "sampling.temperature=0.4")
+BEHIND_ADAPTERS = ("warmup.steps=0", "model.lora=null", "optim.lr=1e-5", "sampling.temperature=0.4")
 """What follows the recipe's own warm-up of adapters, whose loss is taken at the recipe's temperature."""
 
 
 def mending(seed: int) -> Trial:
     """Return the trial of bugs in one function, of a seed."""
     says = f"repositories (a bug in one function), 135M, all weights, 8 steps, seed {seed}"
-    return Trial(says, str(RECIPES / "repositories.yaml"), MENDING, seed=seed, warmed=True)
+    return Trial(says, str(RECIPES / "repositories.yaml"), BEHIND_ADAPTERS, seed=seed, warmed=True)
+
+
+def browsing(seed: int) -> Trial:
+    """Return the trial of eight kinds of web pages, of a seed."""
+    says = f"browser (eight kinds of web pages), 135M, all weights, 8 steps, seed {seed}"
+    return Trial(says, str(RECIPES / "browser.yaml"), BEHIND_ADAPTERS, seed=seed, warmed=True)
 
 
 TRIALS = {
@@ -114,6 +120,7 @@ TRIALS = {
     "lookups": Trial("lookups (two tools, turns), 135M", str(RECIPES / "lookups.yaml"), ("steps=4", "eval.every=2")),
     **{f"errands-{seed}": errands(seed) for seed in range(3)},
     **{f"repositories-{seed}": mending(seed) for seed in range(3)},
+    **{f"browser-{seed}": browsing(seed) for seed in range(3)},
 }
 
 
