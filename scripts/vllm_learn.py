@@ -93,12 +93,6 @@ def mending(seed: int) -> Trial:
     return Trial(says, str(RECIPES / "repositories.yaml"), BEHIND_ADAPTERS, seed=seed, warmed=True)
 
 
-def browsing(seed: int) -> Trial:
-    """Return the trial of eight kinds of web pages, of a seed."""
-    says = f"browser (eight kinds of web pages), 135M, all weights, 8 steps, seed {seed}"
-    return Trial(says, str(RECIPES / "browser.yaml"), BEHIND_ADAPTERS, seed=seed, warmed=True)
-
-
 TRIALS = {
     "reverse": Trial("two letters reversed, 0.1M from scratch, rate 1e-3", "addition", REVERSE, False),
     "reverse-slow": Trial(
@@ -120,7 +114,12 @@ TRIALS = {
     "lookups": Trial("lookups (two tools, turns), 135M", str(RECIPES / "lookups.yaml"), ("steps=4", "eval.every=2")),
     **{f"errands-{seed}": errands(seed) for seed in range(3)},
     **{f"repositories-{seed}": mending(seed) for seed in range(3)},
-    **{f"browser-{seed}": browsing(seed) for seed in range(3)},
+    "pages-0": Trial(
+        "pages (eight kinds of web pages), 135M, all weights, 8 steps, seed 0",
+        str(RECIPES / "pages.yaml"),
+        BEHIND_ADAPTERS,
+        warmed=True,
+    ),
 }
 
 
