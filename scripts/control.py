@@ -10,17 +10,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import cache
 from math import comb
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from control_stored import STORED
 from grouprl.config.run import parse_config
 from grouprl.envs.construction.arms import Arms
 from grouprl.envs.construction.combination_lock import CombinationLock, random_episodes
@@ -30,14 +29,15 @@ from grouprl.envs.construction.walled_grid import WalledGrid
 from grouprl.policy import Build, Mlp
 from grouprl.records.examples import Example
 from grouprl.records.offline import StoredEpisode
-from grouprl.tasks.adapters.trajectories.files import write
 from grouprl.training.loop import train
 from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "control.json", DOCS / "control.md"
 TUNING, SEEDS = 10, (0, 1, 2)
-"""The seed on which rates are compared, and those of the table."""
+"""The seed on which rates are compared, and those of the table where an arena has none of its own."""
+NOT_SETTINGS = ("methods", "measure", "rate", "before", "seeds")
+"""What an arena says beside the settings of its runs."""
 QUIET = {"every": 0, "prompts": 2, "final_prompts": 2}
 GRID = "env:grouprl.envs.construction.coverage:CoverageWalk"
 CARTPOLE = {"base": "ppo_control", "gamma": 0.98, "lam": 0.8, "size": 256}
@@ -127,40 +127,6 @@ def new_levels(folder: Path) -> float:
     return total
 
 
-CARTS = Path(__file__).parents[1] / "runs" / "control" / "carts.jsonl"
-"""Trajectories of CartPole, written before the arena `asked` is planned or run."""
-
-
-def cart(world: gymnasium.Env, number: int, *, good: bool) -> StoredEpisode:
-    """Play an episode of CartPole of 200 actions at most, by a good hand or by chance."""
-    luck, (shown, _) = np.random.default_rng(number), world.reset(seed=number)
-    seen, acts, ended = [shown], [], False
-    while not ended and len(acts) < 200:
-        side = int(seen[-1][2] + 0.5 * seen[-1][3] > 0) if good else int(luck.integers(2))
-        shown, _, ended, *_ = world.step(side)
-        seen.append(shown)
-        acts.append(side)
-    return StoredEpisode(np.stack(seen), np.array(acts), np.ones(len(acts)), ended)
-
-
-@cache
-def store_carts() -> None:
-    """Write a hundred trajectories, of which five are by a good hand."""
-    CARTS.parent.mkdir(parents=True, exist_ok=True)
-    world = gymnasium.make("CartPole-v1")
-    write(CARTS, [cart(world, number, good=number < 5) for number in range(100)])
-
-
-def greedy_return(folder: Path) -> float:
-    """Return the mean return of the final evaluation, whose actions are the likeliest."""
-    return float(json.loads((folder / "summary.json").read_text())["after"]["eval/greedy_reward"])
-
-
-def asked(target: float) -> dict[str, Any]:
-    """Return the changes of a run whose policy is asked for a return."""
-    return {"task": {"target": target}, "model": {"name": "decision_transformer"}}
-
-
 def easy_chance() -> list[StoredEpisode]:
     """Return trajectories of the easy lock that were paid nothing."""
     return random_episodes(CombinationLock(**EASY))
@@ -173,7 +139,23 @@ DIALLING: dict[str, Any] = {
     "rate": "delta",
     "measure": "reward_mean",
 }
+UNLOCKING = {"base": "ppo_control", "gamma": 0.95, "lam": 0.65, "entropy_coef": 0.01}
 ARENAS: dict[str, dict[str, Any]] = {
+    **STORED,
+    "unlocking": {
+        "task": {"name": f"{WORLDS}.workshop:Workshop", "turns": 20},
+        "data": {"prompts": 1000},
+        "model": {"name": "achievements", "settings": {"hidden": [32, 32]}},
+        "batch": {"prompts": 16, "group_size": 1, "epochs": 3},
+        "optim": {"schedule": "constant", "grad_clip": 0.5},
+        "steps": 60,
+        "seeds": range(8),
+        "measure": "reward_mean",
+        "methods": {
+            "ppo_control": (UNLOCKING, (3e-3, 1e-2)),
+            "ppo_ad": (UNLOCKING | {"base": "ppo_ad"}, (3e-3, 1e-2)),
+        },
+    },
     "lock": {
         **DIALLING,
         "task": {"name": f"{WORLDS}.combination_lock:CombinationLock", "turns": 10},
@@ -191,27 +173,6 @@ ARENAS: dict[str, dict[str, Any]] = {
         "methods": {
             "nothing stored": (HYBRID | {"share": 0.0}, (0.03, 0.1)),
             "hnpg": (HYBRID | {"stored": f"{__file__}:easy_chance"}, (0.03, 0.1)),
-        },
-    },
-    "asked": {
-        "task": {"name": f"trajectories:{CARTS}", "of": {"name": "control:CartPole-v1", "turns": 200}},
-        "model": {"name": "mlp", "settings": {"hidden": [32]}},
-        "batch": {"prompts": 20, "group_size": 1, "minibatches": 1},
-        "optim": {"schedule": "constant"},
-        "eval": {"every": 0, "final_prompts": 16},
-        "steps": 100,
-        "before": store_carts,
-        "measure": greedy_return,
-        "methods": {
-            "sft": ("sft", (3e-3, 1e-2)),
-            "weighted_bc": ("weighted_bc", (3e-3, 1e-2)),
-            "weights 0": ({"name": "mo_dt", "observation": 0.0, "to_go": 0.0}, (3e-3, 1e-2), asked(200.0)),
-            "weights 0, asked for 20": (
-                {"name": "mo_dt", "observation": 0.0, "to_go": 0.0},
-                (3e-3,),
-                asked(20.0),
-            ),
-            "mo_dt": ("mo_dt", (3e-3, 1e-2), asked(200.0)),
         },
     },
     "region": {
@@ -354,7 +315,7 @@ ARENAS: dict[str, dict[str, Any]] = {
 def settings(arena: str, label: str, lr: float, seed: int) -> dict[str, Any]:
     """Return the configuration of a run, whose stored rows are there."""
     ARENAS[arena].get("before", lambda: None)()
-    place = {key: value for key, value in ARENAS[arena].items() if key not in ("methods", "measure", "rate", "before")}
+    place = {key: value for key, value in ARENAS[arena].items() if key not in NOT_SETTINGS}
     chosen, _, *own = ARENAS[arena]["methods"][label]
     place |= {key: {**place.get(key, {}), **changes} for each in own for key, changes in each.items() if key == "task"}
     place |= {key: changes for each in own for key, changes in each.items() if key != "task"}
@@ -393,15 +354,17 @@ def record(names: list[str]) -> None:
             begun = time.process_time()
             tried = {str(lr): score(arena, label, lr, TUNING) for lr in rates}
             best = max(rates, key=lambda lr: tried[str(lr)])
-            paid = [score(arena, label, best, seed) for seed in SEEDS]
+            seeds = ARENAS[arena].get("seeds", SEEDS)
+            paid = [score(arena, label, best, seed) for seed in seeds]
             row = {"arena": arena, "method": label, "tried": tried, "lr": best, "paid": paid}
-            row["seconds"] = round((time.process_time() - begun) / (len(rates) + len(SEEDS)))
+            row["seconds"] = round((time.process_time() - begun) / (len(rates) + len(seeds)))
             keep(RECORD, row, ("arena", "method"))
 
 
 def table(rows: list[dict[str, Any]], arena: str) -> str:
     """Return the record of an arena as a table."""
-    lines = ["| method | rate | seeds 0 to 2 | mean | processor s |", "| --- | --- | --- | --- | --- |"]
+    last = ARENAS[arena].get("seeds", SEEDS)[-1]
+    lines = [f"| method | rate | seeds 0 to {last} | mean | processor s |", "| --- | --- | --- | --- | --- |"]
     order = list(ARENAS[arena]["methods"])
     for row in sorted((r for r in rows if r["arena"] == arena), key=lambda r: order.index(r["method"])):
         paid = ", ".join(f"{x:.2f}" for x in row["paid"])

@@ -286,7 +286,7 @@ def test_a_step_is_the_loss_and_what_holds_the_policy() -> None:
     policy = policy_of()
     made = phase(policy, kl_coef=0.5, value_coef=2.0)
     with torch.no_grad():
-        policy.module["mean"][0].weight.add_(0.3)  # type: ignore[index]
+        policy.module["mean"][0].weight[0].add_(0.3)  # type: ignore[index]
     before = weights(policy)
     term = next(iter(made.foresights()))
     kl = policy.kl_to(made.before, term.inputs).mean()  # type: ignore[arg-type]
@@ -302,7 +302,7 @@ def test_a_step_is_the_loss_and_what_holds_the_policy() -> None:
     found = made.take(term)
     assert torch.allclose(before - weights(policy), 0.1 * slope)
     assert found["phase_kl"] == pytest.approx(float(kl.detach()))
-    assert float(kl.detach()) != 0
+    assert float(kl.detach()) > 1e-4, "all logits were moved alike"
 
 
 def test_phases_teach_what_comes_next() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+import latent_spaces
 import orders
 import strategies
 from grouprl.config.run import parse_config
@@ -34,3 +35,16 @@ def test_the_strategies_of_the_page_are_those_of_the_record() -> None:
     assert strategies.table(rows) in PAGE
     for arm in strategies.ARMS:
         assert not plan(parse_config(strategies.settings(arm, 0, 0.01))).refusals
+
+
+def test_the_latent_spaces_of_the_page_are_those_of_the_record() -> None:
+    rows = json.loads(latent_spaces.RECORD.read_text(encoding="utf-8"))
+    assert {row["arm"] for row in rows} == set(latent_spaces.ARMS)
+    assert latent_spaces.table(rows) in PAGE
+    (shown,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "_lso" in text)
+    (lr,) = {row["lr"] for row in rows if row["arm"] == "mapo_lso"}
+    ours, theirs = parse_config(latent_spaces.settings("mapo_lso", 0, lr)), parse_config(shown)
+    for part in ("task", "model", "method", "steps", "batch"):
+        assert getattr(ours, part) == getattr(theirs, part), part
+    assert ours.optim.lr == theirs.optim.lr
+    assert not plan(theirs).refusals

@@ -9,6 +9,7 @@ import grouprl
 from batches import random_case
 from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
 from grouprl.core.batch import Batch
+from grouprl.core.outputs import LANGUAGE_OUTPUTS, has_output
 from grouprl.methods import CATALOGUE
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.records.tokens import Tokens
@@ -18,8 +19,8 @@ from updates import accumulate, gradient, make_policy
 
 def left(name: str) -> bool:
     method = grouprl.method(name)
-    scored = {"score", "drawn_score"} & set(method.outputs)  # reward models have no log-probs
-    return method.critic is None and method.update is None and not scored and not reads_old_early(method)
+    spoken = all(has_output(LANGUAGE_OUTPUTS, each) for each in method.outputs)
+    return method.critic is None and method.update is None and spoken and not reads_old_early(method)
 
 
 LEFT = [name for name in sorted(CATALOGUE) if left(name)]

@@ -24,7 +24,7 @@ FORESEEN = (LATENT_ERROR, MASKED_ERROR, FORESEEN_REWARD, AHEAD_ERROR)
 HIDDEN_GAIN = 2**0.5
 
 
-class Rounds(NamedTuple):
+class TeamPositions(NamedTuple):
     """N positions of agents' rows, as foresight reads them."""
 
     own_nf: Tensor
@@ -184,7 +184,7 @@ class LatentTeam(Mlp):
             found |= {name: spread(self._foreseen(name, rounds), inputs) for name in asked}
         return found
 
-    def _foreseen(self, name: str, rounds: Rounds) -> Tensor:
+    def _foreseen(self, name: str, rounds: TeamPositions) -> Tensor:
         if name == MASKED_ERROR:
             return self._masked_error(rounds)
         if name == AHEAD_ERROR:
@@ -195,12 +195,12 @@ class LatentTeam(Mlp):
             return found_nw[:, 0]
         return torch.where(rounds.follows_n, (found_nw - rounds.target_nw.roll(-1, 0)).square().mean(-1), 0)
 
-    def _masked_error(self, rounds: Rounds) -> Tensor:
+    def _masked_error(self, rounds: TeamPositions) -> Tensor:
         """Return [N] the error of the agent's observation as read from the others' latents."""
         read_nf = self._foresight(MASKED_ERROR)(torch.cat([rounds.others_nw, rounds.number_nk], -1))
         return torch.where(rounds.alone_n, 0, (read_nf - rounds.own_nf).square().mean(-1))
 
-    def _ahead_error(self, rounds: Rounds) -> Tensor:
+    def _ahead_error(self, rounds: TeamPositions) -> Tensor:
         """Return [N] the error of the agent's next latents as foreseen from its own latent and actions."""
         latent_nw, there_n = rounds.own_nw, torch.ones_like(rounds.follows_n)
         total_n, count_n = (torch.zeros_like(latent_nw[:, 0]) for _ in range(2))
@@ -213,7 +213,7 @@ class LatentTeam(Mlp):
             count_n = count_n + there_n
         return total_n / count_n.clamp(min=1)
 
-    def _rounds(self, inputs: ArrayInputs) -> Rounds:
+    def _rounds(self, inputs: ArrayInputs) -> TeamPositions:
         """Return what foresight reads of the positions of rows."""
         seen = inputs.seen(self.device, self.dtype)
         action_n = inputs.by_position(inputs.action_bt).to(self.device)
@@ -222,7 +222,7 @@ class LatentTeam(Mlp):
         follows_n = more_n & ((done_nka * number_nk[..., None]).sum((1, 2)) > 0)
         with torch.no_grad():
             target_nw = self._read(seen, "follower")
-        return Rounds(
+        return TeamPositions(
             self._seen(seen),
             self._read(seen),
             number_nk,

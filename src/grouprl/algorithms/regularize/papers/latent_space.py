@@ -47,7 +47,7 @@ class TeamDynamics(Regularizer):
     }
     coef: NonNegative = 1.0
     says = "{coef:g} times the squared errors of next latents, of rewards and of masked observations of the team"
-    equation = "+ {coef:g}·[mean (ẑ_{{t+1}} - z⁻_{{t+1}})² + (r̂_t - r_t)² + mean (ô_t - o_t)²]"
+    equation = "+ {coef:g}·[mean (ẑ_{{t+1}} - z⁻_{{t+1}})² + (r′_t - r_t)² + mean (ô_t - o_t)²]"
     reads = ("turn_bt", "turn_reward_bs")
     asks = (LATENT_ERROR, MASKED_ERROR, FORESEEN_REWARD)
     plain = "\n".join(
