@@ -90,7 +90,7 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 	$(BIN)/python bench/imports.py
 
 bench-control: $(READY) .venv-sb3/.ready  ## measure the speed of control beside Stable-Baselines3
-	$(BIN)/python bench/control.py .venv-sb3/bin/python
+	$(BIN)/python bench/control_speed.py .venv-sb3/bin/python
 
 .venv-sb3/.ready:
 	$(PYTHON) -m venv $(@D)

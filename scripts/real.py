@@ -45,6 +45,8 @@ AGENTS = ("lookups", "terminal", "errands")
 """Recipes of longer episodes, trained in full alone."""
 WITH_ADAPTERS = ("repositories", "browser")
 """Recipes of longer episodes, with adapters alone: the rates of their warm-up are those of adapters."""
+WITH_VLLM = ("pages",)
+"""Recipes that vllm_learn.py alone runs."""
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"

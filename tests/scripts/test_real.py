@@ -53,7 +53,7 @@ PUBLISH = real.publish
 def test_every_recipe_has_both_modes_and_three_seeds() -> None:
     found = list(real.trials(3))
     assert len(found) == len(set(found)) == 4 * 2 * 3 + len(real.AGENTS + real.WITH_ADAPTERS) * 3 + 1
-    assert {trial.recipe for trial in found} == {path.stem for path in real.RECIPES.glob("*.yaml")}
+    assert {*(trial.recipe for trial in found), *real.WITH_VLLM} == {path.stem for path in real.RECIPES.glob("*.yaml")}
 
 
 def test_each_run_is_recorded_as_it_ends_and_not_repeated(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_recipes_are_configurations(name: str, mode: str) -> None:
     assert (config.model.lora is not None) == (mode == "lora")
 
 
-@pytest.mark.parametrize("name", real.WITH_ADAPTERS)
+@pytest.mark.parametrize("name", real.WITH_ADAPTERS + real.WITH_VLLM)
 def test_recipes_with_adapters_are_what_their_mode_says(name: str) -> None:
     plain, chosen = (load_config(str(real.RECIPES / f"{name}.yaml"), mode) for mode in ((), real.MODES["lora"]))
     assert plain == chosen

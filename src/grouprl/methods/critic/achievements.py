@@ -79,7 +79,7 @@ entry(
         ],
         needs=["a critic (value head)", "a policy that represents achievements (model: achievements)"],
         notes=[
-            "In a workshop of five things a gain over ppo_control is likely, not sure: +0.42 [-0.01, +0.84] of some 3.2 "
+            "In a workshop of five things a gain over ppo_control is likely, not sure: +0.42 [-0.01, +0.84] of 3.2 "
             "unlocked (docs/control.md).",
             in_the_update("those of ppo_control"),
             "An environment that shows the last unlocking (grouprl.records.unlocking) gives the policy its memory.",

@@ -1,7 +1,7 @@
 """Measure the control path beside Stable-Baselines3's PPO: CartPole, eight environments, the same hyper-parameters.
 
-Run `python bench/control.py PYTHON`, PYTHON that of an environment with stable-baselines3. Both train in processes of
-their own, which take turns; a warm-up comes before what is measured, so that no import counts. Writes
+Run `python bench/control_speed.py PYTHON`, PYTHON that of an environment with stable-baselines3. Both train in
+processes of their own, which take turns; a warm-up comes before what is measured, so that no import counts. Writes
 docs/control_speed.json: the actions per second of processor time of each, and their ratio, round by round.
 """
 
