@@ -20,7 +20,7 @@ from grouprl.config.run import parse_config
 from grouprl.envs.construction import TaskAllocation
 from grouprl.tasks import load_task
 from grouprl.training.loop import train
-from page_record import fill, keep
+from page_record import fill, tuned
 from routing import RULES, played
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -74,11 +74,11 @@ def record(seeds: list[int], kept: Path) -> None:
     """Tune the rate of each arm on a seed of its own, run it on `seeds`, and put what is measured into the record."""
     rule = greedy_gap()
     for arm in ARMS:
-        tried = {lr: run(arm, TUNED_ON, lr, kept / f"{arm}-{TUNED_ON}-{lr}")["gap"][0] for lr in RATES}
-        best = min(tried, key=lambda lr: tried[lr])
-        for seed in seeds:
-            found = run(arm, seed, best, kept / f"{arm}-{seed}-{best}")
-            keep(RECORD, {"arm": arm, "seed": seed, "lr": best, "tried": tried, "rule": rule, **found}, ("arm", "seed"))
+
+        def measured(seed: int, lr: float, arm: str = arm) -> dict[str, Any]:
+            return {"rule": rule, **run(arm, seed, lr, kept / f"{arm}-{seed}-{lr}")}
+
+        tuned(RECORD, arm, measured, lambda row: row["gap"][0], RATES, TUNED_ON, seeds, min)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

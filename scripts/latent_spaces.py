@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 import time
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.training.loop import train
-from page_record import fill, keep
+from page_record import fill, tuned
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "latent_spaces.json", DOCS / "teams.md"
@@ -57,11 +58,11 @@ def measured(arm: str, seed: int, lr: float, folder: Path) -> dict[str, Any]:
 def record(seeds: list[int], kept: Path) -> None:
     """Tune the rate of each arm on a seed of its own, run it on `seeds`, and put what is measured into the record."""
     for arm in ARMS:
-        tried = {lr: measured(arm, TUNED_ON, lr, kept / f"{arm}-{TUNED_ON}-{lr}")["after"] for lr in RATES}
-        best = max(tried, key=lambda lr: tried[lr])
-        for seed in seeds:
-            found = measured(arm, seed, best, kept / f"{arm}-{seed}-{best}")
-            keep(RECORD, {"arm": arm, "seed": seed, "lr": best, "tried": tried, **found}, ("arm", "seed"))
+
+        def run(seed: int, lr: float, arm: str = arm) -> dict[str, Any]:
+            return measured(arm, seed, lr, kept / f"{arm}-{seed}-{lr}")
+
+        tuned(RECORD, arm, run, itemgetter("after"), RATES, TUNED_ON, seeds)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from itertools import permutations
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from grouprl.config.run import parse_config
 from grouprl.envs.builtin.sub_tasks import Homes, PlannedSubTasks
 from grouprl.records.examples import Example
 from grouprl.training.loop import train
-from page_record import fill, keep
+from page_record import fill, keep, tuned
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "orders.json", DOCS / "teams.md"
@@ -85,11 +86,11 @@ def rivals() -> None:
 def record(seeds: list[int], kept: Path) -> None:
     """Tune the rate on a seed of its own, run it on `seeds`, and put what is measured into the record."""
     rivals()
-    tried = {lr: run(TUNED_ON, lr, kept / f"{TUNED_ON}-{lr}")["earned"] for lr in RATES}
-    best = max(tried, key=lambda lr: tried[lr])
-    for seed in seeds:
-        found = run(seed, best, kept / f"{seed}-{best}")
-        keep(RECORD, {"arm": "rlap", "seed": seed, "lr": best, "tried": tried, **found}, ("arm", "seed"))
+
+    def measured(seed: int, lr: float) -> dict[str, Any]:
+        return run(seed, lr, kept / f"{seed}-{lr}")
+
+    tuned(RECORD, "rlap", measured, itemgetter("earned"), RATES, TUNED_ON, seeds)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -58,6 +58,16 @@ class Window(nn.Module):
         return found_nkd[:, -1], torch.stack([row[len(row) - self.length + 1 :].flatten() for row in whole])
 
 
+def check_sizes(width: int, *, heads: int, **others: int) -> None:
+    """Raise InputError for sizes of attention below 1, or heads that do not divide the width."""
+    sizes = {"width": width, "heads": heads, **others}
+    if min(sizes.values()) < 1 or width % heads:
+        raise InputError(
+            f"model.settings: {', '.join(f'{name} {size}' for name, size in sizes.items())}",
+            "sizes are 1 or more, and the heads divide the width",
+        )
+
+
 class DecisionTransformer(Remembering):
     """Attention over the last returns to go, observations and actions, and the perceptron of `mlp` behind it.
 
@@ -107,11 +117,7 @@ class DecisionTransformer(Remembering):
                 f"the policy {self.kind} reads the return to go (entry {TO_GO}) and the action before ({BEFORE})",
                 "Set task.target of a task trajectories:…",
             )
-        if min(window, layers, heads) < 1 or width % heads:
-            raise InputError(
-                f"model.settings: window {window}, width {width}, layers {layers}, heads {heads}",
-                "sizes are 1 or more, and the heads divide the width",
-            )
+        check_sizes(width, window=window, layers=layers, heads=heads)
         self._sizes = (window, layers, heads)
         self._acted = feature_count(build.need_spaces(self.kind).action)
         self._foreseen = DictSpace({name: space for name, space in own.items() if name not in (TO_GO, BEFORE)})

@@ -9,13 +9,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from grouprl.core.errors import InputError
 from grouprl.core.outputs import CONTEXT_SCORE, CONTEXT_SIZE_ERROR, GOAL_SCORE, HINDSIGHT_ERROR
 from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import masked
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
 from grouprl.policy.vectors.array_policy import spread
-from grouprl.policy.vectors.decision_transformer import Window
+from grouprl.policy.vectors.decision_transformer import Window, check_sizes
 from grouprl.policy.vectors.features import feature_count, features
 from grouprl.policy.vectors.recurrent import Remembering
 from grouprl.protocols import Box
@@ -96,11 +95,7 @@ class Hindsight(Remembering):
         activation: str = "tanh",
         log_std: float = 0.0,
     ) -> None:
-        if min(dims, window, layers, heads) < 1 or width % heads:
-            raise InputError(
-                f"model.settings: dims {dims}, window {window}, width {width}, layers {layers}, heads {heads}",
-                "sizes are 1 or more, and the heads divide the width",
-            )
+        check_sizes(width, dims=dims, window=window, layers=layers, heads=heads)
         self._dims, self._sizes = dims, (window, layers, heads)
         self._acted = feature_count(build.need_spaces(self.kind).action)
         super().__init__(build, width=width, hidden=hidden, activation=activation, log_std=log_std)
