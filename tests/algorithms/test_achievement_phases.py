@@ -130,6 +130,13 @@ def test_rows_that_unlock_something_are_kept_with_what_follows_each_action() -> 
     assert len(found.inputs) == 9
 
 
+def test_what_is_paid_no_more_than_the_limit_unlocks_nothing() -> None:
+    paid_n = torch.tensor([0.0, 0.1, 0, 1, *[0.1] * 3, 0.1, 0, 0, 0, 0], dtype=torch.float64)
+    found = trajectories(rows(), paid_n, torch.arange(12.0), 0.1)
+    assert found.row_n.tolist() == [0] * 4, "other rows are not kept"
+    assert found.unlocked_n.tolist() == [False, False, False, True]
+
+
 def test_the_next_achievement_of_each_action_by_hand() -> None:
     found = unlocking()
     next_n, known_n = next_unlocks(found.row_n, found.unlocked_n)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
 TREE = ((), (), (0,), (1, 2), (3,))
-"""Wood and water are there for the taking; a table needs wood, a pickaxe water and a table, and ore the pickaxe."""
+"""Wood and water need nothing; a table needs wood, a pickaxe water and a table, and ore the pickaxe."""
 LEFT, RIGHT, USE = range(3)
 
 
