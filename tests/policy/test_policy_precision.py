@@ -353,16 +353,17 @@ def test_the_plan_says_what_was_chosen_and_why(monkeypatch: pytest.MonkeyPatch) 
     assert any("weights are bfloat16" in reason for reason in refused)
 
 
-def test_a_product_that_is_out_of_the_race_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_that_is_out_of_the_race_is_timed_on_few_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """bfloat16 took twelve seconds of `plan` on a CPU without a unit for it."""
-    timed: list[str] = []
+    timed: list[tuple[str, int]] = []
 
     def seconds(run: Callable[[], torch.Tensor]) -> float:
-        timed.append("bfloat16" if "rounded" in run.__code__.co_freevars else "other")
-        return 0.06 if timed[-1] == "bfloat16" else 0.01
+        (x,) = run.args
+        timed.append(("bfloat16" if "rounded" in run.func.__code__.co_freevars else "other", len(x)))
+        return len(x) * (1e-4 if timed[-1][0] == "other" else 1e-3)
 
     monkeypatch.setattr(precision, "_seconds", seconds)
     found = precision._probe.__wrapped__(64, 128, 1)
-    assert timed.count("bfloat16") == 1
-    assert timed.count("other") == precision.SERIES * (1 + has_onednn())
-    assert found.float32 == pytest.approx(6 * found.bfloat16)
+    assert {rows for name, rows in timed if name == "bfloat16"} == {precision.FEW_ROWS}
+    assert timed.count(("other", precision.ROWS)) == (precision.SERIES + 1) * (1 + has_onednn())
+    assert found.float32 == pytest.approx(10 * found.bfloat16)

@@ -93,12 +93,15 @@ def plan_command(
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Search for no cyclic garbage inside the block: imports stay anyway, and searching them takes long."""
+    """Search for no cyclic garbage inside the block, nor afterwards in what it made: imports stay anyway, and searching
+    them takes long, when the process ends as well.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if collecting:
             gc.enable()
 

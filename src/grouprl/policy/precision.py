@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -29,9 +29,11 @@ WIDE = 256
 """Hidden size from which products are most of a step; below, `auto` keeps float32, whatever the machine."""
 ROWS = 512
 """Rows of the products that are timed: about the tokens of a pass through a model of a hundred million parameters."""
-SERIES = 15
-HOPELESS = 4
-"""Times the fastest product's seconds from which another is not timed again."""
+FEW_ROWS = 16
+"""Rows of the first products, which tell who is in the race."""
+SERIES = 8
+HOPELESS = 8
+"""Times the fastest product's seconds, on few rows, from which another is out of the race."""
 
 
 @dataclass(frozen=True)
@@ -71,29 +73,32 @@ def _probe(hidden: int, intermediate: int, threads: int) -> Probe:
     """Return the best rates of several alternating series, since other processes that use the cores may disturb some of
     them.
 
-    A CPU without a unit for bfloat16 may need sixty times as long for it: what is out of the race after the first
-    series is not timed again.
+    A CPU without a unit for bfloat16 may need sixty times as long for it: what is far behind on few rows keeps the rate
+    that it has there.
     """
-    from grouprl.policy.products import has_onednn, times
-
     width = min(intermediate, 4096)
     x, weight = torch.ones(ROWS, hidden), torch.ones(hidden, width)
-    rounded, work = weight.bfloat16(), 2.0 * ROWS * hidden * width
-    runs: dict[str, Callable[[], torch.Tensor]] = {
-        "float32": lambda: x @ weight,
-        "bfloat16": lambda: (x.bfloat16() @ rounded).float(),
+    runs = _products(weight)
+    few = {name: min(_seconds(partial(run, x[:FEW_ROWS])) for _ in range(3)) for name, run in runs.items()}
+    racing = {name: run for name, run in runs.items() if few[name] < HOPELESS * min(few.values())}
+    best = {name: few[name] * ROWS / FEW_ROWS for name in runs} | dict.fromkeys(racing, float("inf"))
+    for _ in range(SERIES + 1):  # the first lets the libraries choose their kernels
+        for name, run in racing.items():
+            best[name] = min(best[name], _seconds(partial(run, x)))
+    return Probe(**{name: 2.0 * ROWS * hidden * width / seconds for name, seconds in best.items()})
+
+
+def _products(weight: torch.Tensor) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    from grouprl.policy.products import has_onednn, times
+
+    rounded = weight.bfloat16()
+    runs: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "float32": lambda x: x @ weight,
+        "bfloat16": lambda x: (x.bfloat16() @ rounded).float(),
     }
     if has_onednn():
-        runs["onednn"] = lambda: times(x, weight, "onednn")
-    best = dict.fromkeys(runs, float("inf"))
-    for run in runs.values():
-        run()  # lets the libraries choose their kernels
-    for _ in range(SERIES):
-        fastest = min(best.values())
-        for name, run in runs.items():
-            if best[name] == float("inf") or best[name] < HOPELESS * fastest:
-                best[name] = min(best[name], _seconds(run))
-    return Probe(**{name: work / seconds for name, seconds in best.items()})
+        runs["onednn"] = lambda x: times(x, weight, "onednn")
+    return runs
 
 
 def _seconds(run: Callable[[], torch.Tensor]) -> float:
