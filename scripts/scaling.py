@@ -79,15 +79,15 @@ def table(found: list[Point]) -> str:
 
 
 def records() -> str:
-    """The published step times beside the arithmetic's, each predicted by the ratio of the others."""
+    """The published step times beside the arithmetic's, each predicted by the ratio of the other configurations."""
     lines = [
-        "| record | measured (s) | planned (s) | by the others | error | |",
-        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| record | release | measured (s) | planned (s) | by the others | error | |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for each in public_records():
         missed = f"missed by more than {MISSED:g}" if each.missed else ""
         numbers = f"{each.measured:g} | {each.planned:.3g} | {each.predicted:.3g} | {each.error:+.0%}"
-        lines.append(f"| {each.name} | {numbers} | {missed} |")
+        lines.append(f"| {each.configuration} | {each.release} | {numbers} | {missed} |")
     return "\n".join(lines) + "\n"
 
 

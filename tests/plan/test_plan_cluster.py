@@ -19,7 +19,7 @@ from grouprl.core.errors import InputError
 from grouprl.plan.cluster.calibration import calibration
 from grouprl.plan.cluster.hardware import Accelerator, Cluster, accelerators, parse_cluster
 from grouprl.plan.cluster.placement import placements, splits, why_no_room
-from grouprl.plan.cluster.public_records import judged, likely, public_records
+from grouprl.plan.cluster.public_records import judged, likely, public_ratios, public_records, ratios
 from grouprl.plan.cluster.roofline import (
     Efficiency,
     decoded,
@@ -275,7 +275,7 @@ def test_a_folder_without_weights_can_be_planned_for_elsewhere(tmp_path: Path) -
 
 
 def test_a_record_is_predicted_by_the_others() -> None:
-    found = judged([("a", 20.0, 10.0), ("b", 80.0, 10.0), ("c", 10.0, 10.0)])
+    found = judged([("a", "1", 20.0, 10.0), ("b", "1", 80.0, 10.0), ("c", "1", 10.0, 10.0)])
     assert [each.predicted for each in found] == pytest.approx([10 * math.sqrt(8), 10 * math.sqrt(2), 40.0])
     assert [each.missed for each in found] == [True, True, True]
     assert found[0].error == pytest.approx(math.sqrt(8) / 2 - 1)
@@ -289,11 +289,26 @@ def test_an_interval_by_hand() -> None:
     )
 
 
+def test_releases_of_one_configuration_count_once_and_do_not_predict_each_other() -> None:
+    measured = [("a", "1", 40.0, 10.0), ("a", "2", 90.0, 10.0), ("b", "1", 20.0, 10.0), ("c", "1", 80.0, 10.0)]
+    assert ratios(measured) == pytest.approx({"a": 6.0, "b": 2.0, "c": 8.0})
+    assert [each.predicted for each in judged(measured)] == pytest.approx(
+        [40.0, 40.0, 10 * math.sqrt(48), 10 * math.sqrt(12)]
+    )
+
+
 def test_published_records_lie_within_the_interval_and_all_but_one_within_that_of_the_others() -> None:
     found = public_records()
-    ratios = [each.measured / each.planned for each in found]
-    whole = [likely(each.planned, ratios) for each in found]
+    whole = [likely(each.planned, public_ratios()) for each in found]
     assert all(interval.low < each.measured < interval.high for each, interval in zip(found, whole, strict=True))
-    others = [likely(each.planned, ratios[:i] + ratios[i + 1 :]) for i, each in enumerate(found)]
-    assert sum(not x.low < each.measured < x.high for each, x in zip(found, others, strict=True)) == 1
-    assert [each.missed for each in found] == [True, False, False, False]
+    by_configuration = ratios([(x.configuration, x.release, x.measured, x.planned) for x in found])
+    assert tuple(by_configuration.values()) == public_ratios()
+    others = [[x for name, x in by_configuration.items() if name != each.configuration] for each in found]
+    intervals = [likely(each.planned, each_ratios) for each, each_ratios in zip(found, others, strict=True)]
+    outside = [x for x, interval in zip(found, intervals, strict=True) if not interval.low < x.measured < interval.high]
+    assert len(found) == 12
+    assert len(by_configuration) == 8
+    assert [f"{each.configuration} ({each.release})" for each in outside] == [
+        "Llama-3.1-8B on 8xGB200, colocated (0.5)"
+    ]
+    assert sum(each.missed for each in found) == 4

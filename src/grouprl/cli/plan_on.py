@@ -95,7 +95,7 @@ def _subject(work: Workload, cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 def _step(work: Workload, cluster: Cluster, best: Placement, simulated: Simulated) -> Iterator[tuple[str, str]]:
     from grouprl.plan.cluster.placement import WORDS
-    from grouprl.plan.cluster.public_records import likely, public_records, ratios
+    from grouprl.plan.cluster.public_records import likely, public_ratios, public_records
 
     rollout, learned = best.sampling, best.training
     yield "placement", f"{WORDS[best.kind]}: {best.samplers} sample, {best.learners} train"
@@ -123,21 +123,21 @@ def _step(work: Workload, cluster: Cluster, best: Placement, simulated: Simulate
         f"learners {simulated.learner_busy:.0%}; staleness {simulated.staleness:.1f} steps",
     )
     yield "tokens", f"{work.sampled_tokens / best.seconds:,.0f} sampled per second"
-    found, records = likely(best.seconds, ratios()), public_records()
+    found, records = likely(best.seconds, public_ratios()), public_records()
     factor = found.middle / best.seconds
     yield (
         "likely",
         f"{found.middle:,.3g} s a step, 90 % between {found.low:,.3g} and {found.high:,.3g}: {len(records)} published "
-        f"records took {factor:.2g} times what is planned; each predicted by the others is off by up to "
+        f"records took {factor:.2g} times what is planned; each predicted by other configurations is off by up to "
         f"{max(abs(each.error) for each in records):.0%}",
     )
 
 
 def _run(work: Workload, cluster: Cluster, best: Placement, price: float | None) -> Iterator[tuple[str, str]]:
-    from grouprl.plan.cluster.public_records import likely, ratios
+    from grouprl.plan.cluster.public_records import likely, public_ratios
 
     hours = work.steps * best.seconds / 3600
-    told = likely(hours, ratios())
+    told = likely(hours, public_ratios())
     yield "time", f"{hours:,.3g} hours, {hours * cluster.count:,.3g} accelerator hours"
     yield "likely", f"{told.middle:,.3g} hours, 90 % between {told.low:,.3g} and {told.high:,.3g}"
     if price is not None:
@@ -174,7 +174,7 @@ def _data(
 ) -> dict[str, object]:
     import dataclasses
 
-    from grouprl.plan.cluster.public_records import likely, ratios
+    from grouprl.plan.cluster.public_records import likely, public_ratios
 
     best = found[0]
     hours = work.steps * best.seconds / 3600 * cluster.count
@@ -187,7 +187,7 @@ def _data(
             for each in shortlist(found)
         ],
         "simulated": dataclasses.asdict(simulated),
-        "likely_seconds": dataclasses.asdict(likely(best.seconds, ratios())),
+        "likely_seconds": dataclasses.asdict(likely(best.seconds, public_ratios())),
         "accelerator_hours": hours,
         "cost": None if price is None else hours * price,
         "trust": _trust(),

@@ -1,7 +1,8 @@
 """Step times that other libraries have published, beside what the arithmetic says of the same work.
 
 The ratio of measured to planned time is taken as log-normal: its geometric mean corrects a planned time, and its spread
-gives an interval. A record is judged by the others alone (leave-one-out).
+gives an interval. Releases that measured the same configuration count as one (the geometric mean of their ratios), for
+they are no independent evidence. A record is judged by the other configurations alone (leave-one-out).
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ MISSED = 1.3
 
 @dataclass(frozen=True)
 class PublishedStep:
-    """A record: its measured seconds a step, the arithmetic's, and those predicted with the other records' ratio."""
+    """A record: its measured seconds a step, the arithmetic's, and those predicted with the other configurations'
+    ratio.
+    """
 
-    name: str
+    configuration: str
+    release: str
     measured: float
     planned: float
     predicted: float
@@ -77,13 +81,30 @@ def work_of(record: dict[str, Any], model: dict[str, Any]) -> Workload:
     )
 
 
-def judged(times: Sequence[tuple[str, float, float]]) -> tuple[PublishedStep, ...]:
-    """Return (name, measured, planned) with the prediction of each by the ratios of the others."""
-    logs = [math.log(measured / planned) for _, measured, planned in times]
-    return tuple(
-        PublishedStep(name, measured, planned, planned * math.exp(fmean(logs[:i] + logs[i + 1 :])))
-        for i, (name, measured, planned) in enumerate(times)
-    )
+Measured = tuple[str, str, float, float]
+"""A configuration, the release that measured it, and the measured and planned seconds of a step."""
+
+
+def judged(records: Sequence[Measured]) -> tuple[PublishedStep, ...]:
+    """Return the records with the prediction of each by the ratios of the other configurations.
+
+    Args:
+        records: measurements of at least two configurations.
+    """
+    found = ratios(records)
+
+    def predicted(configuration: str, planned: float) -> float:
+        return planned * math.exp(fmean(math.log(x) for name, x in found.items() if name != configuration))
+
+    return tuple(PublishedStep(*record, predicted(record[0], record[3])) for record in records)
+
+
+def ratios(records: Sequence[Measured]) -> dict[str, float]:
+    """Return measured over planned seconds by configuration: the geometric mean over its releases."""
+    logs: dict[str, list[float]] = {}
+    for configuration, _, measured, planned in records:
+        logs.setdefault(configuration, []).append(math.log(measured / planned))
+    return {configuration: math.exp(fmean(each)) for configuration, each in logs.items()}
 
 
 def likely(seconds: float, ratios: Sequence[float]) -> Likely:
@@ -98,15 +119,21 @@ def likely(seconds: float, ratios: Sequence[float]) -> Likely:
 @cache
 def public_records() -> tuple[PublishedStep, ...]:
     """Return all records, judged."""
+    return judged(_records())
+
+
+def public_ratios() -> tuple[float, ...]:
+    """Return measured over planned seconds of each published configuration."""
+    return tuple(ratios(_records()).values())
+
+
+@cache
+def _records() -> tuple[Measured, ...]:
     data = json.loads(files(__package__).joinpath("public_records.json").read_text(encoding="utf-8"))
-    times = []
+    found = []
     for record in data["records"]:
         work, cluster = work_of(record, data["models"][record["model"]]), parse_cluster(record["on"])
-        found = [each.seconds for each in placements(work, cluster, Efficiency()) if each.kind == record["kind"]]
-        times.append((f"{record['model']} on {record['on']}, {record['kind']}", record["seconds"], min(found)))
-    return judged(times)
-
-
-def ratios() -> list[float]:
-    """Return measured over planned seconds of each record."""
-    return [each.measured / each.planned for each in public_records()]
+        planned = min(each.seconds for each in placements(work, cluster, Efficiency()) if each.kind == record["kind"])
+        name = f"{record['model']} on {record['on']}, {record['kind']}"
+        found.append((name, record["release"], float(record["seconds"]), planned))
+    return tuple(found)
