@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +21,9 @@ from grouprl.experiments.page import html
 from grouprl.experiments.preview import preview
 from grouprl.experiments.result import ComparisonResult
 from grouprl.experiments.run_outcome import RunOutcome
-from grouprl.experiments.schedule import Store, Tell, workers_of
+from grouprl.experiments.schedule import Store, Tell, TrialPlace, local_process
 from grouprl.experiments.writing import write_result
+from grouprl.processes.usage import core_count
 from grouprl.view.report import framed
 
 
@@ -89,6 +91,7 @@ def compare(
     measure: str | None = None,
     folder: str | Path = FOLDER,
     workers: int | None = None,
+    ray: str | None = None,
     console: Console | None = None,
 ) -> ShownResult:
     """Compare methods or settings fairly, as `grouprl compare` does, and return the result.
@@ -106,11 +109,13 @@ def compare(
         measure: the metric of evaluations that is compared.
         folder: where runs and results are kept; finished runs are not repeated.
         workers: runs at a time; None: one per core.
+        ray: the address of a Ray cluster, or "auto": runs are made on its machines, which share the folder.
         console: where progress is shown; by default the terminal.
 
     Raises:
         InputError: something cannot be compared; no run has begun then.
         RunError: a run failed; others are kept, and the same call continues.
+        MissingExtra: `ray` is given and Ray is not installed.
     """
     design = designed(
         sources,
@@ -124,8 +129,26 @@ def compare(
         against=against,
         measure=measure,
     )
-    store = Store(Path(folder), workers_of(workers))
-    return ShownResult(**vars(compared(design, store, console or Terminal(), "grouprl.compare(…)")))
+    with place_of(ray) as place:
+        store = Store(Path(folder), workers or place.room, place.start)
+        return ShownResult(**vars(compared(design, store, console or Terminal(), "grouprl.compare(…)")))
+
+
+@contextmanager
+def place_of(ray: str | None) -> Iterator[TrialPlace]:
+    """Yield this machine with a run on each core, or the Ray cluster at an address.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        InputError: the cluster cannot be reached, or has no processor.
+    """
+    if ray is None:
+        yield TrialPlace(local_process, core_count())
+        return
+    from grouprl.experiments.on_ray import on_ray
+
+    with on_ray(ray) as cluster:
+        yield cluster
 
 
 def compared(design: Comparison, store: Store, console: Console, command: str) -> ComparisonResult:

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import TimeoutExpired
+from typing import Protocol
 
 from grouprl.core.errors import InputError, RunError
 from grouprl.experiments.design import Trial
 from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.experiments.trial_main import OUTCOME, main, write_spec
 from grouprl.processes.child_process import LoggedProcess, how_it_ended
-from grouprl.processes.usage import core_count
 from grouprl.storage.run_folder import settle
 
 GLANCE = 0.2
@@ -29,12 +29,57 @@ Tell = Callable[[Trial, RunOutcome, bool], None]
 """Callback for each outcome: the run, what it came to, and whether it had been made before."""
 
 
+class RunProcess(Protocol):
+    """The process of a run, here or elsewhere: the part of `subprocess.Popen` that a schedule needs."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None until it is known to have ended."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while the process runs."""
+        ...
+
+    def wait(self, timeout: float) -> int:
+        """Return the exit code once the process has ended. Raises subprocess.TimeoutExpired."""
+        ...
+
+    def last_output(self, most: int) -> str:
+        """Return the end of its output."""
+        ...
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the process, if it still runs."""
+        ...
+
+    def end(self) -> None:
+        """Kill the process with its children."""
+        ...
+
+
+def local_process(folder: Path) -> LoggedProcess:
+    """Start the process that makes the run of a trial's folder, on this machine and one core."""
+    settle(folder)
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return LoggedProcess(main, folder, environment={**os.environ, **threads})
+
+
+@dataclass(frozen=True)
+class TrialPlace:
+    """Where runs are made: `start` begins one, and `room` is how many fit side by side."""
+
+    start: Callable[[Path], RunProcess]
+    room: int
+
+
 @dataclass(frozen=True)
 class Store:
-    """The folder in which runs are kept by content, and how many are made at the same time."""
+    """The folder in which runs are kept by content, where missing ones are made, and how many at the same time."""
 
     folder: Path
     workers: int
+    start: Callable[[Path], RunProcess] = local_process
 
     def known(self, trial: Trial) -> RunOutcome | None:
         """Return the outcome of a run that has been made; None if there is none."""
@@ -73,17 +118,14 @@ class Store:
                     tell(pair[0], found[pair[0].key], False)
         return found
 
-    def _started(self, trial: Trial) -> LoggedProcess:
-        folder = trial.folder(self.folder)
-        if folder.is_dir():
-            settle(folder)
+    def _started(self, trial: Trial) -> RunProcess:
+        folder = trial.folder(self.folder).absolute()
         write_spec(folder, trial.settings, trial.budget)
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        return LoggedProcess(main, folder, environment={**os.environ, **threads})
+        return self.start(folder)
 
-    def _ended(self, trial: Trial, process: LoggedProcess) -> RunOutcome:
+    def _ended(self, trial: Trial, process: RunProcess) -> RunOutcome:
         """Return the outcome of a process that has ended."""
-        said, code = process.last_output(SHOWN_BYTES), process.returncode
+        said, code = process.last_output(SHOWN_BYTES), process.returncode or 0
         process.end()
         outcome = self.known(trial)
         if outcome is None:
@@ -96,22 +138,16 @@ class Store:
 
 
 @contextmanager
-def _processes() -> Iterator[list[tuple[Trial, LoggedProcess]]]:
+def _processes() -> Iterator[list[tuple[Trial, RunProcess]]]:
     """Yield a list for running processes; what is left in it is asked to stop, and then ended."""
-    running: list[tuple[Trial, LoggedProcess]] = []
+    running: list[tuple[Trial, RunProcess]] = []
     try:
         yield running
     finally:
         for _, process in running:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGINT)
+            process.send_signal(signal.SIGINT)
         until = time.monotonic() + GRACE
         for _, process in running:
             with suppress(TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
             process.end()
-
-
-def workers_of(given: int | None) -> int:
-    """Return how many runs are made side by side: as asked for, else one per core."""
-    return core_count() if given is None else given

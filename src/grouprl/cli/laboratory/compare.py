@@ -67,6 +67,9 @@ def compare_command(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")
     ] = None,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Make runs on a Ray cluster, or `auto`; see compare.md.")
+    ] = None,
     only_plan: Annotated[bool, typer.Option("--plan", help="Say what would be run, and run nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -89,9 +92,9 @@ def compare_command(
     what is missing. See compare.md.
     """
     from grouprl.experiments.arms import sweeps_of
-    from grouprl.experiments.calling import compared, designed
+    from grouprl.experiments.calling import compared, designed, place_of
     from grouprl.experiments.preview import preview
-    from grouprl.experiments.schedule import Store, workers_of
+    from grouprl.experiments.schedule import Store
     from grouprl.experiments.writing import PAGE
 
     if tune and no_tune:
@@ -108,8 +111,9 @@ def compare_command(
         against=against,
         measure=measure,
     )
-    store, say = Store(folder, workers_of(workers)), telling(stderr=as_json)
-    with apart(as_json or Telling.quiet):
+    say = telling(stderr=as_json)
+    with apart(as_json or Telling.quiet), place_of(ray) as place:
+        store = Store(folder, workers or place.room, place.start)
         if only_plan:
             _show_preview(preview(design, store), as_json)
         else:

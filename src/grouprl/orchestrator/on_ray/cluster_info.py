@@ -60,19 +60,19 @@ class ClusterFacts:
         return f"Ray {self.version} at {self.address}: {nodes}, {self.total('CPU'):g} CPUs, {gpus:g} GPUs"
 
 
-def look(address: str) -> ClusterFacts:
+def look(address: str, setting: str = "cluster.ray") -> ClusterFacts:
     """Return the resources of the cluster at `address`; `auto`: the cluster of RAY_ADDRESS, or the one on this
-    machine.
+    machine. Errors name the `setting` that has the address.
 
     Raises:
         MissingExtra: Ray is not installed.
         InputError: there is no cluster, or it does not answer.
     """
     if util.find_spec("ray") is None:
-        raise MissingExtra("ray", "ray", f"cluster.ray: {address}")
+        raise MissingExtra("ray", "ray", f"{setting}: {address}")
     stated = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if ":" in stated and "//" not in stated:
-        _check_reached(stated)
+        _check_reached(stated, setting)
     with tempfile.TemporaryFile() as output:
         try:
             code = subprocess.run(
@@ -83,20 +83,20 @@ def look(address: str) -> ClusterFacts:
         output.seek(0)
         said = output.read().decode(errors="replace").strip().splitlines()
     if code is None:
-        raise InputError(f"cluster.ray = {address}", f"nothing answered as Ray does within {PATIENCE:g} s", START)
+        raise InputError(f"{setting} = {address}", f"nothing answered as Ray does within {PATIENCE:g} s", START)
     if code:
         why = _why(said)
         rule = "no Ray runs on this machine" if address == "auto" and "Could not find" in why else f"Ray says: {why}"
-        raise InputError(f"cluster.ray = {address}", rule, START)
+        raise InputError(f"{setting} = {address}", rule, START)
     return ClusterFacts(**json.loads(said[-1]))
 
 
-def _check_reached(address: str) -> None:
+def _check_reached(address: str, setting: str) -> None:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED).close()
     except (OSError, OverflowError) as error:
-        raise InputError(f"cluster.ray = {address}", f"nothing answers there: {error}", START) from None
+        raise InputError(f"{setting} = {address}", f"nothing answers there: {error}", START) from None
 
 
 def _why(said: list[str]) -> str:

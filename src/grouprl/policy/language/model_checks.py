@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PretrainedConfig, PreTrainedModel
 
-STATES = ("past_key_values", "cache_params")
-"""Names under which a model's forward takes and returns its state of earlier tokens."""
+STATES = ("past_key_values", "cache_params", "cache")
+"""Names under which a model's forward takes and returns its state of earlier tokens; transformers has called all of
+them `cache` since 5.24.
+"""
 
 
 def check_config(config: PretrainedConfig, spec: str) -> None:
@@ -45,7 +47,7 @@ def check_state(model: Module, spec: str) -> None:
         InputError: its forward pass returns no state.
     """
     core = base_model(model)
-    if not any(accepts(core, name) for name in STATES):
+    if state_name(core) is None:
         rule = f"sampling decodes token by token, and its forward pass takes neither {' nor '.join(STATES)}"
         raise InputError(f"{spec} is a {type(core).__name__}", rule)
 
@@ -130,3 +132,13 @@ def check_missing(names: Sequence[str], spec: str) -> None:
 def accepts(model: PreTrainedModel, argument: str) -> bool:
     """Return whether the model's forward has a parameter named `argument`."""
     return argument in inspect.signature(model.forward).parameters
+
+
+def state_name(model: PreTrainedModel) -> str | None:
+    """Return the name under which the model's forward takes its state of earlier tokens; None if it takes none.
+
+    A `cache` that is a plain dictionary, as in models from before transformers' own caches, is none.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    named = (name for name in STATES if name in parameters)
+    return next((name for name in named if name != "cache" or "Cache" in str(parameters[name].annotation)), None)

@@ -16,7 +16,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.policy.compiled_layers import CompiledLayers, not_compiled
 from grouprl.policy.engine import Head, Readout, head_is_plain, output_layer
-from grouprl.policy.language.model_checks import accepts
+from grouprl.policy.language.model_checks import STATES, accepts, state_name
 from grouprl.policy.microbatch import split_rows
 from grouprl.policy.passes import (
     PACKING_PAYS,
@@ -87,6 +87,7 @@ class TransformersEngine:
     ) -> None:
         self.model = model
         self.core = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._state = state_name(self.core) or STATES[0]
         self.plain_head = output_layer(self.core) is None or head_is_plain(self.core)
         self.settings, self.checkpoint_above, self.layers = settings, checkpoint_above, layers_of(self.core)
         self.blocks, self.piece = [] if settings.compiled else feed_forward_blocks(self.layers), piece
@@ -238,12 +239,12 @@ class TransformersEngine:
         if position_bl is not None:
             inputs["position_ids"] = position_bl.to(device)
         if cache is not None:
-            inputs["past_key_values"] = cache
+            inputs[self._state] = cache
         if self.plain_head:
             out = getattr(self.core, self.core.base_model_prefix)(**inputs)
-            return out.last_hidden_state, None, getattr(out, "past_key_values", None)
+            return out.last_hidden_state, None, getattr(out, self._state, None)
         out = self.core(**inputs, output_hidden_states=True)
-        return out.hidden_states[-1], out.logits, getattr(out, "past_key_values", None)
+        return out.hidden_states[-1], out.logits, getattr(out, self._state, None)
 
     def _readout(
         self, states: list[torch.Tensor], scores: list[torch.Tensor | None], at_m: torch.Tensor, tokens: Tokens

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from grouprl.core.spans import spanned
-from grouprl.policy.language.model_checks import accepts
+from grouprl.policy.language.model_checks import STATES, accepts, state_name
 from grouprl.policy.lora import base_model
 from grouprl.rollout.local.decoder_protocol import reading_order
 
@@ -33,7 +33,8 @@ class TransformersDecoder:
         cached.
         """
         self._names_positions = accepts(core, "position_ids")
-        self._cache_name = "past_key_values" if accepts(core, "past_key_values") else "cache_params"
+        self._cache_name = state_name(core) or STATES[0]
+        self._recurrent = not self._names_positions and not hasattr(core.config, "num_attention_heads")
         self._last_only = {"logits_to_keep": 1} if accepts(core, "logits_to_keep") else {}
 
     @property
@@ -107,13 +108,9 @@ class TransformersDecoder:
 
     @torch.inference_mode()
     def step(self, token_r: torch.Tensor) -> torch.Tensor:
-        """Append one token to each row; recurrent models look at the new token alone."""
+        """Append one token to each row; models without attention look at the new token alone."""
         self._used += 1
-        seen = (
-            self._mask[:, : self._used]
-            if self._cache_name == "past_key_values"
-            else self._mask[:, self._used - 1 : self._used]
-        )
+        seen = self._mask[:, self._used - 1 if self._recurrent else 0 : self._used]
         logits_rv, self._cache = self._forward(token_r[:, None], seen, self._position[:, None], self._cache)
         self._position = self._position + 1
         return logits_rv
