@@ -67,7 +67,7 @@ def local_process(folder: Path) -> LoggedProcess:
 
 @dataclass(frozen=True)
 class TrialPlace:
-    """Where runs are made: `start` begins one, and `room` is how many fit side by side."""
+    """A place to make runs in: `start` begins one, and `room` of them fit side by side."""
 
     start: Callable[[Path], RunProcess]
     room: int
