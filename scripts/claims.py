@@ -13,7 +13,7 @@ Setup = str | Mapping[str, Any]
 class Claim:
     """`measure` of `method` is higher (sign +1), lower (-1) or no worse (0) than that of `rival` in the arena.
 
-    Without a rival the method is compared with itself before training. `changes` are run settings for both.
+    Without a rival the method is compared with itself before training.
     """
 
     method: Setup
@@ -22,7 +22,6 @@ class Claim:
     sign: int
     words: str
     rival: Setup = "grpo"
-    changes: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -31,7 +30,7 @@ class Claim:
 
 
 PASS, DISTINCT, ENTROPY, SHORT = "eval/pass@1", "distinct_right", "train/entropy", "length_right"
-ROWS, DEAD, TOKENS = "whole/rows_trained", "whole/groups_dead", "whole/tokens"
+ROWS, DEAD = "whole/rows_trained", "whole/groups_zero_variance"
 
 LEARNS = "learns from rewards alone"
 BASE = (

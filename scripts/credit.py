@@ -1,85 +1,84 @@
 """Does finer credit help over plain GRPO on tasks of many turns?
 
 Methods that credit single turns run against GRPO, which gives every token of an episode the same advantage: same seeds,
-same warmed-up model, same number of episodes. docs/credit.md says whether each method learnt, and by how much it
-differs from its rivals, with 95 % intervals over seeds, also where finer credit does not help. Finished runs are kept
-in the output folder and not repeated.
+same warmed-up model, same number of episodes, same learning rate. docs/credit.md says whether each method learnt, and
+by how much it differs from its rivals, with 95 % intervals over seeds, also where finer credit does not help. Finished
+runs are kept in the output folder and not repeated.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 import credit_report
-import effects
-from claims import Claim
+from claims import PASS, Claim, Setup
 from credit_arenas import ARENAS, CONTESTS, Contest
-from effects import Run, run_all
-from effects_report import outcome_of, sentence
-
-Found = Mapping[str, Mapping[str, float] | str]
-"""What runs measured, by their names; of one that could not run, why."""
-
-
-def runs_of(contests: Iterable[Contest], seeds: int) -> list[Run]:
-    """Return every run that the contests need, each once, first seeds first: who stops early has fewer of all."""
-    wanted = (run for each in contests for runs in (ours(each, seeds), *theirs(each, seeds)) for run in runs)
-    return sorted({run.name: run for run in wanted}.values(), key=lambda run: run.seed)
+from effects import PooledStore, arm_of, design_of, measured, teller
+from effects_report import Measures, Row, key_of, outcome_of, sentence
+from grouprl.core.errors import GrouprlError
+from grouprl.experiments.compare import run_comparison
+from grouprl.experiments.design import Arm, Comparison
+from grouprl.experiments.schedule import Store, Tell
 
 
-def ours(contest: Contest, seeds: int) -> list[Run]:
-    """Return the runs of a contest's method."""
-    return [Run(contest.arena, contest.method, seed, contest.changes) for seed in range(seeds)]
+def arms_of(contest: Contest) -> list[Arm]:
+    """Return the arms of a contest: its method, then its rivals."""
+    arena = ARENAS[contest.arena]
+    return [arm_of(arena, contest.method, contest.changes), *(arm_of(arena, rival) for rival in contest.rivals)]
 
 
-def theirs(contest: Contest, seeds: int) -> list[list[Run]]:
-    """Return the runs of each of its rivals."""
-    return [[Run(contest.arena, rival, seed) for seed in range(seeds)] for rival in contest.rivals]
+def contest_design(contest: Contest, seeds: int) -> Comparison:
+    """Return the comparison of a contest, at the arena's rate."""
+    return design_of(contest.arena, ARENAS[contest.arena], arms_of(contest), seeds)
 
 
-def finished(runs: Iterable[Run], out: Path) -> dict[str, dict[str, float] | str]:
-    """Return what the finished ones among the runs measured."""
-    paths = {run.name: out / run.name / "outcome.json" for run in runs}
-    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
+def seen(contest: Contest, seeds: int, store: Store, tell: Tell) -> list[Measures]:
+    """Return what the runs of each arm of a contest measured; of a contest of which a run failed, why."""
+    try:
+        found = measured(run_comparison(contest_design(contest, seeds), store, tell, lambda _: None), store)
+    except GrouprlError as error:
+        return [str(error)] * (1 + len(contest.rivals))
+    return [found[arm.label] for arm in arms_of(contest)]
 
 
-def whole_seeds(contest: Contest, found: Found, seeds: int) -> int:
-    """Return how many seeds, counted from the first, all runs of a contest have."""
-    runs = runs_of([contest], seeds)
-    return min((run.seed for run in runs if run.name not in found), default=seeds)
-
-
-def compared(contest: Contest, found: Found, most: int) -> Iterator[dict[str, Any]]:
-    """Yield a comparison for every measure and rival, over as many seeds as there are; none for fewer than two.
-
-    `most` is how many seeds are looked for.
-    """
-    seeds = whole_seeds(contest, found, most)
-    if seeds < 2:
-        return
-    mine = [found[run.name] for run in ours(contest, seeds)]
-    for rival, runs in zip(contest.rivals, theirs(contest, seeds), strict=True):
+def compared(contest: Contest, found: Sequence[Measures]) -> Iterator[Row]:
+    """Yield a comparison for every measure and rival."""
+    for rival, theirs in zip(contest.rivals, found[1:], strict=True):
         for measure, sign in contest.measures.items():
             claim = Claim(contest.method, contest.arena, measure, sign, contest.words, rival)
-            yield outcome_of(claim, mine, [found[run.name] for run in runs])
+            yield outcome_of(claim, found[0], theirs)
 
 
-def learnt(runs: Iterable[Run], found: Found) -> list[dict[str, Any]]:
-    """Return for each method in each arena whether its held-out prompts went better after training than before."""
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in (run for run in runs if run.name in found):
-        groups.setdefault((run.arena, run.name.rpartition("-s")[0]), []).append(run)
-    return [
-        outcome_of(Claim(group[0].method, arena, "eval/pass@1", 1, "learns", ""), *[[found[r.name] for r in group]] * 2)
-        for (arena, _), group in groups.items()
-        if len(group) > 1
-    ]
+def learnt(contest: Contest, found: Sequence[Measures]) -> Iterator[Row]:
+    """Yield for each arm of a contest whether its held-out prompts went better after training than before."""
+    setups: tuple[Setup, ...] = (contest.method, *contest.rivals)
+    for setup, measures in zip(setups, found, strict=True):
+        yield outcome_of(Claim(setup, contest.arena, PASS, 1, "learns", ""), measures, measures)
+
+
+def once(rows: Sequence[Row]) -> list[Row]:
+    """Return one row for each arm of an arena, which may be in several contests; one that did not fail, if there is."""
+    found: dict[str, Row] = {}
+    for row in rows:
+        if key_of(row) not in found or found[key_of(row)]["verdict"] == "failed":
+            found[key_of(row)] = row
+    return list(found.values())
+
+
+def turns_of(contests: Sequence[Contest], found: Sequence[Sequence[Measures]]) -> dict[str, float]:
+    """Return for each arena the turns of GRPO's episodes in its last ten steps; 1 where there is but one."""
+    taken = {
+        contest.arena: [measures.get("train/turns_mean", 1.0) for measures in sides[1 + contest.rivals.index("grpo")]]
+        for contest, sides in zip(contests, found, strict=True)
+        if not isinstance(sides[0], str)
+    }
+    return {arena: statistics.fmean(taken.get(arena, [1.0])) for arena in ARENAS}
 
 
 def main(
@@ -87,27 +86,23 @@ def main(
         "runs/credit"
     ),
     docs: Annotated[Path, typer.Option(help="Where credit.md and credit.json are written.")] = Path("docs"),
-    seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 5,
     jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 2,
     only: Annotated[str, typer.Option(help="Only contests whose arena and method contain this; docs stay.")] = "",
-    run: Annotated[
-        bool, typer.Option(help="Run what is not finished; else the record is made of what is there.")
-    ] = True,
 ) -> None:
     """Run every comparison and write the record."""
-    wanted = [each for each in CONTESTS if only in f"{each.arena} {each.name}"]
-    runs = runs_of(wanted, seeds)
-    found = run_all(runs, out, jobs, Console()) if run else finished(runs, out)
-    rows = [row for each in wanted for row in compared(each, found, seeds)]
-    gains = learnt(runs, found)
+    contests = [each for each in CONTESTS if only in f"{each.arena} {each.name}"]
+    store, tell = PooledStore(out, jobs), teller(Console())
+    found = [seen(each, seeds, store, tell) for each in contests]
+    pairs = list(zip(contests, found, strict=True))
+    rows = [row for pair in pairs for row in compared(*pair)]
+    gains = once([row for pair in pairs for row in learnt(*pair)])
     if only:
         for row in (*gains, *rows):
             print(sentence(row))
     else:
-        credit_report.write(rows, gains, credit_report.turns_taken(runs, found), docs)
+        credit_report.write(rows, gains, turns_of(contests, found), docs)
 
-
-effects.ARENAS.update(ARENAS)  # also in the processes that run them, which import this module
 
 if __name__ == "__main__":
     typer.run(main)

@@ -20,7 +20,7 @@ SMALL: Settings = {
 def arena(words: str, task: Mapping[str, Any], warmup: int, steps: int, **more: Any) -> Arena:
     """Return an arena of the common size."""
     own = {"task": task, "warmup": {"steps": warmup}, "steps": steps, **more}
-    return Arena(words, merged(SMALL, own))
+    return Arena(words, merged(SMALL, own), factors=())
 
 
 KEYS: Mapping[str, Any] = {"name": "keys"}
@@ -123,7 +123,7 @@ class Contest:
     method: Setup
     words: str
     rivals: tuple[str, ...] = ("grpo",)
-    changes: Mapping[str, Any] | None = None
+    changes: tuple[str, ...] = ()
     note: str = ""
     measures: Mapping[str, int] = field(default_factory=lambda: BOTH)
 
@@ -152,7 +152,7 @@ CONTESTS: tuple[Contest, ...] = (
         "keys",
         "arpo_branch",
         "episodes branch where a move is unsure",
-        changes={"batch": {"group_size": 4}},
+        changes=("batch.group_size=4",),
         note="four episodes from the beginning and four branches, as many as GRPO has.",
     ),
     Contest(

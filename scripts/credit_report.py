@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from credit_arenas import ARENAS, CONTESTS
-from effects import Run
 from effects_report import VERDICTS, setup_words, table
 from grouprl.storage.run_folder import write_text
 
@@ -78,16 +77,6 @@ def _named(rows: Iterable[Mapping[str, Any]]) -> str:
 def notes() -> str:
     """Return what is said of single contests."""
     return "\n".join(f"- `{each.name}` ({each.arena}): {each.note}" for each in CONTESTS if each.note)
-
-
-def turns_taken(runs: Iterable[Run], found: Mapping[str, Mapping[str, float] | str]) -> dict[str, float]:
-    """Return for each arena the turns of GRPO's episodes in its last ten steps; 1 where there is but one."""
-    taken: dict[str, list[float]] = {arena: [] for arena in ARENAS}
-    for run in runs:
-        measured = found.get(run.name, "")
-        if run.method == "grpo" and not isinstance(measured, str):
-            taken[run.arena].append(measured.get("train/turns_mean", 1.0))
-    return {arena: statistics.fmean(each or [1.0]) for arena, each in taken.items()}
 
 
 PAGE = """# Does finer credit help on tasks of many turns?

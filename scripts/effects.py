@@ -1,21 +1,19 @@
 """Does a method show the effect that its paper claims, on a toy task where its idea can matter?
 
-Every claim (`claims.py`) names an arena, a measure and a rival. Method and rival run in the arena with the same seeds
-and the same warmed-up model; the record says by how much they differ, with a 95 % interval over seeds, and whether that
-is the effect claimed, also when it is not. Finished runs are kept in the output folder and not repeated.
+Every claim (`claims.py`) names an arena, a measure and a rival. Method and rival are compared as `grouprl compare`
+does it: from one warmed-up model, each at its own best learning rate of a small sweep on a seed apart, on the same
+seeds. The record says by how much they differ, with a 95 % interval over seeds, and whether that is the effect claimed,
+also when it is not. Finished runs are kept in the output folder and not repeated.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import re
 import statistics
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,15 +21,20 @@ import typer
 from rich.console import Console
 
 import effects_report
-from claims import CLAIMS, NOT_RUN, Claim
-from grouprl.config.run import parse_config
+from claims import CLAIMS, NOT_RUN, PASS, Claim, Setup
+from effects_report import UNSHOWN, Row, sentence, setup_words
 from grouprl.core.errors import GrouprlError
-from grouprl.core.hashing import digest
+from grouprl.experiments.budget import Budget
+from grouprl.experiments.compare import run_comparison, source_of
+from grouprl.experiments.design import Arm, Comparison, Ground, Trial
+from grouprl.experiments.result import ComparisonResult
+from grouprl.experiments.run_outcome import RunOutcome
+from grouprl.experiments.schedule import Store, Tell
+from grouprl.experiments.trial_main import RUN, make_run, write_spec
 from grouprl.methods import methods
 from grouprl.methods.compose import compose
-from grouprl.storage.run_folder import write_json
-from grouprl.training.loop import train
-from learn import Settings, _clear_unfinished, merged
+from grouprl.storage.run_folder import settle
+from learn import Settings, merged
 
 LAST = 10
 """Steps at the end of a run over which measures of training are averaged."""
@@ -41,8 +44,12 @@ COMMON: Settings = {
     "model": {"name": "tiny", "tiny": {"layers": 2}},
     "optim": {"lr": 1e-3, "warmup_steps": 5},
     "eval": {"every": 0, "final_prompts": 256, "samples": 8, "k": [1, 8]},
-    "run": {"checkpoint_every": 10**6, "threads": 1},
+    "run": {"checkpoint_every": 10**6},
 }
+TUNE_SEEDS = 1
+"""Seeds on which a rate is tried; they are none of those compared."""
+STANDARD = "grpo"
+"""The other arm of the comparison of a method that has no rival but itself."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +58,28 @@ class Arena:
 
     words: str
     settings: Settings
-    taught: Settings = field(default_factory=dict)
-    """What is different in the warm-up."""
+    """The settings of the warm-up and of the runs."""
+    asked: tuple[str, ...] = ()
+    """Changes `key=value` of the runs, whose prompts differ from those of the warm-up."""
+    factors: tuple[float, ...] = (1 / 3, 1, 3)
+    """The learning rates that are tried, in multiples of the settings'; none: the settings' own is kept."""
 
 
 ARENAS: dict[str, Arena] = {
     "plain": Arena(
         "six letters backwards, half right after the warm-up: who learns more from 50 rollouts",
         {"task": {"name": "reverse", "length": 6, "noise": 0.15}, "warmup": {"steps": 400}, "steps": 50},
+    ),
+    "stale": Arena(
+        "six letters backwards with sixteen updates per rollout: the data soon are far off-policy",
+        {
+            "task": {"name": "reverse", "length": 6, "noise": 0.15},
+            "warmup": {"steps": 400},
+            "steps": 25,
+            "batch": {"minibatches": 4, "epochs": 4},
+            "optim": {"lr": 1e-3},
+        },
+        factors=(1 / 10, 1 / 3, 1),
     ),
     "many completions": Arena(
         "take a number apart, with up to 39 correct completions: entropy and the number of different correct "
@@ -81,21 +102,21 @@ ARENAS: dict[str, Arena] = {
     "budgets": Arena(
         "four letters backwards behind up to 8 dots, by a model that knows how to keep a budget of dots",
         {
-            "task": {"name": "ponder", "length": 4, "dots": 8, "budgeted": 0.0},
+            "task": {"name": "ponder", "length": 4, "dots": 8, "budgeted": 0.5},
             "warmup": {"steps": 600},
             "steps": 50,
         },
-        {"task": {"budgeted": 0.5}},
+        ("task.budgeted=0.0",),
     ),
     "beyond reach": Arena(
         "eight letters backwards by a model that mostly finished what a hint began: without one, groups are all wrong",
         {
-            "task": {"name": "reverse", "length": 8, "noise": 0.2},
+            "task": {"name": "reverse", "length": 8, "noise": 0.2, "hinted": 0.994},
             "warmup": {"steps": 260},
             "steps": 60,
             "optim": {"lr": 5e-4},
         },
-        {"task": {"hinted": 0.994}},
+        ("task.hinted=0.0",),
     ),
     "mixed difficulty": Arena(
         "400 prompts of two to ten letters: many far too easy, some too hard, so many groups are dead",
@@ -106,92 +127,77 @@ ARENAS: dict[str, Arena] = {
             "optim": {"lr": 5e-4},
         },
     ),
-    "stale": Arena(
-        "six letters backwards with sixteen updates per rollout: the data soon are far off-policy",
-        {
-            "task": {"name": "reverse", "length": 6, "noise": 0.15},
-            "warmup": {"steps": 400},
-            "steps": 25,
-            "batch": {"minibatches": 4, "epochs": 4},
-            "optim": {"lr": 1e-3},
-        },
-    ),
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    """One training run: a method (its composition) in an arena with a seed."""
+class PooledStore(Store):
+    """A store whose processes make many runs each: a toy run takes hardly longer than a process takes to start."""
 
-    arena: str
-    method: str | Mapping[str, Any]
-    seed: int
-    changes: Mapping[str, Any] | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the run's folder."""
-        plain = self.method if isinstance(self.method, str) else _flat(self.method)
-        changed = f"-{digest(self.changes)[:6]}" if self.changes else ""
-        return f"{self.arena.replace(' ', '_')}-{plain.replace('@', '-at-')}{changed}-s{self.seed}"
-
-
-def _flat(method: Mapping[str, Any]) -> str:
-    words = "-".join([str(method["name"]), *(f"{k}_{v}" for k, v in method.items() if k != "name")])
-    return re.sub(r"[^\w.@-]", "_", words)
+    def outcomes(self, trials: Sequence[Trial], tell: Tell) -> dict[str, RunOutcome]:
+        """Return the outcome of every run by its key, after making those that are missing; only those are told of."""
+        missing = self.missing(trials)
+        for each in missing:
+            settle(each.folder(self.folder))
+            write_spec(each.folder(self.folder), each.settings, each.budget)
+        with ProcessPoolExecutor(self.workers) as pool:
+            made = pool.map(make_run, [each.folder(self.folder) for each in missing])
+            for each, _ in zip(missing, made, strict=True):
+                tell(each, super().outcomes([each], silent)[each.key], False)
+        return super().outcomes(trials, silent)
 
 
-def runs_of(claims: Iterable[Claim], seeds: int) -> list[Run]:
-    """Every run that the claims need, each once."""
-    wanted = [run for claim in claims for side in sides(claim, seeds) for run in side]
-    return list({run.name: run for run in wanted}.values())
+def silent(_trial: Trial, _outcome: RunOutcome, _known: bool) -> None:
+    """Say nothing of a run."""
 
 
-def sides(claim: Claim, seeds: int) -> tuple[list[Run], list[Run]]:
-    """The runs of a claim's method and of its rival; without a rival both are the method's."""
-    pair = (claim.method, claim.rival or claim.method)
-    ours, theirs = ([Run(claim.arena, m, s, claim.changes) for s in range(seeds)] for m in pair)
-    return ours, theirs
+def ground(name: str, arena: Arena) -> Ground:
+    """Return an arena as what is compared on; its warm-up has all prompts that there are."""
+    settings = merged(COMMON, arena.settings, {"data": {"prompts": None}})
+    return replace(source_of(settings), name=name)
 
 
-def warm_start(arena: str, out: Path) -> Path:
-    """Imitate the arena's demonstrations once; returns the folder of the model."""
-    folder = out / f"{arena.replace(' ', '_')}-warm"
-    if not (folder / "summary.json").is_file():
-        data = {"data": {"prompts": None}}
-        settings = merged(COMMON, ARENAS[arena].settings, ARENAS[arena].taught, {"method": "sft", "steps": 0}, data)
-        _clear_unfinished(folder)
-        if train(parse_config(settings), folder=folder, console=Console(quiet=True)).interrupted:
-            raise KeyboardInterrupt
-    return folder / "model"
+def arm_of(arena: Arena, setup: Setup, changes: Sequence[str] = ()) -> Arm:
+    """Return a method as an arm; one that is right only on-policy makes one update of a batch."""
+    once = ("batch.minibatches=1", "batch.epochs=1") if compose(setup).method.on_policy else ()
+    prompts = f"data.prompts={json.dumps(merged(COMMON, arena.settings)['data']['prompts'])}"
+    own = (f"method={json.dumps(setup)}", prompts, *arena.asked, *once, *changes)
+    return Arm(setup_words(setup).strip("`"), own)
 
 
-def config_of(run: Run, model: Path) -> Settings:
-    """The run's configuration as plain data."""
-    arena = ARENAS[run.arena].settings
-    fixed = {"model": str(model), "method": run.method, "seed": run.seed, "warmup": {"steps": 0}}
-    once = {"batch": {"minibatches": 1, "epochs": 1}} if compose(run.method).method.on_policy else {}
-    settings = merged(COMMON, arena, fixed, {"run": {"rollouts_every": arena["steps"]}}, once, run.changes or {})
-    return {**settings, "model": str(model)}
+def design_of(name: str, arena: Arena, arms: Sequence[Arm], seeds: int) -> Comparison:
+    """Return the comparison of arms in an arena; each has its own rate, the best of the arena's sweep, if it has one.
+
+    Rates are chosen by held-out prompts, also where a claim is about something else.
+    """
+    source = ground(name, arena)
+    config = source.config()
+    rates = tuple(f"{config.optim.lr * factor:.2g}" for factor in arena.factors)
+    tune = {"optim.lr": rates} if rates else {}
+    budget = Budget("steps")
+    return Comparison((source,), tuple(arms), seeds, budget, tune, TUNE_SEEDS, PASS, rollouts_every=config.steps)
 
 
-def measure(run: Run, out: Path) -> dict[str, float] | str:
-    """Run, unless its outcome is there, and return its measures; a refusal or a broken run as a sentence."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    path = out / run.name / "outcome.json"
-    if path.is_file():
-        return json.loads(path.read_text(encoding="utf-8"))
-    start = time.perf_counter()
-    _clear_unfinished(path.parent)
-    try:
-        config = parse_config(config_of(run, out / f"{run.arena.replace(' ', '_')}-warm" / "model"))
-        if train(config, folder=path.parent, console=Console(quiet=True)).interrupted:
-            raise KeyboardInterrupt
-    except GrouprlError as error:
-        return str(error)
-    found = {**measures(path.parent), "seconds": round(time.perf_counter() - start, 1)}
-    write_json(path, found)
+def measured(result: ComparisonResult, store: Store) -> dict[str, list[dict[str, float]]]:
+    """Return what the runs of a comparison show, seed by seed, by arm."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for run in result.runs:
+        found.setdefault(run.arm, []).append(measures(store.folder / run.folder / RUN))
     return found
+
+
+def compared(claim: Claim, seeds: int, store: Store, tell: Tell) -> Row:
+    """Compare a claim's method with its rival and return what came of it, with the rates of both."""
+    arena = ARENAS[claim.arena]
+    try:
+        arms = [arm_of(arena, each) for each in (claim.method, claim.rival or STANDARD)]
+        result = run_comparison(design_of(claim.arena, arena, arms, seeds), store, tell, lambda _: None)
+    except GrouprlError as error:
+        return effects_report.outcome_of(claim, str(error), str(error))
+    found = measured(result, store)
+    ours, theirs = (arms[0], arms[1] if claim.rival else arms[0])
+    row = effects_report.outcome_of(claim, found[ours.label], found[theirs.label])
+    tuned = [each for each in result.tuned if each.arm in (ours.label, theirs.label)]
+    return row | {"tuned": effects_report.rates(tuned)}
 
 
 def measures(folder: Path) -> dict[str, float]:
@@ -199,17 +205,12 @@ def measures(folder: Path) -> dict[str, float]:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [r for r in map(json.loads, lines) if r["phase"] == "train"]
-    names = (
-        *("entropy", "length_mean", "groups_zero_variance", "rows_trained", "pass@1", "truncated_fraction", "kl_old"),
-        "turns_mean",
-    )
-    found = {f"train/{n}": mean(r[n] for r in records[-LAST:] if n in r) for n in names}
+    found = {f"train/{n}": mean(r[n] for r in records[-LAST:] if n in r) for n in ("entropy", "turns_mean")}
     whole = {
         f"whole/{n}": mean(r[n] for r in records if n in r) for n in ("groups_zero_variance", "rows_trained", "pass@1")
     }
-    spent = {"whole/tokens": float(sum(r.get("tokens", 0) for r in records))}
     before = {name.replace("eval", "before"): x for name, x in summary["before"].items()}
-    values = {**before, **summary["after"], **found, **whole, **spent, **diversity(folder)}
+    values = {**before, **summary["after"], **found, **whole, **diversity(folder)}
     return {name: x for name, x in values.items() if isinstance(x, float | int) and math.isfinite(x)}
 
 
@@ -236,40 +237,38 @@ def mean(values: Iterable[float]) -> float:
     return statistics.fmean(listed) if listed else math.nan
 
 
-def run_all(runs: Sequence[Run], out: Path, jobs: int, console: Console) -> dict[str, dict[str, float] | str]:
-    """Measure every run, `jobs` at a time; returns the measures by name of the run."""
-    found: dict[str, dict[str, float] | str] = {}
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
-        for arena in dict.fromkeys(run.arena for run in runs):
-            pool.submit(warm_start, arena, out).result()
-        futures = {run.name: pool.submit(measure, run, out) for run in runs}
-        for name, future in futures.items():
-            found[name] = future.result()
-            console.print(effects_report.line(name, found[name]), soft_wrap=True)
-    return found
+def teller(console: Console) -> Tell:
+    """Return a function that shows each run as it ends."""
+
+    def tell(trial: Trial, outcome: RunOutcome, _: bool) -> None:
+        came = outcome.error or f"pass@1 {outcome.final(PASS):.3f}, {outcome.costs['seconds']:.0f} s"
+        console.print(f"{trial.words}: {came}", markup=False, soft_wrap=True)
+
+    return tell
 
 
 def main(
     out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = Path(
         "runs/effects"
     ),
-    docs: Annotated[Path, typer.Option(help="Where effects.md and effects.json are written.")] = Path("docs"),
+    docs: Annotated[Path, typer.Option(help="Where effects.md and effects.json are.")] = Path("docs"),
     seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 3,
     jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 2,
-    only: Annotated[str, typer.Option(help="Only claims whose method or arena contains this; docs stay.")] = "",
+    only: Annotated[str, typer.Option(help="Only claims whose method or arena contains this.")] = "",
+    unshown: Annotated[bool, typer.Option(help="Only claims that were not shown at one rate for all.")] = False,
 ) -> None:
-    """Run every claim of the catalogue and write the record."""
+    """Compare what the claims name, and write each into the record as it comes; other rows stay as they are."""
     missing = [n for n, e in methods().items() if not e.dialect_of and n not in {*NOT_RUN, *(c.name for c in CLAIMS)}]
     if missing:
         print(f"without a claim in scripts/claims.py: {', '.join(missing)}")
-    claims = [c for c in CLAIMS if only in f"{c.name} {c.arena}"]
-    found = run_all(runs_of(claims, seeds), out, jobs, Console())
-    pairs = [[[found[run.name] for run in side] for side in sides(claim, seeds)] for claim in claims]
-    rows = [effects_report.compute_advantages(claim, *pair) for claim, pair in zip(claims, pairs, strict=True)]
-    if only:
-        for row in rows:
-            print(effects_report.sentence(row))
-    else:
+    rows = effects_report.read(docs)
+    left = {effects_report.key_of(row) for row in rows if row.get("one_rate", {}).get("verdict") in UNSHOWN}
+    wanted = [c for c in CLAIMS if only in f"{c.name} {c.arena}" and (not unshown or effects_report.key(c) in left)]
+    console, store = Console(), PooledStore(out, jobs)
+    for claim in sorted(wanted, key=lambda claim: list(ARENAS).index(claim.arena)):
+        row = compared(claim, seeds, store, teller(console))
+        console.print(sentence(row), markup=False, soft_wrap=True)
+        rows = effects_report.joined(rows, row)
         effects_report.write(rows, {name: arena.words for name, arena in ARENAS.items()}, docs)
 
 

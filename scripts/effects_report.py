@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from claims import Claim
+from grouprl.experiments.tuning import Tuned
 from grouprl.storage.run_folder import write_text
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -24,26 +26,32 @@ VERDICTS = {
     "opposite": "the interval lies on the other side",
     "failed": "a run was refused or stopped",
 }
-Measures = Mapping[str, float] | str
+UNSHOWN = ("not shown", "opposite")
+"""Verdicts of claims that are not seen."""
+Measures = Sequence[Mapping[str, float]] | str
+"""What runs measured, seed by seed; or why they could not."""
+Row = Mapping[str, Any]
+NAMES = ("method", "setup", "rival", "arena", "measure", "claim", "words")
+"""The entries of a row that say what is claimed; the others say what was seen."""
 
 
-def outcome_of(claim: Claim, ours: Sequence[Measures], theirs: Sequence[Measures]) -> dict[str, Any]:
+def outcome_of(claim: Claim, ours: Measures, theirs: Measures) -> dict[str, Any]:
     """Compare a method with its rival (or with itself before training), seed by seed."""
     row = {"method": claim.name, "setup": claim.method, "rival": claim.rival, "arena": claim.arena}
     row |= {"measure": claim.measure, "claim": SIGNS[claim.sign], "words": claim.words}
-    broken = [m for m in (*ours, *theirs) if isinstance(m, str)]
-    if broken:
-        return row | {"verdict": "failed", "why": broken[0]}
-    a = [_value(m, claim.measure) for m in ours]
-    b = [_value(m, claim.measure if claim.rival else claim.measure.replace("eval/", "before/")) for m in theirs]
-    low, middle, high = interval([x - y for x, y in zip(a, b, strict=True)])
-    numbers = {"ours": a, "theirs": b, "difference": middle, "low": low, "high": high}
+    if isinstance(ours, str) or isinstance(theirs, str):
+        return row | {"verdict": "failed", "why": ours if isinstance(ours, str) else theirs}
+    names = claim.measure, claim.measure if claim.rival else claim.measure.replace("eval/", "before/")
+    a, b = ([each.get(name) for each in side] for side, name in zip((ours, theirs), names, strict=True))
+    if None in (*a, *b):
+        return row | {"verdict": "failed", "why": f"`{claim.measure}` could not be measured in every run"}
+    low, middle, high = (round(x, 5) for x in interval([x - y for x, y in zip(a, b, strict=True)]))
+    numbers = {"ours": _short(a), "theirs": _short(b), "difference": middle, "low": low, "high": high}
     return row | numbers | {"verdict": verdict(claim.sign, low, middle, high)}
 
 
-def _value(measures: Measures, name: str) -> float:
-    assert not isinstance(measures, str)
-    return float(measures.get(name, 0.0))
+def _short(values: Sequence[float]) -> list[float]:
+    return [round(x, 5) for x in values]
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -68,13 +76,6 @@ def verdict(sign: int, low: float, middle: float, high: float) -> str:
     return "leaning" if middle > 0 else "not shown"
 
 
-def line(name: str, measures: Measures) -> str:
-    """One finished run for the terminal."""
-    if isinstance(measures, str):
-        return f"{name}: {measures}"
-    return f"{name}: pass@1 {measures['eval/pass@1']:.3f}, {measures['seconds']:.0f} s"
-
-
 def sentence(row: Mapping[str, Any]) -> str:
     """One claim with its outcome, for the terminal."""
     if row["verdict"] == "failed":
@@ -85,35 +86,137 @@ def sentence(row: Mapping[str, Any]) -> str:
     )
 
 
-def write(rows: Sequence[Mapping[str, Any]], arenas: Mapping[str, str], docs: Path) -> None:
+def rates(tuned: Sequence[Tuned]) -> list[dict[str, Any]]:
+    """Return for each arm the rate that was chosen, whether it is the end of its sweep, and the score of each rate.
+
+    The score of a rate at which a run failed is None.
+    """
+    return [
+        {
+            "rate": _rate(each.chosen),
+            "end": bool(each.at_ends()),
+            "tried": {_rate(values): _mean(scores) for values, scores in zip(each.tried, each.scores, strict=True)},
+        }
+        for each in tuned
+    ]
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return round(statistics.fmean(known), 5) if len(known) == len(scores) else None
+
+
+def _rate(changes: Sequence[str]) -> str:
+    return changes[0].partition("=")[2]
+
+
+def read(docs: Path) -> list[Row]:
+    """Return the rows of the record; none if there is no record."""
+    path = docs / "effects.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+
+def key(claim: Claim) -> str:
+    """Return a text that tells a claim from others."""
+    return key_of({"setup": claim.method, "arena": claim.arena, "measure": claim.measure})
+
+
+def key_of(row: Row) -> str:
+    """Return the same of a row of the record."""
+    return json.dumps([row["setup"], row["arena"], row["measure"]])
+
+
+def joined(rows: Sequence[Row], seen: Row) -> list[Row]:
+    """Return the rows of a record with what was seen of a claim at own rates, in place of what it had of it."""
+    named = {name: seen[name] for name in NAMES}
+    own = {name: value for name, value in seen.items() if name not in NAMES}
+    old = {key_of(row): row for row in rows}
+    old[key_of(seen)] = {**old.get(key_of(seen), {}), **named, "own_rates": own}
+    return list(old.values())
+
+
+def write(rows: Sequence[Row], arenas: Mapping[str, str], docs: Path) -> None:
     """Write effects.md and effects.json."""
     docs.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in rows)
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
     write_text(docs / "effects.json", f"[\n{lines}\n]\n")
     write_text(docs / "effects.md", page(rows, arenas))
 
 
-def page(rows: Sequence[Mapping[str, Any]], arenas: Mapping[str, str]) -> str:
-    """The text of docs/effects.md."""
-    seeds = max((len(row.get("ours", ())) for row in rows), default=0)
-    counts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
+def newest(row: Row) -> Row:
+    """Return what is known of a claim: what was seen at own rates, or else at one rate for all."""
+    return row.get("own_rates") or row["one_rate"]
+
+
+def page(rows: Sequence[Row], arenas: Mapping[str, str]) -> str:
+    """Return the text of docs/effects.md."""
+    counts = Counter(newest(row)["verdict"] for row in rows)
     summary = "\n".join(f"- **{name}** ({counts[name]}): {words}" for name, words in VERDICTS.items() if counts[name])
     sections = [
-        f"## {arena}\n\n{words[0].upper()}{words[1:]}.\n\n{table([row for row in rows if row['arena'] == arena])}"
+        f"## {arena}\n\n{words[0].upper()}{words[1:]}.\n\n{tables([row for row in rows if row['arena'] == arena])}"
         for arena, words in arenas.items()
         if any(row["arena"] == arena for row in rows)
     ]
-    return PAGE.format(count=len(rows), seeds=seeds, summary=summary, sections="\n\n".join(sections), margin=MARGIN)
+    own = sum("own_rates" in row for row in rows)
+    numbers = {"count": len(rows), "own": own, "rest": len(rows) - own, "margin": MARGIN}
+    return PAGE.format(**numbers, summary=summary, moved=moved(rows), sections="\n\n".join(sections))
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table of claims with their outcomes."""
-    head = "| method | what its paper claims, seen here as | method | rival | difference | verdict |"
-    body = [f"| {' | '.join(_cells(row))} |" for row in sorted(rows, key=lambda row: row["method"])]
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *body])
+def moved(rows: Sequence[Row]) -> str:
+    """Return a table of what became, at own rates, of the verdicts at one rate."""
+    pairs = Counter((row["one_rate"]["verdict"], row["own_rates"]["verdict"]) for row in rows if len(_both(row)) == 2)
+    before = [name for name in VERDICTS if any(pairs[name, after] for after in VERDICTS)]
+    after = [name for name in VERDICTS if any(pairs[other, name] for other in VERDICTS)]
+    body = [[name, *(str(pairs[name, each]) for each in after)] for name in before]
+    return _markdown(["at one rate for all", *(f"{name} at own rates" for name in after)], body)
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _both(row: Row) -> list[Row]:
+    return [row[name] for name in ("one_rate", "own_rates") if name in row]
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return the claims of an arena with their outcomes: those at own rates, then those at one rate for all."""
+    own = [row for row in rows if "own_rates" in row]
+    rest = [{**row, **row["one_rate"]} for row in rows if "own_rates" not in row]
+    first = f"Each at its own rate:\n\n{own_table(own)}" if own else ""
+    second = f"One rate for all:\n\n{table(rest)}" if rest else ""
+    return "\n\n".join(filter(None, (first, second)))
+
+
+def own_table(rows: Sequence[Row]) -> str:
+    """Return a Markdown table of claims at own rates, with their verdicts at one rate for all."""
+    head = [*HEAD[:2], "rate", "rival's", *HEAD[2:], "at one rate for all"]
+    return _markdown(head, [_own_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
+
+
+def _own_cells(row: Row) -> list[str]:
+    own = row["own_rates"]
+    chosen = [f"{each['rate']}{'*' * each['end']}" for each in own.get("tuned", ())]
+    name, what, *seen = _cells({**row, **own})
+    return [name, what, *[*chosen, "", ""][:2], *seen, _before(row.get("one_rate"))]
+
+
+def _before(outcome: Row | None) -> str:
+    """Return a verdict at one rate with its difference."""
+    if outcome is None or outcome["verdict"] == "failed":
+        return outcome["verdict"] if outcome else ""
+    return f"{outcome['difference']:+.3f} {outcome['verdict']}"
+
+
+HEAD = ("method", "what its paper claims, seen here as", "method", "rival", "difference", "verdict")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return a Markdown table of claims with their outcomes."""
+    return _markdown(HEAD, [_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
+
+
+def _markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *body))
+
+
+def _cells(row: Row) -> list[str]:
     rival = setup_words(row["rival"]) if row["rival"] else "itself before"
     what = f"{row['words']}: `{row['measure']}` {row['claim']} than {rival}"
     if row["verdict"] == "failed":
@@ -131,24 +234,30 @@ def setup_words(setup: str | Mapping[str, Any]) -> str:
     return f"`{setup['name']}({changes})`"
 
 
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: [round(x, 5) for x in v] if k in ("ours", "theirs") else v for k, v in row.items()}
-
-
 PAGE = """# Does each method do what its paper says?
 
-Recorded by `make zoo` (`scripts/effects.py`, `scripts/claims.py`): {count} claims, {seeds} seeds each, all runs of an
-arena from one warmed-up tiny model, one core each. Method and rival differ in nothing but the method. Intervals are
-95 % of the mean paired difference over seeds (Student). "No worse" allows {margin} of pass@1.
+Recorded by `make zoo` (`scripts/effects.py`, `scripts/claims.py`): {count} claims, three seeds each, all runs of an
+arena from one warmed-up tiny model of 70,000 parameters. Method and rival differ in nothing but the method and, where
+the table says so, the learning rate. Intervals are 95 % of the mean paired difference over seeds (Student). "No worse"
+allows {margin} of pass@1.
 
 A toy of 70,000 parameters can show that an idea acts as described; it cannot show that it pays at scale, and where it
-shows nothing, the idea may still be right where it was meant to be.
+shows nothing, the idea may still be right where it was meant to be. No other size of model was tried here.
 
 {summary}
 
+**Rates.** {own} claims are compared as [`grouprl compare`](compare.md) does it: each method and each rival at its own
+learning rate, the best by `eval/pass@1` of three (the arena's rate, a third of it and three times it; where data are
+stale a tenth, a third and the rate itself), tried on one seed that is none of the three. A rate with a * is the end of
+its sweep, so that a better one may lie beyond. {rest} claims have been compared at the arena's rate alone, one for all.
+
+Claims that were tried at both, by verdict:
+
+{moved}
+
 Measures: `eval/…` on held-out prompts after training, `train/…` the mean of the last ten steps, `whole/…` of all
-steps (or the sum, for tokens), `distinct_right` the different correct completions per group of 16 in the last step,
-`length_right` the tokens of correct completions there.
+steps, `distinct_right` the different correct completions per group of 16 in the last step, `length_right` the tokens
+of correct completions there.
 
 {sections}
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import credit
@@ -11,9 +9,7 @@ import credit_report
 import effects
 from claims import OF_TURNS
 from credit_arenas import ARENAS, CONTESTS
-from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
-from grouprl.storage.run_folder import write_json
 
 EXPECTED = ("warmup.", "dynamic_sampling has no effect: max_rounds is 1")
 """What plans may call idle: runs begin with a warmed-up model, and one samples as many episodes as its rival."""
@@ -22,8 +18,10 @@ SEEDS = 3
 
 @pytest.mark.parametrize("arena", ARENAS)
 def test_every_comparison_can_run_and_no_part_is_idle(arena):
-    for run in credit.runs_of((each for each in CONTESTS if each.arena == arena), 1):
-        prospect = plan(parse_config(effects.config_of(run, Path("nowhere")) | {"model": "tiny"}))
+    source = effects.ground(arena, ARENAS[arena])
+    arms = {arm.changes: arm for each in CONTESTS if each.arena == arena for arm in credit.arms_of(each)}
+    for arm in arms.values():
+        prospect = plan(source.config((*arm.changes, "warmup.steps=0")))
         assert not prospect.refusals
         assert all(line.startswith(EXPECTED) for line in prospect.idle)
 
@@ -32,29 +30,32 @@ def test_every_method_over_turns_is_compared():
     assert {*OF_TURNS, "text2grad", "st_ppo", "intellect2", "funrl", "llds"} == {each.name for each in CONTESTS}
 
 
-def test_runs_are_named_apart_and_shared_by_contests():
-    runs = credit.runs_of(CONTESTS, 2)
-    assert len({run.name for run in runs}) == len(runs)
-    assert [run.seed for run in runs if (run.arena, run.method) == ("keys", "grpo")] == [0, 1]
-    assert all(set(run.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_.-@") for run in runs)
+def test_a_contest_is_compared_at_one_rate_with_its_changes():
+    (contest,) = [each for each in CONTESTS if each.name == "arpo_branch"]
+    design = credit.contest_design(contest, SEEDS)
+    assert [design.grid(arm) for arm in design.arms] == [[], []]
+    groups = [design.sources[0].config(arm.changes).batch.group_size for arm in design.arms]
+    assert groups == [4, 8]
 
 
 def found(difference):
-    """What every run would measure: methods are `difference` above their rivals, all gain 0.3 but for noise."""
+    """What each contest's runs would measure: methods are `difference` above their rivals, all gain 0.3 but for
+    noise."""
     noise = (0.0, 0.01, -0.01)
-    measured = {}
-    rivals = [name for each in CONTESTS for name in each.rivals]
-    for run in credit.runs_of(CONTESTS, SEEDS):
-        rival = run.method in rivals
-        after = 0.5 + (0.0 if rival else difference) + noise[(run.seed + rival * (difference == 0)) % SEEDS]
-        measures = {name for each in CONTESTS for name in each.measures}
-        measured[run.name] = dict.fromkeys(measures, after) | {"before/pass@1": 0.2, "train/turns_mean": 5.0}
-    return measured
+
+    def measured(contest, rival):
+        seeds = [
+            0.5 + (0.0 if rival else difference) + noise[(n + rival * (difference == 0)) % 3] for n in range(SEEDS)
+        ]
+        return [dict.fromkeys(contest.measures, x) | {"before/pass@1": 0.2, "train/turns_mean": 5.0} for x in seeds]
+
+    return [[measured(each, False), *(measured(each, True) for _ in each.rivals)] for each in CONTESTS]
 
 
 def prepared(measured):
-    rows = [row for each in CONTESTS for row in credit.compared(each, measured, SEEDS)]
-    return rows, credit.learnt(credit.runs_of(CONTESTS, SEEDS), measured)
+    pairs = list(zip(CONTESTS, measured, strict=True))
+    rows = [row for pair in pairs for row in credit.compared(*pair)]
+    return rows, credit.once([row for pair in pairs for row in credit.learnt(*pair)])
 
 
 @pytest.mark.parametrize(
@@ -68,11 +69,15 @@ def test_the_summary_says_what_was_seen(difference, words):
     assert ("`gigpo` (keys)" in text) == (difference != 0)
 
 
+def place(arena, name):
+    return next(n for n, each in enumerate(CONTESTS) if (each.arena, each.name) == (arena, name))
+
+
 def test_what_did_not_learn_and_what_broke_is_named():
     measured = found(0.1)
-    for seed in range(SEEDS):
-        measured[effects.Run("keys", "gigpo", seed).name] = {"before/pass@1": 0.6, "eval/pass@1": 0.6 - 0.1 * seed}
-        measured[effects.Run("keys", "salt", seed).name] = "it broke\nhere"
+    for seed, each in enumerate(measured[place("keys", "gigpo")][0]):
+        each |= {"before/pass@1": 0.6, "eval/pass@1": 0.6 - 0.1 * seed}
+    measured[place("keys", "salt")] = ["it broke\nhere"] * 2
     rows, gains = prepared(measured)
     text = credit_report.page(rows, gains, dict.fromkeys(ARENAS, 7.5))
     assert "all are shown to learn but `gigpo` (keys), `salt` (keys)." in text
@@ -81,21 +86,29 @@ def test_what_did_not_learn_and_what_broke_is_named():
 
 
 def test_a_method_meets_each_of_its_rivals_by_each_measure():
-    (contest,) = [each for each in CONTESTS if each.name == "otc"]
-    rows = list(credit.compared(contest, found(0.1), SEEDS))
+    measured = found(0.1)
+    at = place("far keys", "otc")
+    rows = list(credit.compared(CONTESTS[at], measured[at]))
     assert [(row["measure"], row["claim"]) for row in rows] == [
         ("eval/pass@1", "higher"),
         ("whole/pass@1", "higher"),
         ("train/turns_mean", "lower"),
     ]
-    (contest,) = [each for each in CONTESTS if each.name == "st_ppo"]
-    assert {row["rival"] for row in credit.compared(contest, found(0.1), SEEDS)} == {"ppo", "grpo"}
+    at = place("keys", "st_ppo")
+    assert {row["rival"] for row in credit.compared(CONTESTS[at], measured[at])} == {"ppo", "grpo"}
+
+
+def test_an_arm_of_several_contests_has_one_row_of_its_own():
+    measured = found(0.1)
+    measured[place("keys", "gigpo")] = ["it broke"] * 2
+    _, gains = prepared(measured)
+    rows = [row for row in gains if (row["arena"], row["method"]) == ("keys", "grpo")]
+    assert [row["verdict"] for row in rows] == ["shown"]
 
 
 def test_the_page_has_two_tables_for_each_arena(tmp_path):
     rows, gains = prepared(found(0.1))
-    turns = credit_report.turns_taken(credit.runs_of(CONTESTS, SEEDS), found(0.1))
-    credit_report.write(rows, gains, turns, tmp_path)
+    credit_report.write(rows, gains, credit.turns_of(CONTESTS, found(0.1)), tmp_path)
     text = (tmp_path / "credit.md").read_text(encoding="utf-8")
     assert text.count("| method | what its paper claims") == len(ARENAS)
     assert text.count("| method | seeds | before | after") == len(ARENAS)
@@ -105,26 +118,8 @@ def test_the_page_has_two_tables_for_each_arena(tmp_path):
 
 
 def test_turns_leave_broken_runs_and_single_turns_out():
-    runs = credit.runs_of(CONTESTS, 2)
-    measured = {run.name: {"train/turns_mean": 4.0 + run.seed} for run in runs}
-    measured[effects.Run("keys", "grpo", 0).name] = "it broke"
-    measured |= {run.name: {"eval/pass@1": 0.5} for run in runs if run.arena == "call"}
-    turns = credit_report.turns_taken(runs, measured)
-    assert (turns["keys"], turns["guess"], turns["call"]) == (5.0, 4.5, 1.0)
-
-
-def test_a_record_of_what_is_there_takes_the_seeds_that_all_have(tmp_path):
     measured = found(0.1)
-    gone = [effects.Run("keys", "grpo", 2).name, effects.Run("followed keys", "grpo", 1).name]
-    for name, measures in measured.items():
-        if name not in gone:
-            (tmp_path / name).mkdir()
-            write_json(tmp_path / name / "outcome.json", measures)
-    there = credit.finished(credit.runs_of(CONTESTS, SEEDS), tmp_path)
-    assert there == {name: measures for name, measures in measured.items() if name not in gone}
-    rows, gains = prepared(there)
-    counts = {row["arena"]: len(row["ours"]) for row in rows if row["rival"] == "grpo"}
-    assert (counts["keys"], counts["far keys"]) == (2, 3)
-    assert "followed keys" not in counts
-    assert [len(row["ours"]) for row in gains if (row["arena"], row["method"]) == ("keys", "grpo")] == [2]
-    assert "2 to 3 seeds each" in credit_report.page(rows, gains, dict.fromkeys(ARENAS, 5.0))
+    measured[place("keys", "gigpo")] = ["it broke"] * 2
+    measured[place("call", "funrl")] = [[{"eval/pass@1": 0.5}] * SEEDS] * 2
+    turns = credit.turns_of(CONTESTS, measured)
+    assert (turns["keys"], turns["call"]) == (5.0, 1.0)

@@ -96,7 +96,8 @@ class _Trials:
         return [(tuned, [self._trial(source, self.arms[arm], seed, tuned) for seed in seeds]) for tuned in grid]
 
     def _trial(self, source: str, arm: Arm, seed: int, tuned: Sequence[str]) -> Trial:
-        return trial(self.sources[source], arm, seed, self.budgets[source], self.starts[source], tuned)
+        place = self.sources[source], arm, seed, self.budgets[source], self.starts[source]
+        return trial(*place, tuned, self.design.rollouts_every)
 
 
 def _tuned(design: Comparison, make: _Trials, store: Store, tell: Tell, say: Say, measure: str) -> list[Tuned]:

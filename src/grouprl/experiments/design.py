@@ -21,7 +21,7 @@ from grouprl.orchestrator.resolve import task_of
 TUNING_SEED = 1_000_000
 """First seed of the runs that tune: no comparison reaches it, so no run is compared that has been selected."""
 MOST_SEEDS = 1000
-QUIET = ("run.threads=1", "run.rollouts_every=0", "run.check_model=false", "run.folder=null", "run.trackers=[]")
+QUIET = ("run.threads=1", "run.check_model=false", "run.folder=null", "run.trackers=[]")
 """Settings of every run of a comparison: runs share the cores, and leave what a comparison reads."""
 
 
@@ -52,6 +52,8 @@ class Comparison:
     """The measure of an evaluation that is compared; None: `eval/pass@1`, of graded rewards `eval/reward`."""
     against: str | None = None
     """The label of the arm that the others are compared with; None: the first."""
+    rollouts_every: int = 0
+    """Steps between those whose rollouts each run stores; 0: none are stored."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be compared.
@@ -107,7 +109,7 @@ class Trial:
 
 def start_trial(source: Ground) -> Trial:
     """Return the run that all runs of a source start from: its warm-up, or its model as it is, evaluated once."""
-    config = source.config((*QUIET, "steps=0"))
+    config = source.config((*QUIET, "run.rollouts_every=0", "steps=0"))
     if config.model.lora is not None and config.warmup.steps:
         raise InputError(
             "model.lora with warmup.steps",
@@ -118,13 +120,20 @@ def start_trial(source: Ground) -> Trial:
 
 
 def trial(
-    source: Ground, arm: Arm, seed: int, budget: Budget, start: tuple[Trial, Path], tuned: Sequence[str] = ()
+    source: Ground,
+    arm: Arm,
+    seed: int,
+    budget: Budget,
+    start: tuple[Trial, Path],
+    tuned: Sequence[str] = (),
+    rollouts_every: int = 0,
 ) -> Trial:
     """Return the run of an arm on a source with a seed; `start` is the run it starts from, and that one's model."""
     before, model = start
     warm = (f"model.name={json.dumps(str(model))}", "warmup.steps=0") if source.config().warmup.steps else ()
     steps = source.config(arm.changes).steps
-    changes = (*arm.changes, *tuned, *QUIET, *warm, *budget.settings(steps), f"seed={seed}")
+    quiet = (*QUIET, f"run.rollouts_every={rollouts_every}")
+    changes = (*arm.changes, *tuned, *quiet, *warm, *budget.settings(steps), f"seed={seed}")
     words = " · ".join([source.name, arm.label, *(each.replace("=", " ") for each in tuned), f"s{seed}"])
     return replace(_trial(words, source.config(changes), budget, before.key), seed=seed)
 

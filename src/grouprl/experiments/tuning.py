@@ -22,13 +22,16 @@ class Tuned:
     """[C, S] final measure by seed; None of a run that failed."""
     chosen: tuple[str, ...]
 
+    def at_ends(self) -> list[str]:
+        """Return the chosen changes that are the least or the greatest of more than two that were tried."""
+        columns = [sorted({_value(each[place]) for each in self.tried}) for place in range(len(self.chosen))]
+        pairs = zip(self.chosen, columns, strict=True)
+        return [change for change, column in pairs if len(column) > 2 and _value(change) in (column[0], column[-1])]
+
     def notes(self) -> list[str]:
         """Say what weakens the choice: the best value is the end of its sweep, or runs failed."""
-        said = []
-        for place, change in enumerate(self.chosen):
-            values = sorted({_value(each[place]) for each in self.tried})
-            if len(values) > 2 and _value(change) in (values[0], values[-1]):
-                said.append(f"{self.arm} on {self.source} is best at the end of its sweep, {change}: widen it")
+        ends = self.at_ends()
+        said = [f"{self.arm} on {self.source} is best at the end of its sweep, {change}: widen it" for change in ends]
         failed = [" ".join(each) for each, row in zip(self.tried, self.scores, strict=True) if None in row]
         return [*said, *(f"{self.arm} on {self.source} failed at {each}" for each in failed)]
 

@@ -28,7 +28,7 @@ define(
     "share",
     "groups",
     "share of the sampled completions that have a gradient (not dead, not filtered, not dropped)",
-    "close to 1 - groups_dead",
+    "close to 1 - groups_zero_variance",
 )
 define(
     "rows_dropped",
