@@ -98,7 +98,7 @@ bench-control: $(READY) .venv-sb3/.ready  ## measure the speed of control beside
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 stable-baselines3==2.9.2
 	@touch $@
 
-zoo: $(READY)  ## let every method learn and show its effect, and record both (about an hour)
+zoo: $(READY)  ## let every method learn and show its effect, and record both (hours; what is finished is not repeated)
 	$(BIN)/python scripts/learn.py
 	$(BIN)/python scripts/effects.py
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from effects_report import newest
 from examples import EXAMPLES
 from grouprl.config.run import recipe_names
 from grouprl.methods import CATALOGUE
@@ -25,7 +26,8 @@ def counted() -> str:
     runs = [run for run in runs if run["method"] not in (CONTROL, TAUGHT)]
     good = sum(map(learned, runs))
     claims = json.loads((DOCS / "effects.json").read_text(encoding="utf-8"))
-    found = Counter(claim["verdict"] for claim in claims)
+    found = Counter(newest(claim)["verdict"] for claim in claims)
+    own = sum("own_rates" in claim for claim in claims)
     real = json.loads((DOCS / "real.json").read_text(encoding="utf-8"))
     gained = sum(any(rose(run, measure) for measure in ("pass@1", "reward")) for run in real)
     examples = json.loads((DOCS / "examples.json").read_text(encoding="utf-8"))
@@ -40,7 +42,8 @@ def counted() -> str:
         f"- **{good} of {len(runs)} recorded toy runs learned**; [which did not](docs/learning.md) is listed. Over "
         f"{tens(ran)} methods have a recorded run; `grouprl methods` says which learned, a card says it first.\n"
         f"- **{len(claims)} claims of papers tried at toy size**: {found['shown']} shown, {found['leaning']} leaning, "
-        f"{found['not shown']} not shown, {found['opposite']} [the other way](docs/effects.md).\n"
+        f"{found['not shown']} not shown, {found['opposite']} [the other way](docs/effects.md); {own} of them with each "
+        "method at its own learning rate.\n"
         f"- **{taught} of {len(examples)} recorded examples** of these pages learned; {len(EXAMPLES) - len(examples)} "
         f"are [run, but not shown to learn](docs/examples.md). {len(recipes)} of {len(recipe_names())} "
         f"[recipes](docs/recipes.md) are recorded, {sure} of them with a sure gain in every seed.\n"

@@ -249,7 +249,9 @@ shows nothing, the idea may still be right where it was meant to be. No other si
 **Rates.** {own} claims are compared as [`grouprl compare`](compare.md) does it: each method and each rival at its own
 learning rate, the best by `eval/pass@1` of three (the arena's rate, a third of it and three times it; where data are
 stale a tenth, a third and the rate itself), tried on one seed that is none of the three. A rate with a * is the end of
-its sweep, so that a better one may lie beyond. {rest} claims have been compared at the arena's rate alone, one for all.
+its sweep, so that a better one may lie beyond. One seed chooses coarsely: a rate at which other seeds do badly may win,
+and a method that unlearns is best where it moves least. {rest} claims have been compared at the arena's rate alone, one
+for all; each table says which it is.
 
 Claims that were tried at both, by verdict:
 

@@ -11,8 +11,10 @@ from claims import OF_TURNS
 from credit_arenas import ARENAS, CONTESTS
 from grouprl.plan.plan import plan
 
-EXPECTED = ("warmup.", "dynamic_sampling has no effect: max_rounds is 1")
-"""What plans may call idle: runs begin with a warmed-up model, and one samples as many episodes as its rival."""
+DEFAULTS = ("run.", "warmup.", "eval.", "sampling.", "cluster.")
+EXPECTED = (*DEFAULTS, "dynamic_sampling has no effect: max_rounds is 1")
+"""What plans may call idle: settings that are written out though they are the defaults, and one method's rounds, as it
+samples as many episodes as its rival."""
 SEEDS = 3
 
 
