@@ -47,6 +47,8 @@ WITH_ADAPTERS = ("repositories", "browser")
 """Recipes of longer episodes, with adapters alone: the rates of their warm-up are those of adapters."""
 WITH_VLLM = ("pages",)
 """Recipes that vllm_learn.py alone runs."""
+WITH_PAIRS = ("preferred", "preferred_labels", "preferred_scores", "preferred_scored")
+"""Recipes that real_preferences.py alone runs."""
 MODES = {"full": (), "lora": ("model.lora={r: 16}", "optim.lr=1e-4")}
 """What is trained; adapters at ten times the rate (Schulman et al. 2025, LoRA Without Regret)."""
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
@@ -119,16 +121,21 @@ def _unpack(folder: Path, path: Path) -> None:
 
 def run(trial: Trial, model: str, source: str, changes: Sequence[str], folder: Path) -> Record:
     """Train, or continue a run that was interrupted, and return what came of it."""
+    given = [f"seed={trial.seed}", f"model.name={model}", *MODES[trial.mode], *changes]
+    return read(trial, source, folder, trained(trial.recipe, given, folder))
+
+
+def trained(recipe: str, changes: Sequence[str], folder: Path) -> float:
+    """Train, or continue a run that was interrupted, and return the seconds of processor time."""
     begun = time.process_time()
     out = Console(file=io.StringIO())
     if (folder / "config.yaml").is_file():
         found = train(load_config(str(folder / "config.yaml")), folder=folder, resume=True, console=out)
     else:
-        given = [f"seed={trial.seed}", f"model.name={model}", *MODES[trial.mode], *changes]
-        found = train(load_config(str(RECIPES / f"{trial.recipe}.yaml"), given), folder=folder, console=out)
+        found = train(load_config(str(RECIPES / f"{recipe}.yaml"), changes), folder=folder, console=out)
     if found.interrupted:  # the next call resumes it
         raise typer.Exit(130)
-    return read(trial, source, folder, time.process_time() - begun)
+    return time.process_time() - begun
 
 
 def read(trial: Trial, source: str, folder: Path, seconds: float) -> Record:
@@ -151,12 +158,12 @@ def read(trial: Trial, source: str, folder: Path, seconds: float) -> Record:
         "reward": [round(line["reward_mean"], 4) for line in steps],
         "entropy": [round(line["entropy"], 4) for line in steps],
         "length": [round(line["length_mean"], 2) for line in steps],
-        "findings": [f"step {each['first_step']}: {each['text']}" for each in _health(folder)],
+        "findings": [f"step {each['first_step']}: {each['text']}" for each in health(folder)],
         "seconds": round(seconds),
     }
 
 
-def _health(folder: Path) -> list[Record]:
+def health(folder: Path) -> list[Record]:
     """Return what the health report says of a run."""
     path = folder / "health.json"
     found: list[Record] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
-from grouprl.records.examples import Example
-from grouprl.records.offline import RowLimit, StoredRow
+from grouprl.records.examples import Example, Split
+from grouprl.records.offline import RowLimit, StoredRow, samples_evaluations
 from grouprl.rollout.stored.boundary import StoredTokens, fitted, group_tokens
 from grouprl.tasks.task import Task
 
@@ -62,13 +62,14 @@ def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | N
             *getattr(task, "notes", ()),
             *(_boundary(encoder, groups[0][0], whole[0]) if groups else ()),
             *_lengths(kept, max(map(len, (row for group in whole for row in group)), default=0), most, limit),
-            *_lone(groups),
+            *(() if samples_evaluations(task) else _lone(groups)),
         ),
     )
 
 
 def _groups(task: Task, stored_rows: Rows) -> Iterator[tuple[Example, list[StoredRow]]]:
-    for split in ("train", "eval"):
+    splits: tuple[Split, ...] = ("train",) if samples_evaluations(task) else ("train", "eval")
+    for split in splits:
         size = task.size(split)
         numbers = range(SURVEYED if size is None else min(size, SURVEYED))
         yield from ((example, list(stored_rows(example))) for example in (task.example(split, n) for n in numbers))

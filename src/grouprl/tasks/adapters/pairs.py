@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
+from typing_extensions import Self
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.records.examples import Chat, Example, Message, Split, prompt_text
-from grouprl.records.offline import GiveWay, RowLimit, StoredRow
+from grouprl.records.offline import GiveWay, RowLimit, StoredRow, StoredRows
+from grouprl.rewards import Reward
 from grouprl.tasks.adapters.huggingface import read_splits
 from grouprl.tasks.adapters.jsonl import read_lines
 from grouprl.tasks.adapters.preference_rows import (
@@ -27,10 +29,11 @@ from grouprl.tasks.adapters.preference_rows import (
     without_nulls,
 )
 from grouprl.tasks.adapters.reversed_rows import Turned, turned_table
-from grouprl.tasks.registry import register_task
+from grouprl.tasks.questions import QuestionTask
+from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.rows import RowTask, read_messages
 from grouprl.tasks.table import Table
-from grouprl.tasks.task import without_folder
+from grouprl.tasks.task import Task, without_folder
 
 TIED = 0.5
 """Reward of the completions of a tie that is kept."""
@@ -45,7 +48,8 @@ class Pairs(RowTask):
     The file is JSON lines, Parquet or CSV, or a folder with a Hugging Face data set; the columns decide the format.
     Nothing is sampled: the completions of a prompt are its group, with the rewards that the data states, and the policy
     scores them itself. An evaluation reports the reward of the completion that the policy finds likeliest: of pairs,
-    how often that is the chosen one.
+    how often that is the chosen one. With `of` it completes the held-out prompts of another task instead, and scores
+    them by that task's reward.
     """
 
     path: str = Field(description="the file or folder")
@@ -71,6 +75,11 @@ class Pairs(RowTask):
         description="the column with the objective by which a row was compared: each is an agent, with a head or model "
         "of its own (model.agents)",
     )
+    of: str | JsonObject | None = Field(
+        None,
+        description="a task whose held-out prompts evaluations complete, to be scored by its reward; none: they rank "
+        "held-out rows of the file",
+    )
     max_length: int | None = Field(
         1024, ge=2, description="most tokens of prompt and completion together; none: the model's positions"
     )
@@ -88,10 +97,26 @@ class Pairs(RowTask):
     _format: Format = PrivateAttr()
     _tied: int = PrivateAttr(default=0)
     _objectives: tuple[str, ...] = PrivateAttr(default=("",))
+    _inner: Task | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_rows_are_trained_on(cls, options: Any) -> object:
+        if not isinstance(options, dict) or options.get("of") is None:
+            return options
+        others = ("eval", "eval_path", "eval_split", "eval_fraction", "objective")
+        if clash := [name for name in others if options.get(name)]:
+            raise ValueError(f"with 'of' evaluations complete prompts of that task: leave {' and '.join(clash)} out")
+        return {**options, "eval_fraction": 0}
 
     def model_post_init(self, context: object) -> None:
-        """Read the rows; kept ties and second copies (ties: half) are trained on, and not evaluated on."""
+        """Read the rows; kept ties and second copies (ties: half) are trained on, and not evaluated on.
+
+        Raises:
+            InputError: rows that cannot be read, or the task `of` is not one of prompts that are completed.
+        """
         super().model_post_init(context)
+        self._inner = None if self.of is None else _completed(load_task(self.of))
         if self.objective is not None:
             table = self._tables["train"]
             found = {_objective(row, self.objective, table.label(at)) for at, row in enumerate(table.rows)}
@@ -147,7 +172,44 @@ class Pairs(RowTask):
             "keep": f"{self._tied} groups are ties, with equal rewards (ties: keep)",
         }
         read = f"the columns {names} make it {self._format.name}: {self._format.says}"
-        return (read, ties[self.ties]) if self._tied else (read,)
+        sampled = () if self._inner is None else (f"evaluations complete held-out prompts of {self._inner.name}",)
+        return (read, *sampled, ties[self.ties]) if self._tied else (read, *sampled)
+
+    @property
+    def samples_evaluations(self) -> bool:
+        """True if the option `of` names a task that evaluations complete prompts of."""
+        return self._inner is not None
+
+    @property
+    def reward(self) -> Reward:
+        """The reward of the task `of`; without it a function that refuses to be called."""
+        return super().reward if self._inner is None else self._inner.reward
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The budget of a completion in an evaluation."""
+        return super().max_new_tokens if self._inner is None else self._inner.max_new_tokens
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Texts that end a completion in an evaluation."""
+        return () if self._inner is None else self._inner.stop
+
+    def as_messages(self) -> Self:
+        """Return the task with the user's messages as prompts, also those of evaluations."""
+        found = super().as_messages()
+        if isinstance(found._inner, QuestionTask) and found._inner.undecided:
+            found._inner = found._inner.as_messages()
+        return found
+
+    def label(self, split: Split, index: int) -> str:
+        """Return the name of prompt `index` of a split in messages."""
+        other = self._inner is not None and split == "eval"
+        return f"prompt {self.example(split, index).id}" if other else super().label(split, index)
+
+    def size(self, split: Split) -> int | None:  # type: ignore[override]
+        """Return how many prompts a split has; None if those of the task `of` are endless."""
+        return self._inner.size(split) if self._inner is not None and split == "eval" else super().size(split)
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the rows, each with its prompt in a column of its own.
@@ -176,6 +238,8 @@ class Pairs(RowTask):
 
     def example(self, split: Split, index: int) -> Example:
         """Return prompt `index` of a split; the second copy of a row (ties: half) has an id of its own."""
+        if self._inner is not None and split == "eval":
+            return self._inner.example(split, index)
         found = super().example(split, index)
         place = self._positions[split][index]
         numbers = self._tables[split].numbers
@@ -281,6 +345,17 @@ class Pairs(RowTask):
                 f"A completion in {label} is empty", "a completion is text, or messages that say something"
             )
         return StoredRow(text, reward, correct, messages=None if plain else messages)
+
+
+def _completed(task: Task) -> Task:
+    """Return a task whose prompts are completed. Raises InputError on one of turns, arrays or stored rows."""
+    if isinstance(task, StoredRows) or task.spaces is not None or task.environment() is not None:
+        raise InputError(
+            f"task.of is '{task.name}', which has no prompts to be completed",
+            "an evaluation samples one completion of a prompt and scores it by the task's reward",
+            "Name a task of prompts, such as addition, jsonl:FILE or file.py:Class",
+        )
+    return task
 
 
 def _margin(row: Mapping[str, object], label: str) -> dict[str, float]:
