@@ -53,7 +53,8 @@ PUBLISH = real.publish
 def test_every_recipe_has_both_modes_and_three_seeds() -> None:
     found = list(real.trials(3))
     assert len(found) == len(set(found)) == 4 * 2 * 3 + len(real.AGENTS + real.WITH_ADAPTERS) * 3 + 1
-    assert {*(trial.recipe for trial in found), *real.WITH_VLLM, *real.WITH_PAIRS} == {path.stem for path in real.RECIPES.glob("*.yaml")}
+    here = {path.stem for path in real.RECIPES.glob("*.yaml")}
+    assert {*(trial.recipe for trial in found), *real.WITH_VLLM, *real.WITH_PAIRS} == here
 
 
 def test_each_run_is_recorded_as_it_ends_and_not_repeated(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

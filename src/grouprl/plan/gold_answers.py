@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import GrouprlError, shortened
 from grouprl.records.examples import Split
+from grouprl.records.offline import samples_evaluations
 from grouprl.rewards import Columns
 from grouprl.rewards.catalogue.builtin import math_equal
 from grouprl.rewards.catalogue.golds import gold_completion, refused_golds
@@ -78,7 +79,7 @@ def _graded(reward: object, example: Example) -> bool:
 
 
 def _requested(task: Task) -> list[tuple[Example, str]]:
-    splits: tuple[Split, ...] = ("train", "eval")
+    splits: tuple[Split, ...] = ("eval",) if samples_evaluations(task) else ("train", "eval")
     found = []
     for split in splits:
         size = task.size(split)
