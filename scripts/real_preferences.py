@@ -28,7 +28,7 @@ MEASURES = ("greedy", "pass@1", "reward", "reward/gold", "pair_accuracy")
 METHODS: dict[str, tuple[str, tuple[float, ...]]] = {
     "dpo": ("preferred", (5e-6, 2e-5, 6e-5)),
     "orpo": ("preferred", (1e-5, 4e-5)),
-    "kto": ("preferred_labels", (5e-6, 2e-5, 6e-5)),
+    "kto": ("preferred_labels", (2e-5,)),
     "bradley_terry": ("preferred_scores", (2e-5,)),
 }
 """The recipe of each method, and the rates that are tried; a single one is taken untried."""

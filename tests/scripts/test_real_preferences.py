@@ -119,7 +119,7 @@ def test_the_better_rate_is_taken_and_a_recorded_run_is_not_repeated(
     monkeypatch.setattr(real_preferences, "read", read)
     real_preferences.main(seeds=1)
     arms = len(real_preferences.METHODS)
-    count = 8 + 4 + 1  # rates of three methods; a seed of these, of a reward model, and of the policy paid by it
+    count = 5 + 4 + 1  # rates of three methods; a seed of these, of a reward model, and of the policy paid by it
     assert len(ran) == count
     assert [each["lr"] for each in real_preferences.records() if not each["tuning"]][:arms] == [
         max(rates) for _, rates in real_preferences.METHODS.values()
@@ -127,7 +127,7 @@ def test_the_better_rate_is_taken_and_a_recorded_run_is_not_repeated(
     assert any("reward.model" in change for change in ran[-1])
     real_preferences.main(seeds=1)
     assert len(ran) == count
-    assert "| `kto` | 6e-05 | 2 | 0 | 0.500 → 0.000 |" in (docs / "page.md").read_text(encoding="utf-8")
+    assert "| `kto` | 2e-05 | 2 | 0 | 0.500 → 0.000 |" in (docs / "page.md").read_text(encoding="utf-8")
 
 
 def test_a_difference_from_the_rival_has_newcombe_s_interval() -> None:

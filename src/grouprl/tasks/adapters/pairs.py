@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from pydantic import Field, PrivateAttr, model_validator
 from typing_extensions import Self
@@ -101,7 +101,7 @@ class Pairs(RowTask):
 
     @model_validator(mode="before")
     @classmethod
-    def _all_rows_are_trained_on(cls, options: Any) -> object:
+    def _all_rows_are_trained_on(cls, options: object) -> object:
         if not isinstance(options, dict) or options.get("of") is None:
             return options
         others = ("eval", "eval_path", "eval_split", "eval_fraction", "objective")
