@@ -129,7 +129,7 @@ def tables(found: Sequence[Record]) -> dict[str, str]:
         ),
         "pretrained rates": table(
             ("method", "rate", "steps", "after"),
-            [(f"`{e['arm']}`", f"{e['lr']:g}", e["steps"], f"{good(e):.3f}") for e in found if e["tuning"]],
+            [(e["arm"], f"{e['lr']:g}", e["steps"], f"{good(e):.3f}") for e in found if e["tuning"]],
         ),
     }
 
@@ -148,7 +148,7 @@ def _sorted(found: Sequence[Record]) -> list[Record]:
 def _method(record: Record, others: Sequence[Record]) -> list[object]:
     cells = [cell for kind in ("greedy", "pass@1") for cell in _change(record, kind)]
     rival = next((e for e in others if (e["arm"], e["seed"]) == (RIVAL, record["seed"])), None)
-    return [*_named(record, f"`{record['arm']}`"), *cells, beside(record, rival), _minutes(record)]
+    return [*_named(record, record["arm"]), *cells, beside(record, rival), _minutes(record)]
 
 
 def _scored(record: Record) -> list[list[object]]:

@@ -127,7 +127,7 @@ def test_the_better_rate_is_taken_and_a_recorded_run_is_not_repeated(
     assert any("reward.model" in change for change in ran[-1])
     real_preferences.main(seeds=1)
     assert len(ran) == count
-    assert "| `kto` | 2e-05 | 2 | 0 | 0.500 → 0.000 |" in (docs / "page.md").read_text(encoding="utf-8")
+    assert "| kto | 2e-05 | 2 | 0 | 0.500 → 0.000 |" in (docs / "page.md").read_text(encoding="utf-8")
 
 
 def test_a_difference_from_the_rival_has_newcombe_s_interval() -> None:
