@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control zoo real real-preferences gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control zoo real real-preferences gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,17 @@ test-all: $(READY)  ## run every test, and record which are slow (before a relea
 
 test-fast: $(READY)  ## run what needs no model and no run of its own: formulas, composition, the house (under two minutes)
 	$(BIN)/python -m pytest -n 2 --slow none $(FAST)
+
+floors: .venv-floors/.ready  ## run the quick tests of models, settings, files and pages with the oldest versions that pyproject.toml admits
+	.venv-floors/bin/python -m pytest -n 2 --dist loadfile --slow none tests/policy tests/rollout tests/config tests/core \
+		tests/storage tests/monitor tests/plan --deselect tests/policy/test_policy_gguf.py
+
+.venv-floors/.ready: pyproject.toml scripts/floors.py
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 --editable '.[dev,envs,grammar,lora,serve]'
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $$($(@D)/bin/python scripts/floors.py)
+	@touch $@
 
 leftovers: $(READY)  ## run the tests, and fail if they leave a process or a file behind
 	$(BIN)/python scripts/leftovers.py $(MAKE) test
@@ -211,4 +222,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .venv-floors .pytest_cache .mypy_cache .ruff_cache .hypothesis
