@@ -148,7 +148,7 @@ REFUSED = [
     ({"prompt": "p", "chosen": "a"}, "prompt, chosen", "rejected"),
     ({"chosen": "apple", "rejected": "pear"}, "no common beginning", "leave the row out"),
     ({"chosen": "apple", "rejected": [said("a")]}, "both are conversations", ""),
-    ({"prompt": "p", "completions": ["a"], "labels": [True]}, "each step", "one row per completion"),
+    ({"prompt": "p", "completions": ["a"], "labels": [True]}, "each step", "step_labels:FILE"),
     ({"prompt": "p", "completions": ["a", "b"], "scores": [1]}, "2 completions and 1 scores", ""),
     ({"prompt": "p", "completions": ["a"], "scores": [1]}, "at least two", ""),
     ({"prompt": "p", "completions": ["a", "b"], "scores": [1, True]}, "a score is a finite number", ""),
@@ -165,6 +165,13 @@ REFUSED = [
     ({"prompt": [user("p")], "chosen": [said("a"), user("b")], "rejected": [said("c")]}, "ends with", ""),
     ({"prompt": [user("p")], "chosen": [said("")], "rejected": [said("c")]}, "is empty", ""),
     ({"prompt": [user("p")], "chosen": [said("a")], "rejected": [said("c")], "tools": "{"}, "not JSON", ""),
+    ({"prompt": [user("p")], "chosen": "a", "rejected": "c", "tools": "[" * 100_000}, "not JSON", "nested too deeply"),
+    ({"prompt": [user("p")], "chosen": "a", "rejected": "c", "tools": '[{"x": NaN}]'}, "not JSON", "NaN"),
+    ({"prompt": "p", "completions": ["a", "b"], "scores": [10**400, 1]}, "a score is a finite number", "1e+15"),
+    ({"prompt": "p", "completions": ["a", "b"], "scores": [1e300, 1]}, "a score is a finite number", "1e+15"),
+    ({"prompt": "p", "completions": ["a", "b"], "ranking": [10**400, 1]}, "a rank is a finite number", "1e+15"),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": 10**400}, "a margin is a finite number", "1e+15"),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "3"}, "a margin is a finite number", ""),
 ]
 
 
@@ -181,6 +188,16 @@ def test_a_later_row_without_the_columns_is_named(tmp_path: Path) -> None:
     rows = [{"prompt": "p", "completion": "c", "label": 1}, {"prompt": "p", "completion": "c"}]
     with pytest.raises(InputError, match="'label' is missing in line 2"):
         task_of(tmp_path, rows)
+
+
+def test_pictures_of_later_rows_are_refused_and_empty_cells_are_none(tmp_path: Path) -> None:
+    """Mixed data sets have the column throughout and pictures in some rows alone."""
+    pair = {"prompt": "p", "chosen": "a", "rejected": "b"}
+    for nothing in (None, [], ""):
+        assert texts(task_of(tmp_path, [{**pair, "images": nothing}])) == [["a", "b"]]
+    for rows in ([pair, {**pair, "images": ["x.png"]}], [{**pair, "image": None}, {**pair, "image": "x.png"}]):
+        with pytest.raises(InputError, match=r"line 2 of .* has the column 'images?'"):
+            task_of(tmp_path, rows)
 
 
 TIED = [

@@ -29,7 +29,7 @@ from grouprl.rollout.kinds.row_kinds import open_rows, row_kind
 from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
 from grouprl.tasks import load_task
 from grouprl.tasks.adapters.trajectories.checking import checked
-from grouprl.tasks.adapters.trajectories.files import of_minari, write
+from grouprl.tasks.adapters.trajectories.files import of_minari, read, write
 from grouprl.testing import check_stored_rows
 from grouprl.training.loop import train
 
@@ -151,12 +151,45 @@ def test_every_file_format_gives_the_same_trajectories(tmp_path: Path) -> None:
         ({"logps": [-1.0]}, "the logps of x"),
         ({"legal": [[1, 1, 1]]}, "masks of x have the shape"),
         ({"legal": [[1, 1, 0], [1, 1, 1]]}, "action 0 of x is not legal"),
+        ({"legal": [[1, 1, 1], [1]]}, "masks of x are not arrays"),
+        ({"legal": [[1, 1, 5], [1, 1, 1]]}, "masks of x are not arrays"),
+        ({"terminated": "false"}, "terminated of x is 'false'"),
+        ({"terminated": [False, True]}, r"terminated of x is \[False, True\].*last step"),
+        ({"terminated": np.array([False, True])}, "terminated of x is array.*last step"),
+        ({"terminated": None}, "terminated of x is None"),
+        ({"terminated": 2}, "terminated of x is 2"),
+        ({"correct": "no"}, "correct of x is 'no'"),
+        ({"correct": 0.5}, "correct of x is 0.5"),
+        ({"components": [1]}, "components of x"),
+        ({"components": {"cost": "x"}}, "components of x"),
+        ({"components": {"cost": None}}, "components of x"),
+        ({"components": {"cost": float("nan")}}, "components of x"),
+        ({"components": {"cost": 10**400}}, "components of x"),
+        ({"rewards": [10**400, 1]}, "the rewards of x"),
+        ({"rewards": [1e300, 1]}, "the rewards of x"),
+        ({"rewards": ["1", "2"]}, "the rewards of x"),
+        ({"rewards": None}, "the rewards of x"),
+        ({"logps": [0.5, -1.0]}, "logps of x.*above 0"),
+        ({"observations": [[10**400, 1], [2, 3], [4, 5]]}, "not arrays of numbers"),
+        ({"actions": [10**30, 0]}, "not arrays of numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(changes: dict[str, Any], said: str) -> None:
     assert len(checked(GOOD, LINE, "x")) == 2
     with pytest.raises(InputError, match=said):
         checked({**GOOD, **changes}, LINE, "x")
+
+
+def test_flags_may_be_numbers_of_an_array_library() -> None:
+    for value in (True, 1, 1.0, np.True_, np.int64(1), np.array(True)):
+        assert checked({**GOOD, "terminated": value, "correct": value}, LINE, "x").terminated is True
+
+
+def test_densities_may_be_above_1() -> None:
+    """The log-prob of an action in a Box is that of a density."""
+    swings = Spaces(Box((2,)), Box((1,)))
+    found = checked({**GOOD, "actions": [[0.1], [0.2]], "logps": [1.5, 0.2]}, swings, "x")
+    np.testing.assert_allclose(found.behavior_logp, [1.5, 0.2])
 
 
 def test_an_episode_that_ended_needs_no_last_observation() -> None:
@@ -167,20 +200,72 @@ def test_an_episode_that_ended_needs_no_last_observation() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "line 1 .* not JSON"),
-        ("[1]", "line 1 .* is list"),
+        ("{", "(?i)line 1 .* not JSON"),
+        ("[1]", "(?i)line 1 .* is a JSON list"),
         ('{"actions": []}', "lacks observations"),
         ("", "no traj"),
+        ("{" + chr(233) + "}", "(?i)line 1 .* not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"actions": [], "actions": [0]}', "'actions' twice"),
+        ('{"actions": [NaN]}', "NaN is not"),
     ],
 )
 def test_files_that_are_damaged_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "t.jsonl").write_text(text)
+    (tmp_path / "t.jsonl").write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError, match=said):
         load_task({"name": f"trajectories:{tmp_path / 't.jsonl'}", "of": ARMS})
     with pytest.raises(InputError, match="no file"):
         load_task({"name": "trajectories:nowhere.jsonl", "of": ARMS})
     with pytest.raises(InputError, match="made of text"):
         load_task({"name": f"trajectories:{WALKS}", "of": "addition"})
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_trajectories(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\n\n" + json.dumps(GOOD).encode() + b"\n\n")
+    found = list(read(str(path)))
+    assert [raw for _, raw in found] == [GOOD, GOOD]
+    assert [where.partition(" of ")[0] for where, _ in found] == ["trajectory 0", "trajectory 1"]
+
+
+WHOLE: dict[str, Any] = {
+    "observations": np.zeros((3, 2)),
+    "actions": np.array([0, 1]),
+    "rewards": np.array([1.0, 2.0]),
+    "terminated": np.array([True]),
+}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "changes"),
+    [
+        (2, {}),
+        ([[2]], {}),
+        ([2.5], {}),
+        (["two"], {}),
+        ([-1, 3], {}),
+        ([2], {"terminated": np.array(True)}),
+    ],
+)
+def test_lengths_of_an_npz_are_whole_numbers(tmp_path: Path, lengths: Any, changes: dict[str, Any]) -> None:
+    path = tmp_path / "t.npz"
+    np.savez(path, **WHOLE, lengths=np.array([2]))
+    assert len(list(read(str(path)))) == 1
+    np.savez(path, **{**WHOLE, **changes}, lengths=np.array(lengths))
+    with pytest.raises(InputError, match=r"lengths|entries"):
+        list(read(str(path)))
+
+
+def test_other_files_of_numpy_are_no_npz(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    for content in (b"", b"PK\x03\x04"):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read"):
+            list(read(str(path)))
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(InputError, match="one array"):
+        list(read(str(path)))
 
 
 def test_an_unknown_column_is_named(tmp_path: Path) -> None:

@@ -60,22 +60,26 @@ def read_lines(path: str) -> Table:
         InputError: if there is no such file, or a line is not a JSON object in UTF-8 or would not be read as it is
             written (a repeated key, NaN, numbers beyond any float, halves of characters); the message names the line.
     """
-    rows: list[JsonObject] = []
-    numbers: list[int] = []
+    found = list(each_line(path))
+    return Table(path, [row for _, row in found], [number for number, _ in found], "line")
+
+
+def each_line(path: str) -> Iterator[tuple[int, JsonObject]]:
+    """Yield the objects of a JSON-lines file with the numbers of their lines. Raises as `read_lines`."""
+    first = True
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         try:
-            row = _parse(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            row = parse_strictly(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (ValueError, RecursionError) as error:
-            what = f"Line {number} of {path} is not JSON: {_reason(error)}"
-            raise InputError(what, ONE_EACH, _other_form(path, line) if not rows else "") from error
+            what = f"Line {number} of {path} is not JSON: {reason_of(error)}"
+            raise InputError(what, ONE_EACH, _other_form(path, line) if first else "") from error
         if not isinstance(row, dict):
             what = f"Line {number} of {path} is a JSON {type(row).__name__}"
-            raise InputError(what, ONE_EACH, _other_form(path, line) if not rows else "")
-        rows.append(row)
-        numbers.append(number)
-    return Table(path, rows, numbers, "line")
+            raise InputError(what, ONE_EACH, _other_form(path, line) if first else "")
+        first = False
+        yield number, row
 
 
 def _other_form(path: str, first: bytes) -> str:
@@ -126,8 +130,8 @@ def _refuse_other_bytes(path: str, first: bytes) -> None:
             raise InputError(f"{shortened(path)} is {what}", "prompts are lines of text in UTF-8", remedy)
 
 
-def _reason(error: Exception) -> str:
-    """Return what is wrong with a line."""
+def reason_of(error: Exception) -> str:
+    """Return the reason why a text was not read as JSON."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeEncodeError):
@@ -138,8 +142,13 @@ def _reason(error: Exception) -> str:
     return unreadable(error)
 
 
-def _parse(text: str) -> object:
-    """Parse JSON strictly. Raises ValueError for text that Python would accept and other programs would not."""
+def parse_strictly(text: str) -> object:
+    """Return the JSON value that a text is.
+
+    Raises:
+        ValueError: text that is not JSON, or that Python would accept and other programs would not.
+        RecursionError: text that is nested too deeply.
+    """
     value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float)
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()  # fails on half a character, which cannot be written to any file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
 from typing import Literal, cast
 
@@ -25,7 +24,9 @@ from grouprl.tasks.adapters.preference_rows import (
     chat_settings,
     explicit_pair,
     format_of,
+    number,
     pair_inside,
+    refuse_pictures,
     without_nulls,
 )
 from grouprl.tasks.adapters.reversed_rows import Turned, turned_table
@@ -287,6 +288,8 @@ class Pairs(RowTask):
     def _rows(self, table: Table, split: Split) -> Iterator[tuple[JsonMapping, int]]:
         for position, (row, number) in enumerate(zip(table.rows, table.numbers, strict=True)):
             label, row = table.label(position), without_nulls(row)
+            refuse_pictures(row, label)
+            _margin(row, label)
             judged = self._judged(row, label)
             for completion in judged.completions:
                 self._stored(completion, 0.0, label)
@@ -361,11 +364,7 @@ def _completed(task: Task) -> Task:
 def _margin(row: Mapping[str, object], label: str) -> dict[str, float]:
     """Return the number in the column `margin`, as a component of the rewards of its pair; none without the column."""
     given = row.get("margin")
-    if given is None:
-        return {}
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not isfinite(given):
-        raise InputError(f"The margin in {label} is {given!r}", "the column 'margin' holds finite numbers")
-    return {"margin": float(given)}
+    return {} if given is None else {"margin": number(given, "margin", label)}
 
 
 def _objective(row: Mapping[str, object], column: str, label: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
+from grouprl.records.scores import LARGEST
+from grouprl.tasks.adapters.jsonl import parse_strictly, reason_of
 
 PICTURES = ("image", "images")
 """Columns of pictures, which no policy here reads."""
@@ -51,14 +51,14 @@ def format_of(row: JsonMapping, names: Names, label: str) -> Format:
     """Return the format of a data set, decided by the columns of a row: the first of `formats` whose columns it has.
 
     Raises:
-        InputError: pictures, labels of steps, both scores and a ranking, or columns of no format.
+        InputError: labels of steps, both scores and a ranking, or columns of no format.
     """
-    _refuse_pictures(row, label)
     if {"completions", "labels"} <= row.keys() and not {names.chosen, names.rejected} <= row.keys():
         raise InputError(
             f"{label} has a label for each step of a completion ('completions', 'labels')",
-            "no method here learns from labels of steps: a label belongs to a whole completion",
-            "Write one row per completion, with prompt, completion and label",
+            "a label of this task belongs to a whole completion",
+            "Use the task step_labels:FILE for a process reward model, or write one row per completion, with prompt, "
+            "completion and label",
         )
     if {"completions", "scores", "ranking"} <= row.keys():
         raise InputError(f"{label} has 'scores' and 'ranking'", "one of them orders the completions", "Leave one out")
@@ -140,14 +140,14 @@ def pair_inside(row: JsonMapping, names: Names, label: str) -> Judged:
 
 def scored_list(row: JsonMapping, names: Names, label: str) -> Judged:
     """Return a list of completions whose rewards are their scores."""
-    return _listed(row, names, label, [_number(each, "score", label) for each in _list(row, "scores", label)])
+    return _listed(row, names, label, [number(each, "score", label) for each in _list(row, "scores", label)])
 
 
 def ranked_list(row: JsonMapping, names: Names, label: str) -> Judged:
     """Return a list of completions by rank (1 is best): the reward is how far a rank is above the worst one."""
-    ranks = [_number(each, "rank", label) for each in _list(row, "ranking", label)]
+    ranks = [number(each, "rank", label) for each in _list(row, "ranking", label)]
     if any(rank < 1 or rank != int(rank) for rank in ranks):
-        raise InputError(f"The ranking in {label} is {row['ranking']!r}", "ranks are whole numbers from 1, the best")
+        raise InputError(f"The ranking in {label} is {shortened(row['ranking'])}", "ranks are whole numbers from 1, the best")
     return _listed(row, names, label, [max(ranks) - rank for rank in ranks])
 
 
@@ -156,7 +156,7 @@ def labelled(row: JsonMapping, names: Names, label: str) -> Judged:
     given = row["label"]
     value = WORDS.get(given.strip().lower()) if isinstance(given, str) else given
     if value not in (0, 1) or value is None:
-        raise InputError(f"The label in {label} is {given!r}", "a label is true or false, or 1 or 0")
+        raise InputError(f"The label in {label} is {shortened(given)}", "a label is true or false, or 1 or 0")
     return Judged(row[names.prompt], (_completion(row, "completion", label),), (float(value),))
 
 
@@ -193,9 +193,10 @@ def chat_settings(row: JsonMapping, label: str) -> tuple[Sequence[JsonMapping], 
     tools, variables = row.get("tools"), row.get("chat_template_kwargs")
     if isinstance(tools, str):
         try:
-            tools = json.loads(tools)
-        except ValueError as error:
-            raise InputError(f"The tools in {label} are not JSON: {error}", "tools are a list of schemas") from error
+            tools = parse_strictly(tools)
+        except (ValueError, RecursionError) as error:
+            what = f"The tools in {label} are not JSON: {reason_of(error)}"
+            raise InputError(what, "tools are a list of schemas") from error
     if not isinstance(tools or [], list | tuple) or not all(isinstance(each, Mapping) for each in tools or []):
         raise InputError(f"The tools in {label} are {shortened(tools)}", "tools are a list of JSON schemas")
     if not isinstance(variables or {}, Mapping):
@@ -228,7 +229,7 @@ def _tie(row: JsonMapping, column: str | None, label: str) -> bool:
     value = row.get(column)
     value = WORDS.get(value.strip().lower()) if isinstance(value, str) else value
     if value not in (0, 1) or value is None:
-        raise InputError(f"The column '{column}' in {label} is {row.get(column)!r}", "a tie is true or false")
+        raise InputError(f"The column '{column}' in {label} is {shortened(row.get(column))}", "a tie is true or false")
     return bool(value)
 
 
@@ -253,9 +254,12 @@ def _list(row: JsonMapping, column: str, label: str) -> Sequence[object]:
     return value
 
 
-def _number(given: object, what: str, label: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
-        raise InputError(f"A {what} in {label} is {given!r}", f"a {what} is a finite number")
+def number(given: object, what: str, label: str) -> float:
+    """Return a score, rank or margin. Raises InputError if it is none, or larger than a reward may be."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) <= LARGEST:
+        raise InputError(
+            f"A {what} in {label} is {shortened(given)}", f"a {what} is a finite number within ±{LARGEST:g}"
+        )
     return float(given)
 
 
@@ -288,10 +292,10 @@ def _completion(row: JsonMapping, column: str, label: str) -> object:
     return given
 
 
-def _refuse_pictures(row: JsonMapping, label: str) -> None:
-    """Raise InputError for columns of pictures."""
+def refuse_pictures(row: JsonMapping, label: str) -> None:
+    """Raise InputError for a row with a picture; an empty cell of such a column is none."""
     for column in PICTURES:
-        if column in row:
+        if row.get(column) not in (None, "", [], ()):
             raise InputError(
                 f"{label} has the column '{column}'",
                 "policies here read text, and would be trained on prompts without their pictures",

@@ -7,11 +7,15 @@ from typing import cast
 
 import numpy as np
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
 from grouprl.envs.array_spaces import counts, words, zeros
 from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, MultiDiscrete, Space, Spaces
 from grouprl.records.offline import StoredEpisode
+from grouprl.records.scores import LARGEST
 from grouprl.tasks.adapters.trajectories.files import Raw
+
+ROUNDING = 1e-4
+"""A log-prob of 0 that was computed in single precision may be this far above it."""
 
 
 def checked(raw: Raw, spaces: Spaces, where: str) -> StoredEpisode:
@@ -22,21 +26,58 @@ def checked(raw: Raw, spaces: Spaces, where: str) -> StoredEpisode:
             observation after the last action of an episode that was cut off is missing.
     """
     actions = _column(spaces.action, raw["actions"], f"the actions of {where}")
-    length, ended = len(actions), bool(raw["terminated"])
+    length, ended = len(actions), _flag(raw["terminated"], "terminated", where)
     if not length:
         raise InputError(f"{where} has no actions", "a trajectory has one at least", "Leave it out")
     shown = _columns(spaces.observation, raw["observations"], f"the observations of {where}")
     return StoredEpisode(
         _with_last(shown, spaces.observation, length, ended, where),
         actions,
-        cast("np.ndarray", _numbers(raw["rewards"], length, f"the rewards of {where}")),
+        _numbers(raw["rewards"], length, f"the rewards of {where}"),
         ended,
-        _numbers(raw.get("logps"), length, f"the logps of {where}"),
+        _logps(raw.get("logps"), spaces, length, where),
         _masks(raw.get("legal"), spaces, actions, where),
-        {str(name): float(value) for name, value in cast("Mapping[str, float]", raw.get("components") or {}).items()},
-        bool(raw.get("correct", False)),
+        _components(raw.get("components") or {}, where),
+        _flag(raw.get("correct", False), "correct", where),
         _context(raw.get("context") or {}, spaces, where),
     )
+
+
+def _flag(given: object, name: str, where: str) -> bool:
+    """Return a value of a whole trajectory that is true or false."""
+    single = given.item() if isinstance(given, np.ndarray | np.generic) and given.size == 1 else given
+    if not isinstance(single, bool | int | float) or single not in (0, 1):
+        raise InputError(
+            f"{name} of {where} is {shortened(given)}",
+            "it is true or false, once for each trajectory",
+            "Of flags for each step give that of the last step",
+        )
+    return bool(single)
+
+
+def _components(given: object, where: str) -> dict[str, float]:
+    """Return the named parts of a trajectory's reward."""
+    values = list(given.values()) if isinstance(given, Mapping) else [None]
+    array = _plain(values)
+    if not isinstance(given, Mapping) or array is None or array.shape != (len(values),) or not _bounded(array):
+        raise InputError(
+            f"the components of {where} are {shortened(given)}", f"they map names to finite numbers within ±{LARGEST:g}"
+        )
+    return {str(name): float(value) for name, value in zip(given, array, strict=True)}
+
+
+def _plain(values: object) -> np.ndarray | None:
+    """Return values as an array of numbers; None if they are none, or numbers that no array holds."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if found.dtype.kind in "biuf" else None
+
+
+def _bounded(array: np.ndarray) -> bool:
+    """Return whether all numbers are as small as a reward may be, and none is NaN."""
+    return bool((np.abs(array.astype(np.float64)) <= LARGEST).all())
 
 
 def _context(values: object, spaces: Spaces, where: str) -> dict[str, np.ndarray]:
@@ -57,11 +98,11 @@ def _columns(space: Space, values: object, what: str) -> np.ndarray | dict[str, 
 
 
 def _column(space: ArraySpace, values: object, what: str) -> np.ndarray:
-    try:
-        given = np.asarray(values)
+    given = _plain(values)
+    if given is None:
+        raise InputError(f"{what} are not arrays of numbers", f"each is {words(space)}")
+    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused below
         found = given.astype(space.dtype)
-    except (TypeError, ValueError):
-        raise InputError(f"{what} are not arrays of numbers", f"each is {words(space)}") from None
     if found.shape[1:] != space.shape or found.ndim == 0:
         raise InputError(f"{what} have the shape {found.shape[1:]}", f"each is {words(space)}")
     if np.issubdtype(found.dtype, np.floating):
@@ -94,16 +135,28 @@ def _with_last(
     )
 
 
-def _numbers(values: object, length: int, what: str) -> np.ndarray | None:
-    """Return [T] finite numbers; None for None."""
+def _numbers(values: object, length: int, what: str) -> np.ndarray:
+    """Return [T] numbers."""
+    given = _plain(values)
+    if given is None or given.shape != (length,) or not _bounded(given):
+        said = shortened(values) if given is None else f"{shortened(given.tolist())} (of shape {given.shape})"
+        rule = f"they are {length} finite numbers within ±{LARGEST:g}, one for each action"
+        raise InputError(f"{what} are {said}", rule)
+    return given.astype(np.float64)
+
+
+def _logps(values: object, spaces: Spaces, length: int, where: str) -> np.ndarray | None:
+    """Return [T] log-probs of the actions; None for None. Those of actions in a Box are of densities."""
     if values is None:
         return None
-    try:
-        found = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        found = np.full(1, np.nan)
-    if found.shape != (length,) or not np.isfinite(found).all():
-        raise InputError(f"{what} are {found.shape} numbers", f"they are {length} finite numbers, one for each action")
+    found = _numbers(values, length, f"the logps of {where}")
+    if not isinstance(spaces.action, Box) and (found > ROUNDING).any():
+        place = int(found.argmax())
+        raise InputError(
+            f"the logps of {where}: number {place} is {found[place]:g}",
+            "the log-prob of a choice is never above 0",
+            "Give natural logarithms of probabilities",
+        )
     return found
 
 
@@ -112,7 +165,10 @@ def _masks(values: object, spaces: Spaces, actions: np.ndarray, where: str) -> n
         return None
     if isinstance(spaces.action, Box):
         raise InputError(f"{where} has masks of legal actions", "actions in a Box have none", "Leave the column out")
-    legal_ta, sizes = np.asarray(values).astype(bool), counts(spaces.action)
+    given, sizes = _plain(values), counts(spaces.action)
+    if given is None or not ((given == 0) | (given == 1)).all():
+        raise InputError(f"the masks of {where} are not arrays of true and false", "true marks an action that is legal")
+    legal_ta = given.astype(bool)
     if legal_ta.shape != (len(actions), sum(sizes)):
         raise InputError(
             f"the masks of {where} have the shape {legal_ta.shape}", f"they are {len(actions), sum(sizes)}"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grouprl.core.errors import InputError, MissingExtra, suggest
+from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
 from grouprl.records.offline import StoredEpisode
+from grouprl.tasks.adapters.jsonl import each_line
 
 if TYPE_CHECKING:
     import gymnasium
@@ -75,15 +76,8 @@ def write(path: str | Path, episodes: Sequence[StoredEpisode], groups: Sequence[
 
 
 def _of_lines(file: Path) -> Iterator[Raw]:
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise InputError(f"line {number} of {file} is not JSON: {error}", "a line is a trajectory") from error
-            if not isinstance(row, dict):
-                raise InputError(f"line {number} of {file} is {type(row).__name__}", "a line is a JSON object")
-            yield row
+    for _, row in each_line(str(file)):
+        yield row
 
 
 def _of_parquet(file: Path) -> Iterator[Raw]:
@@ -100,14 +94,8 @@ def _of_parquet(file: Path) -> Iterator[Raw]:
 
 def _of_npz(file: Path) -> Iterator[Raw]:
     """Cut arrays that hold all trajectories one after the other; `lengths` [E] are their numbers of actions."""
-    try:
-        with np.load(file, allow_pickle=False) as loaded:
-            held = dict(loaded)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{file} cannot be read: {error}", "it is what numpy.savez writes") from error
-    if "lengths" not in held:
-        raise InputError(f"{file} lacks lengths", "an npz says how many actions each trajectory has", "Add lengths [E]")
-    length_e = held.pop("lengths").astype(np.int64)
+    held = _arrays(file)
+    length_e = _lengths(file, held.pop("lengths", None))
     _check_counts(file, held, length_e)
     for episode, (end, length) in enumerate(zip(length_e.cumsum().tolist(), length_e.tolist(), strict=True)):
         acted, seen = slice(end - length, end), slice(end - length + episode, end + episode + 1)
@@ -124,6 +112,30 @@ def _of_npz(file: Path) -> Iterator[Raw]:
         yield row
 
 
+def _arrays(file: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an npz by name. Raises InputError for another file."""
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise InputError(f"{file} holds one array", "an npz holds one for each column", "Write it by numpy.savez")
+        with loaded:
+            return dict(loaded)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file} cannot be read: {error}", "it is what numpy.savez writes") from error
+
+
+def _lengths(file: Path, given: np.ndarray | None) -> np.ndarray:
+    """Return how many actions each trajectory has. Raises InputError unless they are whole numbers from 1."""
+    rule = "lengths [E] of an npz say how many actions each trajectory has"
+    if given is None:
+        raise InputError(f"{file} lacks lengths", rule, "Add them")
+    if given.ndim != 1 or given.dtype.kind not in "iuf" or not ((given >= 1) & (given == np.floor(given))).all():
+        raise InputError(f"lengths of {file} are {shortened(given.tolist())}", f"{rule}, whole numbers from 1")
+    return given.astype(np.int64)
+
+
 def _stretches(name: str) -> bool:
     """Return whether a column has an entry for each action or observation, not one for each trajectory."""
     return name == "observations" or name in BY_ACTION
@@ -134,9 +146,9 @@ def _check_counts(file: Path, held: Mapping[str, np.ndarray], length_e: np.ndarr
     for name, array in held.items():
         whole = name.partition(".")[0]
         wanted = actions + episodes if whole == "observations" else actions if whole in BY_ACTION else episodes
-        if len(array) != wanted:
+        if array.shape[:1] != (wanted,):
             raise InputError(
-                f"{name} of {file} has {len(array)} entries",
+                f"{name} of {file} has {len(array) if array.ndim else 'no'} entries",
                 f"{episodes} trajectories of {actions} actions in all have {wanted}",
                 "Observations have one more than actions in each trajectory: the last one follows the last action",
             )
