@@ -108,6 +108,7 @@ def test_spaces_that_are_no_numbers_are_refused_by_name(kind: str) -> None:
         ("Walk", {"wrappers": ["gymnasium.wrappers:ClipAcion"]}, "There is no 'ClipAcion'.*ClipAction"),
         ("Walk", {"wrappers": [{"min_obs": 1}]}, "a wrapper is .*as name"),
         ("Walk", {"wrappers": ["gymnasium.wrappers:ClipAction"]}, "wrapper 'gymnasium.wrappers:ClipAction' refuses"),
+        ("Walk", {"wrappers": [f"{FILE}:Shut"]}, "Shut' fails while it is made: KeyError: '5x5'"),
     ],
 )
 def test_what_is_no_environment_is_told_before_the_run(name: str, options: dict[str, Any], said: str) -> None:
@@ -123,6 +124,14 @@ def test_what_is_no_environment_is_told_before_the_run(name: str, options: dict[
         ("reward", "the reward nan.*one finite number"),
         ("many", r"the reward array\(\[1., 2.\]\).*one finite number"),
         ("text", "the reward 'good'.*one finite number"),
+        ("digits", "the reward '1'.*one finite number"),
+        ("huge", "the reward 10000.*one finite number"),
+        ("spelt", r"is \['2'\].*1 finite numbers"),
+        ("ended", "terminated = 'False'.*true or false"),
+        ("cut", "truncated = None.*true or false"),
+        ("four", "step.. returned .array.*older interface"),
+        ("info", "step.. returned .array.*None.*mapping"),
+        ("alone", "reset.. returned array.*an observation and a mapping.*older interface"),
     ],
 )
 @pytest.mark.parametrize("horizon", [None, 2])
@@ -152,6 +161,27 @@ def test_what_an_environment_returns_wrongly_is_a_failure_in_words(wrong: str, s
     assert found.scores.failed_b.tolist() == [True]
     text = found.scores.problems[0].what
     assert re.search(said, text, re.DOTALL), text
+
+
+def test_an_id_whose_environment_cannot_be_made_is_told_before_the_run() -> None:
+    for kind in ("control", "gym"):
+        with pytest.raises(InputError, match="'FrozenLake-v1' fails while it is made: KeyError: '5x5'"):
+            load_task({"name": f"{kind}:FrozenLake-v1", "config": {"map_name": "5x5"}})
+
+
+def test_an_environment_that_does_not_close_is_told_and_counts() -> None:
+    with pytest.warns(RuntimeWarning, match=r"Walk' failed to close: RuntimeError: the door is stuck.*Fix its close"):
+        assert control("Walk", config={"wrong": "close"}).max_turns == 10
+
+
+@pytest.mark.parametrize("wrong", ["digits", "huge", "reward", "ended", "four", "info", "alone"])
+def test_environments_of_text_say_the_same(wrong: str) -> None:
+    task = load_task({"name": f"gym:{FILE}:Walk", "turns": 10, "config": {"wrong": wrong}})
+    environment = task.environment()
+    with pytest.raises(InputError, match=r"(step|reset)\(\) returned"):
+        environment.reset(task.example("train", 0), 7)
+        for _ in range(2):
+            environment.step("0")
 
 
 @pytest.mark.parametrize("action", [2, -1, np.nan, [0, 1]])

@@ -254,6 +254,48 @@ def test_bad_squads_are_refused_by_name() -> None:
         load_task("squad:json")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("alone", "reset.. returned .*observations and infos, each by agent"),
+        ("four", "step.. returned .*observations, rewards, terminations, truncations and infos"),
+        ("infos", "step.. returned .*each by agent"),
+        ("blind", "no observation of the agent 'long'"),
+        ("nan", "the reward of 'long' nan"),
+        ("none", "the reward of 'long' None"),
+        ("huge", "the reward of 'long' 1000"),
+        ("digits", "the reward of 'long' '1'"),
+        ("flag", "the termination of 'long' = 'no'"),
+    ],
+)
+def test_a_world_that_returns_other_things_is_told_so(wrong: str, said: str) -> None:
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    task = load_task({"name": "squad:parallel_ferry", "config": {"wrong": wrong}})
+    environment = task.environment()
+    with pytest.raises(InputError, match=said):
+        environment.reset(task.example("train", 0), 0)
+        for _ in range(2):
+            environment.step(0)
+
+
+def test_agents_need_no_info_of_their_own() -> None:
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    task = load_task({"name": "squad:parallel_ferry", "config": {"wrong": "no info"}})
+    environment = task.environment()
+    environment.reset(task.example("train", 0), 0)
+    environment.step(0)
+    assert environment.step(0).rewards == {"early": 5.0, "long": 5.0}
+
+
+def test_worlds_that_are_not_made_or_do_not_close_are_told() -> None:
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    for name in ("squad:parallel_ferry", "pettingzoo:parallel_ferry"):
+        with pytest.raises(InputError, match="parallel_ferry' fails while it is made: KeyError: 'no river'"):
+            load_task({"name": name, "config": {"wrong": "made"}})
+    with pytest.warns(RuntimeWarning, match="parallel_ferry' failed to close: RuntimeError: moored"):
+        load_task({"name": "squad:parallel_ferry", "config": {"wrong": "close"}})
+
+
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     with pytest.raises(MissingExtra, match=r"grouprl\[teams\]"):

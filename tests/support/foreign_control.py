@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 class Walk(gymnasium.Env):
     """Shows how many actions were taken, times `scale`; ends after `length` of them.
 
-    `wrong` breaks a rule at the second action: "nan", "shape", "reward", "many" or "text".
+    `wrong` breaks a rule at the second action: "nan", "shape", "spelt", "reward", "many", "text", "digits", "huge",
+    "ended", "cut", "four" or "info"; "alone" at the reset, "close" at the end.
     """
 
     action_space = spaces.Discrete(2)
@@ -25,14 +26,24 @@ class Walk(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.time = 0
-        return np.array([0.0], np.float32), {}
+        shown = np.array([0.0], np.float32)
+        return shown if self.wrong == "alone" else (shown, {})
+
+    def close(self) -> None:
+        if self.wrong == "close":
+            raise RuntimeError("the door is stuck")
 
     def step(self, action: Any) -> Any:
         self.time += 1
         shown, reward = np.array([self.time * self.scale], np.float32), float(self.time)
         if self.time == 2 and self.wrong:
-            shown = {"nan": np.array([np.nan], np.float32), "shape": np.zeros(3, np.float32)}.get(self.wrong, shown)
-            reward = {"reward": float("nan"), "many": np.array([1.0, 2.0]), "text": "good"}.get(self.wrong, reward)  # type: ignore[assignment]
+            seen: Any = {"nan": np.array([np.nan], np.float32), "shape": np.zeros(3, np.float32), "spelt": ["2"]}
+            paid: Any = {"reward": float("nan"), "many": np.array([1.0, 2.0]), "text": "good"}
+            paid |= {"digits": "1", "huge": 10**400}
+            shown, reward = seen.get(self.wrong, shown), paid.get(self.wrong, reward)
+            ended, cut = "False" if self.wrong == "ended" else False, None if self.wrong == "cut" else False
+            info = None if self.wrong == "info" else {}
+            return (shown, reward, ended, info) if self.wrong == "four" else (shown, reward, ended, cut, info)
         return shown, reward, self.time >= self.length, False, {}
 
 
@@ -57,6 +68,13 @@ def spaces_within(kind: str) -> gymnasium.Env:
 
 def nothing() -> int:
     return 3
+
+
+class Shut(Walk):
+    """Refuses to be wrapped and made by id."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise KeyError("5x5")
 
 
 def broken() -> gymnasium.Env:

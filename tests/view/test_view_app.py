@@ -226,6 +226,10 @@ def test_a_method_has_its_card(client):
         ("curves?metric=x&phase=test", "it is one of train"),
         ("group?run=a&step=1", "step or group is missing"),
         ("group?run=a&step=1&group=7", "group 7 of step 1 is not stored"),
+        (f"rows?run=a&step={'9' * 30}", "whole number of at most 18 digits"),
+        (f"rows?run=a&offset={'9' * 5000}", "whole number of at most 18 digits"),
+        (f"group?run=a&step=1&group=-{'9' * 30}", "whole number of at most 18 digits"),
+        (f"calls?run=a&prompt_id=p&step={'9' * 18}&sample=0", "is not stored"),
     ],
 )
 def test_a_question_that_cannot_be_answered_says_why(client, query, words):

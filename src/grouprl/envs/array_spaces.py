@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
 from grouprl.envs.environment import ArrayObservation
 from grouprl.protocols import ActionSpace, ArraySpace, Box, DictSpace, Discrete, Image, MultiDiscrete, Space, Spaces
 
@@ -33,9 +33,13 @@ def fitted(space: Space, value: object) -> Values:
 def _fitted(space: ArraySpace, value: object) -> np.ndarray:
     try:
         array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        said = shortened(value.tolist(), 60) if isinstance(value, np.ndarray) else type(value).__name__
+        raise InputError(f"is {said}", f"the space is {words(space)}")
+    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused below
         found = array.astype(space.dtype)
-    except (TypeError, ValueError):
-        raise InputError(f"is {type(value).__name__}", f"the space is {words(space)}") from None
     if found.shape != space.shape:
         raise InputError(f"has the shape {found.shape}", f"the space is {words(space)}")
     if not _within(space, array, found):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grouprl.core.errors import InputError
+from grouprl.envs.adapters.gymnasium_calls import begun, one_number, stepped
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of
 from grouprl.envs.environment import COST, ArrayObservation, Step
 
@@ -47,7 +48,7 @@ class ControlEnvironment:
         from gymnasium.utils.seeding import np_random
 
         self._env, self._used, self._playing = self._make(), True, True
-        found, info = self._env.reset(seed=int(example.columns["seed"]))
+        found, info = begun(self._env, int(example.columns["seed"]))
         self._env.unwrapped.np_random = np_random(seed)[0]
         return self._shown(found, info)
 
@@ -59,14 +60,13 @@ class ControlEnvironment:
         """
         if not self._playing:
             raise self._misuse(f"step({action!r}) was called when no episode was under way")
-        found, paid, terminated, truncated, info = self._env.step(self._fitted(action))
-        reward = _one_number(paid)
+        found, reward, terminated, truncated, info = stepped(self._env, self._fitted(action))
         self._total += reward
         if "cost" in info:
-            self._cost = (self._cost or 0.0) + _one_number(info["cost"], "cost")
+            self._cost = (self._cost or 0.0) + one_number(info["cost"], "cost")
         self._playing = not (terminated or truncated)
-        late = bool(truncated) and not terminated
-        return Step(self._shown(found, info), reward, bool(terminated), late)  # type: ignore[arg-type]
+        late = truncated and not terminated
+        return Step(self._shown(found, info), reward, terminated, late)  # type: ignore[arg-type]
 
     def score(self) -> dict[str, float]:
         """Return `correct`, whether the total reward is a success, if a threshold is set, and `#cost`, the sum of the
@@ -111,20 +111,3 @@ def _counted(space: gymnasium.Space, action: int) -> bool:
     from gymnasium.spaces import Discrete
 
     return isinstance(space, Discrete) and 0 <= action < space.n
-
-
-def _one_number(reward: object, what: str = "reward") -> float:
-    """Return a reward or a cost as a number. Raises InputError if it is not finite, or several."""
-    if isinstance(reward, float) and math.isfinite(reward):
-        return float(reward)
-    try:
-        found = np.asarray(reward, np.float64)
-    except (TypeError, ValueError):
-        found = np.zeros(0)
-    if found.shape != () or not np.isfinite(found):
-        raise InputError(
-            f"step() returned the {what} {reward!r}",
-            f"a {what} is one finite number",
-            "Several goals are components: wrap the environment, and return their sum",
-        )
-    return float(found)

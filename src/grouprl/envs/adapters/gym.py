@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from grouprl.core.errors import InputError
 from grouprl.envs.adapters import minigrid
+from grouprl.envs.adapters.gymnasium_calls import begun, stepped
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import SpaceWording, countable, spell
 from grouprl.envs.success import End, Success
@@ -68,7 +69,7 @@ class GymEnvironment:
         from gymnasium.utils.seeding import np_random
 
         self._env, self._phase = self._make(), "playing"
-        found, info = self._env.reset(seed=int(example.columns["seed"]))
+        found, info = begun(self._env, int(example.columns["seed"]))
         self._env.unwrapped.np_random = np_random(seed)[0]
         return self._observe(found, info, self._instructions)
 
@@ -83,11 +84,11 @@ class GymEnvironment:
             self._ends("limit" if late else "none")
             self._total += self._invalid
             return Step(self._seen(f"!{self._text}"), self._invalid, truncated=late, valid=False)
-        found, reward, terminated, truncated, info = self._env.step(taken)
-        self._total += float(reward)
-        late = not terminated and (bool(truncated) or self._turns >= self._max_turns)
+        found, reward, terminated, truncated, info = stepped(self._env, taken)
+        self._total += reward
+        late = not terminated and (truncated or self._turns >= self._max_turns)
         self._ends("own" if terminated or truncated else "limit" if late else "none")
-        return Step(self._observe(found, info), float(reward), bool(terminated), late)
+        return Step(self._observe(found, info), reward, terminated, late)
 
     def score(self) -> dict[str, float]:
         """Return `correct`: whether the total reward is a success; see `grouprl.envs.success`."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
+from grouprl.envs.adapters.gymnasium_calls import one_number
 from grouprl.envs.environment import Observation, Step
 from grouprl.envs.spaces import SpaceWording, countable, number_words, spell
 from grouprl.envs.success import End, Success
@@ -136,8 +137,8 @@ class PettingZooEnvironment:
         while self._env.agents:
             agent = self._env.agent_selection
             found, reward, ended, cut, info = self._env.last()
-            if reward:
-                rewards[agent] = rewards.get(agent, 0.0) + float(reward)
+            if paid := one_number(reward):
+                rewards[agent] = rewards.get(agent, 0.0) + paid
             if not (ended or cut):
                 self._take(agent, found, info)
                 if agent not in self._others or self._turns >= self._max_turns:

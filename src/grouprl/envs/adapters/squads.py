@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
+from grouprl.core.json_types import JsonMapping
+from grouprl.envs.adapters.gymnasium_calls import flag, one_number
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, spaces_of
 from grouprl.envs.environment import ArrayObservation
 from grouprl.envs.joint_world import JointStep
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from pettingzoo import ParallelEnv
 
     from grouprl.records.examples import Example
+
+
+RETURNS = {
+    "reset": "observations and infos",
+    "step": "observations, rewards, terminations, truncations and infos",
+}
+"""The values that each method of a parallel environment returns."""
 
 
 class PettingZooWorld:
@@ -43,26 +52,25 @@ class PettingZooWorld:
             raise InputError(f"Example '{example.id}' has no column 'seed'", "it says how the episode begins")
         from gymnasium.utils.seeding import np_random
 
-        found, infos = self._env.reset(seed=int(example.columns["seed"]))
+        found, infos = self._told("reset", 2, self._env.reset(seed=int(example.columns["seed"])))
         if hasattr(self._env.unwrapped, "np_random"):
             self._env.unwrapped.np_random = np_random(seed)[0]
-        return {agent: self._shown(agent, found[agent], infos.get(agent, {})) for agent in self._env.agents}
+        return {agent: self._shown("reset", agent, found, infos) for agent in self._env.agents}
 
     def act(self, actions: Mapping[str, int | np.ndarray]) -> JointStep:
         """Let the agents act at once."""
         told = {agent: self._fitted(agent, action) for agent, action in actions.items()}
-        found, rewards, ended, cut, infos = self._env.step(told)
+        found, paid, ended, cut, infos = self._told("step", 5, self._env.step(told))
+        rewards = {agent: one_number(reward, f"reward of '{agent}'") for agent, reward in paid.items()}
         self._round += 1
-        self._total += sum(map(float, rewards.values()))
+        self._total += sum(rewards.values())
         living, late = list(self._env.agents), self._round >= self._rounds
-        seen = {agent: self._shown(agent, found[agent], infos.get(agent, {})) for agent in found}
-        finals = {
-            agent: seen[agent]
-            for agent in actions
-            if (cut.get(agent) and not ended.get(agent)) or (late and agent in living)
-        }
-        going = {} if late else {agent: seen[agent] for agent in living}
-        return JointStep(going, {agent: float(reward) for agent, reward in rewards.items()}, finals)
+        over = {agent for agent in actions if _flag(ended, agent, "termination")}
+        stopped = {agent for agent in actions if _flag(cut, agent, "truncation")} - over
+        last = [agent for agent in actions if agent in stopped or (late and agent in living)]
+        finals = {agent: self._shown("step", agent, found, infos) for agent in last}
+        going = {} if late else {agent: self._shown("step", agent, found, infos) for agent in living}
+        return JointStep(going, rewards, finals)
 
     def correct(self) -> float | None:
         """Return whether the agents' mean return is a success."""
@@ -72,14 +80,31 @@ class PettingZooWorld:
         """Close the environment."""
         self._env.close()
 
-    def _shown(self, agent: str, found: object, info: Mapping[str, object]) -> ArrayObservation:
-        values, mask = arrays_of(self._env.observation_space(agent), found)
+    def _told(self, method: str, count: int, found: object) -> tuple[JsonMapping, ...]:
+        """Return what reset() or step() returned: as many mappings by agent as it has to."""
+        if not isinstance(found, tuple) or len(found) != count or not all(isinstance(each, Mapping) for each in found):
+            raise InputError(f"{method}() returned {shortened(found)}", f"it returns {RETURNS[method]}, each by agent")
+        return found
+
+    def _shown(
+        self, method: str, agent: str, found: Mapping[str, object], infos: Mapping[str, Mapping[str, object]]
+    ) -> ArrayObservation:
+        if agent not in found:
+            rule = "every agent that is alive, or that a limit has just cut off, is shown something"
+            raise InputError(f"{method}() returned no observation of the agent '{agent}'", rule)
+        values, mask = arrays_of(self._env.observation_space(agent), found[agent])
+        info = infos.get(agent) or {}
         return ArrayObservation(values, info.get(MASK) if mask is None else mask)
 
     def _fitted(self, agent: str, action: object) -> object:
         space = self._env.action_space(agent)
         fitted = np.asarray(action).astype(space.dtype).reshape(space.shape) + getattr(space, "start", 0)
         return fitted if space.shape else int(fitted)
+
+
+def _flag(flags: Mapping[str, object], agent: str, what: str) -> bool:
+    """Return whether an agent's flag is set; an agent without one has not ended."""
+    return flag(flags.get(agent, False), f"the {what} of '{agent}'")
 
 
 class _OfAgent:

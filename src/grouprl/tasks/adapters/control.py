@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.control import ControlEnvironment
+from grouprl.envs.adapters.gymnasium_calls import closed
 from grouprl.envs.adapters.gymnasium_spaces import spaces_of
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
@@ -72,7 +73,7 @@ class Control(SeededTask):
         whole = limit >= (own or limit)
         threshold = getattr(spec, "reward_threshold", None) if whole else None
         self._threshold = self.success if self.success is not None else threshold
-        env.close()
+        closed(env, self.id)
 
     @property
     def name(self) -> str:

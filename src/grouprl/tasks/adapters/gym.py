@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.gym import GymEnvironment
+from grouprl.envs.adapters.gymnasium_calls import closed
 from grouprl.envs.adapters.minigrid import is_minigrid
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.envs.success import Success
@@ -84,7 +85,7 @@ class Gym(SeededTask):
         self._limit = self.turns or min(own, MOST_TURNS)
         self._own_limit = getattr(spec, "max_episode_steps", None)
         self._threshold = Success.of(self.success, getattr(spec, "reward_threshold", None))
-        env.close()
+        closed(env, self.id)
 
     def _make(self) -> gymnasium.Env:
         return made(self.id, self.config, f"The task 'gym:{self.id}'")

@@ -7,9 +7,10 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from grouprl.core.errors import InputError, MissingExtra, raised, suggest
+from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.json_types import JsonMapping, JsonObject
+from grouprl.envs.adapters.gymnasium_calls import not_made
 
 if TYPE_CHECKING:
     import gymnasium
@@ -84,6 +85,8 @@ def _registered(name: str, config: JsonMapping) -> object:
         raise InputError(f"Gymnasium has no environment '{name}'", remedy=suggest(name, gymnasium.registry)) from error
     except (gymnasium.error.Error, TypeError) as error:
         raise InputError(f"Gymnasium refuses '{name}' with {dict(config)}", str(error)) from error
+    except (Exception, SystemExit) as error:
+        raise not_made(name, error) from error
 
 
 def _only_as_vector(name: str) -> bool:
@@ -105,7 +108,7 @@ def _called(maker: Callable[..., object], name: str, config: JsonMapping) -> obj
     except TypeError as error:
         raise InputError(f"'{name}' cannot be called with {dict(config)}", str(error), "See task.config.") from error
     except (Exception, SystemExit) as error:
-        raise InputError(f"'{name}' fails while it is made: {raised(error)}", "it raises nothing") from error
+        raise not_made(name, error) from error
 
 
 def _single(found: object) -> object:
@@ -134,3 +137,5 @@ def _wrapped(env: object, wrapper: Wrapper) -> object:
         raise InputError(
             f"the wrapper '{path}' refuses {given or 'the environment'}", str(error), "See task.wrappers"
         ) from error
+    except (Exception, SystemExit) as error:
+        raise not_made(path, error) from error

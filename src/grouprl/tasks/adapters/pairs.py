@@ -23,8 +23,8 @@ from grouprl.tasks.adapters.preference_rows import (
     Names,
     chat_settings,
     explicit_pair,
+    finite_number,
     format_of,
-    number,
     pair_inside,
     refuse_pictures,
     without_nulls,
@@ -364,7 +364,7 @@ def _completed(task: Task) -> Task:
 def _margin(row: Mapping[str, object], label: str) -> dict[str, float]:
     """Return the number in the column `margin`, as a component of the rewards of its pair; none without the column."""
     given = row.get("margin")
-    return {} if given is None else {"margin": number(given, "margin", label)}
+    return {} if given is None else {"margin": finite_number(given, "margin", label)}
 
 
 def _objective(row: Mapping[str, object], column: str, label: str) -> str:

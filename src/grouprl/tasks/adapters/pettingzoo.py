@@ -13,6 +13,7 @@ from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import working_directory_importable
 from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
+from grouprl.envs.adapters.gymnasium_calls import closed, not_made
 from grouprl.envs.adapters.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.envs.success import Success
@@ -71,7 +72,7 @@ class PettingZoo(SeededTask):
             own = max(map(len, words)) if words else action_numbers(space) * NUMBER_SIGNS
             self._longest = max(self._longest, own)
             self._signs += signs(shown_space(env.observation_space(agent)))
-        env.close()
+        closed(env, self.id)
 
     def _make(self) -> AECEnv:
         try:
@@ -90,6 +91,8 @@ class PettingZoo(SeededTask):
             raise InputError(
                 f"'{self.id}' cannot be made with {self.config}", str(error), "See task.config."
             ) from error
+        except (Exception, SystemExit) as error:
+            raise not_made(self.id, error) from error
         if hasattr(made, "agent_iter"):
             return made
         with warnings.catch_warnings():  # the games are not displayed

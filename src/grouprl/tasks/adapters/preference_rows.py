@@ -140,14 +140,16 @@ def pair_inside(row: JsonMapping, names: Names, label: str) -> Judged:
 
 def scored_list(row: JsonMapping, names: Names, label: str) -> Judged:
     """Return a list of completions whose rewards are their scores."""
-    return _listed(row, names, label, [number(each, "score", label) for each in _list(row, "scores", label)])
+    return _listed(row, names, label, [finite_number(each, "score", label) for each in _list(row, "scores", label)])
 
 
 def ranked_list(row: JsonMapping, names: Names, label: str) -> Judged:
     """Return a list of completions by rank (1 is best): the reward is how far a rank is above the worst one."""
-    ranks = [number(each, "rank", label) for each in _list(row, "ranking", label)]
+    ranks = [finite_number(each, "rank", label) for each in _list(row, "ranking", label)]
     if any(rank < 1 or rank != int(rank) for rank in ranks):
-        raise InputError(f"The ranking in {label} is {shortened(row['ranking'])}", "ranks are whole numbers from 1, the best")
+        raise InputError(
+            f"The ranking in {label} is {shortened(row['ranking'])}", "ranks are whole numbers from 1, the best"
+        )
     return _listed(row, names, label, [max(ranks) - rank for rank in ranks])
 
 
@@ -190,18 +192,21 @@ def chat_settings(row: JsonMapping, label: str) -> tuple[Sequence[JsonMapping], 
     Raises:
         InputError: they are not a list of schemas (or its JSON) and a mapping.
     """
-    tools, variables = row.get("tools"), row.get("chat_template_kwargs")
-    if isinstance(tools, str):
-        try:
-            tools = parse_strictly(tools)
-        except (ValueError, RecursionError) as error:
-            what = f"The tools in {label} are not JSON: {reason_of(error)}"
-            raise InputError(what, "tools are a list of schemas") from error
-    if not isinstance(tools or [], list | tuple) or not all(isinstance(each, Mapping) for each in tools or []):
+    given, variables = row.get("tools"), row.get("chat_template_kwargs")
+    tools = (_parsed(given, label) if isinstance(given, str) else given) or []
+    if not isinstance(tools, list | tuple) or not all(isinstance(each, Mapping) for each in tools):
         raise InputError(f"The tools in {label} are {shortened(tools)}", "tools are a list of JSON schemas")
     if not isinstance(variables or {}, Mapping):
         raise InputError(f"'chat_template_kwargs' in {label} is {shortened(variables)}", "it is a mapping")
-    return tuple(tools or ()), dict(variables or {})
+    return tuple(tools), dict(variables or {})
+
+
+def _parsed(tools: str, label: str) -> object:
+    try:
+        return parse_strictly(tools)
+    except (ValueError, RecursionError) as error:
+        what = f"The tools in {label} are not JSON: {reason_of(error)}"
+        raise InputError(what, "tools are a list of schemas") from error
 
 
 def _pair(row: JsonMapping, names: Names, label: str, prompt: object, chosen: object, rejected: object) -> Judged:
@@ -254,7 +259,7 @@ def _list(row: JsonMapping, column: str, label: str) -> Sequence[object]:
     return value
 
 
-def number(given: object, what: str, label: str) -> float:
+def finite_number(given: object, what: str, label: str) -> float:
     """Return a score, rank or margin. Raises InputError if it is none, or larger than a reward may be."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) <= LARGEST:
         raise InputError(

@@ -10,6 +10,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
+from grouprl.envs.adapters.gymnasium_calls import closed, not_made
 from grouprl.envs.adapters.squads import PettingZooWorld
 from grouprl.envs.joint_world import InTurns
 from grouprl.protocols import Spaces
@@ -49,7 +50,7 @@ class Squad(SeededTask):
         """
         world = self._world()
         self._agents, self._spaces = world.agents, InTurns(world, parents=self.parents).spaces
-        world.close()
+        closed(world, self.id)
 
     def _world(self) -> PettingZooWorld:
         return PettingZooWorld(self._make, rounds=self.rounds, success=self.success)
@@ -61,22 +62,24 @@ class Squad(SeededTask):
             raise MissingExtra("pettingzoo", "teams", f"The task '{self.name}'") from error
         try:
             with imported_in_time(self.id):
-                maker = importlib.import_module(self.id).parallel_env
+                module = importlib.import_module(self.id)
         except ImportError as error:
             package = self.id.partition(".")[0]
             raise InputError(
                 f"There is no environment '{self.id}'", str(error), f"pip install {package}, if that package has it"
             ) from error
-        except AttributeError:
+        if not hasattr(module, "parallel_env"):
             raise InputError(
                 f"The module '{self.id}' has no parallel_env",
                 "agents of a squad act at once",
                 f"Play it turn by turn as text: pettingzoo:{self.id.removeprefix('pettingzoo.')}",
-            ) from None
+            )
         try:
-            return maker(**self.config)
+            return module.parallel_env(**self.config)
         except TypeError as error:
             raise InputError(f"'{self.id}' cannot be made with {self.config}", str(error), "See task.config") from error
+        except (Exception, SystemExit) as error:
+            raise not_made(self.id, error) from error
 
     @property
     def name(self) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from grouprl.core.errors import InputError, suggest
+from grouprl.core.errors import InputError, shortened, suggest
+
+DIGITS = 18
+"""Most digits of a whole number: what a column of 64 bits holds."""
 
 
 class Parameters:
@@ -41,13 +44,13 @@ class Parameters:
         """Return the value of a parameter as a whole number; `default` if it is absent.
 
         Raises:
-            InputError: it is none.
+            InputError: it is none, or has more digits than any number of a run.
         """
         text = self.text(name)
         if not text:
             return default
-        if not text.removeprefix("-").isdecimal():
-            raise InputError(f"{name}={text}", "it is a whole number")
+        if not text.removeprefix("-").isdecimal() or len(text) > DIGITS:
+            raise InputError(f"{name}={shortened(text, 60)}", f"it is a whole number of at most {DIGITS} digits")
         return int(text)
 
     def number(self, name: str) -> float | None:

@@ -92,5 +92,13 @@ def _name(folder: Path, twice: bool) -> str:
 
 
 def _signature(paths: Iterable[Path]) -> Signature:
-    found = [(path.name, path.stat()) for path in paths if path.exists()]
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
+    return tuple(found for path in paths if (found := _seen(path)) is not None)
+
+
+def _seen(path: Path) -> tuple[str, int, int] | None:
+    """Return the name, size and time of change of a file; None for one that is not, or no longer, there."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return path.name, stat.st_size, stat.st_mtime_ns

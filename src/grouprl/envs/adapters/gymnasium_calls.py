@@ -1,0 +1,87 @@
+"""Calls of other people's environments by Gymnasium's interface; what comes back is checked before it is used."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from grouprl.core.errors import InputError, raised, shortened
+from grouprl.core.json_types import JsonMapping
+
+if TYPE_CHECKING:
+    import gymnasium
+
+OLDER = "An environment with gym's older interface needs a wrapper that returns what Gymnasium's does: task.wrappers"
+
+
+class Closing(Protocol):
+    """An environment, or a world, that can be closed."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+def begun(env: gymnasium.Env, seed: int) -> tuple[object, JsonMapping]:
+    """Return the first observation of an episode, and its info. Raises InputError if reset() returns another thing."""
+    found = env.reset(seed=seed)
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Mapping):
+        raise InputError(f"reset() returned {shortened(found)}", "it returns an observation and a mapping, info", OLDER)
+    return cast("tuple[object, JsonMapping]", found)
+
+
+def stepped(env: gymnasium.Env, action: object) -> tuple[object, float, bool, bool, JsonMapping]:
+    """Return the observation after an action, the reward, whether it ended or cut the episode, and info.
+
+    Raises:
+        InputError: step() returns other things than these five, a reward that is not one finite number, or a flag that
+            is neither true nor false.
+    """
+    found = env.step(action)
+    if not isinstance(found, tuple) or len(found) != 5 or not isinstance(found[4], Mapping):
+        rule = "it returns an observation, a reward, terminated, truncated and a mapping, info"
+        raise InputError(f"step() returned {shortened(found)}", rule, OLDER)
+    shown, reward, ended, cut, info = found
+    return shown, one_number(reward), flag(ended, "terminated"), flag(cut, "truncated"), info
+
+
+def one_number(given: object, what: str = "reward") -> float:
+    """Return a reward or a cost as a number. Raises InputError if it is not finite, no number, or several."""
+    if isinstance(given, float) and math.isfinite(given):
+        return float(given)
+    found = np.asarray(given)
+    if found.shape != () or found.dtype.kind not in "biuf" or not np.isfinite(found):
+        raise InputError(
+            f"step() returned the {what} {shortened(given)}",
+            f"a {what} is one finite number",
+            "Several goals are components: wrap the environment, and return their sum",
+        )
+    return float(found)
+
+
+def flag(given: object, what: str) -> bool:
+    """Return whether an episode ended or was cut. Raises InputError if the value is neither true nor false."""
+    if isinstance(given, bool):
+        return given
+    found = np.asarray(given)
+    if found.size != 1 or found.dtype.kind not in "biuf" or found.item() not in (0, 1):
+        raise InputError(f"step() returned {what} = {shortened(given)}", f"{what} is true or false", "bool(…)")
+    return bool(found.item())
+
+
+def closed(env: Closing, name: str) -> None:
+    """Close an environment that was only looked at; warn where that fails, since its episodes count all the same."""
+    try:
+        env.close()
+    except Exception as error:
+        told = f"'{name}' failed to close: {raised(error)}. Its episodes count all the same. Fix its close()"
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
+
+
+def not_made(name: str, error: BaseException) -> InputError:
+    """Return the error for an environment that fails while it is made."""
+    return InputError(f"'{name}' fails while it is made: {raised(error)}", "it raises nothing", "See task.config")
