@@ -253,6 +253,30 @@ def test_a_run_is_followed_while_it_trains(tmp_path):
     assert [run["name"] for run in asked(client, "/api/runs")["runs"]] == ["live", "second"]
 
 
+def test_damaged_records_are_left_out(tmp_path):
+    """A damaged line may hold any number: a step beyond all counting, one that is no number, values beyond floats."""
+    folder = run_folder(tmp_path / "damaged")
+    with (folder / "metrics.jsonl").open("a") as file:
+        for step in (10**15, '"x"', "{}", "true", -1, "1" + "0" * 400):
+            file.write(f'{{"phase": "train", "step": {step}, "reward_mean": 5}}\n')
+        file.write('{"phase": "train", "step": 3, "reward_mean": 1' + "0" * 400 + "}\n")
+    client = TestClient(make_view(RunLibrary([tmp_path])), base_url="http://127.0.0.1")
+    (curve,) = asked(client, "/api/curves?metric=reward_mean")["curves"]
+    assert curve["series"][0]["x"] == [1, 2, 10**15, 3]
+    assert curve["series"][0]["y"][-1] is None
+    assert "999,999,999,999,996 of the steps before step" in asked(client, "/api/run?run=damaged")["missing"][0]
+    assert len(asked(client, "/api/runs")["runs"]) == 1
+
+
+def test_a_health_report_of_another_version_is_told(tmp_path):
+    folder = run_folder(tmp_path / "newer")
+    (folder / "health.json").write_text('[{"name": "x", "of_a_later_version": 1}]')
+    client = TestClient(make_view(RunLibrary([tmp_path])), base_url="http://127.0.0.1")
+    found = asked(client, "/api/findings?run=newer")
+    assert (found["examined"], found["findings"]) == (False, [])
+    assert "another version" in found["remedy"]
+
+
 def test_nothing_is_written_to_a_folder(tmp_path):
     folder = run_folder(tmp_path / "kept")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

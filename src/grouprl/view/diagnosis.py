@@ -109,6 +109,14 @@ class Diagnosis:
         }
 
 
+def stored_findings(run: RunData) -> list[RunFinding] | None:
+    """Return the findings of a run's health report; None if it has none, or one that another version has written."""
+    try:
+        return None if run.findings is None else [RunFinding(**row) for row in run.findings]
+    except TypeError:
+        return None
+
+
 def diagnose(run: RunData, findings: Sequence[RunFinding]) -> list[Diagnosis]:
     """Return the findings of a run with their evidence, the most likely cause first.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,10 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_ranges
 from grouprl.storage.run_folder import runs_meant
 
+MOST_NAMED = 10_000
+"""Most lacking steps that are named one by one."""
+DIGITS = 18
+"""Digits of the largest whole numbers that are read as such."""
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -54,8 +59,8 @@ def read_run(folder: Path, *, rollouts: bool = True) -> RunData:
     run.config = _try(run, "config.yaml", lambda p: p.read_text("utf-8"), "")
     run.records = _try(run, "metrics.jsonl", read_records, [])
     steps = {step for record in run.of_phase("train") if isinstance(step := record.get("step"), int)}
-    if lost := [step for step in range(1, max(steps, default=0)) if step not in steps]:
-        run.missing.append(f"metrics.jsonl lacks {in_ranges(lost)}")
+    if lost := _lost(steps):
+        run.missing.append(f"metrics.jsonl lacks {lost}")
     run.summary = _try(run, "summary.json", _object, {})
     run.findings = _try(run, "health.json", _rows, None)
     if run.summary.get("finished") is not False or (folder / "samples.json").exists():  # written at a run's end
@@ -71,6 +76,15 @@ def read_run(folder: Path, *, rollouts: bool = True) -> RunData:
     if run.graded:
         _unmark(run)
     return run
+
+
+def _lost(steps: Collection[int]) -> str:
+    """Return in words the steps that are lacking before the last one; "" for none."""
+    gaps = [range(before + 1, after) for before, after in pairwise([0, *sorted(steps)])]
+    count = sum(map(len, gaps))
+    if count > MOST_NAMED:
+        return f"{count:,} of the steps before step {max(steps)}"
+    return in_ranges([step for gap in gaps for step in gap]) if count else ""
 
 
 def _unmark(run: RunData) -> None:
@@ -118,16 +132,26 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[Json
 
 
 def read_records(path: Path) -> list[dict[str, object]]:
-    """Return the records of a metrics.jsonl without truncated or damaged lines."""
+    """Return the records of a metrics.jsonl without truncated or damaged lines, those with an impossible step too."""
     records = []
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         try:
-            record = json.loads(line) if line.strip() else None
+            record = json.loads(line, parse_int=_whole) if line.strip() else None
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict):
+        if isinstance(record, dict) and _possible(record.get("step")):
             records.append(record)
     return records
+
+
+def _whole(text: str) -> int | float:
+    """Return a whole number of a record; one with too many digits to be counted is as large as a float says."""
+    return int(text) if len(text) <= DIGITS else float(text)
+
+
+def _possible(step: object) -> bool:
+    """Return whether a record's step is one that a run can have, or is not stated."""
+    return step is None or (isinstance(step, int) and not isinstance(step, bool) and step >= 0)
 
 
 def _try(run: RunData, name: str, read: Callable[[Path], T], default: D) -> T | D:

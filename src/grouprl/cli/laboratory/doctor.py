@@ -67,11 +67,11 @@ def doctor_command(
 
 
 def _findings(data: RunData) -> list[RunFinding]:
-    """Return the findings of a run's health report, or, before there is one, those of its records."""
-    from grouprl.core.finding import RunFinding
+    """Return the findings of a run's health report, or, where none can be read, those of its records."""
+    from grouprl.view.diagnosis import stored_findings
 
-    if data.findings is not None:
-        return [RunFinding(**row) for row in data.findings]
+    if (stored := stored_findings(data)) is not None:
+        return stored
     if not (data.folder / "config.yaml").is_file():
         from grouprl.storage.run_folder import runs_meant
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 import yaml
 
 from grouprl.core.errors import InputError
-from grouprl.core.finding import RunFinding
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.wording import in_ranges
 from grouprl.methods.describe import describe
@@ -21,7 +20,7 @@ from grouprl.view.app.row_tokens import group_of
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.charts import Series, chart
 from grouprl.view.curves import COLOURS
-from grouprl.view.diagnosis import diagnose
+from grouprl.view.diagnosis import diagnose, stored_findings
 from grouprl.view.run_list import run_line
 from grouprl.view.sections import evaluations
 
@@ -77,10 +76,12 @@ def settings(library: RunLibrary, asked: Parameters) -> JsonObject:
 def findings(library: RunLibrary, asked: Parameters) -> JsonObject:
     """The findings of a run's health report, the most likely cause first, each with numbers and the rows behind it."""
     data = library.data(asked.needed("run"))
-    if data.findings is None:
-        remedy = "The health report is written from the first step on. Of older runs: grouprl doctor RUN"
-        return {"findings": [], "examined": False, "remedy": remedy}
-    found = diagnose(data, [RunFinding(**row) for row in data.findings])
+    listed = stored_findings(data)
+    if listed is None:
+        other = "The health report was written by another version. Examine the run anew: grouprl doctor RUN"
+        none = "The health report is written from the first step on. Of older runs: grouprl doctor RUN"
+        return {"findings": [], "examined": False, "remedy": none if data.findings is None else other}
+    found = diagnose(data, listed)
     return {"findings": [each.data() for each in found], "examined": True, "remedy": ""}
 
 
