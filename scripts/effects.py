@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +35,7 @@ from grouprl.experiments.schedule import Store, Tell
 from grouprl.experiments.trial_main import RUN, make_run, write_spec
 from grouprl.methods import methods
 from grouprl.methods.compose import compose
+from grouprl.processes.limits import die_with
 from grouprl.storage.run_folder import settle
 from learn import Settings, merged
 
@@ -139,11 +142,30 @@ class PooledStore(Store):
         for each in missing:
             settle(each.folder(self.folder))
             write_spec(each.folder(self.folder), each.settings, each.budget)
-        with ProcessPoolExecutor(self.workers) as pool:
+        with _pool(self.workers) as pool:
             made = pool.map(make_run, [each.folder(self.folder) for each in missing])
             for each, _ in zip(missing, made, strict=True):
                 tell(each, super().outcomes([each], silent)[each.key], False)
         return super().outcomes(trials, silent)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield processes that end with this one; after an interruption they end their runs, and begin no others."""
+    lifeline, held = os.pipe()
+    pool = ProcessPoolExecutor(workers, initializer=_end_with_parent, initargs=(lifeline, held))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        os.close(lifeline)
+        os.close(held)
+
+
+def _end_with_parent(lifeline: int, held: int) -> None:
+    os.close(held)
+    os.setsid()
+    die_with(os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY))  # a description of its own, as it has one owner
 
 
 def silent(_trial: Trial, _outcome: RunOutcome, _known: bool) -> None:
