@@ -159,7 +159,8 @@ def page(rows: Sequence[Row], arenas: Mapping[str, str]) -> str:
     ]
     own = sum("own_rates" in row for row in rows)
     numbers = {"count": len(rows), "own": own, "rest": len(rows) - own, "margin": MARGIN}
-    return PAGE.format(**numbers, summary=summary, moved=moved(rows), sections="\n\n".join(sections))
+    left = sum("own_rates" not in row and row["one_rate"]["verdict"] in UNSHOWN for row in rows)
+    return PAGE.format(**numbers, left=left, summary=summary, moved=moved(rows), sections="\n\n".join(sections))
 
 
 def moved(rows: Sequence[Row]) -> str:
@@ -251,7 +252,7 @@ learning rate, the best by `eval/pass@1` of three (the arena's rate, a third of 
 stale a tenth, a third and the rate itself), tried on one seed that is none of the three. A rate with a * is the end of
 its sweep, so that a better one may lie beyond. One seed chooses coarsely: a rate at which other seeds do badly may win,
 and a method that unlearns is best where it moves least. {rest} claims have been compared at the arena's rate alone, one
-for all; each table says which it is.
+for all; each table says which. Of those, {left} that are not shown or opposite may change at rates of their own.
 
 Claims that were tried at both, by verdict:
 
