@@ -13,7 +13,7 @@ from typing_extensions import Self
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.records.examples import Chat, Example, Message, Split, prompt_text
-from grouprl.records.offline import GiveWay, RowLimit, StoredRow, StoredRows
+from grouprl.records.offline import GiveWay, RowLimit, StoredRow, completes_prompts
 from grouprl.rewards import Reward
 from grouprl.tasks.adapters.huggingface import read_splits
 from grouprl.tasks.adapters.jsonl import read_lines
@@ -352,7 +352,7 @@ class Pairs(RowTask):
 
 def _completed(task: Task) -> Task:
     """Return a task whose prompts are completed. Raises InputError on one of turns, arrays or stored rows."""
-    if isinstance(task, StoredRows) or task.spaces is not None or task.environment() is not None:
+    if not completes_prompts(task):
         raise InputError(
             f"task.of is '{task.name}', which has no prompts to be completed",
             "an evaluation samples one completion of a prompt and scores it by the task's reward",
