@@ -17,6 +17,9 @@ from grouprl.tasks import Example, load_task
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
 from gymnasium.utils.seeding import np_random  # noqa: E402
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv  # noqa: E402
+
+from grouprl.envs.adapters.one_of_vector import OneOfVector  # noqa: E402
 
 NAMES = ["FrozenLake-v1", "Taxi-v4", "Blackjack-v1", "CartPole-v1"]
 
@@ -299,3 +302,18 @@ def test_whole_numbers_beyond_arrays_are_no_actions_of_any_space(kind):
     for word in ("9" * 400, str(2**63), "-" + "9" * 30):
         assert read_action(space, [word] * count) is None
     assert read_action(space, ["1"] * count) is not None
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_a_vector_of_one_place_has_the_chance_that_it_is_given_here_or_in_another_process(kind):
+    raw = gymnasium.make("FrozenLake-v1")
+    place = OneOfVector(kind([lambda: gymnasium.make("FrozenLake-v1")]))
+    for chance in (0, 2):  # neither ends the episode within three steps
+        for env in (raw, place):
+            env.reset(seed=3)
+            env.unwrapped.np_random = np_random(chance)[0]
+        assert place.np_random.bit_generator.state == raw.unwrapped.np_random.bit_generator.state
+        expected = [raw.step(1)[0] for _ in range(3)]
+        assert [int(place.step(1)[0]) for _ in range(3)] == expected
+    place.close()
+    raw.close()

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 import grouprl
+from grouprl import InputError
 from grouprl.experiments import loaded_run
+from grouprl.experiments.evaluating import task_spec
 from grouprl.plan.plan import Plan
 from grouprl.training.loop import Summary
 from short_runs import SMALL, quiet
@@ -80,3 +82,9 @@ def test_a_plan_is_called_like_a_run() -> None:
     assert found.batch.steps == 7
     assert "| advantage | `relative` |" in found._repr_markdown_()
     assert grouprl.plan.plan is not None  # it is the package, too
+
+
+@pytest.mark.parametrize("text", ["{name: addition", "{name: &x {of: *x}}", "{" * 5000])
+def test_a_task_in_braces_that_is_no_finite_yaml_is_refused(text):
+    with pytest.raises(InputError, match="--task"):
+        task_spec(text)

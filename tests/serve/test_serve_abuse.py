@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from chat_policies import chatting
-from grouprl.chat.limits import Access, ChatLimits
+from grouprl.chat.limits import Access, ChatLimits, host_name
 
 pytest.importorskip("starlette", reason="starlette is not installed: pip install 'grouprl[serve]'")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'grouprl[serve]'")
@@ -340,6 +340,25 @@ def test_whoever_does_not_go_on_is_hung_up_on(server, name):
     assert status in (0, 200, 400, 404, 408), body
     assert status != 200 or "second" in name or "silence" in name  # whole requests before were answered
     check_honest(server)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("Localhost:80", "localhost"),
+        ("localhost.", "localhost"),
+        ("127.0.0.1:", "127.0.0.1"),
+        ("[::1]:80", "::1"),
+        ("[::1]", "::1"),
+        ("[::1].example.org", "[::1].example.org"),
+        ("[::1]example.org:80", "[::1]example.org:80"),
+        ("::1]", "::1]"),
+        ("127.0.0.1:80.example.org", "127.0.0.1:80.example.org"),
+        ("", ""),
+    ],
+)
+def test_a_host_goes_by_its_whole_name(host, name):
+    assert host_name(host) == name
 
 
 def test_what_looks_odd_and_is_honest_is_served(server):

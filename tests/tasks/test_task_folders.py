@@ -65,3 +65,11 @@ def test_what_is_wrong_with_a_job_is_said(tmp_path, told, words):
 def test_a_folder_without_jobs_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"a folder in it that holds task\.yaml"):
         load_task(f"task_folders:{tmp_path}")
+
+
+@pytest.mark.parametrize("text", ["prompt: &x [*x]", "prompt: " + "[" * 5000, "{"])
+def test_a_job_that_is_no_finite_yaml_is_refused(tmp_path, text):
+    where = job(tmp_path)
+    (tmp_path / "one" / "task.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"task\.yaml of the job .* cannot be read"):
+        load_task(where)

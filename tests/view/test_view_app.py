@@ -277,6 +277,13 @@ def test_a_health_report_of_another_version_is_told(tmp_path):
     assert "another version" in found["remedy"]
 
 
+@pytest.mark.parametrize("text", ["a: &x\n  b: *x\n", "a: " + "[" * 5000 + "]" * 5000, "a: [1"])
+def test_settings_within_themselves_or_broken_are_none(tmp_path, text):
+    (run_folder(tmp_path / "odd") / "config.yaml").write_text(text)
+    client = TestClient(make_view(RunLibrary([tmp_path])), base_url="http://127.0.0.1")
+    assert asked(client, "/api/settings?run=odd")["settings"] == []
+
+
 def test_nothing_is_written_to_a_folder(tmp_path):
     folder = run_folder(tmp_path / "kept")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from grouprl.chat.refusal import Refusal
 from grouprl.core.errors import shortened
 
 LONGEST_KEY = 256
+HOST = re.compile(r"(?:\[(?P<address>[^]]+)]|(?P<name>[^][:]*))(?::\d*)?")
+"""A Host header: an address of the sixth version in brackets, or a name, and maybe a port."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,12 @@ class Access:
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port: 'Localhost:80' is 'localhost', '[::1]:80' is '::1'."""
-    name, closing, _ = host.strip().lower().partition("]")
-    if closing:
-        return name.removeprefix("[")
-    name, _, port = name.partition(":")
-    return name.rstrip(".") if port.isdigit() or not port else host
+    """Return the name in a Host header, without the port: 'Localhost:80' is 'localhost', '[::1]:80' is '::1'.
+
+    A header of another form, such as '[::1].example.org', is returned as it is, and is nobody's name.
+    """
+    found = HOST.fullmatch(host.strip().lower())
+    return host if found is None else (found["address"] or found["name"].rstrip("."))
 
 
 def key_of(headers: Mapping[str, str]) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-
-import yaml
+from typing import cast
 
 from grouprl.config.sections import Acting, Reward, Sampling
+from grouprl.config.yaml_files import read_yaml
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment_pool_choice import open_stage
@@ -169,8 +169,12 @@ def _run(run: Path, task: str | JsonObject | None, checkpoint: int | str | None,
 
 
 def task_spec(text: str | None) -> str | JsonObject | None:
-    """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}"."""
-    return yaml.safe_load(text) if text and text.startswith("{") else text
+    """Return a task as it is written in a configuration: a name, or "{name: addition, digits: 3}".
+
+    Raises:
+        InputError: braces that are not closed, or hold no YAML.
+    """
+    return cast("JsonObject", read_yaml(text, f"--task {text}")) if text and text.startswith("{") else text
 
 
 def evaluated(

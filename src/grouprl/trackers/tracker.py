@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
-import yaml
-
+from grouprl.config.yaml_files import read_yaml
 from grouprl.core.json_types import JsonMapping
 from grouprl.storage.run_folder import RunFolder, write_text
 
@@ -71,7 +70,7 @@ def tracked_run(folder: Path) -> TrackedRun:
     if not identity.is_file():
         identity.parent.mkdir(exist_ok=True)
         write_text(identity, _new_id())
-    config = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    config = cast("JsonMapping", read_yaml(run.config.read_text(encoding="utf-8"), str(run.config)))
     return TrackedRun(folder, folder.name, identity.read_text(encoding="utf-8").strip(), config)
 
 

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import iterate
 
 from grouprl.core.errors import InputError
@@ -65,20 +65,26 @@ class OneOfVector(gymnasium.Env):
     @property
     def np_random(self) -> np.random.Generator:
         """The chance of the place; setting it seeds all that happens from now on."""
-        return self._owner.np_random
+        whole = self._vector.unwrapped
+        if isinstance(whole, AsyncVectorEnv):
+            return cast("np.random.Generator", whole.get_attr("np_random")[0])
+        return _drawing(whole).np_random
 
     @np_random.setter
     def np_random(self, value: np.random.Generator) -> None:
-        self._owner.np_random = value
-
-    @property
-    def _owner(self) -> Drawing:
-        """Whatever draws the chance: the environment within, or a vector environment that is computed as a whole."""
         whole = self._vector.unwrapped
-        return cast("Drawing", whole.envs[0].unwrapped if hasattr(whole, "envs") else whole)
+        if isinstance(whole, AsyncVectorEnv):
+            whole.set_attr("np_random", [value])  # the environment is in another process
+        else:
+            _drawing(whole).np_random = value
 
     def _only(self, found: object) -> object:
         return next(iter(iterate(self._vector.observation_space, found)))
+
+
+def _drawing(whole: VectorEnv) -> Drawing:
+    """Return what draws the chance: the environment within, or a vector environment that is computed as a whole."""
+    return cast("Drawing", whole.envs[0].unwrapped if hasattr(whole, "envs") else whole)
 
 
 def _first(info: Info) -> dict[str, object]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-import yaml
-
+from grouprl.config.yaml_files import read_yaml
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.wording import in_ranges
@@ -229,8 +228,8 @@ def _topic(each: JsonMapping) -> tuple[int, int]:
 
 def _settings(text: str) -> object:
     try:
-        return yaml.safe_load(text) or {}
-    except yaml.YAMLError:
+        return read_yaml(text, "config.yaml") or {}
+    except InputError:
         return {}
 
 
