@@ -158,6 +158,5 @@ def test_groups_without_pairs_have_no_share():
 def test_the_margin_of_a_pair_is_a_number(tmp_path):
     file = tmp_path / "pairs.jsonl"
     file.write_text(json.dumps({"prompt": "c", "chosen": "a", "rejected": "b", "margin": "much"}) + "\n")
-    task = load_task({"name": "pairs", "path": str(file), "eval_fraction": 0.0}, 0)
-    with pytest.raises(InputError, match=r"The margin in .* is 'much'"):
-        task.stored_rows(task.example("train", 0))
+    with pytest.raises(InputError, match=r"A margin in line 1 of .*pairs\.jsonl is 'much'"):
+        load_task({"name": "pairs", "path": str(file), "eval_fraction": 0.0}, 0)
