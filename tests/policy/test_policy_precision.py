@@ -363,7 +363,21 @@ def test_a_product_that_is_out_of_the_race_is_timed_on_few_rows_alone(monkeypatc
         return len(x) * (1e-4 if timed[-1][0] == "other" else 1e-3)
 
     monkeypatch.setattr(precision, "_seconds", seconds)
+    monkeypatch.setattr(precision, "LONGEST", 1e9)
     found = precision._probe.__wrapped__(64, 128, 1)
     assert {rows for name, rows in timed if name == "bfloat16"} == {precision.FEW_ROWS}
     assert timed.count(("other", precision.ROWS)) == (precision.SERIES + 1) * (1 + has_onednn())
     assert found.float32 == pytest.approx(10 * found.bfloat16)
+
+
+def test_a_crowded_machine_gets_few_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[int] = []
+
+    def seconds(run: Callable[[], torch.Tensor]) -> float:
+        timed.append(len(run.args[0]))
+        return 0.01
+
+    monkeypatch.setattr(precision, "_seconds", seconds)
+    monkeypatch.setattr(precision, "LONGEST", -1.0)
+    precision._probe.__wrapped__(64, 128, 1)
+    assert timed.count(precision.ROWS) == (precision.ENOUGH + 1) * (2 + has_onednn())

@@ -31,7 +31,10 @@ ROWS = 512
 """Rows of the products that are timed: about the tokens of a pass through a model of a hundred million parameters."""
 FEW_ROWS = 16
 """Rows of the first products, which tell who is in the race."""
-SERIES = 8
+SERIES, ENOUGH = 8, 3
+"""The most series of timed products, and how many are made however long they take."""
+LONGEST = 0.5
+"""Seconds after which no further series begins: on a crowded machine, products wait for each other's threads."""
 HOPELESS = 8
 """Times the fastest product's seconds, on few rows, from which another is out of the race."""
 
@@ -82,7 +85,10 @@ def _probe(hidden: int, intermediate: int, threads: int) -> Probe:
     few = {name: min(_seconds(partial(run, x[:FEW_ROWS])) for _ in range(3)) for name, run in runs.items()}
     racing = {name: run for name, run in runs.items() if few[name] < HOPELESS * min(few.values())}
     best = {name: few[name] * ROWS / FEW_ROWS for name in runs} | dict.fromkeys(racing, float("inf"))
-    for _ in range(SERIES + 1):  # the first lets the libraries choose their kernels
+    begun = time.perf_counter()
+    for series in range(SERIES + 1):  # the first lets the libraries choose their kernels
+        if series > ENOUGH and time.perf_counter() - begun > LONGEST:
+            break
         for name, run in racing.items():
             best[name] = min(best[name], _seconds(partial(run, x)))
     return Probe(**{name: 2.0 * ROWS * hidden * width / seconds for name, seconds in best.items()})
