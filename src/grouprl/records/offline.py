@@ -139,19 +139,14 @@ class StoredRows(Protocol):
 class AskedTask(Protocol):
     """The part of a task that says whether its prompts are completed."""
 
-    @property
-    def spaces(self) -> object:
-        """Its spaces of observations and actions; None: text."""
-        ...
-
     def environment(self) -> object:
         """Return an environment; None where there are no turns."""
         ...
 
 
 def completes_prompts(task: AskedTask) -> bool:
-    """Return whether the rows of a task are completions of its prompts: not stored, of turns, or of arrays."""
-    return not isinstance(task, StoredRows) and task.spaces is None and task.environment() is None
+    """Return whether the rows of a task are completions of its prompts: neither stored nor of turns."""
+    return not isinstance(task, StoredRows) and task.environment() is None
 
 
 def stored_of(task: object, example: object) -> Sequence[StoredRow | StoredEpisode]:

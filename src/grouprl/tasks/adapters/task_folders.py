@@ -113,7 +113,7 @@ def _read(head: Path, split: Split) -> tuple[Example, Split]:
     where = f"the job '{head.parent.name}'"
     try:
         told = read_yaml(head.read_text(encoding="utf-8"), HEAD)
-    except (OSError, ValueError, InputError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{HEAD} of {where} cannot be read: {error}") from error
     if not isinstance(told, dict) or not isinstance(told.get("prompt"), str) or not told["prompt"].strip():
         raise InputError(f"{HEAD} of {where} has no prompt", "it has `prompt`, a text, and `tests`")
