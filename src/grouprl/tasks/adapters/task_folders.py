@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
 from pydantic import Field, PrivateAttr
 
-from grouprl.config.yaml_files import read_yaml
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import digest
 from grouprl.core.json_types import JsonObject
@@ -112,8 +112,8 @@ class TaskFolders(ShellOptions):
 def _read(head: Path, split: Split) -> tuple[Example, Split]:
     where = f"the job '{head.parent.name}'"
     try:
-        told = read_yaml(head.read_text(encoding="utf-8"), HEAD)
-    except (OSError, ValueError) as error:
+        told = yaml.safe_load(head.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{HEAD} of {where} cannot be read: {error}") from error
     if not isinstance(told, dict) or not isinstance(told.get("prompt"), str) or not told["prompt"].strip():
         raise InputError(f"{HEAD} of {where} has no prompt", "it has `prompt`, a text, and `tests`")
