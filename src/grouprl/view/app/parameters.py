@@ -8,7 +8,7 @@ from math import isfinite
 from grouprl.core.errors import InputError, shortened, suggest
 
 DIGITS = 18
-"""Most digits of a whole number: what a column of 64 bits holds."""
+"""Digits of the largest whole number that is read: what a column of 64 bits holds at any rate."""
 
 
 class Parameters:
