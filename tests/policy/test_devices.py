@@ -31,6 +31,8 @@ def test_names_of_a_machine_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert dtype_name("auto", "cuda:0") == "bfloat16"
     assert dtype_name("auto", "cuda", "mixed") == "float32"
+    assert dtype_name("auto", "cuda:0", pretrained=False) == "float32"
+    assert dtype_name("bfloat16", "cuda:0", pretrained=False) == "bfloat16"
     assert dtype_name("float16", "cuda") == "float16"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
     assert dtype_name("auto", "cuda:0") == "float32"

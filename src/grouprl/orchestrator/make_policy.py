@@ -87,7 +87,7 @@ def build_reward_model(run: ResolvedRun) -> RewardModel:
 
 
 def build_kind(run: ResolvedRun) -> Policy:
-    """Build a policy that is not a language model; `dtype: auto` means float32 everywhere."""
+    """Build a policy that is not a language model."""
     config, task = run.config, run.task
     model = config.model
     place = resolve_device(model.device)
@@ -98,7 +98,7 @@ def build_kind(run: ResolvedRun) -> Policy:
         temperature=config.sampling.temperature,
         values=run.needs_values,
         device=str(place),
-        dtype=torch.float32 if model.dtype == "auto" else resolve_dtype(model.dtype, place),
+        dtype=resolve_dtype(model.dtype, place, pretrained=False),
         positions=config.batch.tokens_per_microbatch,
     )
     return make_policy(model.name, build, model.settings)

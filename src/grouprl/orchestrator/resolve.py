@@ -17,8 +17,10 @@ from grouprl.core.late_import import is_late
 from grouprl.core.outputs import DRAWN_SCORE, SCORE
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
+from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.reward import chosen_reward
 from grouprl.policy.devices import device_name, dtype_name, exact_in
+from grouprl.policy.kinds import policy_kind
 from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
 from grouprl.rollout.kinds.row_kinds import RowKind, row_kind
 from grouprl.tasks import Task, load_task
@@ -105,9 +107,14 @@ class ResolvedRun:
         """True if the engine's log-probs are known beforehand to equal the trainer's."""
         if self.config.sampling.engine != LOCAL:
             return self.engine.exact
-        model = self.config.model
-        dtype = dtype_name(model.dtype, device_name(model.device), model.precision)
-        return exact_in(dtype, model.precision)
+        return exact_in(self.dtype, self.config.model.precision)
+
+    @property
+    def dtype(self) -> str:
+        """The name of the type of the policy's weights."""
+        model, names = self.config.model, set(model_names(self.config, self.task).values())
+        pretrained = policy_kind(model.name) is None and names != {"tiny"}
+        return dtype_name(model.dtype, device_name(model.device), model.precision, pretrained=pretrained)
 
     @cached_property
     def row_kind(self) -> RowKind:

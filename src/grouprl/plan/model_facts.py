@@ -13,7 +13,7 @@ from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.policy.devices import BYTES, device_name, dtype_name
+from grouprl.policy.devices import BYTES, device_name
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors, has_no_weights
@@ -65,8 +65,7 @@ def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts
     config = run.config
     if policy_kind(config.model.name) is not None:
         return None, None
-    dtype = dtype_name(config.model.dtype, device_name(config.model.device), config.model.precision)
-    facts, tokenizer = _read(run, dtype, described)
+    facts, tokenizer = _read(run, run.dtype, described)
     if tokenizer is not None:
         set_defaults(cast("PreTrainedTokenizerBase", tokenizer), config.model.chat_template_kwargs)
     return facts, tokenizer

@@ -49,15 +49,17 @@ def has_gpu() -> bool:
     return not known and torch.cuda.is_available()
 
 
-def dtype_name(dtype: str, device: str, precision: str = "float32") -> str:
-    """Return the type of weights meant by `dtype` on a device named by `device_name`; mixed precision has float32
-    weights.
+def dtype_name(dtype: str, device: str, precision: str = "float32", *, pretrained: bool = True) -> str:
+    """Return the type of weights meant by `dtype` on a device named by `device_name`.
+
+    "auto" is bfloat16 for a pretrained model on a GPU that has it. It is float32 with mixed precision, and for weights
+    that are new: these are few, and so compute on a GPU what they compute on a CPU.
 
     Raises:
         InputError: weights cannot have this type.
     """
     if dtype == "auto":
-        halved = precision != "mixed" and device.startswith("cuda") and torch.cuda.is_bf16_supported()
+        halved = pretrained and precision != "mixed" and device.startswith("cuda") and torch.cuda.is_bf16_supported()
         return "bfloat16" if halved else "float32"
     if dtype not in BYTES:
         raise InputError(f"dtype={dtype!r}", "No weights can have this type", suggest(dtype, ["auto", *BYTES]))

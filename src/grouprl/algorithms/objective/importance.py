@@ -14,6 +14,7 @@ from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.ratio import Against, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
+from grouprl.core.json_types import State
 from grouprl.core.outputs import LOG_PROB
 from grouprl.protocols import Policy
 
@@ -95,6 +96,15 @@ def clear(policy: Policy) -> None:
 def flat(tensors: Sequence[Tensor]) -> Tensor:
     """Return a [P] copy of all entries."""
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def kept(store: State, name: str, otherwise_p: Tensor) -> Tensor:
+    """Return the vector [P] in a part's memory, or `otherwise_p` where there is none, on the device of `otherwise_p`.
+
+    A vector that comes out of a checkpoint is on the CPU, whichever device it was kept on.
+    """
+    found_p: Tensor = store.get(name, otherwise_p)
+    return found_p.to(otherwise_p.device)
 
 
 def gradient(parameters: Sequence[Tensor]) -> Tensor:

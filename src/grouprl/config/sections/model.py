@@ -80,7 +80,8 @@ class Model(Section):
     device: str = "auto"
     """`auto`: a GPU where torch sees one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
-    """Type of the weights; `auto`: bfloat16 on a GPU that has it, else float32."""
+    """Type of the weights; `auto`: bfloat16 for a pretrained language model on a GPU that has it, else
+    float32."""
     precision: Literal["auto", "float32", "onednn", "mixed"] = "float32"
     """The precision of products. `mixed`: in bfloat16 with float32 sums; weights, optimiser, norms, softmax, log-probs
     and losses stay float32. `onednn`: in float32 by oneDNN, on some CPUs twice as fast, with other last bits. Both are

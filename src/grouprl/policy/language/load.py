@@ -57,7 +57,7 @@ def load_policy(
         spec: "tiny" (built from `alphabet`, `seed` and the sizes of `build_tiny`), a local folder, a GGUF file (extra
             `gguf`), or a Hub id.
         device: "auto" is CUDA where there is one, else the CPU.
-        dtype: "auto" is float32 on the CPU and, on CUDA, bfloat16 if the GPU supports it. bfloat16 weights lose
+        dtype: "auto" is float32 on the CPU and for the tiny model, else bfloat16 if the GPU has it; such weights lose
             updates much smaller than 1/256 of a weight; a run's optimiser therefore steps float32 copies of them
             (`grouprl.policy.master_weights`).
         precision: precision of products, see `CausalPolicy`; "mixed" makes `dtype: auto` float32.
@@ -78,7 +78,7 @@ def load_policy(
         MissingExtra: a GGUF file without the extra `gguf`, adapters without the extra `lora`.
     """
     place = resolve_device(device)
-    kind = resolve_dtype(dtype, place, precision)
+    kind = resolve_dtype(dtype, place, precision, pretrained=str(spec) != "tiny")
     if str(spec) == "tiny":
         model, tokenizer = build_tiny(alphabet, seed=seed, **tiny)
         model = model.to(kind)
@@ -108,9 +108,11 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device_name(device))
 
 
-def resolve_dtype(dtype: str, device: torch.device, precision: str = "float32") -> torch.dtype:
-    """Return the torch type of weights meant by `dtype` on `device`; mixed precision has float32 weights."""
-    found: torch.dtype = getattr(torch, dtype_name(dtype, device.type, precision))
+def resolve_dtype(
+    dtype: str, device: torch.device, precision: str = "float32", *, pretrained: bool = True
+) -> torch.dtype:
+    """Return the torch type of weights meant by `dtype` on `device`, see `dtype_name`."""
+    found: torch.dtype = getattr(torch, dtype_name(dtype, device.type, precision, pretrained=pretrained))
     return found
 
 

@@ -61,7 +61,7 @@ def load_reward_model(
         MissingExtra: adapters without the extra `lora`.
     """
     place = resolve_device(device)
-    kind = resolve_dtype(dtype, place, precision)
+    kind = resolve_dtype(dtype, place, precision, pretrained=str(spec) != "tiny")
     of_users = (trained or users is not None) and has_user_layers(spec)
     if lora is not None and (users is not None or of_users):
         raise InputError(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.data_part import DataPart
-from grouprl.algorithms.objective.importance import Fisher, clear, flat, gradient, write
+from grouprl.algorithms.objective.importance import Fisher, clear, flat, gradient, kept, write
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
@@ -47,11 +47,11 @@ class HessianAided(DataPart, Update):
             metrics = learner.accumulate(step)
             slope_p, at_p, number = gradient(own), flat(own), int(store.get("step", 0))
             eta = self.share(number)
-            way_p = at_p - store.get("before", at_p)
+            way_p = at_p - kept(store, "before", at_p)
             drift_p = torch.zeros_like(at_p)
             if eta < 1 and bool(way_p.any()):
                 drift_p = self.drift(learner, own, at_p, way_p)
-            d_p = (1 - eta) * (store.get("momentum", torch.zeros_like(at_p)) + drift_p) + eta * slope_p
+            d_p = (1 - eta) * (kept(store, "momentum", torch.zeros_like(at_p)) + drift_p) + eta * slope_p
             clear(learner.policy)
             lr = float(learner.optimizer.param_groups[0]["lr"])
             write(own, at_p - lr * (2 / (number + 2)) ** self.decay * self.direction(d_p))
@@ -127,7 +127,7 @@ def curved(learner: UpdateSteps, own: Sequence[Tensor], step: Batch, way_p: Tens
     """
     at_p = flat(own)
     slope_bt = Fisher(learner.policy, own, step, 0.0).slope(way_p)
-    moved_b = torch.where(step.mask_bt, slope_bt.to(step.dtype), 0).sum(1, keepdim=True)
+    moved_b = torch.where(step.mask_bt, slope_bt.to(step.reward_b), 0).sum(1, keepdim=True)
     chance_p = _gradient(learner, own, weighted(step, moved_b))
     reach = float(torch.finfo(at_p.dtype).eps) ** (1 / 3) / float(way_p.norm())
     ends = []

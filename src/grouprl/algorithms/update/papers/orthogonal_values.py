@@ -74,7 +74,7 @@ class OrthogonalValues(Update):
         own = [parameter for _, parameter in policy.named_parameters()]
         before = [None if p.grad is None else p.grad.clone() for p in own]
         with torch.no_grad():
-            value_bt = policy.evaluate(step.inputs, (VALUE,))[VALUE].to(step.dtype)
+            value_bt = policy.evaluate(step.inputs, (VALUE,))[VALUE].to(step.reward_b)
             final_b = _finals(policy, step)
         forward_bt, backward_bt, last_b = pulls(critic, step, value_bt, final_b)
         forward = _gradient(policy, own, step, forward_bt, torch.zeros_like(last_b))

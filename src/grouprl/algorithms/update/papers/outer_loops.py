@@ -75,7 +75,7 @@ class RoundMomentum(Update):
             return
         before, reached = store["reached"], weights_of(learner.policy)
         learner.policy.load_trainable_state(
-            {name: x + self.momentum * (x - before[name]) for name, x in reached.items()}
+            {name: x + self.momentum * (x - before[name].to(x.device)) for name, x in reached.items()}
         )
         store["reached"] = reached
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grouprl.algorithms.data_part import DataPart
-from grouprl.algorithms.objective.importance import flat, write
+from grouprl.algorithms.objective.importance import flat, kept, write
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
@@ -93,7 +93,7 @@ class RankedDirections(DataPart, Update):
         luck = torch.Generator().manual_seed(seed)
         noise_mp = torch.randn(self.directions, len(at_p), generator=luck, dtype=torch.float64).to(at_p)
         weight_m = edge_weights(earned([at_p + self.radius * noise_p for noise_p in noise_mp]), self.best)
-        total_p = store.get("total", torch.zeros_like(at_p)) + weight_m.to(at_p) @ noise_mp
+        total_p = kept(store, "total", torch.zeros_like(at_p)) + weight_m.to(at_p) @ noise_mp
         count = int(store.get("count", 0)) + 1
         lengths = [0.0, *(0.5**j for j in range(self.lengths))]
         points = [at_p + lr * length * total_p / count for length in lengths]

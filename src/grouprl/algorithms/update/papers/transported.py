@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.objective.importance import clear, flat, gradient, write
+from grouprl.algorithms.objective.importance import clear, flat, gradient, kept, write
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
 from grouprl.core.batch import Batch
@@ -57,9 +57,9 @@ class Transported(Update):
     def move(self, own: Sequence[Tensor], slope_p: Tensor, lr: float, store: State, *, last: bool) -> None:
         """Take the step of weights and momentum in `store`; leave the policy ahead of them, at the `last` step not."""
         step = int(store.get("step", 0))
-        at_p = store.get("weights", flat(own))
+        at_p = kept(store, "weights", flat(own))
         eta = self.share(step)
-        d_p = (1 - eta) * store.get("momentum", torch.zeros_like(slope_p)) + eta * slope_p
+        d_p = (1 - eta) * kept(store, "momentum", torch.zeros_like(slope_p)) + eta * slope_p
         norm = float(d_p.norm())
         next_p = at_p - lr * (2 / (step + 2)) ** self.decay * d_p / norm if norm > 0 else at_p
         ahead = 0.0 if last else 1 / self.share(step + 1) - 1
