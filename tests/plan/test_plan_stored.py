@@ -40,6 +40,13 @@ def test_a_method_that_only_adds_rows_is_not(method: object) -> None:
     assert not [each for each in refused(method) if "rows stored" in each]
 
 
+def test_an_opponent_without_scores_may_sample_beside_stored_rows() -> None:
+    assert not [each for each in refused("hypo") if "rows stored" in each]
+    scored = {"base": "hypo", "augment": [{"part": "opponents", "scored": True}]}
+    (found,) = [each for each in refused(scored) if "rows stored" in each]
+    assert "completions of the opponent" in found
+
+
 def test_the_source_of_stored_rows_refuses_what_it_cannot_answer() -> None:
     task = load_task("preferences", 0)
     policy = load_policy("tiny", alphabet=task.alphabet or "")

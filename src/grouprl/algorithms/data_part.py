@@ -261,6 +261,10 @@ class Augmentation(DataPart):
         """Return the rows, with some added or replaced."""
         raise NotImplementedError
 
+    def scores_samples(self) -> bool:
+        """Return whether what the part samples is scored by the task, which a task with stored rows cannot do."""
+        return True
+
 
 class Buffer(DataPart):
     """Base of buffers, which choose the stored rows that join the new ones."""

@@ -78,11 +78,18 @@ def sampling_refusals(method: Method, facts: RunFacts, rows: type[ScoringSource]
     if "greedy_reward_b" in method.needs():
         yield f"{method.name} compares with a greedy completion of each prompt, {remedy}"
     for part in data_parts(method.parts()):
-        more = part.extra_samples(facts) if isinstance(part, Augmentation) else ""
         if isinstance(part, SamplingRule):
             yield f"{part.name} chooses how completions are sampled, {remedy}"
-        elif more and not more.startswith(NONE_SAMPLED):
+        elif more := _sampled_and_scored(part, facts):
             yield f"{part.name} samples {more}, {remedy}"
+
+
+def _sampled_and_scored(part: DataPart, facts: RunFacts) -> str:
+    """Return in words what an augmentation samples and has scored; '' if nothing."""
+    if not isinstance(part, Augmentation) or not part.scores_samples():
+        return ""
+    more = part.extra_samples(facts)
+    return "" if more.startswith(NONE_SAMPLED) else more
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:

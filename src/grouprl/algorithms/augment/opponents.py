@@ -67,6 +67,11 @@ class Opponents(Augmentation):
         """Say how many completions are sampled besides those of the run."""
         return f"{run.prompts} × {self.count} = {run.prompts * self.count} completions of the opponent per rollout"
 
+    @override
+    def scores_samples(self) -> bool:
+        """Return whether the opponent's completions are scored."""
+        return self.scored
+
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse an opponent with a share of the initial policy where no reference is kept, and scores where none are
         given.
