@@ -19,13 +19,24 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from gpu_checks import Finding, attention, compiled, learning, parity, sampling, sent, servers, sleeping
+from gpu_checks import (
+    Finding,
+    attention,
+    compiled,
+    learning,
+    parity,
+    sampling,
+    sent,
+    servers,
+    shared_heads,
+    sleeping,
+)
 from grouprl.storage.run_folder import write_json, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_GPU, NOT_COMPARED = 4, 5
 """Exit codes where torch sees no GPU, and where something could not be compared, which is not the same as passed."""
-CHECKS = (parity, attention, compiled, sampling, learning)
+CHECKS = (parity, attention, shared_heads, compiled, sampling, learning)
 SERVED = (servers, sent, sleeping)
 """Those that need a program vllm."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import GrouprlError
 from grouprl.policy import CausalPolicy, compiled_layers, load_policy
+from grouprl.policy.fast_forward.fused_attention import fused_attention
 from grouprl.policy.passes import PassSettings
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
@@ -30,6 +31,7 @@ from grouprl.rollout.vllm.engine import VllmEngine
 from grouprl.training.loop import train
 
 ALPHABET = "0123456789+="
+CPU = ("cpu", "float32")
 SIZES = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 96}
 LIMITS = {"float32": 1e-4, "bfloat16": 0.1}
 """Nats by which a log-prob may differ, and the share of its norm by which a gradient may: products of GPUs sum in
@@ -51,6 +53,10 @@ KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
+FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+LACKS = {("flash", "masked"), ("flash", "float32")}
+"""What CUDA's kernels do not take, besides keys that several heads share, of which only flash attention knows."""
+OWN_KEYS = {"memory-efficient": {"kv_heads": SIZES["heads"]}}
 
 
 @dataclass(frozen=True)
@@ -145,14 +151,15 @@ def attention(device: str) -> Iterator[Finding]:
     """transformers' attention by torch's kernels, each alone, against its plain one; flash-attn where it is there."""
     how = PATHS["transformers, padded"]
     for dtype, limit in LIMITS.items():
-        wanted = policy_on("cpu", "float32", **how)
-        wanted.model.set_attn_implementation("eager")
         for name, kernel in KERNELS.items():
-            policy = policy_on(device, dtype, **how)
+            if device.startswith("cuda") and (name, dtype) in LACKS:
+                continue
+            wanted, policy = (policy_on(*on, **how, **OWN_KEYS.get(name, {})) for on in (CPU, (device, dtype)))
+            wanted.model.set_attn_implementation("eager")
             policy.model.set_attn_implementation("sdpa")
             for rows, tokens in BATCHES.items():
-                if name == "flash" and rows == "masked" and device.startswith("cuda"):
-                    continue  # it takes no mask
+                if device.startswith("cuda") and (name, rows) in LACKS:
+                    continue
                 with sdpa_kernel([kernel]), masks_seen() as masked:
                     found = list(_tried("attention", f"sdpa by {name}, {rows}, {dtype}", policy, wanted, limit, tokens))
                 if set(masked) == {rows == "masked"}:
@@ -160,13 +167,42 @@ def attention(device: str) -> Iterator[Finding]:
                 else:
                     why = f"attention was called {len(masked)} times, {sum(masked)} times with a mask"
                     yield Finding("attention", f"sdpa by {name}, {rows}, {dtype}", None, limit, why)
-    wanted, policy = policy_on("cpu", "float32", **how), policy_on(device, "bfloat16", **how)
+    wanted, policy = policy_on(*CPU, **how), policy_on(device, "bfloat16", **how)
     try:
         policy.model.set_attn_implementation("flash_attention_2")
     except (ImportError, ValueError) as error:
         yield Finding("attention", "flash-attn, bfloat16", None, LIMITS["bfloat16"], str(error).splitlines()[0])
         return
     yield from _tried("attention", "flash-attn, bfloat16", policy, wanted, LIMITS["bfloat16"])
+
+
+def shared_heads(device: str) -> Iterator[Finding]:
+    """Attention whose heads share keys, by any kernel but plain products, against the CPU; values and gradients."""
+    generator = torch.Generator().manual_seed(7)
+    rows = [torch.randn(2, heads, 40, 16, generator=generator) for heads in (4, 2, 2)]
+    seen = torch.rand(2, 1, 40, 40, generator=generator) < 0.5
+    seen |= torch.eye(40, dtype=torch.bool)
+    for dtype, limit in LIMITS.items():
+        for words, how in {"causal": {"causal": True}, "masked": {"mask": seen}}.items():
+            what = f"heads that share keys, {words}, {dtype}"
+            wanted = _attended(rows, how)
+            moved = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in how.items()}
+            try:
+                with sdpa_kernel(FUSED if device.startswith("cuda") else list(KERNELS.values())):
+                    found = _attended([x.to(device, getattr(torch, dtype)) for x in rows], moved)
+            except RuntimeError as error:
+                yield Finding("attention", what, None, limit, str(error).splitlines()[0])
+                continue
+            apart = [_apart(a, b) / float(b.abs().max()) for a, b in zip(found, wanted, strict=True)]
+            yield Finding("attention", f"{what}: values and gradients", max(apart), limit)
+
+
+def _attended(rows: Sequence[torch.Tensor], how: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the values and the gradients of queries, keys and values."""
+    rows = [x.detach().clone().requires_grad_() for x in rows]
+    out = fused_attention(*rows, scale=0.25, **how)
+    out.float().square().sum().backward()
+    return [out.detach(), *(x.grad for x in rows if x.grad is not None)]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
+from grouprl.policy.fast_forward.fused_attention import fused_attention
 from grouprl.policy.fast_forward.token_plan import Block, PassPlan
 from grouprl.policy.passes import anew
 from grouprl.policy.products import wide_sums
@@ -163,12 +164,12 @@ def _fused(part: Sequence[torch.Tensor], block: Block, scale: float) -> torch.Te
     backward pass.
     """
     query, key, value = part
-    attend = partial(F.scaled_dot_product_attention, scale=scale, enable_gqa=query.shape[1] > key.shape[1])
+    attend = partial(fused_attention, scale=scale)
     if block.key_rk is None:
-        return attend(query, key, value, is_causal=True).flatten(0, 2)
+        return attend(query, key, value, causal=True).flatten(0, 2)
     columns = max(1, MASK_NUMBERS // (len(block.last_rl) * key.shape[2]))
     if columns >= query.shape[2]:
-        return attend(query, key, value, attn_mask=block.bias).flatten(0, 2)
+        return attend(query, key, value, mask=block.bias).flatten(0, 2)
     found = []
     for start in range(0, query.shape[2], columns):
         some = slice(start, start + columns)
@@ -183,7 +184,7 @@ def _masked(
     value: torch.Tensor,
     mask: Callable[[], torch.Tensor],
 ) -> torch.Tensor:
-    return attend(query, key, value, attn_mask=mask())
+    return attend(query, key, value, mask=mask())
 
 
 class _Attend(torch.autograd.Function):

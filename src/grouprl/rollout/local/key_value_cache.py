@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 from grouprl.core.spans import spanned
 from grouprl.policy.fast_forward.forward import LeanModel
+from grouprl.policy.fast_forward.fused_attention import fused_attention
 
 CHUNK = 2**18
 """Numbers of an elementwise product computed at a time: they should stay in the second-level cache of a core."""
@@ -214,12 +215,10 @@ class RowCache:
         """Attend by two batched products, or on a GPU by the fused kernel."""
         k, v = self.kv[:, : self.rows, :, : self.used]
         bias = None if self.layout.shared else _behind(self.layout.bias_rl, self.used)
+        grouped = q.reshape(self.rows, k.shape[1], -1, q.shape[-1])
         if q.device.type != "cpu":
             mask = None if bias is None else bias[:, None, None]
-            shared = q.shape[1] > k.shape[1]
-            out = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=mask, scale=1.0, enable_gqa=shared)
-            return out.reshape(self.rows, -1)
-        grouped = q.reshape(self.rows, k.shape[1], -1, q.shape[-1])
+            return fused_attention(grouped, k, v, mask=mask).reshape(self.rows, -1)
         scores = grouped @ k.transpose(2, 3)
         if self.prompts is not None:
             return self._with_prompts(self.prompts, grouped, scores, v)

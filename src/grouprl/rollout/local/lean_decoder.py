@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from grouprl.core.spans import spanned
 from grouprl.policy.fast_forward.forward import FEWER_ROWS, LeanModel
+from grouprl.policy.fast_forward.fused_attention import fused_attention
 from grouprl.policy.fast_forward.gradient_ops import turned
 from grouprl.policy.fast_forward.merged_weights import LayerWeights, decoding_weights
 from grouprl.rollout.local.decoder_protocol import reading_order
@@ -77,10 +78,7 @@ class LeanDecoder:
             heads = self._heads(layer, x, turn).view(count, width, -1, lean.size).transpose(1, 2)
             q, k, v = heads.split([lean.heads, lean.kv_heads, lean.kv_heads], dim=1)
             kv[number, 0, index, :, -width:], kv[number, 1, index, :, -width:] = k, v
-            shared = lean.heads > lean.kv_heads
-            out = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=seen, is_causal=seen is None, scale=1.0, enable_gqa=shared
-            )
+            out = fused_attention(q, k, v, mask=seen, causal=seen is None)
             x = self._rest(layer, x, out.transpose(1, 2).reshape(count * width, -1))
         return x.view(count, width, -1)[:, -1]
 
@@ -104,8 +102,7 @@ class LeanDecoder:
             for held, each in zip(kv[number], new, strict=True):
                 held[index, :, -late:] = torch.where(real_nl[:, None, :, None], each, held[index, :, -late:])
             k, v = kv[number][:, index]
-            shared = lean.heads > lean.kv_heads
-            out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None], scale=1.0, enable_gqa=shared)
+            out = fused_attention(q, k, v, mask=seen[:, None])
             x = self._rest(layer, x, out.transpose(1, 2).reshape(count * late, -1))
         return x.view(count, late, -1)[:, -1]
 
