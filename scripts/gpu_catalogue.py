@@ -1,6 +1,7 @@
-"""Every entry of the catalogue in a short run on a device, twice: whether it runs there, and gives the same numbers.
+"""Every entry of the catalogue in a short run on a device: whether it runs there, and goes on from a checkpoint to the
+same numbers.
 
-The runs are those of `scripts/kills.py --catalogue`.
+The runs are those of `scripts/kills.py --catalogue`. The last step of each is forgotten and taken again.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,41 +24,58 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import kills_catalogue  # noqa: E402
-from grouprl.config.run import parse_config  # noqa: E402
+from gpu_checks import Finding  # noqa: E402
+from grouprl.config.run import load_config, parse_config  # noqa: E402
+from grouprl.core.errors import GrouprlError  # noqa: E402
 from grouprl.training.loop import train  # noqa: E402
 
 CLOCKED = ("seconds", "per_second", "memory", "time")
 """What a metric's name contains that no two runs share."""
+LIMIT = 1e-3
+"""Share by which a number may differ where a kernel adds in any order; equal numbers are counted apart."""
+Numbers = dict[tuple[int, str], float]
 
 
-def entries(device: str, workers: int) -> Iterator[tuple[str, float, str]]:
-    """Yield each entry's name, how far apart its two runs are, and why they could not be compared, if so."""
+def entries(device: str, workers: int, names: Sequence[str] = ()) -> Iterator[Finding]:
+    """Yield how far apart the numbers of each entry's run are before and after it was resumed."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(partial(entry, device=device), kills_catalogue.names())
+        yield from pool.map(partial(entry, device=device), names or kills_catalogue.names())
 
 
-def entry(name: str, device: str) -> tuple[str, float, str]:
-    """Run an entry twice; a run that fails is infinitely far from any other."""
-    with tempfile.TemporaryDirectory() as folder:
+def entry(name: str, device: str) -> Finding:
+    """Run an entry, and its last step again; a run that fails is infinitely far from any other."""
+    with tempfile.TemporaryDirectory() as place:
         try:
-            one, two = (numbers_of(name, device, Path(folder) / word) for word in ("one", "two"))
-        except Exception as error:  # whatever ends it is what was looked for
-            return name, math.inf, f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-    if one.keys() != two.keys():
-        return name, math.inf, f"metrics of one run alone: {sorted(one.keys() ^ two.keys())[:5]}"
-    return name, max((_apart(one[key], two[key]) for key in one), default=math.inf), ""
+            whole, resumed = numbers_of(name, device, Path(place) / "run")
+        except (GrouprlError, RuntimeError, ValueError, TypeError, AssertionError) as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where.name}, line {where.lineno})"
+            return Finding("catalogue", name, math.inf, LIMIT, said)
+    if whole.keys() != resumed.keys():
+        alone = sorted(whole.keys() ^ resumed.keys())[:5]
+        return Finding("catalogue", name, math.inf, LIMIT, f"only one of the runs has {alone}")
+    return Finding("catalogue", name, max(_apart(whole[key], resumed[key]) for key in whole), LIMIT)
 
 
-def numbers_of(name: str, device: str, folder: Path) -> dict[tuple[int, str], float]:
-    """Return the metrics of a run that are the same in every run, by step."""
+def numbers_of(name: str, device: str, folder: Path) -> tuple[Numbers, Numbers]:
+    """Return the metrics of a run, and those it has after its last step was forgotten and taken again."""
     settings = kills_catalogue.settings(name)
     model = settings["model"] if isinstance(settings["model"], dict) else {"name": settings["model"]}
     settings["model"] = model | {"device": device}
     train(parse_config(settings), folder=folder, console=Console(quiet=True))
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    whole = metrics(folder)
+    shutil.rmtree(max((folder / "checkpoints").glob("step-*")))
+    (folder / "summary.json").unlink()
+    train(load_config(str(folder / "config.yaml")), folder=folder, resume=True, console=Console(quiet=True))
+    return whole, metrics(folder)
+
+
+def metrics(folder: Path) -> Numbers:
+    """Return the numbers of a run that do not depend on a clock, by line and name."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return {
-        (place, key): value
+        (place, key): float(value)
         for place, line in enumerate(lines)
         for key, value in line.items()
         if isinstance(value, int | float) and not any(word in key for word in CLOCKED)
