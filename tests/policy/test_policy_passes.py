@@ -5,12 +5,21 @@ import math
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, MambaConfig, MistralConfig
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MambaConfig,
+    MistralConfig,
+    OPTConfig,
+    Qwen3NextConfig,
+)
 
 from grouprl.core.errors import InputError
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer, compiled_layers
 from grouprl.policy.engine_names import engine_name
-from grouprl.policy.language.transformers_engine import pack_sequences
+from grouprl.policy.language.transformers_engine import PROBE, pack_sequences
 from grouprl.policy.passes import (
     PassSettings,
     bins,
@@ -153,6 +162,48 @@ def test_what_a_model_cannot_do_falls_back_or_is_refused_in_words():
     assert not policy._engine.packs
     assert not policy._engine.shares_prompts
     with pytest.raises(InputError, match=r"packing=on.*MambaForCausalLM.*packing: auto"):
+        policy_of(model, packing="on")
+
+
+def test_the_probe_packs_two_rows_together_and_repeats_a_prompt():
+    kept = [length - 1 for length in PROBE.lengths]
+    assert max(map(len, bins(kept))) == 2
+    assert len(set(PROBE.prompt_ids)) == 2
+
+
+UNSEPARATED = {
+    "opt": OPTConfig(
+        vocab_size=17,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=48,
+        max_position_embeddings=64,
+        word_embed_proj_dim=32,
+    ),
+    "qwen3_next": Qwen3NextConfig(
+        **{**SIZES, "num_hidden_layers": 4, "head_dim": 8},
+        num_experts=2,
+        num_experts_per_tok=1,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+    ),
+}
+"""Models that take positions, and whose masks or states do not begin anew where these do."""
+
+
+@pytest.mark.parametrize("family", UNSEPARATED)
+def test_rows_of_a_model_that_would_see_its_neighbours_in_a_pack_are_not_packed(family):
+    model = make_model(UNSEPARATED[family])
+    policy = policy_of(model, packing="auto")
+    assert not policy._engine.packs
+    tokens = Tokens.of([[1, 4], [1, 5], [1, 6]], [[3] * 20, [4, 5, 6], [5, 7]])
+    alone = [policy.logp(tokens.rows([row]))[0] for row in range(3)]
+    for row, together in enumerate(policy.logp(tokens)):
+        torch.testing.assert_close(together[: len(alone[row])], alone[row], rtol=0, atol=1e-4)
+    with pytest.raises(InputError, match=r"packing=on.*packing: auto"):
         policy_of(model, packing="on")
 
 
