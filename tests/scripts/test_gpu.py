@@ -123,16 +123,23 @@ def test_a_compiled_model_gives_the_same_numbers() -> None:
     assert all(finding.passed for finding in found)
 
 
-def off_by_little(graph, inputs):
-    """A backend whose code gives other numbers: too little for the probe as a model is loaded."""
-    return lambda *arguments: tuple(
-        1.0005 * x if torch.is_tensor(x) and x.is_floating_point() else x for x in graph.forward(*arguments)
-    )
-
-
-def test_wrong_compiled_code_is_noticed() -> None:
+def test_wrong_compiled_code_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is right as the model is loaded, whose probe would refuse it otherwise."""
     torch._dynamo.reset()
-    found = list(gpu_checks.compiled(CPU, backend=off_by_little))
+    tried, loaded = gpu_checks._tried, []
+
+    def late(graph, inputs):
+        return lambda *arguments: tuple(
+            1.01 * x if loaded and torch.is_tensor(x) and x.is_floating_point() else x
+            for x in graph.forward(*arguments)
+        )
+
+    def after_loading(*arguments):
+        loaded.append(True)
+        return tried(*arguments)
+
+    monkeypatch.setattr(gpu_checks, "_tried", after_loading)
+    found = list(gpu_checks.compiled(CPU, backend=late))
     assert all(finding.apart is not None for finding in found)
     assert {finding.what.rpartition(": ")[2] for finding in found if not finding.passed} >= {"log-probs", "gradient"}
 

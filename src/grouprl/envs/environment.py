@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from grouprl.core.answering import Answering
 from grouprl.core.json_types import JsonMapping
 
 if TYPE_CHECKING:  # tasks are built on environments, so environments import no task
@@ -89,7 +90,7 @@ class Step:
 
 
 @runtime_checkable
-class Environment(Protocol):
+class Environment(Protocol, metaclass=Answering):
     """One episode. Objects are single-use: `reset` once, `step` until the end, `score`, `close`.
 
     Each method may be a coroutine (`async def`); thousands of episodes can then wait in one process at the same time.
@@ -139,7 +140,7 @@ def unwritable(text: str) -> str | None:
 
 
 @runtime_checkable
-class Judging(Protocol):
+class Judging(Protocol, metaclass=Answering):
     """An environment whose agents have their own scores; `scores` is called instead of `score`."""
 
     def scores(self) -> dict[str, dict[str, float]]:
@@ -148,7 +149,7 @@ class Judging(Protocol):
 
 
 @runtime_checkable
-class Patient(Protocol):
+class Patient(Protocol, metaclass=Answering):
     """An environment that waits for something outside this process.
 
     If many are called at once, each receives its call before any is waited for, so that they wait at the same time.
@@ -162,7 +163,7 @@ class Patient(Protocol):
 
 
 @runtime_checkable
-class Demonstrator(Protocol):
+class Demonstrator(Protocol, metaclass=Answering):
     """An environment that can demonstrate an imperfect next action."""
 
     def demonstrate(self, rng: random.Random) -> str:

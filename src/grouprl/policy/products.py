@@ -35,7 +35,7 @@ def times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tenso
 
 
 def wide_times(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Return the same as `times`, but on a CPU with sums that are never rounded to bfloat16."""
+    """Return the same as `times`, but with sums that are never rounded to bfloat16."""
     if precision == "onednn":
         return _onednn(a, b)
     with wide_sums(precision == "mixed", a.device):
@@ -94,18 +94,27 @@ class _Product(torch.autograd.Function):
 
 @contextmanager
 def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
-    """Compute float32 products on a CPU in bfloat16 if it can, with sums in float32.
+    """Round the inputs of float32 products if `mixed`, and sum in float32: to bfloat16 on a CPU, to TF32 on a GPU.
 
-    oneDNN rounds the inputs in registers; on a CPU without such a unit it multiplies in float32.
+    Inputs are rounded in registers; a device without such a unit multiplies in float32.
     """
-    if not mixed or device.type != "cpu" or not SETTABLE:
+    found = _rounding(device) if mixed else None
+    if found is None:
         yield
         return
-    mkldnn: Any = torch.backends.mkldnn
-    setting = mkldnn.matmul
-    before = setting.fp32_precision
-    setting.fp32_precision = "bf16"
+    place, name, value = found
+    before = getattr(place, name)
+    setattr(place, name, value)
     try:
         yield
     finally:
-        setting.fp32_precision = before
+        setattr(place, name, before)
+
+
+def _rounding(device: torch.device) -> tuple[Any, str, Any] | None:
+    """Return torch's setting of the precision of float32 products on a device, and what it has to be."""
+    if device.type == "cuda":
+        matmul = torch.backends.cuda.matmul
+        return (matmul, "fp32_precision", "tf32") if SETTABLE else (matmul, "allow_tf32", True)
+    mkldnn: Any = torch.backends.mkldnn
+    return (mkldnn.matmul, "fp32_precision", "bf16") if device.type == "cpu" and SETTABLE else None

@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # environment workers import this module and start much faste
 
     from grouprl.core.json_types import State
 
+from grouprl.core.answering import Answering
 from grouprl.protocols.sampling import EntropyScaling
 
 Prompted_co = TypeVar("Prompted_co", covariant=True)
@@ -22,7 +23,7 @@ Outcomes_co = TypeVar("Outcomes_co", covariant=True)
 
 
 @runtime_checkable
-class SampleSource(Protocol[Rows_co, Step_contra]):
+class SampleSource(Protocol[Rows_co, Step_contra], metaclass=Answering):
     """A source of a run's scored samples, which are sampled step by step, ahead of training, or by a cluster.
 
     The loop calls `begin` once, then for every step `round` until it has enough, and `advance` after the update. It
@@ -53,7 +54,7 @@ class SampleSource(Protocol[Rows_co, Step_contra]):
 
 
 @runtime_checkable
-class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
+class RowSource(Protocol[Request_contra, Rows, Outcomes_co], metaclass=Answering):
     """A source of scored rows: completions, episodes over text or vectors, or stored rows.
 
     A run resolves once which source its task needs; training, asynchronous sampling and evaluation call it alike, and
@@ -98,7 +99,7 @@ class RowSource(Protocol[Request_contra, Rows, Outcomes_co]):
 
 
 @runtime_checkable
-class PromptTask(Protocol[Prompted_co]):
+class PromptTask(Protocol[Prompted_co], metaclass=Answering):
     """A task's numbered prompts. A prompt is what `example` returns: text, chat messages, or the beginning of an
     episode.
     """

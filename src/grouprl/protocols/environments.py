@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError
 
 Observed_co = TypeVar("Observed_co", covariant=True)
@@ -119,7 +120,7 @@ class Spaces:
 
 
 @runtime_checkable
-class Environment(Protocol[Observed_co, Action_contra]):
+class Environment(Protocol[Observed_co, Action_contra], metaclass=Answering):
     """An environment that plays one episode: `reset` once, `step` until the end, `score`, `close`. Objects are
     single-use.
 
@@ -148,7 +149,7 @@ class Environment(Protocol[Observed_co, Action_contra]):
 
 
 @runtime_checkable
-class GroupScored(Protocol[Failed_co]):
+class GroupScored(Protocol[Failed_co], metaclass=Answering):
     """A task that may reward an episode by comparing it with the others of its group."""
 
     scores_groups: bool

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
+from grouprl.core.answering import Answering
+
 if TYPE_CHECKING:  # environment workers import this module and start much faster without torch
     import torch
     from torch import Tensor, nn
@@ -18,7 +20,7 @@ Found = TypeVar("Found")
 
 
 @runtime_checkable
-class PolicyInputs(Protocol):
+class PolicyInputs(Protocol, metaclass=Answering):
     """B rows of the inputs that a policy needs to score actions again: token ids, observations and actions, …
 
     A batch carries them (`Batch.inputs`), and no method looks inside them.
@@ -51,7 +53,7 @@ class PolicyInputs(Protocol):
 
 
 @runtime_checkable
-class NumberedActions(Protocol):
+class NumberedActions(Protocol, metaclass=Answering):
     """Inputs whose actions are numbered: tokens of a vocabulary, moves of a game."""
 
     @property
@@ -61,7 +63,7 @@ class NumberedActions(Protocol):
 
 
 @runtime_checkable
-class FinalInputs(PolicyInputs, Protocol):
+class FinalInputs(PolicyInputs, Protocol, metaclass=Answering):
     """Inputs that hold the observation after the last action, so that the return of a truncated episode can be
     bootstrapped.
     """
@@ -75,7 +77,7 @@ class FinalInputs(PolicyInputs, Protocol):
 
 
 @runtime_checkable
-class Scorer(Protocol[Inputs_contra]):
+class Scorer(Protocol[Inputs_contra], metaclass=Answering):
     """A model that returns the log-probs of given actions: a policy, or a reference that no longer learns."""
 
     def logp(self, inputs: Inputs_contra, /) -> Tensor:
@@ -84,7 +86,7 @@ class Scorer(Protocol[Inputs_contra]):
 
 
 @runtime_checkable
-class Trainable(Protocol[Inputs_contra]):
+class Trainable(Protocol[Inputs_contra], metaclass=Answering):
     """A trainable model: it computes outputs of rows by name, and its parameters take the gradients of these outputs.
 
     A policy is a trainable model whose outputs include log-probs. Reward models, value learners and velocity fields are
@@ -167,7 +169,7 @@ class Trainable(Protocol[Inputs_contra]):
 
 
 @runtime_checkable
-class Policy(Trainable[Inputs_contra], Scorer[Inputs_contra], Protocol[Inputs_contra]):
+class Policy(Trainable[Inputs_contra], Scorer[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
     """A model that is trained by the log-probs of its actions. It does not sample; a `Sampler` does that.
 
     `log_prob` and `entropy` are among its outputs, and `value` if it has a critic.
@@ -185,7 +187,7 @@ class Policy(Trainable[Inputs_contra], Scorer[Inputs_contra], Protocol[Inputs_co
 
 
 @runtime_checkable
-class FollowingScorer(Scorer[Inputs_contra], Protocol[Inputs_contra]):
+class FollowingScorer(Scorer[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
     """A copy of a policy whose weights move towards those of the policy: a reference that follows it."""
 
     def move(self, share: float, /) -> None:
@@ -202,7 +204,7 @@ class FollowingScorer(Scorer[Inputs_contra], Protocol[Inputs_contra]):
 
 
 @runtime_checkable
-class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
+class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
     """A policy whose weights are divided among several processes; operations on all of them are its methods."""
 
     def run_passes(
@@ -263,7 +265,7 @@ def distributed(model: object) -> DistributedPolicy[PolicyInputs] | None:
 
 
 @runtime_checkable
-class DistributedOptimizer(Protocol):
+class DistributedOptimizer(Protocol, metaclass=Answering):
     """The optimiser of a distributed policy, divided as its weights are."""
 
     def measured(self, measure: Callable[[torch.optim.Optimizer], Found], /) -> list[Found]:
@@ -272,7 +274,7 @@ class DistributedOptimizer(Protocol):
 
 
 @runtime_checkable
-class ComparablePolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
+class ComparablePolicy(Policy[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
     """A policy that knows the divergence of its whole distributions from those of an earlier copy, not only of the
     actions taken.
     """
@@ -289,7 +291,7 @@ class ComparablePolicy(Policy[Inputs_contra], Protocol[Inputs_contra]):
 
 
 @runtime_checkable
-class GroupInfluence(Protocol[Inputs_contra]):
+class GroupInfluence(Protocol[Inputs_contra], metaclass=Answering):
     """A policy that can estimate how training on one completion would change log-probs of others in its group."""
 
     def influence(
@@ -300,7 +302,7 @@ class GroupInfluence(Protocol[Inputs_contra]):
 
 
 @runtime_checkable
-class ValueLearner(Policy[Inputs_contra], Protocol[Inputs_contra]):
+class ValueLearner(Policy[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
     """A policy that acts by the values of actions, and keeps a follower of these values, of which targets are made.
 
     Its outputs are `action_value`, [B,T], the value of the action taken, with a gradient; and `best_after`, [B,T], the

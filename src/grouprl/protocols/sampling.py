@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError
 
 if TYPE_CHECKING:  # environment workers import this module and start much faster without torch
@@ -184,7 +185,7 @@ class Samples(Generic[Action_co]):
 
 
 @runtime_checkable
-class SamplingSession(Protocol[Prompt_contra, Action_co]):
+class SamplingSession(Protocol[Prompt_contra, Action_co], metaclass=Answering):
     """A sampler, or a session of one."""
 
     def sample(self, requests: Sequence[Request[Prompt_contra]]) -> Samples[Action_co]:
@@ -196,7 +197,7 @@ class SamplingSession(Protocol[Prompt_contra, Action_co]):
 
 
 @runtime_checkable
-class Sampler(Protocol[Prompt_contra, Action_co]):
+class Sampler(Protocol[Prompt_contra, Action_co], metaclass=Answering):
     """Samples from a policy. Every sample of a run comes through one: training, episodes, evaluation, serving.
 
     A sample depends on its request and the weights alone: not on other requests, their number or their order.
@@ -222,7 +223,7 @@ class Sampler(Protocol[Prompt_contra, Action_co]):
 
 
 @runtime_checkable
-class WeightSync(Protocol):
+class WeightSync(Protocol, metaclass=Answering):
     """Transfer of weights from the trainer to the sampler."""
 
     @property
@@ -240,7 +241,7 @@ class WeightSync(Protocol):
 
 
 @runtime_checkable
-class Engine(Sampler[Prompt_contra, Action_co], WeightSync, Protocol[Prompt_contra, Action_co]):
+class Engine(Sampler[Prompt_contra, Action_co], WeightSync, Protocol[Prompt_contra, Action_co], metaclass=Answering):
     """A run's sampler, which can receive new weights between requests."""
 
 

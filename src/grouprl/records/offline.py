@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError
 from grouprl.records.examples import Message
 
@@ -122,7 +123,7 @@ def samples_evaluations(task: object) -> bool:
 
 
 @runtime_checkable
-class StoredRows(Protocol):
+class StoredRows(Protocol, metaclass=Answering):
     """A task whose rows are stored: pairs with a known winner, demonstrations, rollouts of another run, trajectories.
 
     Rows are `StoredRow`; those of a task with `spaces` are `StoredEpisode`. Nothing is sampled for such a task: the

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, Protocol, runtime_checkable
 
+from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError, RunError
 from grouprl.sandbox.folder import Folder, FolderEntry
 
@@ -53,7 +54,7 @@ class CommandOutcome:
 
 
 @runtime_checkable
-class Runtime(Protocol):
+class Runtime(Protocol, metaclass=Answering):
     """A place with a working folder, and commands that run in it one after the other.
 
     Call `start` before anything else and `stop` at the end; a stopped runtime can be started again and is then empty.

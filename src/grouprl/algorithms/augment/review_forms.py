@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
 from grouprl.records.episode_records import Turn
@@ -25,7 +26,7 @@ class Review:
 
 
 @runtime_checkable
-class ReviewForm(Protocol):
+class ReviewForm(Protocol, metaclass=Answering):
     """A form of reviewing; a user's class with these methods is named as pkg.module:Class or file.py:Class."""
 
     tokens: int

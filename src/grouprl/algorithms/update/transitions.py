@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grouprl.algorithms.part import part
 from grouprl.algorithms.update.update import Update, UpdateSteps
+from grouprl.core.answering import Answering
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count
@@ -22,7 +23,7 @@ BY_TURN = ("turn_reward_bs", "state_bs", "valid_bs", "parent_b", "edges")
 
 
 @runtime_checkable
-class SeparableInputs(Protocol):
+class SeparableInputs(Protocol, metaclass=Answering):
     """Inputs whose positions can be scored one by one (`grouprl.policy.ArrayInputs`)."""
 
     def positions(self) -> PolicyInputs:

@@ -44,9 +44,11 @@ def attention(qkv_shd: torch.Tensor, layout: HeadLayout, *, scaled: bool = False
         return _Merge.apply(_AttendAll.apply(qkv_shd, layout, scale), layout)
     table_nd = _Gather.apply(qkv_shd, layout)
     short_nd, long_nd = table_nd.split(layout.cut)
+    long_nd = long_nd.bfloat16() if layout.rounded else long_nd
     found = [_Attend.apply(short_nd, layout, scale)] if layout.short else []
     parts = zip(layout.parts(long_nd, layout.long), layout.long, strict=True)
-    return _Merge.apply(torch.cat([*found, *(_fused(each, block, scale) for each, block in parts)]), layout)
+    found += [_fused(each, block, scale).to(table_nd.dtype) for each, block in parts]
+    return _Merge.apply(torch.cat(found), layout)
 
 
 class HeadLayout:
@@ -60,6 +62,8 @@ class HeadLayout:
         """Lay out the blocks of `plan`; `mixed`: products of gradients may be taken in bfloat16, sums in float32."""
         self.heads, self.kv_heads, self.total, self.mixed = heads, kv_heads, heads + 2 * kv_heads, mixed
         self.device, self.stream = plan.ids_s.device, len(plan.ids_s)
+        self.rounded = mixed and self.device.type != "cpu"
+        """Whether the fused kernel is given bfloat16, for which GPUs have units of their own."""
         few = [self.device.type == "cpu" and _keys(block).shape[1] <= SHORT_KEYS for block in plan.blocks]
         self.short = [block for block, yes in zip(plan.blocks, few, strict=True) if yes]
         self.long = [block for block, yes in zip(plan.blocks, few, strict=True) if not yes]
@@ -169,7 +173,7 @@ def _fused(part: Sequence[torch.Tensor], block: Block, scale: float) -> torch.Te
         return attend(query, key, value, causal=True).flatten(0, 2)
     columns = max(1, MASK_NUMBERS // (len(block.last_rl) * key.shape[2]))
     if columns >= query.shape[2]:
-        return attend(query, key, value, mask=block.bias).flatten(0, 2)
+        return attend(query, key, value, mask=block.bias.to(query.dtype)).flatten(0, 2)
     found = []
     for start in range(0, query.shape[2], columns):
         some = slice(start, start + columns)
@@ -184,7 +188,7 @@ def _masked(
     value: torch.Tensor,
     mask: Callable[[], torch.Tensor],
 ) -> torch.Tensor:
-    return attend(query, key, value, mask=mask())
+    return attend(query, key, value, mask=mask().to(query.dtype))
 
 
 class _Attend(torch.autograd.Function):

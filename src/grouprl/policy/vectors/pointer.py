@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
 
+from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build
 from grouprl.policy.vectors.array_distributions import ILLEGAL
@@ -118,7 +119,7 @@ class PointerNet(nn.Module):
 
 
 @runtime_checkable
-class Valued(Protocol):
+class Valued(Protocol, metaclass=Answering):
     """A network that also gives the value of a position."""
 
     def value(self, seen: Seen) -> Tensor:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
+from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.policy.lora import is_adapted, is_linear, linear_weight
@@ -38,7 +39,7 @@ class HasDescription(Protocol):
 
 
 @runtime_checkable
-class InParts(Protocol):
+class InParts(Protocol, metaclass=Answering):
     """A policy that no process holds whole: its checkpoint is described first, and then gathered tensor by tensor."""
 
     def checkpoint_entries(self, *, merged: bool = True) -> Sequence[HasDescription]:

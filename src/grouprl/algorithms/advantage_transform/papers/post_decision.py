@@ -14,6 +14,7 @@ from grouprl.algorithms.advantage_transform.advantage_transform import Advantage
 from grouprl.algorithms.data_part import DataPart, RunContext
 from grouprl.algorithms.kept_perceptron import KeptPerceptron
 from grouprl.algorithms.part import RunFacts, part
+from grouprl.core.answering import Answering
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
@@ -29,7 +30,7 @@ STAT = "post_value"
 
 
 @runtime_checkable
-class SeenActions(Protocol):
+class SeenActions(Protocol, metaclass=Answering):
     """Inputs that hold an array of observations and one of actions (`grouprl.policy.ArrayInputs`)."""
 
     @property

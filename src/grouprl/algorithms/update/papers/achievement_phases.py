@@ -25,6 +25,7 @@ from grouprl.algorithms.update.papers.achievement_steps import (
 )
 from grouprl.algorithms.update.transitions import Transitions
 from grouprl.algorithms.update.update import UpdateSteps
+from grouprl.core.answering import Answering
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
@@ -36,7 +37,7 @@ from grouprl.records.serialize import packed_inputs, unpacked_inputs
 
 
 @runtime_checkable
-class AchievementPolicy(Protocol):
+class AchievementPolicy(Protocol, metaclass=Answering):
     """A policy that represents achievements (`grouprl.policy.Achievements`)."""
 
     def represent(self, before: Arrays, after: Arrays, /) -> Tensor:

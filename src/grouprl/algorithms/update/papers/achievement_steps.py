@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grouprl.core.answering import Answering
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.protocols import PolicyInputs
@@ -21,7 +22,7 @@ SAME = 0.5
 
 
 @runtime_checkable
-class StepInputs(PolicyInputs, Protocol):
+class StepInputs(PolicyInputs, Protocol, metaclass=Answering):
     """Rows of observations and actions, with their final observations (`grouprl.policy.ArrayInputs`)."""
 
     @property

@@ -17,6 +17,7 @@ from grouprl.algorithms.update.papers.action_values import ActionValues, StoredS
 from grouprl.algorithms.update.papers.trust_region import TrustRegion
 from grouprl.algorithms.update.transitions import actions_apart
 from grouprl.algorithms.update.update import Update, UpdateSteps
+from grouprl.core.answering import Answering
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
@@ -26,7 +27,7 @@ from grouprl.protocols import Discrete, PolicyInputs
 
 
 @runtime_checkable
-class PlainStates(Protocol):
+class PlainStates(Protocol, metaclass=Answering):
     """Inputs that are one array of observations and one of actions (`grouprl.policy.ArrayInputs`)."""
 
     @property
