@@ -1,17 +1,20 @@
 """What only a GPU can show: `make gpu` holds every path on it against the CPU, and records what was found.
 
-Parity in float32 and bfloat16, attention kernels, a compiled update, sampling, a short run, the same with a server of
-vLLM on the GPU (`--vllm PROGRAM`), and a race with TRL (`--trl PYTHON`). Writes docs/gpu.md and docs/gpu.json. Exit
-code 0: everything was compared and agrees; 1: something does not; 5: nothing differs, but something could not be
-compared; 4: no GPU here, and nothing was run or written.
+Parity in float32 and bfloat16, attention kernels, a compiled update, sampling, a short run, every entry of the
+catalogue, ranks over NCCL, models of billions of weights, the same run with a server of vLLM on the GPU
+(`--vllm PROGRAM`), and a race with TRL (`--trl PYTHON`). Writes the tables of docs/gpu.md and docs/gpu.json. Exit code
+0: everything was compared and agrees; 1: something does not; 5: nothing differs, but something could not be compared;
+4: no GPU here, and nothing was run or written.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,48 +22,85 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from gpu_checks import (
-    Finding,
-    attention,
-    compiled,
-    learning,
-    parity,
-    sampling,
-    sent,
-    servers,
-    shared_heads,
-    sleeping,
-)
-from grouprl.storage.run_folder import write_json, write_text
+import gpu_catalogue
+import gpu_checks
+import gpu_page
+import gpu_ranks
+import gpu_sizes
+from gpu_checks import Finding
+from grouprl.core.errors import InputError
+from grouprl.storage.run_folder import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 NO_GPU, NOT_COMPARED = 4, 5
 """Exit codes where torch sees no GPU, and where something could not be compared, which is not the same as passed."""
-CHECKS = (parity, attention, shared_heads, compiled, sampling, learning)
-SERVED = (servers, sent, sleeping)
+Check = Callable[[str], Iterator[Finding]]
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "parity": (gpu_checks.parity,),
+    "attention": (gpu_checks.attention, gpu_checks.shared_heads),
+    "compile": (gpu_checks.compiled,),
+    "sampling": (gpu_checks.sampling,),
+    "run": (gpu_checks.learning,),
+    "ranks": (gpu_ranks.ranks,),
+    "sizes": (gpu_sizes.agreement,),
+    "catalogue": (partial(gpu_catalogue.entries, workers=max(1, (os.cpu_count() or 2) - 2)),),
+}
+SERVED = {"run": (gpu_checks.servers, gpu_checks.sent), "sleep": (gpu_checks.sleeping,)}
 """Those that need a program vllm."""
+MEASURED = {"steps": gpu_sizes.measured, "decoding": gpu_sizes.decoding}
 
 
 def main(
     device: Annotated[str, typer.Option(help="The device that is held against the CPU.")] = "cuda",
     vllm: Annotated[str, typer.Option(help="The program vllm of an environment of its own; none: not run.")] = "",
     trl: Annotated[str, typer.Option(help="The Python of an environment with TRL; none: no race.")] = "",
-    docs: Annotated[Path, typer.Option(help="Where gpu.md and gpu.json are written.")] = ROOT / "docs",
+    docs: Annotated[Path, typer.Option(help="Where gpu.md and gpu.json are.")] = ROOT / "docs",
+    only: Annotated[str, typer.Option(help="Only these checks, separated by commas; others stay as recorded.")] = "",
 ) -> None:
     """Run the checks and write the record."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         print("No GPU: torch sees none on this machine, so nothing was run and nothing was written.", file=sys.stderr)
         raise typer.Exit(NO_GPU)
-    found = []
-    for finding in findings(device, vllm):
-        found.append(finding)
-        print(line(finding), flush=True)
-    results = {"machine": machine_of(device), "findings": [finding.row() for finding in found]}
-    write_json(docs / "gpu.json", results)
-    write_text(docs / "gpu.md", page(results))
+    names, found = chosen(only), list[Finding]()
+    results = gpu_page.read(docs)
+    for name in names:
+        for result in checked(name, device, vllm):
+            if isinstance(result, Finding):
+                found.append(result)
+                print(line(result), flush=True)
+            else:
+                print(f"measured      {name}: {result}", flush=True)
+            results = gpu_page.joined(results, name, result, machine_of(device))
+            write_json(docs / "gpu.json", results)
+    gpu_page.write(docs, results)
     if trl:
         race(device, trl, docs)
     raise typer.Exit(code_of(found))
+
+
+def chosen(only: str) -> list[str]:
+    """Return the names of the checks to run.
+
+    Raises:
+        InputError: a name that no check has.
+    """
+    known = list(dict.fromkeys([*CHECKS, *SERVED, *MEASURED]))
+    names = only.split(",") if only else known
+    for name in names:
+        if name not in known:
+            raise InputError(f"--only {name}", "there is no such check", f"Use {', '.join(known)}")
+    return names
+
+
+def checked(name: str, device: str, vllm: str) -> Iterator[Finding | dict[str, Any]]:
+    """Yield what a check finds or measures."""
+    for check in CHECKS.get(name, ()):
+        yield from check(device)
+    if vllm:
+        for served in SERVED.get(name, ()):
+            yield from served(device, vllm)
+    if name in MEASURED:
+        yield from MEASURED[name](device)
 
 
 def code_of(found: Sequence[Finding]) -> int:
@@ -68,15 +108,6 @@ def code_of(found: Sequence[Finding]) -> int:
     if any(finding.apart is not None and not finding.passed for finding in found):
         return 1
     return 0 if found and all(finding.passed for finding in found) else NOT_COMPARED
-
-
-def findings(device: str, vllm: str) -> Iterator[Finding]:
-    """Yield what each check finds."""
-    for check in CHECKS:
-        yield from check(device)
-    if vllm:
-        for check in SERVED:
-            yield from check(device, vllm)
 
 
 def line(finding: Finding) -> str:
@@ -99,30 +130,6 @@ def race(device: str, trl: str, docs: Path) -> None:
     bench = ROOT / "bench" / "pretrained.py"
     command = [sys.executable, str(bench), "--device", device, "--trl", trl, "--docs", str(docs), "--name", "gpu_race"]
     subprocess.run(command, check=True, cwd=bench.parent)
-
-
-PAGE = """# On a GPU
-
-Written by `make gpu` (`scripts/gpu.py`): {machine}.
-
-| check | what | apart | may be | |
-| --- | --- | ---: | ---: | --- |
-{rows}
-
-`apart`: the largest difference of a log-prob or an entropy in nats, or of a gradient as a share of its norm, from the
-CPU's in float32; of a run: how far the sampler's log-probs were from the trainer's, on average.
-"""
-
-
-def page(results: dict[str, Any]) -> str:
-    """The text of docs/gpu.md."""
-    rows = []
-    for found in results["findings"]:
-        apart = "" if found["apart"] is None else f"{found['apart']:.2g}"
-        said = "agrees" if found["passed"] else found["why"] or "**differs**"
-        rows.append(f"| {found['check']} | {found['what']} | {apart} | {found['limit']:g} | {said} |")
-    facts = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
-    return PAGE.format(machine=facts, rows="\n".join(rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Every entry of the catalogue in a short run on a device: whether it runs there, and goes on from a checkpoint to the
 same numbers.
 
-The runs are those of `scripts/kills.py --catalogue`. The last step of each is forgotten and taken again.
+The runs are those of `scripts/kills.py --catalogue`. The last two steps of each are forgotten and taken again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def entries(device: str, workers: int, names: Sequence[str] = ()) -> Iterator[Fi
 
 
 def entry(name: str, device: str) -> Finding:
-    """Run an entry, and its last step again; a run that fails is infinitely far from any other."""
+    """Run an entry, and its last two steps again; a run that fails is infinitely far from any other."""
     with tempfile.TemporaryDirectory() as place:
         try:
             whole, resumed = numbers_of(name, device, Path(place) / "run")
@@ -59,13 +59,18 @@ def entry(name: str, device: str) -> Finding:
 
 
 def numbers_of(name: str, device: str, folder: Path) -> tuple[Numbers, Numbers]:
-    """Return the metrics of a run, and those it has after its last step was forgotten and taken again."""
+    """Return the metrics of a run, and those after its last two steps were forgotten and taken again.
+
+    Of two, since what a step leaves is read off the numbers of the next.
+    """
     settings = kills_catalogue.settings(name)
     model = settings["model"] if isinstance(settings["model"], dict) else {"name": settings["model"]}
     settings["model"] = model | {"device": device}
+    settings["run"] = settings["run"] | {"checkpoint_every": 1, "keep": 3}
     train(parse_config(settings), folder=folder, console=Console(quiet=True))
     whole = metrics(folder)
-    shutil.rmtree(max((folder / "checkpoints").glob("step-*")))
+    for last in sorted((folder / "checkpoints").glob("step-*"))[-2:]:
+        shutil.rmtree(last)
     (folder / "summary.json").unlink()
     train(load_config(str(folder / "config.yaml")), folder=folder, resume=True, console=Console(quiet=True))
     return whole, metrics(folder)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gpu_checks import LIMITS, Finding
+from gpu_checks import LIMITS, Finding, free_memory
 from grouprl.plan.cluster.hardware import Accelerator, Cluster, accelerators
 from grouprl.plan.cluster.roofline import Efficiency, sampling, training
 from grouprl.plan.cluster.workload import Workload
@@ -197,11 +197,15 @@ def work_of(size: Size, parameters: int, trainable: int, response: float) -> Wor
 
 
 def accelerator_of(device: str) -> Accelerator | None:
-    """Return the accelerator that the plan knows by the name of the device, if any."""
-    if not device.startswith("cuda"):
-        return None
-    words = torch.cuda.get_device_name(device).split()
-    return next((found for name, found in accelerators().items() if name in words), None)
+    """Return the accelerator that the plan knows by the name and the memory of the device, if any."""
+    return known_as(torch.cuda.get_device_name(device), free_memory(device)) if device.startswith("cuda") else None
+
+
+def known_as(name: str, memory: float) -> Accelerator | None:
+    """Return the accelerator that a driver calls `name`; of those of one name, the one with about so much memory."""
+    words = {word.partition("-")[0] for word in name.split()}
+    found = [each for kind, each in accelerators().items() if kind.partition("-")[0] in words]
+    return min(found, key=lambda each: abs(each.memory - memory), default=None)
 
 
 def decoding(device: str, sizes: Sequence[Size] = SIZES, rows: int = 64, tokens: int = 128) -> Iterator[dict[str, Any]]:
@@ -216,11 +220,12 @@ def decoding(device: str, sizes: Sequence[Size] = SIZES, rows: int = 64, tokens:
         each = rows // len(shown)
         found = generate(policy, shown, n=each, max_new_tokens=tokens, seeds=range(rows))
         synchronise(device)
-        spent, longest = time.perf_counter() - begun, max(found.tokens.lengths)
+        spent, lengths = time.perf_counter() - begun, [len(ids) for ids in found.tokens.response_ids]
+        longest = max(lengths)
         yield {
             "size": size.name,
             "rows": rows,
-            "tokens": sum(found.tokens.lengths),
+            "tokens": sum(lengths),
             "seconds": spent,
             "per_token": spent / longest,
             **decoding_planned(size, policy, rows, longest, device),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,16 @@ import torch
 import typer
 
 import gpu
+import gpu_catalogue
 import gpu_checks
+import gpu_page
+import gpu_ranks
+import gpu_sizes
 from gpu_checks import PATHS, Finding
+from grouprl.algorithms.update.papers import transported
 from grouprl.config.sections import Vllm
+from grouprl.core.errors import InputError
+from grouprl.plan.cluster.hardware import accelerators
 from grouprl.policy import compiled_layers
 from grouprl.rollout.vllm.engine import VllmEngine
 from vllm_brain import Brain
@@ -220,21 +228,132 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(typer.Exit) as ended:
-        gpu.main("cuda", "", "", tmp_path)
+        gpu.main("cuda", "", "", tmp_path, "")
     assert ended.value.exit_code == gpu.NO_GPU
     assert "No GPU" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    shutil.copy(Path(gpu.ROOT) / "docs" / "gpu.md", tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize(("apart", "code"), [(0.05, 0), (0.2, 1), (None, gpu.NOT_COMPARED)])
 def test_what_was_found_is_written_and_is_the_exit_code(
-    tmp_path: Path, apart: float | None, code: int, monkeypatch: pytest.MonkeyPatch
+    docs: Path, apart: float | None, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Finding("parity", "lean", apart, 0.1, "" if apart is not None else "no such kernel")
-    monkeypatch.setattr(gpu, "CHECKS", (lambda device: [found],))
+    found = Finding("parity", "so far lean", apart, 0.1, "" if apart is not None else "no such kernel")
+    monkeypatch.setattr(gpu, "CHECKS", {"parity": (lambda device: [found],)})
     with pytest.raises(typer.Exit) as ended:
-        gpu.main("cpu", "", "", tmp_path)
+        gpu.main("cpu", "", "", docs, "parity")
     assert ended.value.exit_code == code
-    assert json.loads((tmp_path / "gpu.json").read_text())["findings"][0]["apart"] == apart
+    assert json.loads((docs / "gpu.json").read_text())["parity"][0]["apart"] == apart
     said = {0: "agrees", 1: "**differs**", gpu.NOT_COMPARED: "no such kernel"}
-    assert said[code] in (tmp_path / "gpu.md").read_text()
+    (line,) = [line for line in (docs / "gpu.md").read_text().splitlines() if "so far lean" in line]
+    assert said[code] in line
+
+
+def test_a_check_that_is_run_again_replaces_its_rows_and_no_others(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = iter((0.01, 0.02))
+    one = {"what": "one thing", "limit": 0.1}
+    monkeypatch.setattr(
+        gpu,
+        "CHECKS",
+        {
+            "parity": (lambda device: [Finding("parity", apart=next(apart), **one)],),
+            "sizes": (lambda device: [Finding("sizes", apart=0.03, **one)],),
+        },
+    )
+    for only in ("parity,sizes", "parity"):
+        with pytest.raises(typer.Exit):
+            gpu.main("cpu", "", "", docs, only)
+    found = json.loads((docs / "gpu.json").read_text())
+    assert {name: [row["apart"] for row in found[name]] for name in ("parity", "sizes")} == {
+        "parity": [0.02],
+        "sizes": [0.03],
+    }
+    with pytest.raises(InputError, match="pariti"):
+        gpu.main("cpu", "", "", docs, "pariti")
+
+
+SMALL = (
+    gpu_sizes.Size("small", 2, 64, 96, 4, 2, prompt=16, response=24),
+    gpu_sizes.Size("small, adapters", 2, 64, 96, 4, 2, prompt=16, response=24, lora=True),
+)
+
+
+def test_engines_agree_on_long_rows_and_a_wrong_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(gpu_sizes.agreement(CPU, SMALL[:1]))
+    assert len(found) == 2
+    assert all(finding.passed for finding in found)
+    build = gpu_sizes.policy_of
+
+    def off(model, **how):
+        if how["engine"] == "transformers":
+            with torch.no_grad():
+                model.model.layers[0].mlp.down_proj.weight.mul_(1.5)
+        return build(model, **how)
+
+    monkeypatch.setattr(gpu_sizes, "policy_of", off)
+    found = list(gpu_sizes.agreement(CPU, SMALL[:1]))
+    assert not found[0].passed
+
+
+def test_what_a_step_takes_is_measured_and_written(docs: Path) -> None:
+    rows = list(gpu_sizes.measured(CPU, SMALL, repeats=1))
+    assert len(rows) == 8
+    assert all(row["training"] > 0 and row["scoring"] > 0 for row in rows)
+    assert [row["compiled_calls"] > 0 for row in rows if "compiled" in row["way"]] == [True, True]
+    (decoded,) = gpu_sizes.decoding(CPU, SMALL[:1], rows=16, tokens=4)
+    assert 0 < decoded["tokens"] <= 16 * 4
+    record: gpu_page.Record = {}
+    for check, row in [*(("steps", row) for row in rows), ("decoding", decoded)]:
+        record = gpu_page.joined(record, check, row, {"device": "cpu"})
+    record = gpu_page.joined(record, "steps", {**rows[0], "failed": "no memory"}, {"device": "cpu"})
+    gpu_page.write(docs, record)
+    said = (docs / "gpu.md").read_text()
+    assert said.count("| small | ") == 2 * 4 - 1 + 1
+    assert "no memory" in said
+    assert "- device cpu: steps, decoding" in said
+
+
+def test_an_accelerator_of_the_plan_is_known_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, memory, kind in (
+        ("NVIDIA H200", 140e9, "H200"),
+        ("NVIDIA A100-SXM4-80GB", 79e9, "A100"),
+        ("NVIDIA A100-SXM4-40GB", 39e9, "A100-40"),
+        ("NVIDIA H100 80GB HBM3", 79e9, "H100"),
+    ):
+        assert gpu_sizes.known_as(name, memory) == accelerators()[kind]
+    assert gpu_sizes.known_as("Quadro", 8e9) is None
+    assert gpu_sizes.accelerator_of("cpu") is None
+    monkeypatch.setattr(gpu_sizes, "accelerator_of", lambda device: accelerators()["H200"])
+    planned = gpu_sizes.planned(gpu_sizes.SIZES[1], gpu_sizes.rows_of(SMALL[0]), 10**9, 10**9, "cuda")
+    assert planned["planned"]["training"] > planned["planned"]["scoring"] > 0
+
+
+def test_an_entry_resumes_to_the_same_bits_and_one_that_forgets_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = gpu_catalogue.entry("n_pg_igt", CPU)
+    assert (found.apart, found.why) == (0.0, "")
+    seen = []
+
+    def forgets_once(store, name, otherwise_p):
+        seen.append(name)
+        return otherwise_p if len(seen) > 8 else store.get(name, otherwise_p)
+
+    monkeypatch.setattr(transported, "kept", forgets_once)
+    assert not gpu_catalogue.entry("n_pg_igt", CPU).passed
+    monkeypatch.setattr(transported, "kept", lambda store, name, otherwise_p: otherwise_p.to("meta"))
+    assert "RuntimeError" in gpu_catalogue.entry("n_pg_igt", CPU).why
+
+
+def test_ranks_are_held_against_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = gpu_ranks.ranks(CPU, 2)
+    assert found.apart is not None
+    assert found.passed
+    assert found.apart > 0, "sums in another order differ by something"
+    monkeypatch.setattr(gpu_ranks, "REWARD", "def digits(completion, **_):\n    return 0.0\n")
+    (found,) = gpu_ranks.ranks(CPU, 2)
+    assert (found.apart, found.why) == (None, "there was a step without a gradient")
