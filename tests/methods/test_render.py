@@ -129,6 +129,12 @@ def test_claimed_names_never_point_to_a_wrong_entry():
     assert other_claims("grpo") == []
 
 
+def test_a_claim_that_the_catalogue_has_is_known_by_its_name_there():
+    of_paper = {entry.card.papers[0].arxiv: name for name, entry in CATALOGUE.items() if entry.card.papers}
+    for claim in (each for claims in AMBIGUOUS.values() for each in claims if not each.known):
+        assert of_paper.get(claim.reference.removeprefix("arXiv:")) is None, claim
+
+
 # --- the commands ---------------------------------------------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ class Claim:
 AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
     "apo": (
         Claim("Asymmetric Policy Optimization (View-R1)", "arXiv:2506.21655", "apo_asymmetric"),
-        Claim("Accelerated Preference Optimization", "arXiv:2410.06293", "apo_accelerated"),
+        Claim("Accelerated Preference Optimization", "arXiv:2410.06293", "accelerated_dpo"),
         Claim("Anchored Preference Optimization (zero and down)", "arXiv:2408.06266", "apo_zero"),
     ),
     "arpo": (
@@ -58,7 +58,7 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
     ),
     "dpo": (
         Claim("Direct Preference Optimization", "arXiv:2305.18290", "dpo"),
-        Claim("Discovered Policy Optimisation", "arXiv:2210.05639", "dpo_discovered"),
+        Claim("Discovered Policy Optimisation", "arXiv:2210.05639", "discovered_drift"),
     ),
     "gtpo": (
         Claim("Trajectory-Based Policy Optimization", "arXiv:2508.03772", "gtpo_trajectory"),
@@ -73,7 +73,7 @@ AMBIGUOUS: Mapping[str, tuple[Claim, ...]] = {
         Claim("Policy-on Policy-off Policy Optimization", "arXiv:1905.01756", "p3o_off_policy"),
     ),
     "rpo": (
-        Claim("Relative Preference Optimization", "arXiv:2402.10958", "rpo_relative"),
+        Claim("Relative Preference Optimization", "arXiv:2402.10958", "relative_po"),
         Claim("Reverse Preference Optimization", "arXiv:2505.22172", "rpo_reverse"),
         Claim("Iterative Reasoning Preference Optimization", "arXiv:2404.19733", "rpo_iterative"),
     ),
