@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from grouprl.core.errors import InputError
 from grouprl.experiments.aggregates import (
     curve_band,
+    draws_of,
     improvement_interval,
     interquartile_mean,
     iqm_difference,
@@ -18,6 +21,7 @@ from grouprl.experiments.aggregates import (
     performance_profile,
     probability_of_improvement,
     profile_band,
+    resampled,
 )
 from grouprl.experiments.significance import holm, paired_p_value, two_sided_t
 
@@ -86,6 +90,41 @@ def test_rliable_says_the_same(case: dict) -> None:
     assert [above.low, above.high] == pytest.approx(
         case["improvement_interval"], abs=0.02 + 1 / (a_nm.size * len(a_nm))
     )
+
+
+def test_an_improvement_is_that_of_all_pairs_of_a_draw() -> None:
+    """Of unequal numbers of seeds: the pairs of each draw counted one by one."""
+    rng = np.random.default_rng(3)
+    a_nm, b_nm = rng.integers(0, 4, (3, 2)) / 2, rng.integers(0, 4, (5, 2)) / 2
+    a_dnm = resampled(a_nm, draws_of((3, 2), 7, 40))
+    b_dnm = resampled(b_nm, draws_of((5, 2), 8, 40))
+    pairs = [
+        np.mean([[(y > x) + 0.5 * (y == x) for x, y in itertools.product(a, b)] for a, b in zip(a_m, b_m, strict=True)])
+        for a_m, b_m in zip(np.moveaxis(a_dnm, 2, 1), np.moveaxis(b_dnm, 2, 1), strict=True)
+    ]
+    low, high = np.percentile(pairs, (2.5, 97.5))
+    assert improvement_interval(a_nm, b_nm, seed=7, draws=40)[1:] == pytest.approx((low, high), abs=1e-12)
+
+
+def test_many_seeds_fit_into_memory() -> None:
+    """A thousand seeds of two arms: the pairs of every draw would be five thousand million."""
+    rng = np.random.default_rng(0)
+    tracemalloc.start()
+    found = improvement_interval(rng.normal(size=(1000, 1)), rng.normal(size=(1000, 1)), draws=200)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.low < 0.5 < found.high
+    assert most < 1e8
+
+
+@pytest.mark.parametrize(("seeds", "least", "most"), [(3, 0.68, 0.84), (5, 0.83, 0.93), (10, 0.9, 0.97)])
+def test_intervals_of_few_seeds_are_too_narrow_by_what_the_docs_say(seeds: int, least: float, most: float) -> None:
+    rng = np.random.default_rng(seeds)
+    held = 0
+    for trial in range(250):
+        found = iqm_interval(rng.normal(size=(seeds, 1)), trial, draws=300)
+        held += found.low <= 0 <= found.high
+    assert least <= held / 250 <= most
 
 
 def test_students_t_is_that_of_the_tables() -> None:

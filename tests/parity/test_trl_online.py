@@ -69,7 +69,7 @@ def test_online_dpo(seed, loss_type, penalty):
     found: list[Tensor] = []
     trainer = SimpleNamespace(
         args=SimpleNamespace(
-            use_vllm=False,
+            use_vllm=True,  # what this path generates has the same form in all releases
             missing_eos_penalty=penalty,
             loss_type=loss_type,
             torch_empty_cache_steps=None,
@@ -78,7 +78,8 @@ def test_online_dpo(seed, loss_type, penalty):
             gradient_accumulation_steps=1,
         ),
         beta=0.1,
-        _tokenizer=SimpleNamespace(eos_token_id=END),
+        eos_token_ids=[END],
+        _tokenizer=SimpleNamespace(eos_token_id=END),  # read by TRL 1.13.0
         ref_model="reference",
         is_vision_model=False,
         reward_funcs=[None],
@@ -86,7 +87,7 @@ def test_online_dpo(seed, loss_type, penalty):
         state=SimpleNamespace(global_step=1),
         processing_class=SimpleNamespace(batch_decode=lambda ids, **_: ["w"] * len(ids)),
         accelerator=SimpleNamespace(gather_for_metrics=lambda x: x, backward=lambda loss, **_: found.append(loss)),
-        _generate=lambda *_: (None, None, ids_bt, mask_bt.long()),
+        _generate_vllm=lambda *_: (None, None, ids_bt, mask_bt.long()),
         _forward=lambda model, *_: (batch.ref_bt if model == "reference" else leaf_bt)[rows],
         _calculate_rewards_from_functions=lambda **_: batch.reward_b[rows].clone(),
     )

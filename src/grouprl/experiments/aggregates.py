@@ -78,21 +78,36 @@ def probability_of_improvement(a_nm: Floats, b_nm: Floats) -> float:
 
     The Mann-Whitney statistic over N_a·N_b, of each task (arXiv:2108.13264, section 4.3).
     """
-    return float(_above(a_nm, b_nm).mean())
+    return float(_above(a_nm, b_nm).mean((0, 1)).mean())
 
 
-def _above(a_xnm: Floats, b_xnm: Floats) -> Floats:
-    """Return [..., M] the share of pairs of rows in which `b` is above `a`."""
-    a, b = a_xnm[..., :, None, :], b_xnm[..., None, :, :]
-    share: Floats = ((b > a) + 0.5 * (b == a)).mean((-3, -2))
-    return share
+def _above(a_nm: Floats, b_nm: Floats) -> Floats:
+    """Return [N_a, N_b, M] whether `b` is above `a`, for each pair of rows: 1, or 0.5 where they tie."""
+    a, b = a_nm[:, None, :], b_nm[None, :, :]
+    above: Floats = (b > a) + 0.5 * (b == a)
+    return above
+
+
+def _times(rows_dnm: NDArray[np.int64]) -> Floats:
+    """Return [D, N, M] how often each row is in a draw."""
+    draws, count, tasks = rows_dnm.shape
+    place_dnm = (np.arange(draws)[:, None, None] * count + rows_dnm) * tasks + np.arange(tasks)
+    return np.bincount(place_dnm.ravel(), minlength=rows_dnm.size).reshape(rows_dnm.shape).astype(np.float64)
+
+
+def _drawn_above(above_abm: Floats, times_dam: Floats, times_dbm: Floats) -> Floats:
+    """Return [D, M] the share of drawn pairs in which `b` is above `a`, without holding the pairs of every draw."""
+    pairs = above_abm.shape[0] * above_abm.shape[1]
+    tasks = range(above_abm.shape[2])
+    sums = [((times_dam[:, :, m] @ above_abm[:, :, m]) * times_dbm[:, :, m]).sum(1) for m in tasks]
+    return np.stack(sums, axis=1) / pairs
 
 
 def improvement_interval(a_nm: Floats, b_nm: Floats, seed: int = 0, draws: int = DRAWS) -> Interval:
     """Return the probability of improvement with its stratified bootstrap interval; seeds of both are drawn apart."""
-    a_dnm = resampled(_checked(a_nm), draws_of(_shape(a_nm), seed, draws))
-    b_dnm = resampled(_checked(b_nm), draws_of(_shape(b_nm), seed + 1, draws))
-    return percentiles(probability_of_improvement(a_nm, b_nm), _above(a_dnm, b_dnm).mean(-1))
+    value = probability_of_improvement(_checked(a_nm), _checked(b_nm))
+    times_dam, times_dbm = _times(draws_of(_shape(a_nm), seed, draws)), _times(draws_of(_shape(b_nm), seed + 1, draws))
+    return percentiles(value, _drawn_above(_above(a_nm, b_nm), times_dam, times_dbm).mean(-1))
 
 
 def performance_profile(score_nm: Floats, level_l: Floats) -> Floats:
