@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control zoo real real-preferences gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control zoo real real-preferences real-claims gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -118,7 +118,12 @@ real: $(READY)  ## let a pretrained model learn six tasks, three seeds each, and
 
 real-preferences: $(READY)  ## let the same model learn from pairs of its own completions, by three methods and by a reward model
 	$(BIN)/python scripts/real_pairs.py
-	$(BIN)/python scripts/real_preferences.py
+	$(BIN)/python scripts/real_preferences.py run
+	$(BIN)/python scripts/real_preferences.py report runs/real/real_preferences.json
+
+real-claims: $(READY)  ## compare some claims of papers on the same model, each method at its own rate (hours on a CPU, minutes on a GPU)
+	$(BIN)/python scripts/real_claims.py run $(REAL)
+	$(BIN)/python scripts/real_claims.py report runs/real/claims/real_claims.json
 
 gpu: $(READY)  ## hold every path on a GPU against the CPU, and record it (exit code 4 where there is none)
 	$(BIN)/python scripts/gpu.py $(GPU)

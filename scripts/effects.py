@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,12 +29,11 @@ from grouprl.experiments.design import Arm, Comparison, Ground, Trial
 from grouprl.experiments.result import ComparisonResult
 from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.experiments.schedule import Store, Tell
-from grouprl.experiments.trial_main import RUN, make_run, write_spec
+from grouprl.experiments.trial_main import RUN
 from grouprl.methods import methods
 from grouprl.methods.compose import compose
-from grouprl.processes.limits import die_with
-from grouprl.storage.run_folder import settle
 from learn import Settings, merged
+from pooled_runs import PooledStore
 
 LAST = 10
 """Steps at the end of a run over which measures of training are averaged."""
@@ -66,6 +62,12 @@ class Arena:
     """Changes `key=value` of the runs, whose prompts differ from those of the warm-up."""
     factors: tuple[float, ...] = (1 / 3, 1, 3)
     """The learning rates that are tried, in multiples of the settings'; none: the settings' own is kept."""
+    common: Settings = field(default_factory=lambda: COMMON)
+    """Settings that those of the arena are laid over."""
+
+    def whole(self) -> Settings:
+        """Return every setting of its runs that is not a default."""
+        return merged(self.common, self.settings)
 
 
 ARENAS: dict[str, Arena] = {
@@ -133,55 +135,16 @@ ARENAS: dict[str, Arena] = {
 }
 
 
-class PooledStore(Store):
-    """A store whose processes make many runs each: a toy run takes hardly longer than a process takes to start."""
-
-    def outcomes(self, trials: Sequence[Trial], tell: Tell) -> dict[str, RunOutcome]:
-        """Return the outcome of every run by its key, after making those that are missing; only those are told of."""
-        missing = self.missing(trials)
-        for each in missing:
-            settle(each.folder(self.folder))
-            write_spec(each.folder(self.folder), each.settings, each.budget)
-        with _pool(self.workers) as pool:
-            made = pool.map(make_run, [each.folder(self.folder) for each in missing])
-            for each, _ in zip(missing, made, strict=True):
-                tell(each, super().outcomes([each], silent)[each.key], False)
-        return super().outcomes(trials, silent)
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield processes that end with this one; after an interruption they end their runs, and begin no others."""
-    lifeline, held = os.pipe()
-    pool = ProcessPoolExecutor(workers, initializer=_end_with_parent, initargs=(lifeline, held))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        os.close(lifeline)
-        os.close(held)
-
-
-def _end_with_parent(lifeline: int, held: int) -> None:
-    os.close(held)
-    os.setsid()
-    die_with(os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY))  # a description of its own, as it has one owner
-
-
-def silent(_trial: Trial, _outcome: RunOutcome, _known: bool) -> None:
-    """Say nothing of a run."""
-
-
 def ground(name: str, arena: Arena) -> Ground:
     """Return an arena as what is compared on; its warm-up has all prompts that there are."""
-    settings = merged(COMMON, arena.settings, {"data": {"prompts": None}})
+    settings = merged(arena.whole(), {"data": {"prompts": None}})
     return replace(source_of(settings), name=name)
 
 
 def arm_of(arena: Arena, setup: Setup, changes: Sequence[str] = ()) -> Arm:
     """Return a method as an arm; one that is right only on-policy makes one update of a batch."""
     once = ("batch.minibatches=1", "batch.epochs=1") if compose(setup).method.on_policy else ()
-    prompts = f"data.prompts={json.dumps(merged(COMMON, arena.settings)['data']['prompts'])}"
+    prompts = f"data.prompts={json.dumps(arena.whole()['data']['prompts'])}"
     own = (f"method={json.dumps(setup)}", prompts, *arena.asked, *once, *changes)
     return Arm(setup_words(setup).strip("`"), own)
 
@@ -207,9 +170,8 @@ def measured(result: ComparisonResult, store: Store) -> dict[str, list[dict[str,
     return found
 
 
-def compared(claim: Claim, seeds: int, store: Store, tell: Tell) -> Row:
+def compared(claim: Claim, arena: Arena, seeds: int, store: Store, tell: Tell) -> Row:
     """Compare a claim's method with its rival and return what came of it, with the rates of both."""
-    arena = ARENAS[claim.arena]
     try:
         arms = [arm_of(arena, each) for each in (claim.method, claim.rival or STANDARD)]
         result = run_comparison(design_of(claim.arena, arena, arms, seeds), store, tell, lambda _: None)
@@ -288,7 +250,7 @@ def main(
     wanted = [c for c in CLAIMS if only in f"{c.name} {c.arena}" and (not unshown or effects_report.key(c) in left)]
     console, store = Console(), PooledStore(out, jobs)
     for claim in sorted(wanted, key=lambda claim: list(ARENAS).index(claim.arena)):
-        row = compared(claim, seeds, store, teller(console))
+        row = compared(claim, ARENAS[claim.arena], seeds, store, teller(console))
         console.print(sentence(row), markup=False, soft_wrap=True)
         rows = effects_report.joined(rows, row)
         effects_report.write(rows, {name: arena.words for name, arena in ARENAS.items()}, docs)

@@ -169,7 +169,7 @@ def moved(rows: Sequence[Row]) -> str:
     before = [name for name in VERDICTS if any(pairs[name, after] for after in VERDICTS)]
     after = [name for name in VERDICTS if any(pairs[other, name] for other in VERDICTS)]
     body = [[name, *(str(pairs[name, each]) for each in after)] for name in before]
-    return _markdown(["at one rate for all", *(f"{name} at own rates" for name in after)], body)
+    return markdown(["at one rate for all", *(f"{name} at own rates" for name in after)], body)
 
 
 def _both(row: Row) -> list[Row]:
@@ -187,15 +187,19 @@ def tables(rows: Sequence[Row]) -> str:
 
 def own_table(rows: Sequence[Row]) -> str:
     """Return a Markdown table of claims at own rates, with their verdicts at one rate for all."""
-    head = [*HEAD[:2], "rate", "rival's", *HEAD[2:], "at one rate for all"]
-    return _markdown(head, [_own_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
+    head = [*OWN_HEAD, "at one rate for all"]
+    return markdown(head, [_own_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
 
 
 def _own_cells(row: Row) -> list[str]:
-    own = row["own_rates"]
-    chosen = [f"{each['rate']}{'*' * each['end']}" for each in own.get("tuned", ())]
-    name, what, *seen = _cells({**row, **own})
-    return [name, what, *[*chosen, "", ""][:2], *seen, _before(row.get("one_rate"))]
+    return [*own_cells({**row, **row["own_rates"]}), _before(row.get("one_rate"))]
+
+
+def own_cells(row: Row) -> list[str]:
+    """Return the cells of a claim with what was seen of it at own rates, both rates among them."""
+    chosen = [f"{each['rate']}{'*' * each['end']}" for each in row.get("tuned", ())]
+    name, what, *seen = _cells(row)
+    return [name, what, *[*chosen, "", ""][:2], *seen]
 
 
 def _before(outcome: Row | None) -> str:
@@ -206,14 +210,16 @@ def _before(outcome: Row | None) -> str:
 
 
 HEAD = ("method", "what its paper claims, seen here as", "method", "rival", "difference", "verdict")
+OWN_HEAD = (*HEAD[:2], "rate", "rival's", *HEAD[2:])
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return a Markdown table of claims with their outcomes."""
-    return _markdown(HEAD, [_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
+    return markdown(HEAD, [_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
 
 
-def _markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *body))
 
 
@@ -243,7 +249,8 @@ the table says so, the learning rate. Intervals are 95 % of the mean paired diff
 allows {margin} of pass@1.
 
 A toy of 70,000 parameters can show that an idea acts as described; it cannot show that it pays at scale, and where it
-shows nothing, the idea may still be right where it was meant to be. No other size of model was tried here.
+shows nothing, the idea may still be right where it was meant to be. Some claims are compared on a pretrained model of
+135 million parameters, too ([what has been run](effects_pretrained.md)).
 
 {summary}
 

@@ -1,42 +1,131 @@
-"""Preference methods, a reward model, and GRPO against it on a pretrained model: docs/preferences.md, last table.
+"""Preference methods, a reward model, and GRPO against it on a pretrained model: docs/preferences.md, last tables.
 
-Each method has a rate of its own, the better of two by a shorter run of another seed. A run that is recorded is not
-repeated while its recipe stays as it is.
+Each method has a rate of its own, the best of three by a shorter run of another seed. `run` makes the runs side by
+side, the longest chain first; it may be cut off at any time, and a finished run is not repeated while its recipe stays
+as it is. `report` puts the file of results into the record, in place of what was there: a table is of one device.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-import shutil
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Annotated, Literal
 
 import typer
 
 import real
 from grouprl.config.run import load_config
+from grouprl.core.errors import RunError
 from grouprl.storage.run_folder import RunFolder, write_json
 from held_out import figures
 from page_record import fill
+from pooled_runs import RunQueue, leave_numbers
+from real_claims import device
+from real_preferences_report import AGAINST, MODEL, RIVAL, Record, good, tables
 
-Record = dict[str, Any]
 RECORD, PAGE = real.DOCS / "real_preferences.json", real.DOCS / "preferences.md"
+RESULTS = "real_preferences.json"
 MEASURES = ("greedy", "pass@1", "reward", "reward/gold", "pair_accuracy")
 METHODS: dict[str, tuple[str, tuple[float, ...]]] = {
-    "dpo": ("preferred", (5e-6, 2e-5, 6e-5)),
-    "orpo": ("preferred", (1e-5, 4e-5)),
-    "kto": ("preferred_labels", (2e-5,)),
-    "bradley_terry": ("preferred_scores", (2e-5,)),
+    RIVAL: ("preferred", (5e-6, 2e-5, 6e-5)),
+    "orpo": ("preferred", (1e-5, 4e-5, 1.2e-4)),
+    "kto": ("preferred_labels", (5e-6, 2e-5, 6e-5)),
+    MODEL: ("preferred_scores", (5e-6, 2e-5, 6e-5)),
+    AGAINST: ("preferred_scored", (3e-6, 1e-5, 3e-5)),
 }
-"""The recipe of each method, and the rates that are tried; a single one is taken untried."""
-RIVAL, MODEL = "dpo", "bradley_terry"
+"""The recipe of each method, and the rates that are tried. The last is paid by the reward model of the same seed."""
 TUNED_ON, SHORTER = 7, ("steps=6", "eval.final_prompts=48")
 """The seed on which rates are tried, and what is set then."""
-AGAINST = "dr_grpo"
-"""What is paid by the reward model of the same seed, at the recipe's own rate."""
+
+Purpose = Literal["tuned", "compared", "used"]
+"""Whether a run chooses a rate, is compared, or is needed by others alone: this is not recorded."""
+Call = tuple[str, int, Sequence[str], Purpose]
+"""A method, a seed, changes and a purpose."""
+
+
+@dataclass
+class Runs:
+    """The runs of one call: what they have in common, where they are, and what they have shown so far."""
+
+    queue: RunQueue
+    given: tuple[str, ...]
+    """Changes `key=value` of all of them: the model and the device among them."""
+    folder: Path
+    results: Path
+    shown: list[Record] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def run(self, arm: str, seed: int, changes: Sequence[str], purpose: Purpose) -> Record:
+        """Train, or read what is kept of the same run, and write the file of results."""
+        recipe = METHODS[arm][0]
+        known = {"arm": arm, "seed": seed, "changes": list(changes), "version": version(recipe)}
+        known["tuning"] = purpose == "tuned"
+        folder, rank = self.of(known), 0 if arm in (MODEL, AGAINST) else list(METHODS).index(arm) + 1
+        given = [f"seed={seed}", f"method={arm}", *self.given, *changes]
+        found: Record = self.queue.submit(rank, folder.name, make, known, recipe, given, folder).result()
+        with self.lock:
+            self.shown += [found] if purpose != "used" else []
+            write_json(self.results, self.shown)
+        return found
+
+    def of(self, known: Record) -> Path:
+        """Return the folder of a run."""
+        what = json.dumps([known["version"], known["changes"], self.given])
+        hashed = hashlib.sha256(what.encode()).hexdigest()[:12]
+        return self.folder / f"{known['arm']}-s{known['seed']}-{hashed}"
+
+    def tuned(self, arm: str, changes: Sequence[str] = ()) -> list[str]:
+        """Return the changes with the rate at which a shorter run of another seed ends best."""
+        tries = [[f"optim.lr={lr}", *changes] for lr in METHODS[arm][1]]
+        found = self.side_by_side([(arm, TUNED_ON, [*each, *SHORTER], "tuned") for each in tries])
+        best = max(range(len(tries)), key=lambda at: good(found[at]))
+        return tries[best][:1]
+
+    def side_by_side(self, calls: Sequence[Call]) -> list[Record]:
+        """Return what several runs have shown."""
+        with ThreadPoolExecutor(len(calls)) as threads:
+            return list(threads.map(lambda call: self.run(*call), calls))
+
+    def compare(self, arm: str, seeds: int) -> None:
+        """Tune a method, and run it on every seed."""
+        best = self.tuned(arm)
+        self.side_by_side([(arm, seed, best, "compared") for seed in range(seeds)])
+
+    def compare_paid(self, seeds: int) -> None:
+        """Tune and train reward models, then the policy that each of them pays; one pays where its rate is tuned."""
+        best = self.tuned(MODEL)
+        calls: list[Call] = [(MODEL, seed, best, "compared") for seed in range(seeds)]
+        models = self.side_by_side([*calls, (MODEL, TUNED_ON, best, "used")])
+        paid = {each["seed"]: f"reward.model={self.of(each) / 'model'}" for each in models}
+        rate = self.tuned(AGAINST, [paid[TUNED_ON]])
+        self.side_by_side([(AGAINST, seed, [*rate, paid[seed]], "compared") for seed in range(seeds)])
+
+
+def make(known: Record, recipe: str, given: Sequence[str], folder: Path) -> Record:
+    """Train, or return what is kept of the same run; a process of the queue calls it."""
+    row = folder / "row.json"
+    if row.is_file():
+        kept: Record = json.loads(row.read_text(encoding="utf-8"))
+        return kept
+    begun = time.perf_counter()
+    try:
+        real.trained(recipe, given, folder)
+        seen = read(folder)
+    except RunError as error:  # its loss is no number any more, for instance: the rate is too high
+        seen = {"lr": load_config(str(folder / "config.yaml")).optim.lr, "error": str(error)}
+    found = {**known, **seen, "seconds": round(time.perf_counter() - begun, 1)}
+    write_json(row, found)
+    leave_numbers(folder, ("checkpoints",) if known["arm"] == MODEL else ("checkpoints", "model"))
+    print(
+        f"{folder.name} at {found['lr']:g}: {seen.get('error', f'{good(found):.3f}')}, {found['seconds']} s", flush=True
+    )
+    return found
 
 
 def version(recipe: str) -> str:
@@ -44,37 +133,6 @@ def version(recipe: str) -> str:
     text = (real.RECIPES / f"{recipe}.yaml").read_bytes()
     data = sorted(path for path in real.RECIPES.glob("sum_*.jsonl") if path.name.encode() in text)
     return hashlib.sha256(b"".join([text, *(path.read_bytes() for path in data)])).hexdigest()[:12]
-
-
-def run(arm: str, seed: int, model: str, changes: Sequence[str], recipe: str, tuning: bool) -> Record:
-    """Train, or return what is recorded of the same run."""
-    known = {"arm": arm, "seed": seed, "changes": list(changes), "version": version(recipe)}
-    for each in records():
-        if all(each[key] == value for key, value in known.items()):
-            return each
-    folder = folder_of(arm, seed, known["version"], changes)
-    given = [f"seed={seed}", f"model.name={model}", f"method={arm}", *changes]
-    seconds = real.trained(recipe, given, folder)
-    found = {**known, "tuning": tuning, **read(folder), "seconds": round(seconds)}
-    keep(found)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    if arm != MODEL or tuning:
-        shutil.rmtree(folder / "model", ignore_errors=True)
-    return found
-
-
-def tuned(arm: str, recipe: str, rates: Sequence[float], model: str) -> float:
-    """Return the rate at which a shorter run of another seed ends best."""
-    if len(rates) == 1:
-        return rates[0]
-    tried = {lr: good(run(arm, TUNED_ON, model, [f"optim.lr={lr}", *SHORTER], recipe, True)) for lr in rates}
-    return max(tried, key=lambda lr: tried[lr])
-
-
-def folder_of(arm: str, seed: int, hashed: str, changes: Sequence[str]) -> Path:
-    """Return the folder of a run."""
-    what = hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6]
-    return real.RUNS / f"{arm}-s{seed}-{hashed}-{what}"
 
 
 def read(folder: Path) -> Record:
@@ -85,6 +143,7 @@ def read(folder: Path) -> Record:
     return {
         "lr": config.optim.lr,
         "steps": len(steps),
+        "device": device(config.model.device),
         "precision": config.model.precision,
         "before": figures(held_out[0], MEASURES, 4),
         "after": figures(held_out[-1], MEASURES, 4),
@@ -101,110 +160,42 @@ def records() -> list[Record]:
     return found
 
 
-def keep(row: Record) -> None:
-    """Record a run, without those of earlier recipes, and write the tables."""
-    stale = (row["arm"], row["seed"], row["changes"])
-    kept = [each for each in records() if (each["arm"], each["seed"], each["changes"]) != stale]
-    write_json(RECORD, [*kept, row])
-    fill(PAGE, tables([*kept, row]))
+app = typer.Typer(add_completion=False, help=__doc__)
 
 
-def good(record: Record) -> float:
-    """Return the number by which rates are compared: the mean of the shares that are right, greedy and sampled."""
-    after = record["after"]
-    return float(after["greedy"] + after["pass@1"]) / 2
+@app.command()
+def run(
+    model: Annotated[str, typer.Option(help="The folder of the model; none: it is fetched.")] = "",
+    runs: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not repeated.")] = real.RUNS,
+    out: Annotated[Path, typer.Option(help="Where the file of results is written.")] = real.RUNS,
+    on: Annotated[str, typer.Option("--device", help="cpu, cuda …")] = "auto",
+    precision: Annotated[str, typer.Option(help="Of products: float32 or mixed.")] = "float32",
+    seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 2,
+    jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 1,
+    changes: Annotated[list[str] | None, typer.Option("--set", help="A setting of all runs, key=value.")] = None,
+) -> None:
+    """Run what is not kept yet, and write what runs have shown as it comes."""
+    name = model or real.fetch(real.RUNS / "model")[0]
+    given = (f"model.name={name}", f"model.device={on}", "model.dtype=float32", f"model.precision={precision}")
+    out.mkdir(parents=True, exist_ok=True)
+    with RunQueue(jobs) as queue, ThreadPoolExecutor(len(METHODS)) as threads:
+        made = Runs(queue, (*given, "run.check_model=false", *(changes or ())), runs.absolute(), out / RESULTS)
+        paid = threads.submit(made.compare_paid, seeds)
+        others = [threads.submit(made.compare, arm, seeds) for arm in METHODS if arm not in (MODEL, AGAINST)]
+        for each in (paid, *others):
+            each.result()
 
 
-def tables(found: Sequence[Record]) -> dict[str, str]:
-    """Return the tables of the page."""
-    final = [each for each in found if not each["tuning"]]
-    methods = [each for each in final if each["arm"] in METHODS and each["arm"] != MODEL]
-    scored = [each for each in final if each["arm"] in (MODEL, AGAINST)]
-    head = ("method", "rate", "steps", "seed", "greedy", "gain", "sampled", "gain", f"sampled, beside {RIVAL}")
-    return {
-        "pretrained": table((*head, "CPU minutes"), [_method(each, methods) for each in _sorted(methods)]),
-        "pretrained scores": table(
-            ("what is trained", "rate", "steps", "seed", "before", "after", "gain", "CPU minutes"),
-            [cells for each in _sorted(scored) for cells in _scored(each)],
-        ),
-        "pretrained rates": table(
-            ("method", "rate", "steps", "after"),
-            [(e["arm"], f"{e['lr']:g}", e["steps"], f"{good(e):.3f}") for e in found if e["tuning"]],
-        ),
-    }
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table of the page."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-def _sorted(found: Sequence[Record]) -> list[Record]:
-    order = [*METHODS, AGAINST]
-    return sorted(found, key=lambda each: (order.index(each["arm"]), each["seed"]))
-
-
-def _method(record: Record, others: Sequence[Record]) -> list[object]:
-    cells = [cell for kind in ("greedy", "pass@1") for cell in _change(record, kind)]
-    rival = next((e for e in others if (e["arm"], e["seed"]) == (RIVAL, record["seed"])), None)
-    return [*_named(record, record["arm"]), *cells, beside(record, rival), _minutes(record)]
-
-
-def _scored(record: Record) -> list[list[object]]:
-    """Return a line per measure: of a reward model its pairs, of the policy what is paid and what is true."""
-    if record["arm"] == MODEL:
-        kinds = {"pair_accuracy": "reward model, held-out pairs ranked right"}
-    else:
-        kinds = {"reward": "policy, reward paid", "reward/gold": "policy, true reward", "pass@1": "policy, right"}
-    return [
-        [*_named(record, name), *_ends(record, kind), _change(record, kind)[1], _minutes(record)]
-        for kind, name in kinds.items()
-    ]
-
-
-def _named(record: Record, name: str) -> list[object]:
-    return [name, f"{record['lr']:g}", record["steps"], record["seed"]]
-
-
-def _minutes(record: Record) -> str:
-    return f"{record['seconds'] / 60:.1f}"
-
-
-def _ends(record: Record, kind: str) -> list[str]:
-    return [f"{record[end][kind]:.3f}" for end in ("before", "after")]
-
-
-def _change(record: Record, kind: str) -> list[str]:
-    """Return a measure before and after, and its gain on the same prompts with its interval."""
-    low, gain, high = (record["after"][f"{kind}_gain{end}"] for end in ("_low", "", "_high"))
-    return [" → ".join(_ends(record, kind)), f"{gain:+.3f} [{low:+.3f}, {high:+.3f}]"]
-
-
-def beside(one: Record, other: Record | None) -> str:
-    """Return the difference of two shares after training with Newcombe's interval, which takes the prompts of both for
-    independent and so is too wide rather than too narrow."""
-    if other is None or one["arm"] == other["arm"]:
-        return ""
-    mine, yours = ([each["after"][f"pass@1{end}"] for end in ("_low", "", "_high")] for each in (one, other))
-    gap = mine[1] - yours[1]
-    low = gap - math.hypot(mine[1] - mine[0], yours[2] - yours[1])
-    high = gap + math.hypot(mine[2] - mine[1], yours[1] - yours[0])
-    return f"{gap:+.3f} [{low:+.3f}, {high:+.3f}]"
-
-
-def main(seeds: int = 2) -> None:
-    """Run what is not recorded yet."""
-    model, _ = real.fetch(real.RUNS / "model")
-    best = dict[str, list[str]]()
-    for arm, (recipe, rates) in METHODS.items():
-        best[arm] = [f"optim.lr={tuned(arm, recipe, rates, model)}"]
-    for seed in range(seeds):
-        for arm, (recipe, _) in METHODS.items():
-            scores = run(arm, seed, model, best[arm], recipe, False)
-        folder = folder_of(MODEL, seed, scores["version"], scores["changes"]) / "model"
-        run(AGAINST, seed, model, [f"reward.model={folder}"], "preferred_scored", False)
+@app.command()
+def report(
+    results: Annotated[Path | None, typer.Argument(help="The file of results; none: the record as it is.")] = None,
+) -> None:
+    """Write the record and the tables of the page."""
+    found = json.loads((results or RECORD).read_text(encoding="utf-8"))
+    found = [{name: value for name, value in each.items() if name != "changes"} for each in found]  # they name folders
+    write_json(RECORD, found)
+    fill(PAGE, tables(found))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

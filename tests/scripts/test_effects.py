@@ -172,14 +172,14 @@ def test_a_claim_is_compared_at_own_rates_and_its_runs_are_kept(tmp_path, monkey
     small = replace(arena, settings=effects.merged(arena.settings, few, {"warmup": {"steps": 2, "batch": 4}}))
     monkeypatch.setitem(effects.ARENAS, "plain", replace(small, factors=(1, 3)))
     claim, store, told = Claim("rloo", "plain", "train/entropy", 1, "helps"), effects.PooledStore(tmp_path, 1), []
-    row = effects.compared(claim, 2, store, lambda trial, *_: told.append(trial.seed))
+    row = effects.compared(claim, effects.ARENAS["plain"], 2, store, lambda trial, *_: told.append(trial.seed))
     assert len(told) == 1 + 2 * (2 + 2), "a start, then each arm at two rates on one seed and at one on two"
     assert [seed for seed in told if seed >= TUNING_SEED] == [TUNING_SEED] * 4
     assert [list(each["tried"]) for each in row["tuned"]] == [["0.001", "0.003"]] * 2
     assert len(row["ours"]) == len(row["theirs"]) == 2
     (folder,) = tmp_path.glob("plain-rloo-*-s1-*")
     assert {"eval/pass@1", "before/pass@1", "train/entropy"} <= effects.measures(folder / "run").keys()
-    assert effects.compared(claim, 2, store, lambda trial, *_: told.append(trial.seed)) == row
+    assert effects.compared(claim, effects.ARENAS["plain"], 2, store, lambda trial, *_: told.append(trial.seed)) == row
     assert len(told) == 9, "finished runs are read, not repeated"
     refused = Claim({"name": "grpo", "kl_coef": -1}, "plain", "eval/pass@1", 1, "refused")
-    assert effects.compared(refused, 2, store, lambda *_: None)["verdict"] == "failed"
+    assert effects.compared(refused, effects.ARENAS["plain"], 2, store, lambda *_: None)["verdict"] == "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,11 +14,15 @@ import pytest
 import real
 import real_pairs
 import real_preferences
+import real_preferences_report as report
 from grouprl.config.run import load_config
+from grouprl.core.errors import RunError
 from grouprl.evaluation.sample_and_score import Completions
 from grouprl.records.examples import Example
 from grouprl.tasks import load_task
 from page_record import fill
+from pooled_runs import RunQueue
+from real_preferences_report import Record
 
 SUMS = (Example("a", "1+1=", {}), Example("b", "2+2=", {}))
 
@@ -71,76 +76,102 @@ def test_recipes_are_configurations_whose_tasks_load(name: str) -> None:
     assert task.example("train", 0).prompt
 
 
-def record(arm: str, seed: int, tuning: bool = False, lr: float = 1e-5) -> real_preferences.Record:
+def record(arm: str, seed: int, tuning: bool = False, lr: float = 1e-5, steps: int = 12, **after: float) -> Record:
     ends = {f"{kind}{end}": 0.5 for kind in real_preferences.MEASURES for end in ("", "_low", "_high")}
     gains = {f"{kind}_gain{end}": 0.1 for kind in real_preferences.MEASURES for end in ("", "_low", "_high")}
+    known = {"arm": arm, "seed": seed, "tuning": tuning, "lr": lr, "steps": steps, "device": "H", "precision": "mixed"}
     return {
-        "arm": arm,
-        "seed": seed,
-        "changes": [f"optim.lr={lr}"],
-        "version": "",
-        "tuning": tuning,
-        "lr": lr,
-        "steps": 2,
+        **known,
         "before": ends,
-        "after": ends | gains,
-        "seconds": 90,
+        "after": ends | gains | {name.replace("pass", "pass@1"): x for name, x in after.items()},
     }
 
 
-@pytest.fixture
-def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    names = ("pretrained", "pretrained scores", "pretrained rates")
-    marks = "\n".join(f"<!-- {name} -->\n<!-- end of {name} -->" for name in names)
-    (tmp_path / "page.md").write_text(marks, encoding="utf-8")
-    monkeypatch.setattr(real_preferences, "PAGE", tmp_path / "page.md")
-    monkeypatch.setattr(real_preferences, "RECORD", tmp_path / "record.json")
-    monkeypatch.setattr(real, "RUNS", tmp_path / "runs")
-    monkeypatch.setattr(real, "fetch", lambda folder: ("model", "somewhere"))
-    return tmp_path
+class Chosen:
+    """A queue that makes each run where it stands, with a better end at a larger rate."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, list[str], bool]] = []
+
+    def submit(self, rank: float, key: str, make: Any, known: Record, recipe: str, given: list[str], at: Path) -> Any:
+        self.asked.append((known["arm"], known["seed"], given, known["tuning"]))
+        (lr,) = [float(each.partition("=")[2]) for each in given if each.startswith("optim.lr=")]
+        row = record(known["arm"], known["seed"], known["tuning"], lr, greedy=lr, pair_accuracy=lr)
+        return SimpleNamespace(result=lambda: {**row, **known})
 
 
-def test_the_better_rate_is_taken_and_a_recorded_run_is_not_repeated(
-    docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[tuple[str, ...]] = []
-
-    def trained(recipe: str, changes: list[str], folder: Path) -> float:
-        ran.append((recipe, *changes))
-        return 60.0
-
-    def read(folder: Path) -> dict[str, Any]:
-        rate = next((each.partition("=")[2] for each in ran[-1] if each.startswith("optim.lr=")), "1e-5")
-        whole = record("", 0, lr=float(rate))
-        after = whole["after"] | {"greedy": float(rate)}  # the larger rate is the better one
-        return {name: whole[name] for name in ("lr", "steps", "before")} | {"after": after}
-
-    monkeypatch.setattr(real, "trained", trained)
-    monkeypatch.setattr(real_preferences, "read", read)
-    real_preferences.main(seeds=1)
-    arms = len(real_preferences.METHODS)
-    count = 5 + 4 + 1  # rates of three methods; a seed of these, of a reward model, and of the policy paid by it
-    assert len(ran) == count
-    assert [each["lr"] for each in real_preferences.records() if not each["tuning"]][:arms] == [
-        max(rates) for _, rates in real_preferences.METHODS.values()
+def test_the_better_rate_is_taken_and_each_policy_is_paid_by_the_model_of_its_seed(tmp_path: Path) -> None:
+    queue = Chosen()
+    runs = real_preferences.Runs(cast(RunQueue, queue), ("model.name=m",), tmp_path, tmp_path / "results.json")
+    runs.compare("orpo", 2)
+    assert [(arm, seed, tuning) for arm, seed, _, tuning in queue.asked] == [("orpo", 7, True)] * 3 + [
+        ("orpo", seed, False) for seed in (0, 1)
     ]
-    assert any("reward.model" in change for change in ran[-1])
-    real_preferences.main(seeds=1)
-    assert len(ran) == count
-    assert "| kto | 2e-05 | 2 | 0 | 0.500 → 0.000 |" in (docs / "page.md").read_text(encoding="utf-8")
+    assert all("optim.lr=0.00012" in given for *_, given, tuning in queue.asked if not tuning)
+    runs.compare_paid(1)
+    paid = [(seed, given[-1]) for arm, seed, given, tuning in queue.asked if arm == "dr_grpo" and not tuning]
+    (at,) = [each for each in runs.shown if (each["arm"], each["seed"], each["tuning"]) == ("bradley_terry", 0, False)]
+    assert paid == [(0, f"reward.model={runs.of(at) / 'model'}")]
+    assert len(json.loads((tmp_path / "results.json").read_text())) == len(queue.asked) - 1, "a model is used alone"
 
 
-def test_a_difference_from_the_rival_has_newcombe_s_interval() -> None:
-    one, other = record("kto", 0), record("dpo", 0)
-    one["after"] |= {"pass@1": 0.6, "pass@1_low": 0.5, "pass@1_high": 0.7}
-    other["after"] |= {"pass@1": 0.3, "pass@1_low": 0.2, "pass@1_high": 0.4}
-    assert real_preferences.beside(one, other) == "+0.300 [+0.159, +0.441]"  # √(0.1² + 0.1²) to either side
-    assert real_preferences.beside(other, other) == ""
-    assert real_preferences.beside(one, None) == ""
+def test_a_run_that_is_kept_is_read_and_one_that_fails_is_the_worst(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(recipe: str, given: list[str], folder: Path) -> float:
+        folder.mkdir()
+        (folder / "config.yaml").write_text("task: addition\noptim: {lr: 0.5}\n")
+        raise RunError("the loss is nan")
+
+    monkeypatch.setattr(real, "trained", fails)
+    call = ({"arm": "kto", "seed": 7, "tuning": True}, "preferred_labels", [], tmp_path / "run")
+    found = real_preferences.make(*call)
+    assert (found["error"], found["lr"], report.good(found)) == ("the loss is nan", 0.5, -math.inf)
+    monkeypatch.setattr(real, "trained", None)
+    assert real_preferences.make(*call) == found
+    assert "| kto | 0.5 | failed |  |" in report.tables([found])["pretrained rates"]
+
+
+def test_gains_of_several_seeds_have_an_interval_over_seeds_and_one_has_that_over_prompts() -> None:
+    two = [record("dpo", seed, pass_gain=0.1 * seed) for seed in (1, 2)]
+    assert report.gain(two[:1], "greedy") == (0.1, 0.1, 0.1)
+    low, middle, high = report.gain(two, "pass@1")
+    assert (low, middle, high) == pytest.approx((0.15 - 0.6353, 0.15, 0.15 + 0.6353), abs=1e-4)  # 12.706 · 0.0707 / √2
+
+
+def test_a_difference_from_the_rival_is_of_the_seeds_of_both_and_of_one_newcombe_s() -> None:
+    one = record("kto", 0, **{"pass": 0.6, "pass_low": 0.5, "pass_high": 0.7})
+    other = record("dpo", 0, **{"pass": 0.3, "pass_low": 0.2, "pass_high": 0.4})
+    gap = report.beside([one, record("kto", 9)], [other])
+    assert gap == pytest.approx((0.3 - math.sqrt(0.02), 0.3, 0.3 + math.sqrt(0.02)))  # √(0.1² + 0.1²) to either side
+    assert report.beside([other], [other]) is None
+    assert report.beside([one], []) is None
+    again = [record("kto", 1, **{"pass": 0.8}), record("dpo", 1, **{"pass": 0.5})]
+    assert report.beside([one, again[0]], [other, again[1]]) == pytest.approx((0.3, 0.3, 0.3))
+
+
+def test_what_is_not_shown_is_said_first_and_a_rate_at_the_end_is_marked() -> None:
+    lower = {"greedy_gain_low": -0.1, "pass_gain_low": -0.2}
+    tries = [record("kto", 7, True, lr, 6) for lr in (1e-5, 2e-5, 4e-5)]
+    found = [*tries, record("dpo", 0), record("kto", 0, lr=4e-5, **lower)]
+    tables = report.tables(found)
+    lines = tables["pretrained words"].splitlines()
+    assert lines[0] == "**No gain is shown** of `kto` (greedily), `kto` (sampled)."
+    assert lines[1] == "**No difference from DPO is shown**, sampled, of `kto`."
+    assert lines[2].endswith("may lie beyond: `kto`.")
+    assert lines[3] == "Seeds of a method: 1. Run on H, products in mixed."
+    assert "| kto | 4e-05 | 0.500 | chosen* |" in tables["pretrained rates"]
+    assert "| dpo | 1e-05 | 12 | 1 | 0.500 → 0.500 | +0.100 [+0.100, +0.100] |" in tables["pretrained"]
+
+
+def test_a_cut_off_call_with_runs_that_tune_alone_has_tables() -> None:
+    tables = report.tables([record("dpo", 7, True, 1e-5, 6)])
+    assert "| dpo | 1e-05 | 0.500 |  |" in tables["pretrained rates"]
+    assert tables["pretrained words"] == "Seeds of a method: 0. Run on H, products in mixed."
 
 
 def test_the_page_is_as_the_record_has_it(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(real_preferences.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    fill(page, real_preferences.tables(real_preferences.records()))
+    fill(page, report.tables(real_preferences.records()))
     assert page.read_text(encoding="utf-8") == real_preferences.PAGE.read_text(encoding="utf-8")
