@@ -104,9 +104,9 @@ def test_the_better_rate_is_taken_and_each_policy_is_paid_by_the_model_of_its_se
     queue = Chosen()
     runs = real_preferences.Runs(cast(RunQueue, queue), ("model.name=m",), tmp_path, tmp_path / "results.json")
     runs.compare("orpo", 2)
-    assert [(arm, seed, tuning) for arm, seed, _, tuning in queue.asked] == [("orpo", 7, True)] * 3 + [
-        ("orpo", seed, False) for seed in (0, 1)
-    ]
+    asked = [(arm, seed, tuning) for arm, seed, _, tuning in queue.asked]
+    assert asked[:3] == [("orpo", 7, True)] * 3
+    assert sorted(asked[3:]) == [("orpo", seed, False) for seed in (0, 1)]
     assert all("optim.lr=0.00012" in given for *_, given, tuning in queue.asked if not tuning)
     runs.compare_paid(1)
     paid = [(seed, given[-1]) for arm, seed, given, tuning in queue.asked if arm == "dr_grpo" and not tuning]
