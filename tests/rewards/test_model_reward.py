@@ -4,12 +4,21 @@ import json
 
 import pytest
 import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+)
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.model_reward import ModelReward, combined, load_model_reward
 from grouprl.plan.plan import plan
 from grouprl.policy.language.load_reward import load_reward_model
+from grouprl.policy.language.tiny import char_tokenizer
 from grouprl.rewards.judging.judge import GroupPlace, placed
 from grouprl.training.loop import train
 
@@ -61,15 +70,73 @@ def test_what_a_model_cannot_read_fails_alone(folders):
     assert "not in the tokenizer's alphabet" in unknown.what
 
 
-def test_a_folder_that_transformers_would_read_elsewhere_is_refused(tmp_path):
+def test_a_folder_whose_batches_transformers_would_read_at_padding_is_refused(tmp_path):
     model = load_reward_model("tiny", dtype="float32", **SMALL)
     model.save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": config["eos_token_id"]}))
-    with pytest.raises(InputError, match="has the end token as padding token"):
-        load_model_reward([str(tmp_path)])
     (tmp_path / "config.json").write_text(json.dumps(config | {"pad_token_id": 5}))
     with pytest.raises(InputError, match="has the padding token 5, and its tokenizer 0"):
+        load_model_reward([str(tmp_path)])
+
+
+LLAMA = LlamaConfig(
+    vocab_size=32,
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    max_position_embeddings=128,
+    num_labels=1,
+)
+
+
+def of_a_stranger(folder, pad, **changed):
+    """A folder that transformers alone has written, with the padding token `pad`."""
+    tokenizer = char_tokenizer(SMALL["alphabet"])
+    tokenizer.pad_token = pad
+    LLAMA.pad_token_id = tokenizer.pad_token_id
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForSequenceClassification(LLAMA)
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight, std=0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    return folder
+
+
+@torch.no_grad()
+def alone(folder, prompt, completion):
+    """The score of one text with the end token behind it, by transformers alone."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    return model(**tokenizer(prompt + completion + tokenizer.eos_token, return_tensors="pt")).logits.item()
+
+
+@pytest.mark.parametrize(
+    ("pad", "changed"), [("<pad>", {}), ("<eos>", {}), (None, {}), ("<pad>", {"pad_token_id": None})]
+)
+def test_a_strangers_model_scores_as_in_transformers_alone(tmp_path, pad, changed):
+    folder = of_a_stranger(tmp_path, pad, **changed)
+    completions = ["3", "", "45, 6+7=13, 8", "12=3"]
+    for prompt in ("1+2=", "1<eos><eos>"):
+        expected = [alone(folder, prompt, completion) for completion in completions]
+        found = [verdict.reward for verdict in scored(load_model_reward([str(folder)]), completions, prompt)]
+        assert found == pytest.approx(expected, abs=1e-5)
+        assert len({round(score, 4) for score in found}) == len(found)
+
+
+def test_adapters_alone_and_encoders_are_refused_in_words_about_scores(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"adapters of peft alone.*merge_and_unload"):
+        load_model_reward([str(tmp_path)])
+    (tmp_path / "adapter_config.json").unlink()
+    tiny = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertForSequenceClassification(BertConfig(vocab_size=32, num_labels=1, **tiny)).save_pretrained(tmp_path)
+    char_tokenizer(SMALL["alphabet"]).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"type bert, an encoder.*attends to later ones.*reward\.function"):
         load_model_reward([str(tmp_path)])
 
 

@@ -11,6 +11,7 @@ import torch
 
 from chat_policies import chatting, scripted
 from grouprl.chat.limits import Access, ChatLimits
+from grouprl.core.errors import InputError
 from grouprl.serve import Service
 
 openai = pytest.importorskip("openai", reason="openai is not installed: pip install 'grouprl[dev]'")
@@ -442,6 +443,20 @@ REFUSED = [
 ]
 
 
+PICTURE = [{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {}}]}]
+UNNAMED = [{"type": "function", "function": {"name": "", "parameters": {}}}]
+REFUSED += [
+    ("chat/completions", {"messages": PICTURE}, "'image_url': {}}; it must be a text, or a list of parts"),
+    ("chat/completions", {"messages": [{"role": "", "content": "x"}]}, "A message has no role"),
+    ("chat/completions", {"parallel_tool_calls": "no"}, "parallel_tool_calls = 'no'; it must be true or false"),
+    ("chat/completions", {"tools": UNNAMED}, "its name must not be empty"),
+    ("messages", {"tools": [{"name": "f", "input_schema": 5}]}, "its parameters are a JSON schema, an object"),
+    ("messages", {"stop_sequences": "x"}, "stop_sequences = 'x'; it must be a list of texts"),
+    ("completions", {"messages": None, "prompt": "é"}, "not in the tokenizer's alphabet"),
+    ("completions", {"messages": None, "prompt": "é", "stream": True}, "not in the tokenizer's alphabet"),
+]
+
+
 @pytest.mark.parametrize(("path", "change", "message"), REFUSED)
 def test_errors_in_words_and_in_the_protocols_form(served, path, change, message):
     status, reply = post(served, path, {**body(path), **change})
@@ -467,16 +482,28 @@ def test_every_protocol_has_the_same_limits(policy, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_error_of_a_stream_is_an_event(served, path):
-    status, text = post(served, path, body(path, "é", stream=True))
+def test_a_stream_that_cannot_be_answered_is_refused_with_a_status(served, path):
+    streamed = post(served, path, body(path, "é", stream=True))
+    assert streamed == post(served, path, body(path, "é"))
+    assert streamed[0] == 400
+    assert "not in the tokenizer's alphabet" in streamed[1]["error"]["message"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_error_after_a_stream_has_begun_is_an_event(served, path, monkeypatch):
+    def fail(*_):
+        raise InputError("the engine is gone")
+
+    monkeypatch.setattr(served.backend.batching.sampler, "sample", fail)
+    status, text = post(served, path, body(path, stream=True))
     assert status == 200
     told = json.dumps(events(text)[-1][1], ensure_ascii=False)
-    assert "not in the tokenizer's alphabet" in told
+    assert "the engine is gone" in told
     if path == "messages":
         assert events(text)[-1][1]["type"] == "error"
     if path == "responses":
         name, data = events(text)[-1]
-        assert (name, data["param"]) == ("error", "input")
+        assert (name, data["type"]) == ("error", "error")
 
 
 def test_what_is_not_there_names_what_is(served):

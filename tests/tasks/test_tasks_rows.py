@@ -93,6 +93,14 @@ def test_chat_messages():
 CALL = {"type": "function", "function": {"name": "add", "arguments": {"x": 1}}}
 
 
+def test_a_content_of_text_parts_is_one_text():
+    parts = [{"type": "text", "text": "2+2"}, {"type": "text", "text": "=", "image_url": None}]
+    prompt = [{"role": "user", "content": parts}]
+    assert jsonl([{"prompt": prompt, "answer": "4"}], eval_fraction=0).example("train", 0).prompt == (
+        {"role": "user", "content": "2+2="},
+    )
+
+
 def test_chat_messages_keep_their_calls_and_show_them():
     messages = [
         {"role": "user", "content": "Hi"},
@@ -154,6 +162,11 @@ def test_another_prompt_column():
         ([{"prompt": [], "answer": 1}], {}, "not empty"),
         ([{"prompt": [{"role": "usr", "content": "x"}], "answer": 1}], {}, "chat message in line 1 .* 'role' among"),
         ([{"prompt": ["x"], "answer": 1}], {}, "chat message in line 1"),
+        ([{"prompt": [{"role": "user", "content": []}], "answer": 1}], {}, "chat message in line 1"),
+        *(
+            ([{"prompt": [{"role": "user", "content": [part]}], "answer": 1}], {}, "part .* in line 1.*pictures")
+            for part in ({"type": "image", "url": "a.png"}, {"type": "text", "text": 5}, {"type": "text"}, "x")
+        ),
         ([{"prompt": [{"role": "user"}], "answer": 1}], {}, "text 'content'"),
         ([{"prompt": [{"role": "assistant", "tool_calls": "add"}], "answer": 1}], {}, "'tool_calls', are a list"),
         ([{"prompt": [{"role": "assistant", "tool_calls": [{"name": "add"}]}], "answer": 1}], {}, "'tool_calls', are"),

@@ -58,6 +58,9 @@ def read_choice(given: object, parallel: object, tools: Sequence[JsonMapping]) -
     Raises:
         Refusal: if the choice is unknown, or names a tool that is not announced.
     """
+    if not isinstance(parallel, bool | None):
+        rule = "it must be true or false"
+        raise Refusal(f"parallel_tool_calls = {shortened(parallel, 40)}; {rule}", "parallel_tool_calls")
     kind = given.get("type") if isinstance(given, dict) else given
     if isinstance(given, dict) and given.get("disable_parallel_tool_use") is True:
         parallel = False

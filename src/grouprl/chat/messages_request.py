@@ -93,6 +93,9 @@ def _check_form(wanted: Mapping[str, object]) -> None:
     if not (kind is None or isinstance(kind, str)) or kind not in THINKING:
         rule = "its type is enabled, disabled or adaptive"
         raise Refusal(f"thinking = {shortened(kind, 40)} is not known: {rule}", "thinking")
+    if not isinstance(wanted.get("stop_sequences", []), list):
+        rule = "it must be a list of texts"
+        raise Refusal(f"stop_sequences = {shortened(wanted['stop_sequences'], 40)}; {rule}", "stop_sequences")
     if not isinstance(config, dict):
         raise Refusal(f"output_config = {shortened(config)}; it must be an object with a format", "output_config")
 

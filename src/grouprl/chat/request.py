@@ -170,7 +170,7 @@ def normal(message: JsonMapping) -> JsonObject:
         Refusal: if the message has no role, or content that is not text.
     """
     role = message.get("role")
-    if not isinstance(role, str):
+    if not isinstance(role, str) or not role:
         raise Refusal(f"A message has no role: {shortened(dict(message))}", "messages")
     plain: JsonObject = {"role": "system" if role == "developer" else role, "content": _text(message)}
     if calls := message.get("tool_calls"):
@@ -208,7 +208,9 @@ def _text(message: JsonMapping) -> str:
         return content
     if isinstance(content, list) and all(map(_is_text, content)):
         return "".join(part["text"] for part in content)
-    raise Refusal("The content of a message must be a text, or a list of parts of type 'text'", "messages")
+    wrong = next((part for part in content if not _is_text(part)), None) if isinstance(content, list) else content
+    rule = "it must be a text, or a list of parts {'type': 'text', 'text': …}; pictures, sounds and files are not read"
+    raise Refusal(f"The content of a message holds {shortened(wrong, 80)}; {rule}", "messages")
 
 
 def _is_text(part: object) -> bool:
@@ -238,6 +240,9 @@ def _check_tool(tool: Mapping[str, object]) -> None:
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise Refusal(f"A tool must be of type 'function' and have a function with a name: {shortened(tool)}", "tools")
+    if not function["name"] or not isinstance(function.get("parameters", {}) or {}, dict):
+        rule = "its name must not be empty, and its parameters are a JSON schema, an object"
+        raise Refusal(f"A tool is {shortened(function)}; {rule}", "tools")
 
 
 def _in_words(error: pydantic.ValidationError) -> Refusal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Pieces = Callable[[int, str], None]
 """Called with (number of the answer, more of its text), from any thread."""
+Pieced = asyncio.Queue[tuple[int, str] | None]
+"""The pieces of an answer in the event loop; None behind the last one."""
 R = TypeVar("R")
 START_SECONDS = 20.0
 APIS: tuple[Api, ...] = (CompletionsApi(), ResponsesApi(), MessagesApi(), TextApi())
@@ -56,7 +58,10 @@ class Backend(Protocol):
         ...
 
     async def answer(self, request: ChatRequest, key: str, pieces: Pieces | None) -> Completion:
-        """Answer a request of the client with the API key `key`, or raise Refusal."""
+        """Answer a request of the client with the API key `key`, or raise Refusal.
+
+        A first piece, even an empty one, says that the request is accepted.
+        """
         ...
 
     async def count(self, request: ChatRequest, key: str) -> int:
@@ -146,6 +151,7 @@ class _Paths:
             _check_model(backend, parsed.model, key)
             if parsed.stream:
                 events = _events(api, backend, parsed, key, seconds)
+                await _while_connected(anext(events), request.receive, None)
                 return StreamingResponse(events, media_type="text/event-stream")
             waiting = backend.answer(parsed, key, None)
             completion = await _while_connected(waiting, request.receive, seconds)
@@ -201,9 +207,7 @@ class _Work:
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
 
-async def _while_connected(
-    answer: Coroutine[object, object, Completion], receive: Receive, seconds: float | None
-) -> Completion:
+async def _while_connected(answer: Awaitable[R], receive: Receive, seconds: float | None) -> R:
     """Wait for an answer until the client disconnects or the time limit is reached."""
     task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnected(receive))
     try:
@@ -239,13 +243,30 @@ def _too_slow(seconds: float | None) -> Refusal:
     return Refusal(f"The answer was not ready within {seconds:g} seconds", status=504)
 
 
+async def _accepted(task: asyncio.Task[Completion], queue: Pieced, seconds: float | None) -> None:
+    """Wait until the backend accepts a request, which it says by a first piece; raise Refusal if it refuses it."""
+    try:
+        if await asyncio.wait_for(queue.get(), seconds) is None:
+            task.result()
+            queue.put_nowait(None)
+    except BaseException as error:
+        task.cancel()
+        raise _too_slow(seconds) if isinstance(error, asyncio.TimeoutError) else error from None
+
+
 async def _events(
     api: Api, backend: Backend, request: ChatRequest, key: str, seconds: float | None
 ) -> AsyncIterator[str]:
-    """Yield the events of a stream: text as it is sampled (as a whole if it may hold tool calls), then the end."""
+    """Yield the events of a stream: text as it is sampled (as a whole if it may hold tool calls), then the end.
+
+    The first text is empty, and says that the backend has accepted the request: one that it refuses has a status.
+
+    Raises:
+        Refusal: the request was refused before anything was yielded.
+    """
     loop, queue, stream = (
         asyncio.get_running_loop(),
-        asyncio.Queue[tuple[int, str] | None](),
+        Pieced(),
         api.stream(request, backend.model),
     )
     sent, thought, texts = [0] * request.n, [0] * request.n, [""] * request.n
@@ -254,10 +275,12 @@ async def _events(
     def pieces(index: int, text: str) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, (index, text))
 
-    task = asyncio.ensure_future(backend.answer(request, key, None if request.tools else pieces))
+    task = asyncio.ensure_future(backend.answer(request, key, pieces))
     task.add_done_callback(lambda _: queue.put_nowait(None))
+    await _accepted(task, queue, seconds)
     wrong: Refusal | None = None
     try:
+        yield ""
         for event in stream.begin():
             yield api.written(event)
         while (found := await asyncio.wait_for(queue.get(), None if end is None else end - loop.time())) is not None:

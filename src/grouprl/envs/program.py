@@ -298,6 +298,8 @@ class ProcessEndpoint:
                 raise Refusal(f"{name} are set by the trainer while the policy is trained", name)
         if request.response_format is not None and (refused := not_held(request, "while the policy is trained")):
             raise refused  # a required tool is accepted: some programs always require one, and cope if none is called
+        if pieces is not None:
+            pieces(0, "")  # accepted
         reply: Future[str] = Future()
         session.events.put(PendingRequest(request, reply))
         text = await asyncio.shield(asyncio.wrap_future(reply))  # answered whether or not the client still waits

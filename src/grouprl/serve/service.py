@@ -130,7 +130,10 @@ class Service:
         budget, seed = self._budget(request, len(requested.context)), request.seed
         seed = int.from_bytes(os.urandom(7), "big") if seed is None else seed
         context, form = tuple(requested.context), self.recorded.turn_text.form
-        told = pieces if form.plain or request.raw else None  # only plain text can be streamed while it is sampled
+        if pieces is not None:
+            pieces(0, "")  # accepted: nothing is wrong with the request from here on
+        streams = (form.plain or request.raw) and not request.tools
+        told = pieces if streams else None  # only plain text can be streamed while it is sampled
         lines = [
             SampleJob(
                 context,
@@ -206,7 +209,7 @@ class Service:
         if size > self.prompt_chars:
             raise Refusal(f"The messages and tools have {size} characters; at most {self.prompt_chars}", "messages")
         if request.raw:
-            return Requested(None, 0, self.policy.encode_prompt(request.messages[0]["content"]), [])
+            return Requested(None, 0, self._plain_prompt(request.messages[0]["content"]), [])
         try:
             if request.chat_template_kwargs:
                 self.recorded.turn_text.template.check(request.chat_template_kwargs)
@@ -220,6 +223,13 @@ class Service:
         except Exception as error:  # chat templates may raise anything
             what = f"{type(error).__name__}: {error}"
             raise Refusal(f"The messages cannot be made into a prompt: {what}", "messages") from error
+
+    def _plain_prompt(self, text: str) -> list[int]:
+        """Return the tokens of a text that is completed without a chat template; raise Refusal if it has none."""
+        try:
+            return self.policy.encode_prompt(text)
+        except InputError as error:
+            raise Refusal(str(error), "prompt") from None
 
     def _completed(
         self, key: str, request: ChatRequest, requested: Requested, sampled: list[ServedTurn]

@@ -236,7 +236,8 @@ def read_messages(prompt: Sequence[object], system: str | None, label: str) -> t
 def _message(given: object, label: str) -> Message:
     """Return a row's chat message, without dropping any part of it."""
     said = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
-    calls, text = said.get("tool_calls", ()), said.get("content", "" if said.get("tool_calls") else None)
+    calls = said.get("tool_calls", ())
+    text = _one_text(said.get("content", "" if said.get("tool_calls") else None), label)
     if said.get("role") not in ROLES or not isinstance(text, str) or not _are_calls(calls):
         raise InputError(
             f"A chat message in {label} is {given!r}"[:400],
@@ -250,6 +251,27 @@ def _message(given: object, label: str) -> Message:
             suggest(key, Message.__annotations__),
         )
     return cast(Message, said | {"content": text})
+
+
+def _one_text(content: object, label: str) -> object:
+    """Return the text that a list of text parts is, one after the other; anything else as it is.
+
+    Raises:
+        InputError: a part that is no text, such as a picture.
+    """
+    if not isinstance(content, list | tuple) or not content:
+        return content
+    texts = []
+    for given in content:
+        part = {k: v for k, v in given.items() if v is not None} if isinstance(given, Mapping) else {}
+        if part.keys() != {"type", "text"} or part["type"] != "text" or not isinstance(part["text"], str):
+            raise InputError(
+                f"A part of a message in {label} is {given!r}"[:400],
+                "prompts are read by models of text: a part is {'type': 'text', 'text': …}",
+                "Leave out pictures, sounds and files, or describe them in words",
+            )
+        texts.append(part["text"])
+    return "".join(texts)
 
 
 def _are_calls(calls: object) -> bool:

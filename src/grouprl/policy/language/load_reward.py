@@ -124,6 +124,13 @@ def _pretrained(
     folder = Path(spec).expanduser()
     if not folder.is_dir():
         check_on_hub(spec)
+    elif (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise InputError(
+            f"{folder} holds adapters of peft alone",
+            "a reward model is read whole: trunk, adapters and head",
+            "Load it with peft's AutoPeftModelForSequenceClassification and num_labels=1, and save merge_and_unload() "
+            "and the tokenizer",
+        )
     elif not (folder / "config.json").is_file():
         raise InputError(f"{folder} has no config.json", "a model folder needs config.json, weights and a tokenizer")
     else:
@@ -132,7 +139,7 @@ def _pretrained(
         check_present(folder)
     try:
         config = AutoConfig.from_pretrained(spec)
-        check_config(config, spec)
+        _check_reads_forward(config, spec)
         _check_class(config, spec)
         _check_labels(config, spec)
         tokenizer = AutoTokenizer.from_pretrained(spec)
@@ -174,6 +181,19 @@ def _check_class(config: PretrainedConfig, spec: str) -> None:
         )
 
 
+def _check_reads_forward(config: PretrainedConfig, spec: str) -> None:
+    """Refuse encoders in words that are about scores; `check_config` speaks of log-probs."""
+    try:
+        check_config(config, spec)
+    except InputError:
+        raise InputError(
+            f"{spec} is of type {config.model_type}, an encoder",
+            "each of its tokens attends to later ones, and its score is not read at the last one",
+            "Take a Llama, Qwen, Mistral, GPT-2 … model, or call this one in a reward function of your own "
+            "(reward.function)",
+        ) from None
+
+
 def _check_labels(config: PretrainedConfig, spec: str) -> None:
     scored = any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
     if scored and config.num_labels != 1:
@@ -195,16 +215,19 @@ def _check_head(model: PreTrainedModel, spec: str) -> None:
 
 
 def _check_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spec: str) -> None:
-    """Refuse a trained model that would be read at another token here than in transformers."""
-    pad, end = model.config.get_text_config().pad_token_id, tokenizer.eos_token_id
-    other = f"has the padding token {pad}, and its tokenizer {tokenizer.pad_token_id}"
-    wrong = "has the end token as padding token" if pad == end else other if pad != tokenizer.pad_token_id else ""
-    wrong = "has no padding token" if pad is None else wrong
-    if wrong or end is None:
+    """Refuse a trained model whose batches transformers would read at padding, and one without an end token."""
+    pad, of_texts = model.config.get_text_config().pad_token_id, tokenizer.pad_token_id
+    if pad is not None and of_texts is not None and pad != of_texts:
         raise InputError(
-            f"The reward model {spec} {wrong or 'has no end token'}",
-            "transformers reads the score at the last token that is not padding, which must be the end token",
-            "Give config.json and the tokenizer the same pad_token, other than eos_token, if it was trained so",
+            f"The reward model {spec} has the padding token {pad}, and its tokenizer {of_texts}",
+            "transformers reads the score at the last token that is not the model's padding token",
+            "Give config.json and the tokenizer the same pad_token, the one that it was trained with",
+        )
+    if tokenizer.eos_token_id is None:
+        raise InputError(
+            f"The reward model {spec} has no end token",
+            "a completion is scored with the end token behind it",
+            "Set eos_token in tokenizer_config.json",
         )
 
 

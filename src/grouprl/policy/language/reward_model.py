@@ -25,8 +25,9 @@ class RewardModel(TransformerModel):
     """A model of `transformers` for sequence classification with one label, and its tokenizer.
 
     Its only output is `score`, one number for each row: its linear layer `score` on the last hidden state of the last
-    token that is not the padding token. That is where the classes of transformers read it, too, so that a score does
-    not depend on padding or on other rows. The arguments are those of `CausalPolicy`.
+    token that is not the padding token of its configuration, or of the last token if that has none. That is where the
+    classes of transformers read it, too, so that a score does not depend on padding or on other rows. The arguments are
+    those of `CausalPolicy`.
     """
 
     outputs: tuple[str, ...] = (SCORE,)
@@ -104,8 +105,13 @@ class RewardModel(TransformerModel):
 
     def _beyond(self, tokens: Tokens) -> Tokens:
         """Return the rows with one more token, which the state of the last real token would predict."""
-        pad = self.tokenizer.pad_token_id
-        return Tokens(tokens.prompt_ids, tuple((*_without_end(ids, pad), pad) for ids in tokens.response_ids))
+        pad, beyond = self.model.config.get_text_config().pad_token_id, self.eos_ids[0]
+        ends = [_without_end(ids, pad) for ids in tokens.response_ids]
+        prompts = [
+            prompt if end else _without_end(prompt, pad) or prompt
+            for prompt, end in zip(tokens.prompt_ids, ends, strict=True)
+        ]
+        return Tokens(tuple(prompts), tuple((*end, beyond) for end in ends))
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield every trainable parameter with its name."""
@@ -155,8 +161,8 @@ class SilentSampler:
         return self.sample(())
 
 
-def _without_end(ids: Sequence[int], pad: int) -> Sequence[int]:
-    """Return `ids` up to the last one that is not `pad`."""
+def _without_end(ids: tuple[int, ...], pad: int | None) -> tuple[int, ...]:
+    """Return `ids` up to the last one that is not `pad`; all of them if there is no padding token."""
     end = len(ids)
     while end and ids[end - 1] == pad:
         end -= 1
