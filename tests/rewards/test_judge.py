@@ -234,7 +234,10 @@ def test_a_reply_that_cannot_be_used_is_asked_for_again_with_what_was_wrong():
         ((500, "oh no"), 3, "answered 500: oh no"),
         ((401, "who are you"), 1, "answered 401: who are you"),
         ((404, "no such model"), 1, "answered 404: no such model"),
-        ((302, "", {"location": "http://127.0.0.1:1/"}), 1, "answered 302"),
+        ((302, "", {"location": "http://127.0.0.1:1/"}), 1, "answered 302: it redirects to http://127.0.0.1:1/"),
+        ((429, "slow down", {"retry-after": "²"}), 3, "answered 429: slow down"),
+        ((200, '{"choices": [{"message": {"content": [{"type": "thinking"}]}}]}'), 3, "without text"),
+        ((200, '{"choices": [{"message": {"content": ["x"]}}]}'), 3, "sent no completion"),
         ((200, "not json"), 3, "did not send JSON"),
         ((200, "{}"), 3, "sent no completion"),
         ((200, '{"choices": []}'), 3, "sent no completion"),
@@ -249,6 +252,15 @@ def test_a_group_that_cannot_be_judged_has_failed(reply, requests, message):
     assert len(got) == requests
     assert found.status_b.tolist() == ["error", "error"]
     assert message in str(found.problems[0])
+
+
+def test_a_reply_in_parts_is_one_text():
+    def answer(request):
+        parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": by_length(request)}]
+        return 200, json.dumps({"choices": [{"message": {"content": parts}}]})
+
+    with judging(answer) as (url, _):
+        assert scored(judge_at(url), ["1", "1 2"]).reward_b.tolist() == [0.1, 0.3]
 
 
 def test_one_groups_failure_is_its_own():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class JudgeClient:
         found = self._send(given)
         try:
             choice = cast(JsonMapping, found)["choices"][0]
-            text = choice["message"]["content"]
+            text = _one_text(choice["message"]["content"])
         except (KeyError, IndexError, TypeError):
             raise NoAnswer(f"{self.who}'s endpoint sent no completion") from None
         if choice.get("finish_reason") == "length":
@@ -109,9 +110,18 @@ def check_url(url: str, key: str = "reward.judge.url") -> None:
         )
 
 
+def _one_text(content: object) -> object:
+    """Return the text that a list of parts holds, as some endpoints send it; anything else as it is."""
+    if not isinstance(content, list):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text") or None
+
+
 def _refused(reply: HttpReply, who: str) -> NoAnswer:
     said = reply.content[:2000].decode(errors="replace")
-    pause = reply.headers.get("retry-after", "")
-    seconds = float(pause) if pause.replace(".", "", 1).isdigit() else 0.0
+    pause, elsewhere = reply.headers.get("retry-after", ""), reply.headers.get("location", "")
+    seconds = float(pause) if re.fullmatch(r"[0-9]+(\.[0-9]*)?", pause) else 0.0
+    if 300 <= reply.status < 400 and elsewhere:
+        said = f"it redirects to {elsewhere}, which is not followed; give the address itself"
     what = f"{who}'s endpoint answered {reply.status}: {said[:300]}"
     return NoAnswer(what, lasting=reply.status not in AGAIN, pause=seconds)
