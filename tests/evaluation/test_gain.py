@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.evaluation.gain import PromptValues, difference, gains, paired, recorded_gain
-from grouprl.evaluation.pass_at_k import Estimate, mean_interval, wilson
+from grouprl.evaluation.pass_at_k import Estimate, mean_interval, pass_at_k_each, wilson
 from grouprl.monitor.outcome import verdict
 
 
@@ -74,6 +74,28 @@ def test_the_interval_covers_the_truth_where_prompts_differ_in_difficulty() -> N
         narrower += gain.high - gain.low < alone.high - alone.low
     assert 0.92 <= held / 400 <= 0.99
     assert narrower == 400
+
+
+def held(prompts: int, completions: int, k: int, trials: int = 300) -> float:
+    """The share of evaluations whose interval of pass@k holds the truth; the chances of prompts are beta(2, 2)."""
+    rng, count = np.random.default_rng(prompts), 0
+    true = 1 - math.prod((2 + i) / (4 + i) for i in range(k))
+    for _ in range(trials):
+        right_q = rng.binomial(completions, rng.beta(2, 2, prompts))
+        value_q = pass_at_k_each(np.full(prompts, completions), right_q, k)
+        found = PromptValues.of(value_q, completions, shares=True).estimate()
+        count += found.low <= true <= found.high
+    return count / trials
+
+
+@pytest.mark.parametrize(("completions", "k"), [(1, 1), (4, 1), (4, 2), (16, 1), (16, 8)])
+def test_intervals_hold_as_often_as_the_docs_say(completions: int, k: int) -> None:
+    assert 0.9 <= held(64, completions, k) <= 0.985
+    assert 0.92 <= held(256, completions, k) <= 0.985
+
+
+def test_intervals_of_a_few_prompts_are_too_narrow_for_large_k() -> None:
+    assert held(8, 16, 8) < 0.8
 
 
 def test_the_interval_of_a_mean_stays_among_the_values_seen() -> None:
