@@ -3,6 +3,8 @@
 import asyncio
 import math
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -46,6 +48,32 @@ def test_optional_column_keeps_its_default_where_absent():
         return scale
 
     assert run(reward, ["x", "y"], [{"scale": 2.0}, {}]).reward_b.tolist() == [2.0, 10.0]
+
+
+@pytest.mark.parametrize("value", [Decimal("0.25"), Fraction(1, 4), np.float16(0.25), torch.tensor(0.25)])
+def test_every_kind_of_a_real_number_is_a_reward(value):
+    assert run(lambda completion: value).reward_b.tolist() == [0.25, 0.25]
+    assert run(lambda completion: {"part": value}).components["part"].tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), Decimal("1e400")])
+def test_a_decimal_that_is_no_finite_number_is_none(value):
+    assert run(lambda completion: value).status_b.tolist() == ["bad_value"] * 2
+
+
+def test_an_exception_without_a_text_is_the_samples_alone():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def reward(completion):
+        if completion == "a":
+            raise Mute
+        return 1.0
+
+    scores = run(reward)
+    assert scores.status_b.tolist() == ["error", "ok"]
+    assert "the reward raised Mute, whose text raises RuntimeError" in str(scores.problems[0])
 
 
 def test_missing_column_names_the_sample_and_the_nearest_column():

@@ -74,6 +74,14 @@ def shortened(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 4 :]}"
 
 
+def described(error: BaseException) -> str:
+    """Return the type and the text of an exception of the user's code, whose making may itself fail."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as failure:
+        return f"{type(error).__name__}, whose text raises {type(failure).__name__}"
+
+
 def unreadable(error: Exception) -> str:
     """Return why a text could not be read as data; for an integer that is too long, without Python's advice."""
     long = "integer string conversion" in str(error)

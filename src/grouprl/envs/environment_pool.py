@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from grouprl.core.errors import described
 from grouprl.core.hashing import generator
 from grouprl.core.spans import span
 from grouprl.envs.async_methods import BackgroundLoop
@@ -155,7 +156,7 @@ class Environments:
     def _failure(self, error: BaseException, method: str, number: int) -> Failure:
         made = method != "reset" or number in self._held
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        what = f"{method if made else 'environment'}() raised {type(error).__name__}: {error}"
+        what = f"{method if made else 'environment'}() raised {described(error)}"
         return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
     def _called(self, method: str, number: int, arguments: tuple[object, ...], early: bool) -> object:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from grouprl.core.errors import described
 from grouprl.processes.frames import Replies, reply_line, write_all
 
 LONGEST_VALUE = 1 << 19
@@ -131,7 +132,7 @@ def _compute(function: Callable[..., object], call: ForkedCall, sink: int) -> No
         try:
             outcome = ["value", function(*call.arguments)]
         except (Exception, SystemExit) as error:
-            outcome = ["raised", f"{type(error).__name__}: {error}"[:1000]]
+            outcome = ["raised", described(error)[:1000]]
         signal.setitimer(signal.ITIMER_PROF, 0)
         write_all(sink, reply_line(outcome))
     finally:

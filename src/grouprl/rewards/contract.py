@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
-from grouprl.core.errors import InputError, MissingExtra, RunError, suggest
+from grouprl.core.errors import InputError, MissingExtra, RunError, described, suggest
 from grouprl.processes.fork_guard import ending_forks
 from grouprl.records.examples import Columns
 from grouprl.records.scores import By
@@ -209,7 +209,7 @@ def _attempt(call: Callable[[], object]) -> object | Failure:
 def _failure(error: BaseException) -> Failure:
     if isinstance(error, Crowded):
         return Failure(str(error)[:LONGEST_MESSAGE], status="timeout")
-    what, trace = f"the reward raised {type(error).__name__}: {error}", traceback.format_exc()
+    what, trace = f"the reward raised {described(error)}", traceback.format_exc()
     return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
 
 

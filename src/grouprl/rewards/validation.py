@@ -7,6 +7,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import ClassVar
 
 from grouprl.core.errors import InputError, suggest
@@ -259,11 +260,11 @@ def _number(value: object) -> float | None:
     """Return the float in a Python, numpy or torch scalar; None if it is not one, or cannot be a reward."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
-    if not isinstance(value, numbers.Real):
+    if not isinstance(value, numbers.Real | Decimal):
         return None
     try:
         number = float(value)
-    except OverflowError:
+    except (OverflowError, ValueError):  # a signalling NaN of decimal
         return None
     return number if abs(number) <= LARGEST else None
 

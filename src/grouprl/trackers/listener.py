@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from grouprl.core.errors import described
 from grouprl.protocols.run_events import EvaluationEnded, RunBegan, RunEnded, RunListener, StepEnded
 from grouprl.storage.run_folder import RunFolder
 from grouprl.trackers.choice import ChosenTracker
@@ -101,5 +102,5 @@ class TrackerListener(RunListener):
         """Say once that the tracker fails."""
         if not self._troubled:
             self._troubled = True
-            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            what = described(error).splitlines()[0]
             self._say(f"the tracker {self._chosen.name} failed ({what}). The run continues; records are sent later.")

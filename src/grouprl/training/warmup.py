@@ -13,7 +13,7 @@ from grouprl.algorithms.data_part import DataPart
 from grouprl.algorithms.warmup_examples import Lesson, Shown
 from grouprl.config.sections import Warmup
 from grouprl.core.batch import Batch
-from grouprl.core.errors import GrouprlError, InputError
+from grouprl.core.errors import GrouprlError, InputError, described
 from grouprl.envs.environment import worth
 from grouprl.envs.environment_pool import Stage
 from grouprl.records.examples import Example
@@ -197,7 +197,7 @@ def _demonstration(task: Task, example: Example, seed: int) -> str | Failure:
     except GrouprlError:
         raise
     except (Exception, SystemExit) as error:
-        what, trace = f"demonstration() raised {type(error).__name__}: {error}", traceback.format_exc()
+        what, trace = f"demonstration() raised {described(error)}", traceback.format_exc()
         return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error", "demonstration")
     if completion is None:
         raise InputError(
