@@ -123,6 +123,14 @@ def openai_client(endpoint):
     return openai.OpenAI(base_url=endpoint.url, api_key="me", max_retries=0, timeout=30)
 
 
+def test_openais_client_finds_the_model_by_its_name(served):
+    client = openai_client(served)
+    assert client.models.retrieve("tiny") == client.models.list().data[0]
+    with pytest.raises(Exception, match="There is no model 'tine'; this server has 'tiny'") as refused:
+        client.models.retrieve("tine")
+    assert refused.value.status_code == 404
+
+
 def test_openais_client_reads_responses(served, policy):
     client = openai_client(served)
     reply = client.responses.create(

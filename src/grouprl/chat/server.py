@@ -104,6 +104,7 @@ def make_app(backend: Backend, limits: ChatLimits | None = None, access: Access 
     app = Starlette(
         routes=[
             Route("/v1/models", paths.models),
+            Route("/v1/models/{name:path}", paths.model_named),
             Route("/v1/rows", paths.rows),
             *(Route(api.path, paths.completed(api), methods=["POST"]) for api in APIS),
             Route(MessagesApi.counting, paths.count, methods=["POST"]),
@@ -126,8 +127,13 @@ class _Paths:
     async def models(self, _: Request) -> Response:
         from starlette.responses import JSONResponse
 
-        entry = {"id": self.backend.model, "object": "model", "created": 0, "owned_by": "grouprl"}
-        return JSONResponse({"object": "list", "data": [entry]})
+        return JSONResponse({"object": "list", "data": [_model_entry(self.backend)]})
+
+    async def model_named(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        _check_model(self.backend, request.path_params["name"], key_of(request.headers))
+        return JSONResponse(_model_entry(self.backend))
 
     async def rows(self, request: Request) -> Response:
         from starlette.responses import StreamingResponse
@@ -186,6 +192,10 @@ class _Paths:
 
         self.backend.refused(key_of(request.headers), error)
         return JSONResponse(api_at(request.url.path).refusal(error), status)
+
+
+def _model_entry(backend: Backend) -> JsonObject:
+    return {"id": backend.model, "object": "model", "created": 0, "owned_by": "grouprl"}
 
 
 def _check_model(backend: Backend, model: str, key: str) -> None:
