@@ -48,6 +48,8 @@ def test_what_is_refused(own: Path) -> None:
         load_yardsticks([f"{own}:letters"] * 2)
     with pytest.raises(grouprl.RunError, match=r"'broken' failed.*ValueError"):
         measure(load_yardsticks([f"{own}:broken"]), examples(1), ["a"])
+    with pytest.raises(grouprl.RunError, match=r"'short' returned None for each of 2 completions"):
+        measure(load_yardsticks([f"{own}:short"]), examples(2), ["abcd", "abcde"])
     with pytest.raises(grouprl.InputError, match="lettres"):
         grouprl.plan({**SMALL, "eval": {"metrics": [f"{own}:lettres"]}})
 

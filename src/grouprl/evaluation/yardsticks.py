@@ -40,7 +40,7 @@ def measure(yardsticks: Mapping[str, Reward], examples: Sequence[Example], texts
     """Return [B] the value of each completion by each yardstick; NaN where one does not apply to it (None).
 
     Raises:
-        RunError: a yardstick raised, or returned something that is no number.
+        RunError: a yardstick raised, returned something that is no number, or None for every completion.
     """
     return {name: _values(name, function, examples, texts) for name, function in yardsticks.items()}
 
@@ -49,4 +49,9 @@ def _values(name: str, function: Reward, examples: Sequence[Example], texts: Tex
     scores = score(function, texts, [each.columns for each in examples], ids=[each.id for each in examples])
     if scores.failed_b.any():
         raise RunError(f"eval.metrics: '{name}' failed. {scores.problems[0]}")
+    if np.isnan(scores.reward_b).all():
+        raise RunError(
+            f"eval.metrics: '{name}' returned None for each of {len(texts)} completions, and a mean needs one number "
+            "at least. Evaluate more prompts, or leave it out"
+        )
     return scores.reward_b
