@@ -132,6 +132,13 @@ def call(*arguments):
     return result.stdout
 
 
+def complaint(*arguments, code):
+    """What the command says on its second stream, in one line."""
+    result = CliRunner(env={"COLUMNS": "500", "NO_COLOR": "1", "TERM": "dumb"}).invoke(app, ["rewardbench", *arguments])
+    assert result.exit_code == code
+    return " ".join(result.stderr.split())
+
+
 def test_the_command_scores_both_versions(tmp_path):
     model = files(tmp_path)
     one = json.loads(call(str(tmp_path / "rm"), str(tmp_path / "one.jsonl"), "--json"))
@@ -153,3 +160,17 @@ def test_a_row_that_is_too_long_is_left_out_and_named(tmp_path):
     found = json.loads(call(str(tmp_path / "rm"), str(tmp_path / "one.jsonl"), "--json"))
     assert found["left_out"] == ["9"]
     assert list(found["subsets"]) == ["hep-go"]
+
+
+def test_a_row_that_cannot_be_read_is_left_out_with_the_reason(tmp_path):
+    files(tmp_path)
+    unread = {"prompt": "\u00df", "chosen": "b", "rejected": "c", "subset": "x", "id": 9}
+    (tmp_path / "two.jsonl").write_text(json.dumps(unread))
+    said = complaint(str(tmp_path / "rm"), str(tmp_path / "two.jsonl"), code=2)
+    assert "can read none of the rows" in said
+    assert "not in the tokenizer's alphabet" in said
+    with (tmp_path / "one.jsonl").open("a") as file:
+        file.write(json.dumps(unread) + "\n")
+    said = complaint(str(tmp_path / "rm"), str(tmp_path / "one.jsonl"), code=0)
+    assert "1 rows cannot be read and are left out: 9." in said
+    assert "not in the tokenizer's alphabet" in said

@@ -36,8 +36,8 @@ class Report:
     calibration: float
     likelihood: Estimate
     biases: dict[str, dict[str, Estimate]]
-    left_out: tuple[str, ...]
-    """Ids of rows with a completion that is too long for the model."""
+    left_out: tuple[tuple[str, str], ...]
+    """The id of each row that the model cannot read, and why."""
 
 
 def rewardbench_command(
@@ -73,7 +73,7 @@ def rewardbench_command(
     grouprl rewardbench runs/rm reward-bench-2.jsonl
     grouprl rewardbench my-reward-model reward-bench.parquet --json
 
-    Rows that the model cannot read to their end are left out, and named.
+    Rows that the model cannot read are left out, and named.
     """
     from grouprl.orchestrator.model_reward import load_model_reward
 
@@ -89,9 +89,11 @@ def rewardbench_command(
         return
     _show(report, Terminal())
     if report.left_out:
-        names = ", ".join(report.left_out[:5]) + (", …" if len(report.left_out) > 5 else "")
+        names = ", ".join(name for name, _ in report.left_out[:5]) + (", …" if len(report.left_out) > 5 else "")
+        first = report.left_out[0][1]
         telling(stderr=True).print(
-            f"[yellow]note:[/] {len(report.left_out)} rows are too long for the model and left out: {escape(names)}"
+            f"[yellow]note:[/] {len(report.left_out)} rows cannot be read and are left out: {escape(names)}. "
+            f"The first: {escape(first)}"
         )
 
 
@@ -118,17 +120,17 @@ def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int
     from grouprl.evaluation.ranking.reward_bench import bench_scores
 
     scored: list[tuple[BenchRow, list[float]]] = []
-    left_out: list[str] = []
+    left_out: list[tuple[str, str]] = []
     for start in range(0, len(rows), batch):
         for row, scores in zip(
             rows[start : start + batch], _scores(model, rows[start : start + batch], chat), strict=True
         ):
-            scored += [(row, scores)] if scores is not None else []
-            left_out += [row.id] if scores is None else []
+            if isinstance(scores, str):
+                left_out.append((row.id, scores))
+            else:
+                scored.append((row, scores))
     if not scored:
-        raise InputError(
-            "every row is too long for the model", f"it reads {model.max_positions} tokens", "Take another model"
-        )
+        raise InputError("the model can read none of the rows", f"the first: {left_out[0][1]}", "Take another model")
     pairs = [
         (row.completions[right], row.completions[wrong], each[right] - each[wrong])
         for row, each in scored
@@ -146,18 +148,18 @@ def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int
     )
 
 
-def _scores(model: RewardModel, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | None]:
-    """Return the scores of each row's completions, or None for a row with one that is too long."""
+def _scores(model: RewardModel, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | str]:
+    """Return the scores of each row's completions, or why the model cannot read one of them."""
     try:
         return _together(model, rows, chat)
-    except InputError:
+    except InputError as error:
         if len(rows) == 1:
-            return [None]
+            return [str(error)]
         half = len(rows) // 2
         return [*_scores(model, rows[:half], chat), *_scores(model, rows[half:], chat)]
 
 
-def _together(model: RewardModel, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | None]:
+def _together(model: RewardModel, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | str]:
     prompts = [
         ({"role": "user", "content": row.prompt},) if chat else row.prompt for row in rows for _ in row.completions
     ]
@@ -180,7 +182,7 @@ def _as_data(report: Report) -> JsonObject:
             name: {side: {"share": e.value, **_bounds(e)} for side, e in each.items()}
             for name, each in report.biases.items()
         },
-        "left_out": list(report.left_out),
+        "left_out": [name for name, _ in report.left_out],
     }
 
 
