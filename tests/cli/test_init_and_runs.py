@@ -17,6 +17,7 @@ from grouprl.core.terminal import Terminal
 from grouprl.plan.plan import plan
 from grouprl.training.loop import train
 from grouprl.view.run_list import run_lines
+from viewed_runs import run_folder
 
 
 def test_the_files_of_init_plan_without_any_finding(tmp_path: Path) -> None:
@@ -59,3 +60,11 @@ def test_a_run_of_it_trains_and_is_listed_with_how_it_ended(tmp_path: Path) -> N
 def test_a_folder_without_runs_says_so(tmp_path: Path) -> None:
     assert "no runs" in CliRunner().invoke(app, ["runs", str(tmp_path)]).stdout
     assert CliRunner().invoke(app, ["runs", str(tmp_path / "nowhere")]).exit_code == 2
+
+
+def test_the_name_of_a_run_is_not_markup(tmp_path: Path) -> None:
+    run_folder(tmp_path / "first[bold]")
+    run_folder(tmp_path / "method[clip_low=0.2]")
+    said = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["runs", str(tmp_path)]).stdout
+    assert "first[bold]" in said
+    assert "method[clip_low=0.2]" in said

@@ -144,6 +144,12 @@ def test_what_is_printed_is_not_markup():
     assert lines_of(console) == ["folder [red]runs[/red] [/]"]
 
 
+def test_names_of_reward_components_are_not_markup():
+    name = "eval/reward/a[/b] [red]c"
+    text = shown(summary_table({name: 0.25, "eval/prompts": 4.0}, {name: 0.5, "eval/prompts": 4.0}))
+    assert "a[/b] [red]c" in text
+
+
 def test_the_live_screen_shows_everything_in_80_by_24():
     console, clock = terminal(), Clock()
     many = [

@@ -76,6 +76,19 @@ def test_an_exception_without_a_text_is_the_samples_alone():
     assert "the reward raised Mute, whose text raises RuntimeError" in str(scores.problems[0])
 
 
+def test_halves_of_characters_do_not_reach_the_files_of_a_run():
+    def reward(completion):
+        if completion == "a":
+            raise ValueError("odd \ud800")
+        return {"part\udfff": 1.0}
+
+    scores = run(reward)
+    assert scores.status_b.tolist() == ["error", "bad_value"]
+    assert "raised ValueError: odd \\ud800" in scores.problems[0].what
+    assert "component 'part\\udfff' has half a character in its name" in scores.problems[1].what
+    assert all((problem.what + problem.trace).encode() for problem in scores.problems)
+
+
 def test_missing_column_names_the_sample_and_the_nearest_column():
     with pytest.raises(InputError, match=r"needs the column 'answer', which sample q1 lacks.*'answers'"):
         run(lambda completion, answer: 1.0, ["x", "y"], [{"answer": 1}, {"answers": 1}])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -215,7 +216,7 @@ def _show_facts(facts: dict[str, object], console: Console) -> None:
     for chooser, numbers in facts.items():
         if isinstance(numbers, dict):
             shown = (f"{numbers[key]:.3g}" for key in ("turns", "return", "correct", "valid"))
-            table.add_row(chooser, str(numbers["episodes"]), *shown)
+            table.add_row(escape(chooser), str(numbers["episodes"]), *shown)
     console.print(table)
     plain = {key: value for key, value in facts.items() if not isinstance(value, dict) and key != "episodes"}
     console.print(Text("   ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in plain.items())))

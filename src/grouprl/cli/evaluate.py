@@ -139,7 +139,7 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     sampled = f", {found.samples_per_prompt} sampled at temperature {found.temperature:g}" if found.pass_at else ""
     greedy = ", greedy" if found.greedy else ", stored completions" if found.pair_accuracy else ""
     console.print(Text(subject.title, style="bold"), soft_wrap=True)
-    console.print(f"{subject.task.name}: {found.prompts} held-out prompts{greedy}{sampled}", highlight=False)
+    console.print(f"{escape(subject.task.name)}: {found.prompts} held-out prompts{greedy}{sampled}", highlight=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("estimate", justify="right", style="bold")
@@ -154,13 +154,13 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     named = {**rewards, **shares} if found.graded else {**shares, **rewards}
     for label, estimate in named.items():
         if estimate is not None:
-            table.add_row(label, f"{estimate.value:.3f}", f"{estimate.low:.3f} – {estimate.high:.3f}")
+            table.add_row(escape(label), f"{estimate.value:.3f}", f"{estimate.low:.3f} – {estimate.high:.3f}")
     table.add_row("tokens per completion", f"{found.length_mean:.1f}", "")
     table.add_row("cut off at the limit", f"{found.truncated:.1%}", "")
     console.print(table)
     _show_completions(found, console)
     for note in found.notes:
-        console.print(f"[yellow]note:[/] {note}", highlight=False)
+        console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     if found.failed:
         console.print(f"[yellow]note:[/] {found.failed} completions could not be scored; they are left out")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from grouprl.cli import completion
@@ -97,7 +98,7 @@ def _print(rows: Sequence[Row]) -> None:
     for run, found in rows:
         if not isinstance(found, str):
             numbers = "\n".join(f"{name} {_words(one)}" for name, one in found.numbers.items())
-            table.add_row(run.name, found.law, numbers, f"{found.r2:.3f}", str(found.points))
+            table.add_row(escape(run.name), found.law, numbers, f"{found.r2:.3f}", str(found.points))
     if table.row_count:
         console.print(table)
     for run, found in rows:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from grouprl.cli import completion
@@ -88,7 +89,7 @@ def runs_command(
         return
     console = Terminal(highlight=False)
     if not found:
-        console.print(f"There are no runs in {root}. Begin with: grouprl train addition")
+        console.print(f"There are no runs in {root}. Begin with: grouprl train addition", markup=False)
         return
     table = Table("run", "task", "method", "steps", "state", "verdict", "age", box=None, pad_edge=False)
     for column in table.columns:
@@ -96,7 +97,8 @@ def runs_command(
     for line in found:
         said = f"[{STYLE[line.verdict]}]{WORDS[line.verdict]}[/]" if line.verdict else "–"
         steps = f"{line.steps}/{line.of_steps}"
-        table.add_row(line.name, line.task, line.method, steps, line.state, said, _since(line.age))
+        named = map(escape, (line.name, line.task, line.method))
+        table.add_row(*named, steps, line.state, said, _since(line.age))
     console.print(table)
 
 

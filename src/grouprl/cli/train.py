@@ -57,8 +57,8 @@ def init_command(
         put_data([str(path) for path in paths])
         return
     console = Terminal(highlight=False, soft_wrap=True)
-    console.print(f"Wrote {', '.join(map(str, paths))}")
-    console.print(f"Next: grouprl plan {paths[0]}, then grouprl train {paths[0]}")
+    console.print(f"Wrote {', '.join(map(str, paths))}", markup=False)
+    console.print(f"Next: grouprl plan {paths[0]}, then grouprl train {paths[0]}", markup=False)
 
 
 def train_command(

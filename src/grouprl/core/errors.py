@@ -75,11 +75,20 @@ def shortened(value: object, limit: int = 200) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the type and the text of an exception of the user's code, whose making may itself fail."""
+    """Return the type and the text of an exception of the user's code.
+
+    Making that text may itself fail, and half a character in it is written as an escape.
+    """
     try:
-        return f"{type(error).__name__}: {error}"
+        said = f": {error}"
     except Exception as failure:
-        return f"{type(error).__name__}, whose text raises {type(failure).__name__}"
+        said = f", whose text raises {type(failure).__name__}"
+    return writable(f"{type(error).__name__}{said}")
+
+
+def writable(text: str) -> str:
+    """Return a text that every file can hold: with escapes for halves of characters."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def unreadable(error: Exception) -> str:

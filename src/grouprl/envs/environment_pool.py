@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from grouprl.core.errors import described
+from grouprl.core.errors import described, writable
 from grouprl.core.hashing import generator
 from grouprl.core.spans import span
 from grouprl.envs.async_methods import BackgroundLoop
@@ -157,7 +157,7 @@ class Environments:
         made = method != "reset" or number in self._held
         trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         what = f"{method if made else 'environment'}() raised {described(error)}"
-        return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
+        return Failure(what[:LONGEST_MESSAGE], writable(trace[-LONGEST_MESSAGE:]), "error")
 
     def _called(self, method: str, number: int, arguments: tuple[object, ...], early: bool) -> object:
         if method == "reset" and number not in self._begun:

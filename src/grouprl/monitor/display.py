@@ -144,13 +144,13 @@ class Display(RunListener):
         if event.before is not None and event.after is not None:
             console.print(summary_table(event.before.record, event.after.record, actions=actions))
             console.print(side_by_side(event.before.samples, event.after.samples, actions=actions))
-            console.print(event.verdict, soft_wrap=True)
+            console.print(event.verdict, soft_wrap=True, markup=False)
         elif event.after is None:
             console.print(f"Interrupted in {event.phase} after step {event.step}; a checkpoint is written.")
-            console.print(f"Continue with: grouprl train {event.folder} --resume", soft_wrap=True)
+            console.print(f"Continue with: grouprl train {event.folder} --resume", soft_wrap=True, markup=False)
         for remark in event.remarks:
             console.print(remark, soft_wrap=True)
-        console.print(f"Report: {event.report}", soft_wrap=True)
+        console.print(f"Report: {event.report}", soft_wrap=True, markup=False)
 
     def close(self) -> None:
         """Draw the last state, stop the live screen and restore the terminal. May be called twice."""

@@ -37,8 +37,9 @@ def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = Fa
         gain = "" if old is None else f"{new - old:+.3f}" if "length" not in name else f"{new - old:+.1f}"
         better = 0 if old is None or not name.startswith(RISING) else new - old
         style = "green" if better > 0 else "red" if better < 0 else ""
-        label = worded(label, actions=actions)
-        table.add_row(label, _number(before, name), Text(_number(after, name), style="bold"), Text(gain, style=style))
+        words = Text(worded(label, actions=actions))
+        found = Text(_number(after, name), style="bold")
+        table.add_row(words, _number(before, name), found, Text(gain, style=style))
     return table
 
 

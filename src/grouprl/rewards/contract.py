@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
-from grouprl.core.errors import InputError, MissingExtra, RunError, described, suggest
+from grouprl.core.errors import InputError, MissingExtra, RunError, described, suggest, writable
 from grouprl.processes.fork_guard import ending_forks
 from grouprl.records.examples import Columns
 from grouprl.records.scores import By
@@ -210,7 +210,7 @@ def _failure(error: BaseException) -> Failure:
     if isinstance(error, Crowded):
         return Failure(str(error)[:LONGEST_MESSAGE], status="timeout")
     what, trace = f"the reward raised {described(error)}", traceback.format_exc()
-    return Failure(what[:LONGEST_MESSAGE], trace[-LONGEST_MESSAGE:], "error")
+    return Failure(what[:LONGEST_MESSAGE], writable(trace[-LONGEST_MESSAGE:]), "error")
 
 
 def overdue(seconds: float) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import ClassVar
 
-from grouprl.core.errors import InputError, suggest
+from grouprl.core.errors import InputError, suggest, writable
 from grouprl.records.scores import LARGEST, RULE, By, Status
 from grouprl.rewards.contract import (
     Columns,
@@ -216,6 +216,8 @@ def _read(value: object, reward: Reward, terms: Terms) -> Verdict:
     numbers_by_name: dict[str, float] = {}
     for key, entry in named.items():
         number = _number(entry)
+        if isinstance(key, str) and key != writable(key):
+            return Verdict("bad_value", what=f"the reward's component {key!r} has half a character in its name")
         if not isinstance(key, str) or number is None:
             return Verdict("bad_value", what=_complaint(key, entry, isinstance(value, Mapping)))
         numbers_by_name[key] = number

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from grouprl.cli import completion
@@ -144,11 +145,18 @@ def _show(result: ComparisonResult, page: Path, as_json: bool) -> None:
         return
     console = Terminal(highlight=False)
     for each in listings(result)[:SHOWN_ON_TERMINAL]:
-        table = Table(*each.head, title=each.title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+        table = Table(
+            *map(escape, each.head),
+            title=escape(each.title),
+            title_justify="left",
+            box=None,
+            header_style="bold",
+            pad_edge=False,
+        )
         for row in each.rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         console.print(table)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
-    console.print(f"[bold]{result.verdict()}[/]")
+    console.print(f"[bold]{escape(result.verdict())}[/]")
     console.print(f"page: {page}", soft_wrap=True, markup=False)

@@ -37,5 +37,5 @@ def new_command(
         put_data([str(path) for path in paths])
         return
     console, (*_, test, config) = Terminal(highlight=False, soft_wrap=True), paths
-    console.print(f"Wrote {', '.join(map(str, paths))}")
-    console.print(f"Next: python -m pytest {test}, then grouprl plan {config} and grouprl train {config}")
+    console.print(f"Wrote {', '.join(map(str, paths))}", markup=False)
+    console.print(f"Next: python -m pytest {test}, then grouprl plan {config} and grouprl train {config}", markup=False)
