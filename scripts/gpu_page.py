@@ -39,7 +39,7 @@ def write(docs: Path, record: Record) -> None:
     fill(
         docs / "gpu.md",
         {
-            "checks": table(("check", "what", "apart", "may be", ""), map(_finding, findings)),
+            "checks": table(("check", "what", "apart", "may be", ""), _together(findings)),
             "catalogue": catalogue(record.get("catalogue", [])),
             "steps": table(STEP, [cells for row in record.get("steps", []) for cells in _step(row)]),
             "decoding": table(DECODED, map(_decoded, record.get("decoding", []))),
@@ -57,10 +57,20 @@ def machines(record: Record) -> list[str]:
     return [f"{machine}: {', '.join(dict.fromkeys(checks))}" for machine, checks in where.items()]
 
 
-def _finding(row: Row) -> list[object]:
-    apart = "" if row["apart"] is None else f"{row['apart']:.2g}"
-    said = "agrees" if row["passed"] else row["why"] or "**differs**"
-    return [row["check"], row["what"], apart, f"{row['limit']:g}", said]
+def _together(rows: Sequence[Row]) -> Iterator[list[object]]:
+    """Yield a line for each thing that was compared, with all that was compared of it."""
+    things: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        things.setdefault((row["check"], row["what"].rpartition(": ")[0] or row["what"]), []).append(row)
+    for (check, what), found in things.items():
+        apart = ", ".join(_number(row) for row in found if row["apart"] is not None)
+        wrong = [row["why"] or "**differs**" for row in found if not row["passed"]]
+        yield [check, what, apart, f"{found[0]['limit']:g}", wrong[0] if wrong else "agrees"]
+
+
+def _number(row: Row) -> str:
+    name = row["what"].rpartition(": ")[2] if ": " in row["what"] else ""
+    return f"{name} {row['apart']:.2g}".strip()
 
 
 def catalogue(rows: Sequence[Row]) -> str:

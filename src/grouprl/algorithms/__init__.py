@@ -5,7 +5,7 @@ The base class of each kind is imported from here, or from `grouprl`, when it is
 
 from __future__ import annotations
 
-from grouprl.core.lazy_names import lazy_names
+from grouprl.core.late_import import lazy_names
 
 BASES = {
     "reward_transform": "RewardTransform",

@@ -1,9 +1,10 @@
-"""A module that is imported when something of it is first used."""
+"""Modules, and names of a package, that are imported when something of them is first used."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -44,3 +45,21 @@ def import_late(name: str) -> None:
 def is_late(name: str) -> bool:
     """Return whether the import of a module has been put off and nothing of it has been used yet."""
     return isinstance(sys.modules.get(name), LateModule)
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the `__getattr__` of a package whose names are imported from other modules when they are first used.
+
+    Args:
+        package: `__name__` of the package.
+        homes: the module of each name.
+    """
+
+    def find(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        found = getattr(importlib.import_module(homes[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find

@@ -111,7 +111,7 @@ def wide_sums(mixed: bool, device: torch.device) -> Iterator[None]:
         setattr(place, name, before)
 
 
-def _rounding(device: torch.device) -> tuple[Any, str, Any] | None:
+def _rounding(device: torch.device) -> tuple[object, str, object] | None:
     """Return torch's setting of the precision of float32 products on a device, and what it has to be."""
     if device.type == "cuda":
         matmul = torch.backends.cuda.matmul

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grouprl.core.lazy_names import lazy_names
+from grouprl.core.late_import import lazy_names
 
 if TYPE_CHECKING:
     from grouprl.core.importing import import_object

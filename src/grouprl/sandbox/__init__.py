@@ -6,7 +6,7 @@ this package and must hold nothing else.
 
 from __future__ import annotations
 
-from grouprl.core.lazy_names import lazy_names
+from grouprl.core.late_import import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -83,7 +83,7 @@ LEAVING = (
      "        except (OSError, ValueError): pass\n    os.setsid()\n    {}\n    os._exit(0)"),
     ("a grandchild's grandchild", "if not os.fork():\n    for _ in range(4):\n        os.setsid() if os.getpid() != os.getsid(0) else 0\n"
      "        if os.fork(): os._exit(0)\n    {}\n    os._exit(0)"),
-    ("a child at its end", "import atexit\ndef late():\n    if not os.fork():\n        os.setsid()\n        {}\n        os._exit(0)\natexit.register(late)"),
+    ("a child at its end", "import atexit\ndef late():\n    if not ctypes.CDLL(None).fork():\n        os.setsid()\n        {}\n        os._exit(0)\natexit.register(late)"),
 )  # fmt: skip
 
 
