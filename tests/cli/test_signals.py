@@ -120,6 +120,39 @@ def test_what_is_said_of_a_signal_is_not_said_inside_its_handler() -> None:
     assert threading.main_thread() not in where
 
 
+def test_one_that_comes_while_another_is_being_repeated_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    class Early(threading.Timer):
+        """The first comes before the hook that starts it has returned, where an exception would be ignored."""
+
+        def start(self) -> None:
+            begun.append(self)
+            if len(begun) == 1:
+                signal.raise_signal(signal.SIGINT)
+            else:
+                super().start()
+
+    class Slow:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.001)
+
+    monkeypatch.setattr(threading, "Timer", Early)
+    before, hook = signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
+    term = signal.getsignal(signal.SIGTERM)
+    try:
+        with Listening(130), pytest.raises(KeyboardInterrupt):
+            thing = Slow()
+            del thing
+            threading.Event().wait(10)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, term)
+        sys.unraisablehook = hook
+    assert len(begun) == 2
+
+
 def test_an_interruption_that_a_destructor_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
     class Slow:
         def __del__(self) -> None:

@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from types import CodeType, FrameType, TracebackType
 
 LOADING = "<frozen importlib._bootstrap>"
 ONE_STROKE = 0.1
@@ -50,8 +51,12 @@ class Listening:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if _loading(frame):
+        codes = list(_running(frame))
+        if any(code.co_filename == LOADING for code in codes):
             self._end(number)
+        if Listening._lost.__code__ in codes:  # from which nothing can be raised either
+            self._again()
+            return
         if self._first is not None:
             if now - self._first > ONE_STROKE:
                 self._end(number)
@@ -78,18 +83,21 @@ class Listening:
         if not issubclass(given.exc_type, KeyboardInterrupt):
             self._unraisable(given)
             return
+        self._again()
+
+    def _again(self) -> None:
+        """Interrupt once more, a little later."""
         self._first = None
         again = threading.Timer(ONE_STROKE / 10, os.kill, (os.getpid(), signal.SIGINT))
         again.daemon = True
         again.start()
 
 
-def _loading(frame: FrameType | None) -> bool:
+def _running(frame: FrameType | None) -> Iterator[CodeType]:
+    """Yield the code that a signal interrupted, and that of its callers."""
     while frame is not None:
-        if frame.f_code.co_filename == LOADING:
-            return True
+        yield frame.f_code
         frame = frame.f_back
-    return False
 
 
 def _end_by(number: int) -> None:
