@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
+from typing_extensions import Self
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import FORESIGHT
