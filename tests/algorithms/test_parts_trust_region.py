@@ -236,3 +236,10 @@ def test_trpo_says_that_the_learning_rate_does_not_reach_the_policy() -> None:
     assert "float32" in region.refuse(RunFacts(exact_sampler=False))[0]
     with pytest.raises(InputError, match="delta"):
         method("trpo", delta=0.0)
+
+
+def test_half_precision_is_refused_and_no_sampler_is() -> None:
+    (part,) = [part for part in method("trpo").parts() if part.name == "trust_region"]
+    assert part.refuse(RunFacts(exact_sampler=False)) == []
+    (said,) = part.refuse(RunFacts(rounded=True))
+    assert "half precision" in said

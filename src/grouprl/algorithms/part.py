@@ -95,6 +95,8 @@ class RunFacts:
     group_size: int = 8
     has_reference: bool = True
     exact_sampler: bool = True
+    rounded: bool = False
+    """Whether weights or products have half precision."""
     max_length: int = 0
     prompts: int = 32
     """Prompts per rollout."""

@@ -107,7 +107,12 @@ class ResolvedRun:
         """True if the engine's log-probs are known beforehand to equal the trainer's."""
         if self.config.sampling.engine != LOCAL:
             return self.engine.exact
-        return exact_in(self.dtype, self.config.model.precision)
+        return not self.rounded
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the policy's weights or their products have half precision."""
+        return not exact_in(self.dtype, self.config.model.precision)
 
     @property
     def dtype(self) -> str:

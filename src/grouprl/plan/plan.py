@@ -313,6 +313,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         has_reference=run.needs_reference,
         stored=not run.row_kind.samples,
         exact_sampler=run.exact and not config.run.async_steps,
+        rounded=run.rounded,
         async_steps=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",
         max_length=run.max_new_tokens * task.max_turns,

@@ -119,12 +119,11 @@ class TrustRegion(Update):
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse half precision, which is too coarse for differences of log-probs."""
-        if run.exact_sampler:
-            return []
-        return [
-            "trust_region takes differences of log-probs, which half precision cannot represent. Set model.dtype "
-            "float32"
-        ]
+        said = (
+            "trust_region takes differences of log-probs, which half precision cannot represent. Set model.dtype and "
+            "model.precision to float32"
+        )
+        return [said] * run.rounded
 
 
 def natural_step(
