@@ -233,7 +233,7 @@ def test_trpo_says_that_the_learning_rate_does_not_reach_the_policy() -> None:
     region = TrustRegion()
     assert "optim.lr" in region.idle(RunFacts())[0]
     assert region.refuse(RunFacts()) == []
-    assert "float32" in region.refuse(RunFacts(exact_sampler=False))[0]
+    assert "float32" in region.refuse(RunFacts(rounded=True))[0]
     with pytest.raises(InputError, match="delta"):
         method("trpo", delta=0.0)
 

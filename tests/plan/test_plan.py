@@ -267,6 +267,7 @@ def test_run_facts():
         group_size=4,
         has_reference=False,
         exact_sampler=False,
+        rounded=True,
         max_length=16,
         forms=0,
         compares=False,
