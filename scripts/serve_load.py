@@ -85,7 +85,7 @@ async def request(port: int, tally: Tally, number: int, expected: dict[int, str]
     try:
         status, body = await exchange(port, http_request(json.dumps(requested).encode(), f"client {number % 200}"))
         said = json.loads(body)["choices"][0]["message"]["content"] if status == 200 else None
-    except (OSError, asyncio.TimeoutError, ValueError) as error:
+    except (TimeoutError, OSError, ValueError) as error:
         status, said = 0, repr(error)
     if status == 200 and expected.setdefault(seed, said or "") == said:
         tally.seconds.append(time.monotonic() - begin)

@@ -70,7 +70,7 @@ class _Body:
             raise self._too_large()
         try:
             return await asyncio.wait_for(self._collect(), self.limits.body_seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             rule = f"within {self.limits.body_seconds:g} seconds"
             raise Refusal(f"The body did not arrive {rule}", status=408) from None
 

@@ -305,7 +305,7 @@ async def _events(
             yield api.written(event)
     except Refusal as error:
         wrong = error
-    except asyncio.TimeoutError:
+    except TimeoutError:
         wrong = _too_slow(seconds)
     except Exception as error:
         wrong = _failure(error)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:  # environment workers import this module and start much faster without torch
-    from typing_extensions import Self
+    from typing import Self
 
     from grouprl.core.json_types import State
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 from grouprl.core.answering import Answering
 
 if TYPE_CHECKING:  # environment workers import this module and start much faster without torch
+    from typing import Self
+
     import torch
     from torch import Tensor, nn
-    from typing_extensions import Self
 
 
 Inputs_contra = TypeVar("Inputs_contra", contravariant=True)

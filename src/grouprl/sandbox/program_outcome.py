@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 import pydantic
 from pydantic import Field
-from typing_extensions import Self, TypedDict
+from typing_extensions import TypedDict
 
 from grouprl.sandbox.folder import FolderEntry, Plain
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
-from typing_extensions import Self
 
 from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Message

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pydantic
 from pydantic import Field
-from typing_extensions import Self
 
 from grouprl.config.sections.section import (
     SWITCH,

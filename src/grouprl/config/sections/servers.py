@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import Field
-from typing_extensions import Self
 
 from grouprl.config.sections.section import Int, Section, WrittenCount, WrittenPositive, WrittenWhole
 

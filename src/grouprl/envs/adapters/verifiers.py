@@ -169,7 +169,7 @@ class VerifiersEnvironment:
         """Return the next request as an observation, or the outcome of the rollout."""
         try:
             event = await asyncio.wait_for(self._inbox.events.get(), self._timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             what = f"the environment neither sent a request nor ended within {self._timeout:g} seconds"
             raise TimeoutError(self._with_refusal(what)) from None
         if isinstance(event, _Failed):

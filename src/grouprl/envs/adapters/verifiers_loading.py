@@ -11,7 +11,6 @@ import json
 import pkgutil
 import re
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from grouprl.envs.adapters.verifiers_v1 import V1Rollouts, single_agent
 
 Loaded = ClassicRollouts | V1Rollouts
 OLDEST = (0, 1, 14)
-PYTHON = (3, 11)
 HUBS = ("datasets", "huggingface_hub", "requests", "httpx", "httpcore", "urllib3", "aiohttp", "fsspec")
 """Packages whose errors mean that something could not be downloaded."""
 LONGEST = 400
@@ -59,20 +57,16 @@ def version() -> str:
 
     Raises:
         MissingExtra: it is not installed.
-        InputError: it or this Python is too old.
+        InputError: it is too old.
     """
     try:
         found = importlib.metadata.version("verifiers")
     except importlib.metadata.PackageNotFoundError as error:
         raise MissingExtra("verifiers", "verifiers", "A task 'verifiers:…'") from error
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
-    oldest, python = ".".join(map(str, OLDEST)), ".".join(map(str, PYTHON))
+    oldest = ".".join(map(str, OLDEST))
     if numbers < OLDEST:
         raise InputError(f"verifiers {found} is installed", f"it is {oldest} or newer", "Install a newer one.")
-    if sys.version_info < PYTHON:
-        raise InputError(
-            f"This is Python {sys.version.split()[0]}", f"environments of verifiers need {python} or newer"
-        )
     return found
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from typing_extensions import Self
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import FORESIGHT

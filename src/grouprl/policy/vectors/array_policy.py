@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from typing_extensions import Self
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE

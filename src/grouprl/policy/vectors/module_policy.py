@@ -6,11 +6,10 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import ENTROPY, LOG_PROB, VALUE

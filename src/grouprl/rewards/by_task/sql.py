@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import re
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
@@ -71,12 +70,10 @@ def run_query(query: str, tables: Tables) -> list[tuple[object, ...]]:
             _fill(connection, name, columns)
         connection.execute(f"pragma hard_heap_limit={HEAP}")
         connection.set_authorizer(_authorise)
-        if sys.version_info >= (3, 11):
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
         connection.set_progress_handler(lambda: 1, STEPS)
-        if sys.version_info >= (3, 11):
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LENGTH)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LENGTH)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN)
         found = connection.execute(query)
         if found.description is None:
             raise QueryError("no query")

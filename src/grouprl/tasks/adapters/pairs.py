@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
 from pydantic import Field, PrivateAttr, model_validator
-from typing_extensions import Self
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.papers.achievement_steps import (

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import Self
 
 from grouprl.core.answering import Answering
 from grouprl.core.batch import Batch

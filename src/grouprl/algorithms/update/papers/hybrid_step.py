@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Protocol, cast, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from grouprl.algorithms.advantage.returns import gae
 from grouprl.algorithms.part import RunFacts, part

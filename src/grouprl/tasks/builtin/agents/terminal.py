@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Self
 
 from pydantic import Field, field_validator, model_validator
-from typing_extensions import Self
 
 from grouprl.core.errors import suggest
 from grouprl.envs.terminal import PROMPT, Shell, solved_task
