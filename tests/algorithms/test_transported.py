@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import grouprl
+from grouprl.algorithms.objective.importance import kept
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.transported import Transported
 
@@ -117,3 +118,11 @@ def test_a_run_ends_with_the_weights_and_not_ahead_of_them(tmp_path: Any) -> Non
     ended = load_file(tmp_path / "run" / "model" / "policy.safetensors")
     way = torch.cat([(ended[name] - began[name]).flatten() for name in began])
     assert 0.1 / 3 - 1e-4 <= float(way.norm()) <= 0.1 * 5 / 3 + 1e-4
+
+
+def test_a_kept_vector_is_where_the_weights_are() -> None:
+    """Out of a checkpoint it comes on the CPU, whichever device the policy is on."""
+    here_p, elsewhere_p = torch.tensor([1.0, 2.0]), torch.empty(2, device="meta")
+    assert kept({"momentum": here_p}, "momentum", elsewhere_p).device.type == "meta"
+    assert kept({"momentum": here_p}, "momentum", torch.zeros(2)).tolist() == [1.0, 2.0]
+    assert kept({}, "momentum", here_p) is here_p

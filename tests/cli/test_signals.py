@@ -120,6 +120,29 @@ def test_what_is_said_of_a_signal_is_not_said_inside_its_handler() -> None:
     assert threading.main_thread() not in where
 
 
+class Slow:
+    """Its destructor swallows an interruption."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(0.001)
+
+
+def swallowed_once() -> None:
+    """Have a destructor swallow an interruption, and see it come again."""
+    before, hook = signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
+    term = signal.getsignal(signal.SIGTERM)
+    try:
+        with Listening(130), pytest.raises(KeyboardInterrupt):
+            thing = Slow()
+            del thing
+            threading.Event().wait(30)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, term)
+        sys.unraisablehook = hook
+
+
 def test_one_that_comes_while_another_is_being_repeated_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
 
@@ -133,41 +156,11 @@ def test_one_that_comes_while_another_is_being_repeated_is_not_lost(monkeypatch:
             else:
                 super().start()
 
-    class Slow:
-        def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            threading.Event().wait(0.001)
-
     monkeypatch.setattr(threading, "Timer", Early)
-    before, hook = signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
-    term = signal.getsignal(signal.SIGTERM)
-    try:
-        with Listening(130), pytest.raises(KeyboardInterrupt):
-            thing = Slow()
-            del thing
-            threading.Event().wait(10)
-    finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, term)
-        sys.unraisablehook = hook
+    swallowed_once()
     assert len(begun) == 2
 
 
 def test_an_interruption_that_a_destructor_swallows_comes_again(capfd: pytest.CaptureFixture[str]) -> None:
-    class Slow:
-        def __del__(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            threading.Event().wait(0.001)
-
-    before, hook = signal.signal(signal.SIGINT, signal.default_int_handler), sys.unraisablehook
-    term = signal.getsignal(signal.SIGTERM)
-    try:
-        with Listening(130), pytest.raises(KeyboardInterrupt):
-            thing = Slow()
-            del thing
-            threading.Event().wait(30)
-    finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, term)
-        sys.unraisablehook = hook
+    swallowed_once()
     assert "Exception ignored" not in capfd.readouterr().err

@@ -17,6 +17,7 @@ from grouprl.orchestrator.asynchronous.sampler_canary import forced_logp
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy, precision, products
+from grouprl.policy.fast_forward import attention
 from grouprl.policy.language.arithmetic import rate
 from grouprl.policy.language.load import resolve_dtype
 from grouprl.policy.passes import PassSettings
@@ -381,3 +382,33 @@ def test_a_crowded_machine_gets_few_series(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(precision, "LONGEST", -1.0)
     precision._probe.__wrapped__(64, 128, 1)
     assert timed.count(precision.ROWS) == (precision.ENOUGH + 1) * (2 + has_onednn())
+
+
+def test_on_a_gpu_inputs_of_float32_products_are_rounded_to_tf32_and_the_setting_returns() -> None:
+    matmul, gpu = torch.backends.cuda.matmul, torch.device("cuda")
+    before = matmul.fp32_precision
+    with wide_sums(True, gpu):
+        assert matmul.fp32_precision == "tf32"
+    assert matmul.fp32_precision == before != "tf32"
+    with wide_sums(False, gpu):
+        assert matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize("shared", ["on", "off"])
+def test_fused_attention_of_rounded_numbers_is_near_that_of_float32(
+    monkeypatch: pytest.MonkeyPatch, shared: Any
+) -> None:
+    """As on a GPU: long rows, causal ones and ones behind a shared beginning, which need a mask."""
+    tokens = Tokens.of([[1, *range(3, 11)] * 20] * 3, [[4, 5, 6], [7, 8], [9]])
+    policy = tiny(passes=PassSettings(shared_prefix=shared))
+    monkeypatch.setattr(attention, "SHORT_KEYS", 0)
+    plain, place = (policy.logp(tokens), gradient(policy, tokens)), attention.HeadLayout.__init__
+
+    def rounded(self: Any, *arguments: Any, **named: Any) -> None:
+        place(self, *arguments, **named)
+        self.rounded = True
+
+    monkeypatch.setattr(attention.HeadLayout, "__init__", rounded)
+    found = (policy.logp(tokens), gradient(policy, tokens))
+    assert 0 < float((found[0] - plain[0]).abs().max()) < 0.05
+    assert 0 < float((found[1] - plain[1]).norm() / plain[1].norm()) < 0.05

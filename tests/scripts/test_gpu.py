@@ -357,3 +357,27 @@ def test_ranks_are_held_against_one_process(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(gpu_ranks, "REWARD", "def digits(completion, **_):\n    return 0.0\n")
     (found,) = gpu_ranks.ranks(CPU, 2)
     assert (found.apart, found.why) == (None, "there was a step without a gradient")
+
+
+def test_attention_whose_heads_share_keys_and_a_wrong_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(gpu_checks.shared_heads(CPU))
+    assert len(found) == 4
+    assert all(finding.passed for finding in found)
+    plain, calls = gpu_checks.fused_attention, []
+
+    def every_other_forgets_its_mask(*qkv, **how):
+        calls.append(how)
+        return plain(*qkv, scale=how["scale"]) if len(calls) % 2 == 0 else plain(*qkv, **how)
+
+    monkeypatch.setattr(gpu_checks, "fused_attention", every_other_forgets_its_mask)
+    found = list(gpu_checks.shared_heads(CPU))
+    assert not any(finding.passed or finding.apart is None for finding in found)
+
+
+def test_a_run_on_ranks_that_ends_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_ranks, "_trained", lambda arguments: "")
+    said = {"alone": [[1.0, 6.0, 2.3, 0.5]], "spread": [[1.0, 6.0, 2.3, 0.50002]]}
+    monkeypatch.setattr(gpu_ranks, "_lines", lambda folder: said[folder.name])
+    (found,) = gpu_ranks.ranks(CPU, 2)
+    assert found.apart == pytest.approx(4e-5)
+    assert not found.passed

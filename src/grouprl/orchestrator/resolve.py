@@ -111,7 +111,7 @@ class ResolvedRun:
 
     @property
     def rounded(self) -> bool:
-        """Whether the policy's weights or their products have half precision."""
+        """True if the policy's weights or their products have half precision."""
         return not exact_in(self.dtype, self.config.model.precision)
 
     @property
