@@ -28,7 +28,6 @@ import gpu_page
 import gpu_ranks
 import gpu_sizes
 from gpu_checks import Finding
-from grouprl.core.errors import InputError
 from grouprl.storage.run_folder import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,13 +81,13 @@ def chosen(only: str) -> list[str]:
     """Return the names of the checks to run.
 
     Raises:
-        InputError: a name that no check has.
+        BadParameter: a name that no check has.
     """
     known = list(dict.fromkeys([*CHECKS, *SERVED, *MEASURED]))
     names = only.split(",") if only else known
     for name in names:
         if name not in known:
-            raise InputError(f"--only {name}", "there is no such check", f"Use {', '.join(known)}")
+            raise typer.BadParameter(f"there is no check {name!r}. Use {', '.join(known)}", param_hint="--only")
     return names
 
 

@@ -220,12 +220,13 @@ def run(
 
 @app.command()
 def report(
-    results: Annotated[Path | None, typer.Argument(help="The file of results; none: the record as it is.")] = None,
+    results: Annotated[
+        Path | None, typer.Argument(help="The file of results; none: the record as it is.", exists=True, dir_okay=False)
+    ] = None,
     docs: Annotated[Path, typer.Option(help="Where the page and the record are.")] = real.DOCS,
 ) -> None:
     """Write the record and the page."""
-    path = results or docs / RECORD
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found = json.loads((results or docs / RECORD).read_text(encoding="utf-8"))
     write_json(docs / RECORD, found)
     write_text(docs / PAGE, page(found))
 

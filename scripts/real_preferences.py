@@ -188,7 +188,9 @@ def run(
 
 @app.command()
 def report(
-    results: Annotated[Path | None, typer.Argument(help="The file of results; none: the record as it is.")] = None,
+    results: Annotated[
+        Path | None, typer.Argument(help="The file of results; none: the record as it is.", exists=True, dir_okay=False)
+    ] = None,
 ) -> None:
     """Write the record and the tables of the page."""
     found = json.loads((results or RECORD).read_text(encoding="utf-8"))

@@ -21,7 +21,6 @@ import gpu_sizes
 from gpu_checks import PATHS, Finding
 from grouprl.algorithms.update.papers import transported
 from grouprl.config.sections import Vllm
-from grouprl.core.errors import InputError
 from grouprl.plan.cluster.hardware import accelerators
 from grouprl.policy import compiled_layers
 from grouprl.rollout.vllm.engine import VllmEngine
@@ -274,7 +273,7 @@ def test_a_check_that_is_run_again_replaces_its_rows_and_no_others(docs: Path, m
         "parity": [0.02],
         "sizes": [0.03],
     }
-    with pytest.raises(InputError, match="pariti"):
+    with pytest.raises(typer.BadParameter, match="pariti"):
         gpu.main("cpu", "", "", docs, "pariti")
 
 
