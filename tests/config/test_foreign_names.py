@@ -12,6 +12,9 @@ from grouprl.methods.compose import STAGES, compose
 from grouprl.methods.registry import CATALOGUE, find, spelled
 from grouprl.tasks.rows import RowTask
 
+NAMED = ("grpo", "ppo", "dapo", "dpo@trl", "kto@trl", "cpo@trl", "tpo@trl", "nash_md@trl", "bradley_terry")
+"""Methods whose settings are named."""
+
 
 def refused(data):
     with pytest.raises(InputError) as caught:
@@ -23,7 +26,7 @@ def exists(key: str) -> bool:
     """Return whether a dotted key is one of the schema, of a method that papers name, or of a task over rows."""
     first, *rest = key.split(".")
     if first == "method" and rest:
-        settings = {name for method in ("grpo", "ppo", "dapo") for name in CATALOGUE[method].settings}
+        settings = {name for method in NAMED for name in CATALOGUE[method].settings}
         return rest[0] in {*settings, *STAGES, "add"}
     if first == "task" and rest:
         return rest[0] in RowTask.model_fields
@@ -79,6 +82,35 @@ def test_a_whole_foreign_configuration_is_answered_at_once():
     message = refused({"learning_rate": 1e-6, "num_generations": 8, "beta": 0.04})
     assert message.startswith("unknown keys 'learning_rate', 'num_generations', 'beta'")
     assert all(ours in message for ours in ("optim.lr", "batch.group_size", "method.kl_coef"))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("beta", "method.beta"),
+        ("loss_type", "method.loss_type of dpo@trl"),
+        ("loss_weights", "method.loss_weights"),
+        ("sync_ref_model", "tr_dpo"),
+        ("ref_model_mixup_alpha", "tr_dpo, which has the setting share"),
+        ("truncation_mode", "truncation"),
+        ("desirable_weight", "kto@trl"),
+        ("mixture_coef", "nash_md@trl"),
+        ("center_rewards_coefficient", "method.center"),
+    ],
+)
+def test_a_key_of_trls_preference_trainers_is_answered_with_theirs(theirs, ours):
+    assert ours in refused({"method": "dpo@trl", theirs: 0.1})
+
+
+def test_every_setting_of_trls_dialects_of_pairs_is_known_at_the_top():
+    known = {name for method in NAMED if method.endswith("@trl") for name in CATALOGUE[method].settings}
+    assert not known - {"alpha", "f_alpha_divergence_coef"} - set(LIBRARIES["TRL"])
+
+
+def test_a_setting_that_a_method_lacks_is_not_answered_with_that_of_another():
+    with pytest.raises(InputError) as caught:
+        compose({"name": "grpo", "label_smoothing": 0.1})
+    assert "label_smoothing: a setting" not in str(caught.value)
 
 
 def test_a_sections_own_key_comes_before_that_of_another_library():

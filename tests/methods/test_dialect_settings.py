@@ -199,3 +199,36 @@ def test_a_completion_without_tokens_of_large_entropy_has_no_gradient():
     assert logp_bt.grad[1] > 0
     with pytest.raises(InputError, match="top_entropy_mean got no entropies"):
         method.loss(logp_bt, method.prepare(batch))
+
+
+@pytest.mark.parametrize(
+    ("name", "lists"),
+    [
+        ("online_dpo@trl", {"beta": [0.2]}),
+        ("xpo@trl", {"beta": [0.2], "alpha": [1e-3]}),
+        ("nash_md@trl", {"beta": [0.2], "mixture_coef": [0.25]}),
+    ],
+)
+def test_trls_lists_of_a_single_value_per_epoch_are_that_value(name, lists):
+    ours, theirs = grouprl.method(name, **{key: each for key, (each,) in lists.items()}), grouprl.method(name, **lists)
+    for stage in ("objective", "augment", "regularize"):
+        assert getattr(ours, stage) == getattr(theirs, stage)
+
+
+@pytest.mark.parametrize("values", [[], [0.2, 0.1]])
+def test_lists_of_several_values_per_epoch_are_refused_in_words(values):
+    with pytest.raises(InputError, match=rf"beta = \[.*a value per epoch.*one of the {len(values)}"):
+        grouprl.method("online_dpo@trl", beta=values)
+
+
+def test_a_range_holds_for_the_value_of_a_list():
+    with pytest.raises(InputError, match=r"mixture_coef = .*less than or equal to 1"):
+        grouprl.method("nash_md@trl", mixture_coef=[1.5])
+
+
+def test_a_wrong_name_in_a_list_of_losses_is_named_by_its_place():
+    with pytest.raises(InputError) as caught:
+        grouprl.method("dpo@trl", loss_type=["sigmoid", "sigmoidd"])
+    assert "loss_type.1 = 'sigmoidd'" in str(caught.value)
+    with pytest.raises(InputError, match=r"dpo@trl\.loss_type = 'kto_pair'"):
+        grouprl.method("dpo@trl", loss_type="kto_pair")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pydantic
 
 from grouprl.algorithms.part import PARTS, RULES, Part
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.foreign_names import foreign
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 R = TypeVar("R")
 
@@ -77,8 +80,8 @@ def checked(build: Callable[..., R], settings: Mapping[str, object], where: str)
     try:
         return build(**settings)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(x) for x in first["loc"])
+        first = _nearest(error.errors())
+        key = ".".join(name for name in map(str, first["loc"]) if "[" not in name)
         if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = [f.name for f in fields(build)] if isinstance(build, type) else _parameters(build)
             theirs = foreign(["method", key], settings=known) if where.startswith("method ") else ""
@@ -88,6 +91,12 @@ def checked(build: Callable[..., R], settings: Mapping[str, object], where: str)
         if not key:  # a rule about several settings at once says by itself which
             raise InputError(f"{where}: {str(first['msg']).removeprefix('Value error, ')}") from None
         raise InputError(f"{where}.{key} = {first['input']!r}", str(first["msg"])) from None
+
+
+def _nearest(errors: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the complaint about the first setting that got furthest: of several types, that of the value."""
+    own = [each for each in errors if each["loc"][:1] == errors[0]["loc"][:1]]
+    return max(own, key=lambda each: len(each["loc"]))
 
 
 def _parameters(build: Callable[..., object]) -> list[str]:

@@ -17,6 +17,8 @@ EXACT = "sampling.temperature: completions are sampled from the model's own dist
 ADAPTERS = "model.lora: the weights themselves are not quantised"
 TRUNCATED = "method.add: {filter: [mask_truncated]}"
 ALGORITHM = "method: the name of the algorithm, such as grpo, rloo, reinforce_pp, dr_grpo"
+PAIRED = "of its preference trainers"
+ITERATES = f"method.add: {{regularize: [{{part: kl_iterates}}]}}; {PAIRED} method: tr_dpo, which has the setting"
 AGGREGATE = "method.aggregate: token_mean, sequence_mean or constant_length"
 
 TRL: Mapping[str, str] = {
@@ -94,22 +96,22 @@ TRL: Mapping[str, str] = {
     "vllm_group_port": "sampling.vllm.master_port",
     "reward_weights": "reward.function: a list, each with a weight",
     "reward_funcs": "reward.function",
-    "beta": "method.kl_coef",
+    "beta": "method.kl_coef, method.beta: the second one for preference trainers",
     "delta": "method.dual_clip",
     "epsilon": "method.clip_low, method.clip_high",
     "epsilon_high": "method.clip_high",
     "scale_rewards": "method.scale",
-    "loss_type": ALGORITHM,
+    "loss_type": f"{ALGORITHM}; {PAIRED} method.loss_type of dpo@trl, kto@trl, cpo@trl or tpo@trl",
     "entropy_coef": ENTROPY,
     "importance_sampling_level": "method: gspo, for the level of the sequence",
     "mask_truncated_completions": TRUNCATED,
-    "sync_ref_model": "method.add: {regularize: [{part: kl_iterates}]}",
+    "sync_ref_model": ITERATES,
     "top_entropy_quantile": "method: grpo@trl, which has it",
     "off_policy_mask_threshold": "method: grpo@trl",
     "use_bias_correction_kl": "method: grpo@trl, which has it",
     "ddp_timeout": "run.rank_timeout",
-    "ref_model_sync_steps": "method.add: {regularize: [{part: kl_iterates}]}",
-    "ref_model_mixup_alpha": "method.add: {regularize: [{part: kl_iterates}]}",
+    "ref_model_sync_steps": f"{ITERATES} every",
+    "ref_model_mixup_alpha": f"{ITERATES} share",
     "peft_config": "model.lora",
     "bnb_4bit_compute_dtype": ADAPTERS,
     "gradient_checkpointing_kwargs": "model.checkpointing",
@@ -142,6 +144,30 @@ TRL: Mapping[str, str] = {
     "torch_compile": "model.compile",
     "use_liger_kernel": "model.engine",
     "max_tool_calling_iterations": "task",
+    "loss_weights": "method.loss_weights: a setting of dpo@trl",
+    "label_smoothing": "method.label_smoothing: a setting of dpo@trl, cpo@trl and tpo@trl",
+    "f_divergence_type": "method.f_divergence_type: a setting of dpo@trl",
+    "ld_alpha": "method.ld_alpha: a setting of dpo@trl",
+    "use_weighting": "method.use_weighting: a setting of dpo@trl",
+    "discopop_tau": "method.discopop_tau: a setting of dpo@trl",
+    "rpo_alpha": "method.loss_weights: of dpo@trl with loss_type [sigmoid, sft], the second weight",
+    "reference_free": "method: cpo, simpo and orpo have no reference",
+    "desirable_weight": "method.desirable_weight: a setting of kto@trl",
+    "undesirable_weight": "method.undesirable_weight: a setting of kto@trl",
+    "cpo_alpha": "method.cpo_alpha: a setting of cpo@trl",
+    "simpo_gamma": "method.simpo_gamma: a setting of cpo@trl",
+    "tpo_alpha": "method.tpo_alpha: a setting of tpo@trl",
+    "tpo_l_gamma": "method.tpo_l_gamma: a setting of tpo@trl",
+    "mixture_coef": "method.mixture_coef: a setting of nash_md@trl",
+    "missing_eos_penalty": "method.missing_eos_penalty: a setting of online_dpo@trl, xpo@trl and nash_md@trl",
+    "center_rewards_coefficient": "method.center: a setting of bradley_terry",
+    "step_separator": "task: step_labels:FILE has the option separator",
+    "max_length": "task: pairs:FILE has the option max_length",
+    "truncation_mode": "task: pairs:FILE has the option truncation",
+    "ref_model": "model.reference",
+    "precompute_ref_log_probs": "model.reference: its log-probs of stored rows are computed once and kept",
+    "disable_dropout": "model.lora.dropout: nothing else is dropped",
+    "padding_free": "model.packing",
 }
 VERL: Mapping[str, str] = {
     "actor_rollout_ref.model.path": "model.name",

@@ -6,7 +6,9 @@ losses of TRL 1.16.0 (online DPO) and of TRL 1.13.0, the last with the other two
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from grouprl.algorithms.augment.opponents import Opponents
 from grouprl.algorithms.link.link import Link, Logistic, Squared
@@ -23,9 +25,29 @@ from grouprl.methods.registry import entry
 
 OnlineLoss = Literal["sigmoid", "ipo"]
 ALWAYS = "A tie is no pair; TRL takes the first completion (of XPO: the policy's) as the chosen one."
-RATES = "A list of values, one per epoch, is not taken: there are no epochs over prompts that are sampled for."
+RATES = "A list, one value per epoch, has one: there are no epochs over prompts that are sampled for."
 EOS = "None: no penalty"
 CONFIG = "OnlineDPOConfig"
+
+
+def single(value: object) -> object:
+    """Return the value of a list that has one, as TRL's defaults do; anything else as it is.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) != 1:
+        raise ValueError(
+            f"TRL's list has a value per epoch, and epochs are not counted here: give one of the {len(value)}"
+        )
+    return value[0]
+
+
+Rate = Annotated[Positive, BeforeValidator(single)]
+Weight = Annotated[NonNegative, BeforeValidator(single)]
+Portion = Annotated[Share, BeforeValidator(single)]
 
 
 def link_of(loss_type: OnlineLoss, beta: float) -> Link:
@@ -39,7 +61,7 @@ def penalised(method: Method, penalty: float | None) -> Method:
 
 
 def online_dpo_trl(
-    beta: Positive = 0.1, loss_type: OnlineLoss = "sigmoid", missing_eos_penalty: NonNegative | None = None
+    beta: Rate = 0.1, loss_type: OnlineLoss = "sigmoid", missing_eos_penalty: NonNegative | None = None
 ) -> Method:
     """Compose the loss of TRL's OnlineDPOTrainer."""
     return penalised(of_pairs(link=link_of(loss_type, beta)), missing_eos_penalty)
@@ -73,8 +95,8 @@ entry(
 
 
 def xpo_trl(
-    beta: Positive = 0.1,
-    alpha: NonNegative = 1e-5,
+    beta: Rate = 0.1,
+    alpha: Weight = 1e-5,
     loss_type: OnlineLoss = "sigmoid",
     missing_eos_penalty: NonNegative | None = None,
 ) -> Method:
@@ -115,7 +137,7 @@ entry(
 
 
 def nash_md_trl(
-    beta: NonNegative = 0.1, mixture_coef: Share = 0.5, missing_eos_penalty: NonNegative | None = None
+    beta: Weight = 0.1, mixture_coef: Portion = 0.5, missing_eos_penalty: NonNegative | None = None
 ) -> Method:
     """Compose the loss of TRL's NashMDTrainer."""
     return penalised(nash_md(beta=beta, mixture=mixture_coef), missing_eos_penalty)
