@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 import slow_envs
@@ -22,6 +21,7 @@ import toy_envs
 from async_runs import (
     REWARDS,
     alive,
+    assert_own_versions,
     evidence,
     launch,
     plain_reward,
@@ -35,8 +35,6 @@ from async_runs import (
 from grouprl import InputError, RunError
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.asynchronous.source import AsyncSource
-from grouprl.records.tokens import Tokens
-from grouprl.training.export import load_trained
 from grouprl.training.loop import train
 
 LONG = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 192}
@@ -132,25 +130,7 @@ def test_completions_span_versions(slow: Run) -> None:
 def test_every_log_prob_of_a_run_is_that_of_its_version(slow: Run) -> None:
     """Against the checkpoint of every version: the weights that sampled a token give its log-prob, the others do
     not."""
-    assert_own_versions(slow.folder, slow.rows)
-
-
-def assert_own_versions(folder: Path, rows: list[dict[str, Any]]) -> None:
-    tokens = Tokens.of([row["prompt_ids"] for row in rows], [row["completion_ids"] for row in rows])
-    version_bt = _laid_out([row["version"] for row in rows], -1)
-    sampled_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
-    gaps = []
-    for version in range(STEPS):
-        logp_bt = load_trained(folder, version).policy.logp(tokens)
-        own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
-        torch.testing.assert_close(sampled_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
-        gaps.append(float((sampled_bt - logp_bt)[others_bt].abs().max()))
-    assert max(gaps) > 1e-2
-
-
-def _laid_out(rows: list[list[float]], fill: float) -> torch.Tensor:
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+    assert_own_versions(slow.folder, slow.rows, STEPS)
 
 
 def test_old_log_probs_of_older_completions_are_computed_anew(slow: Run) -> None:

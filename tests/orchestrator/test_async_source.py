@@ -46,37 +46,43 @@ class RunSide(FakeContext):
         return super().take(count)
 
 
-class InstantSampler:
+class InstantSupply:
     """Completions at once, with `version()`; prompts in `broken` always fail."""
 
     def __init__(self, context: RunSide, version: Any) -> None:
         self.context, self.version, self.broken = context, version, frozenset[int]()
-        self.messages: list[tuple[str, Any]] = []
+        self.arrived: dict[int, ScoredSamples] = {}
+
+    def publish(self, version: int) -> None:
+        pass
 
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
         sampled = self.context.sample(list(requests))
         version_bt = np.where(sampled.acted_bt, self.version(), -1)
         valid_b = sampled.valid_b & ~np.isin(sampled.index_b, list(self.broken))
-        sampled = replace(sampled.with_extras(version_bt=version_bt), valid_b=valid_b)
-        self.messages.append(("sampled", (number, sampled, {"rollout": 0.5})))
+        self.arrived[number] = replace(sampled.with_extras(version_bt=version_bt), valid_b=valid_b)
 
-    def received(self) -> list[tuple[str, Any]]:
-        taken, self.messages = self.messages, []
-        return taken
+    def take(self, number: int) -> ScoredSamples:
+        return self.arrived.pop(number)
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    def state(self, units: Any) -> dict[str, Any]:
+        return {}
 
     def close(self) -> None:
         pass
 
 
-def begun(bound: int, **given: Any) -> tuple[RunSide, AsyncSource, InstantSampler, list[str]]:
+def begun(bound: int, **given: Any) -> tuple[RunSide, AsyncSource, InstantSupply, list[str]]:
     context, said = RunSide(bound, **given), []
     source = AsyncSource(context, policy=None)  # type: ignore[arg-type]
-    sampler = InstantSampler(context, lambda: source.admission.version)
-    source._samplers, source._sync, source.say = sampler, object(), said.append  # type: ignore[assignment]
-    source._publish = lambda sync: None  # type: ignore[method-assign]
+    supply = InstantSupply(context, lambda: source.admission.version)
+    source._supply, source.say = supply, said.append  # type: ignore[assignment]
     source.admission = Admission.resumed(bound, PROMPTS, 0)
     source._request(PROMPTS)
-    return context, source, sampler, said
+    return context, source, supply, said
 
 
 def step(
@@ -126,14 +132,14 @@ def test_only_older_rows_need_new_old_log_probs() -> None:
 
 
 def test_groups_that_are_too_old_are_left_out_whole() -> None:
-    context, source, _, _ = begun(1)
+    context, source, supply, _ = begun(1)
     step(context, source)
     step(context, source)
     number = source._units[0][0]
-    version_bt = source._arrived[number].extras["version_bt"].copy()
+    version_bt = supply.arrived[number].extras["version_bt"].copy()
     assert set(version_bt.flatten().tolist()) == {1}
     version_bt[1, 0] = 0  # one token of one completion, two versions old at the third step
-    source._arrived[number] = source._arrived[number].with_extras(version_bt=version_bt)
+    supply.arrived[number] = supply.arrived[number].with_extras(version_bt=version_bt)
     kept = step(context, source).sampled
     assert kept.valid_b.tolist() == [False] * GROUP + [True] * GROUP * (PROMPTS - 1)
 

@@ -22,12 +22,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.asynchronous import sampler_process
 from grouprl.orchestrator.asynchronous.sampler_process import SamplerProcess
 from grouprl.processes.child_process import LoggedProcess
+from grouprl.records.tokens import Tokens
+from grouprl.training.export import load_trained
 from grouprl.training.loop import train
 from kills import FORKS
 
@@ -125,6 +128,25 @@ if IN_SAMPLER and os.environ.get("TAMPER") == "slow":
 
 def plain_reward(path: Path, name: str) -> dict[str, Any]:
     return {"function": f"{path}:{name}", "workers": 0, "self_test": False, "max_failed_fraction": 1.0}
+
+
+def assert_own_versions(folder: Path, rows: list[dict[str, Any]], steps: int) -> None:
+    """Each token has the log-prob of the checkpoint of its version, and some have not that of another."""
+    tokens = Tokens.of([row["prompt_ids"] for row in rows], [row["completion_ids"] for row in rows])
+    version_bt = _laid_out([row["version"] for row in rows], -1)
+    sampled_bt = _laid_out([row["behavior_logp"] for row in rows], 0.0)
+    gaps = []
+    for version in range(steps):
+        logp_bt = load_trained(folder, version).policy.logp(tokens)
+        own_bt, others_bt = version_bt == version, (version_bt >= 0) & (version_bt != version)
+        torch.testing.assert_close(sampled_bt[own_bt], logp_bt[own_bt], rtol=0, atol=1e-4)
+        gaps.append(float((sampled_bt - logp_bt)[others_bt].abs().max()))
+    assert max(gaps) > 1e-2
+
+
+def _laid_out(rows: list[list[float]], fill: float) -> torch.Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
 
 
 class _Forked:

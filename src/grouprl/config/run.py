@@ -152,6 +152,7 @@ class Config(Section):
             del plain["model"]["chat_template_kwargs"]
         if self.run.async_steps:
             plain["ahead"] = [self.run.async_steps, self.run.partial, self.run.proximal]
+            plain["ahead"] += [] if self.run.samplers else ["between updates"]
         return hashlib.sha256(yaml.safe_dump(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -16,7 +16,7 @@ from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.finding import Finding
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.agents import APART, team_refusals
-from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_refusals
+from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_refusals, between_refusals
 from grouprl.plan import codes
 from grouprl.plan.codes import told
 from grouprl.plan.memory import Cost, human, peak
@@ -65,7 +65,7 @@ def refusals(config: Config, method: Method, facts: RunFacts, task: Task) -> lis
     """Return the reasons why this run cannot work; empty if it can."""
     found = [codes.PART.said(words, key=part.name) for part in method.parts() for words in part.refuse(facts)]
     found += _method_refusals(config, method, facts, found)
-    found += told(codes.AHEAD, async_refusals(config, method))
+    found += told(codes.AHEAD, (*async_refusals(config, method), *between_refusals(config, task)))
     found += [*_task_refusals(config, task), *told(codes.AGENTS, team_refusals(config, method, task))]
     return _each_once(found)
 

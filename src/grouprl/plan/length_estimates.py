@@ -112,7 +112,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
     rounds = getattr(method.refill, "max_rounds", 1)
     batch = batch_arithmetic(config, lengths.longest, lengths.behind, rounds, method.phases, model)
     second = sum(part.second_models() for part in data_parts(method.parts()))
-    samplers = config.run.samplers if config.run.async_steps else 0
+    samplers = config.run.samplers if config.run.samples_apart else 0
     if model is None:
         no_room: list[str] = []
         costs = memory_of_kind(run)
@@ -127,6 +127,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
             anew=anew,
             second_models=second,
             samplers=samplers,
+            steps_at_once=config.run.steps_at_once,
         )
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
         no_room = (

@@ -130,13 +130,15 @@ def memory(
     followers: int = 0,
     second_models: int = 0,
     samplers: int = 0,
+    steps_at_once: int = 1,
     anew: bool = False,
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
     `followers` is the number of references that follow the policy; `second_models` that of models kept by parts of the
     method, whose weights are stored once more for checkpoints. With `samplers`, other processes sample, and weights
-    are sent through shared memory with room for two versions.
+    are sent through shared memory with room for two versions; a process that samples holds the completions of
+    `steps_at_once` steps.
 
     With `anew`, a pass keeps the inputs of its layers and the activations of one layer.
 
@@ -178,7 +180,8 @@ def memory(
             f"{size} bytes"
         )
     cache = batch.completions * batch.row * model.layers * 2 * model.kv_width * size
-    cached = f"{samplers} × " if samplers > 1 else ""
+    caches = max(1, samplers) * steps_at_once
+    cached = f"{caches} × " if caches > 1 else ""
     cached += (
         f"{batch.completions:,} completions × {batch.row} tokens × {model.layers} layers × 2 × "
         f"{model.kv_width} × {size} bytes"
@@ -187,7 +190,7 @@ def memory(
         *costs,
         Cost("activations of a pass", activation_bytes, how),
         Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, however many positions there are"),
-        Cost("rollout cache", max(1, samplers) * cache, cached),
+        Cost("rollout cache", caches * cache, cached),
     )
 
 

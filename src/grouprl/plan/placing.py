@@ -140,7 +140,7 @@ def _notes(run: ResolvedRun, facts: ClusterFacts) -> Iterator[str]:
         placed = [f"{cluster.learners} learner(s), which share the model and train: {own} each", *placed]
         learner = "The process that is started watches them"
     yield f"{facts.words()}. Placed there, {how}: {'; '.join(placed)}. {learner}"
-    where = "the sampling process" if run.config.run.async_steps else "the trainer"
+    where = "the sampling process" if run.config.run.samples_apart else "the trainer"
     here = [what for kind, what in (("sampler", "sampling"), ("reward", "the reward")) if kind not in counts]
     if here:
         yield f"not placed, with {where}: {' and '.join(here)}"
@@ -160,10 +160,10 @@ def _idle(run: ResolvedRun) -> Iterator[str]:
     cluster, given = config.cluster, config.cluster.model_fields_set
     if not cluster_named(run):
         yield from (f"cluster.{name} has no effect: cluster.ray is off" for name in SETTINGS if name in given)
-        if cluster.samplers > 1 and (config.run.async_steps or config.sampling.engine != LOCAL):
+        if cluster.samplers > 1 and (config.run.samples_apart or config.sampling.engine != LOCAL):
             why = (
                 "run.samplers counts the processes that sample ahead"
-                if config.run.async_steps
+                if config.run.samples_apart
                 else "another engine samples"
             )
             yield f"cluster.samplers has no effect without Ray: {why}"

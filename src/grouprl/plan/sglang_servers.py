@@ -26,7 +26,7 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
     if not settings.addresses:
         yield from own_notes(settings, TESTED, WEIGHTS["shared_memory"])
     yield from cut_notes(sampling)
-    if run.config.run.async_steps:
+    if run.config.run.samples_apart:
         yield "after new weights, unfinished completions continue with the new ones; each token keeps its version"
 
 

@@ -45,7 +45,7 @@ def server_notes(run: ResolvedRun) -> Iterator[str]:
     yield from cut_notes(run.config.sampling)
     if settings.sleep:
         yield "servers free their accelerator's memory from a step's samples to its new weights (vLLM's sleep mode)"
-    if run.config.run.async_steps:
+    if run.config.run.samples_apart:
         what = "continue with the new weights" if settings.in_flight == "continue" else "are finished first"
         if settings.adapters == "loaded":
             what = "are finished with the adapters that they began with"
@@ -80,8 +80,11 @@ def _sleep_refusals(run: ResolvedRun) -> Iterator[str]:
         return
     if device_name(run.config.model.device) == "cpu":
         yield f"sampling.vllm.sleep: {NO_SLEEP}"
-    if run.config.run.async_steps:
-        yield "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one out"
+    if run.config.run.samples_apart:
+        yield (
+            "sampling.vllm.sleep: with run.async_steps servers sample while the trainer computes. Leave one out, or "
+            "set run.samplers to 0"
+        )
 
 
 def _heads(model: Model) -> Iterator[str]:
@@ -98,8 +101,9 @@ def server_idle(run: ResolvedRun) -> Iterator[str]:
     """Say which settings of vLLM servers have no effect."""
     sampling = run.config.sampling
     if "in_flight" in sampling.vllm.model_fields_set:
-        if not run.config.run.async_steps:
-            yield "sampling.vllm.in_flight has no effect: run.async_steps is 0, so nothing is sampled meanwhile"
+        if not run.config.run.samples_apart:
+            setting = "run.samplers" if run.config.run.async_steps else "run.async_steps"
+            yield f"sampling.vllm.in_flight has no effect: {setting} is 0, so nothing is sampled meanwhile"
         elif sampling.vllm.adapters == "loaded":
             yield "sampling.vllm.in_flight has no effect: a completion keeps the adapters that it began with"
 

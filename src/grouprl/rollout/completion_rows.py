@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.protocols import EntropyScaling
+from grouprl.protocols import EntropyScaling, Request, Samples
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
-from grouprl.records.rollout import Rollout
+from grouprl.records.rollout import Rollout, as_rollout
 from grouprl.records.scores import Scores
 from grouprl.records.text_samples import TextSamples
 from grouprl.records.tokens import Tokens
@@ -22,6 +23,8 @@ from grouprl.rollout.scored_rows import names_of, scored_samples, with_texts
 
 class CompletionRows(ScoringSource):
     """Source that samples completions to single-turn prompts and scores them with the reward function."""
+
+    pauses: ClassVar[bool] = True
 
     def rows(
         self,
@@ -37,6 +40,16 @@ class CompletionRows(ScoringSource):
         foreign_b = self.settings.foreign_b(rows) | (scaling is not None)
         samples = self._scored(rows, rollout, foreign_b)
         return self.counted(samples) if count_failures else samples
+
+    def token_requests(self, requests: Sequence[RolloutRequest]) -> list[Request[tuple[int, ...]]]:
+        """Return the requests for tokens of the completions that `requests` ask for."""
+        return self.texts().requests(rows_of(requests))
+
+    def scored_rows(self, requests: Sequence[RolloutRequest], samples: Samples[int]) -> TextSamples:
+        """Return scored rows of `samples`, which complete `token_requests(requests)`; failures are not counted."""
+        rows = rows_of(requests)
+        rollout = as_rollout(self.token_requests(requests), samples)
+        return self._scored(rows, rollout, self.settings.foreign_b(rows))
 
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
         """Sample the requested completions and score them, for an evaluation.

@@ -76,7 +76,7 @@ class RowSettings:
             config.reward.correct_at,
             adds_reward=bool(config.reward.replaced),
             yardsticks=config.eval.metrics,
-            reproducible=config.run.async_steps == 0,
+            reproducible=not config.run.samples_apart,
         )
 
     def held_out(self) -> RowSettings:

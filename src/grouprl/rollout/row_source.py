@@ -23,7 +23,7 @@ from grouprl.core.json_types import State
 from grouprl.core.spans import spanned
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.envs.environment_pool import Stage
-from grouprl.protocols import EntropyScaling, RunSampler, Spaces
+from grouprl.protocols import EntropyScaling, Request, RunSampler, Samples, Spaces
 from grouprl.records.examples import Prompt
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
@@ -73,6 +73,8 @@ class ScoringSource(ABC):
     """Whether prompts and completions are text."""
     spans: ClassVar[bool] = True
     """Whether an unfinished row can continue with new weights (`run.partial`)."""
+    pauses: ClassVar[bool] = False
+    """Whether rows can be left unfinished and continued in a later step (`run.samplers: 0`)."""
 
     def __init__(
         self,
@@ -151,6 +153,29 @@ class ScoringSource(ABC):
     def in_flight(self, fresh: Callable[[bool], bool], may_begin: Callable[[bool], bool]) -> InFlightEpisodes | None:
         """Return a player of several units of requests at the same time; None if a unit is sampled in one call."""
         return None
+
+    def token_requests(self, requests: Sequence[RolloutRequest]) -> list[Request[tuple[int, ...]]]:
+        """Return the requests for tokens of the completions that `requests` ask for.
+
+        Raises:
+            InputError: rows are more than single completions.
+        """
+        raise self._unpaused()
+
+    def scored_rows(self, requests: Sequence[RolloutRequest], samples: Samples[int]) -> ScoredSamples:
+        """Return scored rows of `samples`, which complete `token_requests(requests)`; failures are not counted.
+
+        Raises:
+            InputError: rows are more than single completions.
+        """
+        raise self._unpaused()
+
+    def _unpaused(self) -> InputError:
+        return InputError(
+            f"rows of the task '{self.task.name}' cannot be left unfinished and continued in a later step",
+            "only single completions can",
+            "Set run.samplers to 1, or run.async_steps to 0",
+        )
 
     def texts(self) -> TextSampling:
         """Return an object that encodes, decodes and samples texts outside of rows.

@@ -48,21 +48,25 @@ class TextSampling:
 
     def generate(self, rows: Rows, *, greedy: bool = False, scaling: EntropyScaling | None = None) -> Rollout:
         """Sample the completion that each row asks for."""
+        return self._sampled(self.requests(rows, greedy=greedy, scaling=scaling))
+
+    def requests(
+        self, rows: Rows, *, greedy: bool = False, scaling: EntropyScaling | None = None
+    ) -> list[Request[tuple[int, ...]]]:
+        """Return the request for the completion that each row asks for."""
         longest, prompts = self.settings.max_new_tokens, self.prompt_ids(rows)
-        return self._sampled(
-            [
-                self._request(
-                    ids,
-                    min(request.max_new_tokens or longest, longest),
-                    self.settings.seeds.of_actions(request.ordinal, number),
-                    request.temperature,
-                    greedy=greedy,
-                    scaling=scaling,
-                    agent=self.task.agent_of(request.example),
-                )
-                for (request, number), ids in zip(rows, prompts, strict=True)
-            ]
-        )
+        return [
+            self._request(
+                ids,
+                min(request.max_new_tokens or longest, longest),
+                self.settings.seeds.of_actions(request.ordinal, number),
+                request.temperature,
+                greedy=greedy,
+                scaling=scaling,
+                agent=self.task.agent_of(request.example),
+            )
+            for (request, number), ids in zip(rows, prompts, strict=True)
+        ]
 
     def act(self, beginnings: Sequence[Sequence[int]], seeds: Sequence[int]) -> Rollout:
         """Sample one completion or turn after each of `beginnings`, as in training."""

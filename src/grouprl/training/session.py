@@ -251,7 +251,7 @@ def frozen(policy: Policy) -> Scorer:
 
 def placement_of(resolved: ResolvedRun, model: Trainable) -> RunPlacement | None:
     """Place the workers of a run on its cluster; return None if no workers are placed."""
-    return open_placement(resolved, model.device.type, sampling_here=not is_asynchronous(resolved.config))
+    return open_placement(resolved, model.device.type, sampling_here=not resolved.config.run.samples_apart)
 
 
 def reward_of(

@@ -110,10 +110,11 @@ class Run(Section):
     threads: Annotated[Int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Threads of torch; with `async_steps` of the trainer and of each sampler."""
     async_steps: WrittenWhole = 0
-    """Steps that completions may be sampled ahead of their update, in a process of their own. 0: sampling and
-    training take turns, and every completion is the current policy's."""
-    samplers: WrittenCount = 1
-    """With `async_steps`: how many processes sample; the prompts of a step go to one of them."""
+    """Steps that completions may be sampled ahead of their update. 0: every completion is the current policy's."""
+    samplers: WrittenWhole = 1
+    """With `async_steps`: how many processes sample while the trainer computes; the prompts of a step go to one of
+    them. 0: the trainer samples itself, between updates, and what is unfinished when a step has its own completions
+    continues in the next step."""
     partial: bool = True
     """With `async_steps`: whether completions that are being sampled continue with new weights as soon as there are
     some, episodes at their next turn."""
@@ -127,6 +128,16 @@ class Run(Section):
     rank_timeout: WrittenPositive = 1800.0
     """Seconds that the processes of `grouprl launch` or torchrun wait for one that is slow, before it counts as
     hung."""
+
+    @property
+    def samples_apart(self) -> bool:
+        """True if other processes sample while the trainer computes."""
+        return self.async_steps > 0 and self.samplers > 0
+
+    @property
+    def steps_at_once(self) -> int:
+        """The number of steps whose completions the trainer samples at the same time."""
+        return 1 if self.samples_apart else self.async_steps + 1
 
     @pydantic.model_validator(mode="after")
     def _recorded(self) -> Self:

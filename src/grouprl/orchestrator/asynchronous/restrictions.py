@@ -8,7 +8,11 @@ from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, da
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.orchestrator.asynchronous.between_updates import PIECES
+from grouprl.processes.current_ranks import current_ranks
 from grouprl.rollout.engines import LOCAL, SGLANG, VLLM
+from grouprl.rollout.kinds.row_kinds import row_kind
+from grouprl.tasks.task import Task
 
 SETTINGS = ("partial", "proximal", "samplers")
 _IN_THE_MAKING = "unfinished completions continue with new weights"
@@ -20,7 +24,7 @@ def threads_each(config: Config, found: int) -> int:
     """Return the number of threads for the trainer and each sampler process; `auto` divides the threads that were
     found.
     """
-    shared = config.run.async_steps > 0 and config.run.threads == "auto"
+    shared = config.run.samples_apart and config.run.threads == "auto"
     return max(1, found // (1 + config.run.samplers)) if shared else found
 
 
@@ -37,6 +41,25 @@ def async_refusals(config: Config, method: Method) -> Iterator[str]:
         why = _why_not(part)
         if why:
             yield f"{part.kind}: {part.name} {why}. Set run.async_steps to 0, or leave the part out"
+
+
+def between_refusals(config: Config, task: Task) -> Iterator[str]:
+    """Yield the reasons, one sentence each, why the trainer cannot leave completions unfinished (`run.samplers: 0`)."""
+    if not config.run.async_steps or config.run.samplers:
+        return
+    remedy = "Set run.samplers to 1, or run.async_steps to 0"
+    if not config.run.partial:
+        yield f"run.samplers is 0 and run.partial false: then nothing could continue in a later step. {remedy}"
+    if not row_kind(task).pauses:
+        yield (
+            f"run.samplers is 0, and rows of the task '{task.name}' are not single completions: an episode cannot be "
+            f"left in the middle and be in a checkpoint. {remedy}"
+        )
+    if stops := (*task.stop, *config.sampling.stop):
+        yield (
+            f"run.samplers is 0, and {', '.join(map(repr, stops))} ends a completion: a text may span the pause, and "
+            f"would not be seen. {remedy}"
+        )
 
 
 def _why_not(part: DataPart) -> str:
@@ -65,15 +88,18 @@ def async_idle(config: Config, method: Method) -> Iterator[str]:
     if not run.async_steps:
         yield from (f"run.{name} has no effect: run.async_steps is 0" for name in given)
         return
+    if not run.samplers and run.partial and "partial" in given:
+        yield "run.partial has no effect: run.samplers is 0, and what is unfinished continues in the next step"
     if run.samplers > run.async_steps + 1:
         yield (
             f"{run.samplers - run.async_steps - 1} of the {run.samplers} run.samplers have nothing to sample: a step's "
             f"prompts go to one of them, and run.async_steps {run.async_steps} keeps only {run.async_steps + 1} "
             "steps in flight. Set run.samplers to that number"
         )
-    if config.sampling.engine == LOCAL and run.partial and "partial" in given and samples_elsewhere(config):
+    partial = run.partial and "partial" in given and run.samplers > 0
+    if config.sampling.engine == LOCAL and partial and samples_elsewhere(config):
         yield "run.partial has no effect: the samplers of a cluster finish what they have begun"
-    if config.sampling.engine != LOCAL and run.partial and "partial" in given:
+    if config.sampling.engine != LOCAL and partial:
         own = {
             VLLM: "has its own setting, sampling.vllm.in_flight",
             SGLANG: "always continues with new weights",
@@ -97,6 +123,8 @@ def async_explanations(config: Config, method: Method, environment: bool, spans:
     if not run.async_steps:
         return []
     room = Admission.resumed(run.async_steps, batch.prompts, 0).capacity
+    if not run.samplers:
+        return _between_updates(config, room) + _old_log_probs(config, method)
     where = "a separate process (with a second copy of the model)"
     if run.samplers > 1:
         where = f"{run.samplers} separate processes (each with a copy of the model), a step's prompts in one of them"
@@ -109,9 +137,26 @@ def async_explanations(config: Config, method: Method, environment: bool, spans:
     elif run.partial and config.sampling.engine == LOCAL and not samples_elsewhere(config):
         what = "unfinished episodes continue with new weights at their next turn" if environment else _IN_THE_MAKING
         found.append(f"{what}; each token records the version that sampled it")
-    if "old_bt" in method.needs():
-        found.append(_proximal(run.proximal, "behavior_bt" in method.needs()))
+    return found + _old_log_probs(config, method)
+
+
+def _between_updates(config: Config, room: int) -> list[str]:
+    """Say what it means that the trainer samples ahead by itself."""
+    steps = config.run.async_steps
+    found = [
+        f"the trainer samples the completions of {steps + 1} steps side by side, at most {room} prompts; as soon as a "
+        "step has its own, the unfinished ones wait for its update and continue with the new weights; each token "
+        "records the version that sampled it"
+    ]
+    if config.sampling.engine != LOCAL or samples_elsewhere(config) or current_ranks() is not None:
+        found.append(f"this engine cannot be paused: completions are sampled in {PIECES} pieces")
     return found
+
+
+def _old_log_probs(config: Config, method: Method) -> list[str]:
+    """Say where the old log-probs of older completions come from, if the method reads any."""
+    needs = method.needs()
+    return [_proximal(config.run.proximal, "behavior_bt" in needs)] if "old_bt" in needs else []
 
 
 def _proximal(proximal: str, corrects: bool) -> str:

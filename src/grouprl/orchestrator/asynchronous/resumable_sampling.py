@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.asynchronous.sampler_canary import CanaryReport, forced_logp
+from grouprl.orchestrator.asynchronous.unfinished import OpenSample, extend, gathered
 from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
 from grouprl.orchestrator.weight_checksum import checksum
-from grouprl.protocols import NO_VERSION, Request, RunEngine, RunSampler, Samples, SamplingSession
+from grouprl.protocols import Request, RunEngine, RunSampler, Samples, SamplingSession
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.local.sampler import LocalSampler, LocalSession
 
@@ -45,34 +43,6 @@ class Follower:
         found = [] if self._canary is None else forced_logp(self.policy, self._canary).tolist()
         logp = tuple(tuple(row) for row in found)
         self._report(CanaryReport(self.version, checksum(self.policy.trainable_state()), logp))
-
-
-@dataclass
-class _Open:
-    """An unfinished sample."""
-
-    request: Request[tuple[int, ...]]
-    ids: list[int] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    entropy: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    ended: bool = False
-
-    @property
-    def open(self) -> bool:
-        """True if more tokens are to be sampled."""
-        return not self.ended and len(self.ids) < self.request.budget
-
-    @property
-    def rest(self) -> Request[tuple[int, ...]]:
-        """A request for the tokens that remain to be sampled."""
-        # Tokens written so far join the prompt, so that their keys and values are computed with the new weights.
-        count = len(self.ids)
-        prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
-        grammar = self.request.grammar
-        grammar = None if grammar is None else replace(grammar, behind=grammar.behind + count)
-        sampled = self.request.sampled + count
-        return replace(self.request, prompt=prompt, budget=budget, sampled=sampled, grammar=grammar)
 
 
 class InFlight(LocalSampler):
@@ -105,7 +75,7 @@ class InFlight(LocalSampler):
         self.version = self.follower.version
         if not self.partial or any(request.stop or request.stop_texts for request in requests):
             return super().sample(requests)
-        samples = [_Open(request) for request in requests]
+        samples = [OpenSample(request) for request in requests]
         whole = self._advance(samples)
         if not any(sample.open for sample in samples):  # the first pass already holds every token
             return whole
@@ -113,27 +83,12 @@ class InFlight(LocalSampler):
             self.follower.refresh()
             self.version = self.follower.version
             self._advance(going)
-        kind = whole.logp_bt.dtype
-        return Samples(
-            actions=tuple(tuple(sample.ids) for sample in samples),
-            logp_bt=_laid_out([sample.logp for sample in samples], 0.0).astype(kind),
-            truncated_b=np.array([not sample.ended for sample in samples]),
-            exact=whole.exact,
-            entropy_bt=_laid_out([sample.entropy for sample in samples], 0.0).astype(kind),
-            version_bt=_laid_out([sample.versions for sample in samples], NO_VERSION),
-        )
+        return gathered(samples, whole.logp_bt.dtype, exact=whole.exact)
 
-    def _advance(self, samples: list[_Open]) -> Samples[int]:
+    def _advance(self, samples: list[OpenSample]) -> Samples[int]:
         """Continue `samples` until they end or newer weights appear; return what was sampled now."""
-        part = self._sample([sample.rest for sample in samples], None, pause=lambda: self.follower.outdated)
-        assert part.entropy_bt is not None
-        logp, entropy = part.logp_bt.tolist(), part.entropy_bt.tolist()
-        for i, (sample, ids) in enumerate(zip(samples, part.actions, strict=True)):
-            sample.ids += ids
-            sample.logp += logp[i][: len(ids)]
-            sample.entropy += entropy[i][: len(ids)]
-            sample.versions += [self.version] * len(ids)
-            sample.ended = not bool(part.truncated_b[i])
+        part = self.sample_until([sample.rest for sample in samples], lambda unfinished: self.follower.outdated)
+        extend(samples, part, self.version)
         return part
 
 
@@ -165,15 +120,6 @@ class Following:
     def _bring(self) -> None:
         if self.engine.version != self.follower.version:
             self.engine.publish(self.follower.version, self.follower.policy)
-
-
-def _laid_out(rows: Sequence[Sequence[float]], fill: float) -> np.ndarray:
-    """Return ragged rows as an array [B,T], padded with `fill`; int64 for whole numbers, otherwise float64."""
-    kind = np.int64 if isinstance(fill, int) else np.float64
-    out = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=kind)
-    for row, values in zip(out, rows, strict=True):
-        row[: len(values)] = values
-    return out
 
 
 def following(follower: Follower, engine: RunEngine, *, partial: bool) -> RunSampler:

@@ -11,14 +11,14 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import GrouprlError, InputError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.asynchronous.resumable_sampling import Follower, following
-from grouprl.orchestrator.asynchronous.weights import NONE, SharedWeights
+from grouprl.orchestrator.asynchronous.staleness import with_versions
+from grouprl.orchestrator.asynchronous.weights import SharedWeights
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.on_ray.placement import open_placement
 from grouprl.orchestrator.resolve import resolve
@@ -113,7 +113,7 @@ class WorkerSampler:
                 self._flow.request(*inbox.get())
             idle += time.perf_counter() - begun
             for number, sampled in self._flow.advance(LOOK_SECONDS):
-                yield number, self._with_versions(sampled), idle
+                yield number, with_versions(sampled, self.follower.version), idle
                 idle = 0.0
 
     def _renewed(self, busy: bool) -> bool:
@@ -130,16 +130,10 @@ class WorkerSampler:
     def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample and score the completions of `requests` with the newest weights; each token records its version."""
         self.follower.refresh()
-        sampled = self._with_versions(self.row_source.rows(requests, count_failures=False))
+        sampled = with_versions(self.row_source.rows(requests, count_failures=False), self.follower.version)
         if self.greedy_baseline:
             sampled = self.row_source.with_greedy(requests, sampled)
         return sampled
-
-    def _with_versions(self, sampled: ScoredSamples) -> ScoredSamples:
-        """Add the version that sampled each of the policy's tokens; the current version if none is recorded."""
-        acted_bt, known_bt = sampled.acted_bt, sampled.rollout.version_bt
-        version_bt = np.full(acted_bt.shape, self.follower.version) if known_bt is None else known_bt.numpy()
-        return sampled.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NONE))
 
 
 def _units(inbox: queue.Queue[Unit]) -> Iterator[tuple[int, list[RolloutRequest], float]]:

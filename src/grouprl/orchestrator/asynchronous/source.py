@@ -3,53 +3,47 @@ requests.
 
 Why in order: taking whatever arrives first would train on short completions first, which would bias the policy towards
 them, and a run could not be repeated. Waiting for the oldest unit costs little, since `bound` steps of other units are
-in flight. Why checkpoints hold only prompts: later weights may sample completions again without exceeding the bound on
-staleness, while stored completions would make every checkpoint as large as a step.
+in flight.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from grouprl.config.run import Config
 from grouprl.core.json_types import State
-from grouprl.core.stopwatch import Stopwatch
 from grouprl.orchestrator.accounting import NO_ROWS, Round, StepRollout
 from grouprl.orchestrator.asynchronous.admission import Admission
+from grouprl.orchestrator.asynchronous.between_updates import BetweenUpdates
 from grouprl.orchestrator.asynchronous.request_records import pack_request, unpack_request
-from grouprl.orchestrator.asynchronous.samplers import Samplers
+from grouprl.orchestrator.asynchronous.sampler_supply import SamplerSupply
 from grouprl.orchestrator.asynchronous.staleness import oldest_b, split, staleness_metrics
 from grouprl.orchestrator.asynchronous.starvation import STARVED, Starvation
-from grouprl.orchestrator.asynchronous.sync import SharedMemorySync
+from grouprl.orchestrator.asynchronous.supply import Supply
 from grouprl.orchestrator.context import SessionContext
-from grouprl.orchestrator.make_sharded_policy import model_of_whole_copy
 from grouprl.orchestrator.synchronous import choose
-from grouprl.protocols import WeightSync
 from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
-from grouprl.rewards.judging.judge import TrajectoryJudge
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy
 
 
 def is_asynchronous(config: Config) -> bool:
-    """Return whether the run samples in a separate process."""
+    """Return whether completions may be older than the weights they are trained with."""
     return config.run.async_steps > 0
 
 
 class AsyncSource:
-    """The prompts in flight, the samplers that complete them, and the admission control that bounds staleness.
+    """The prompts in flight, the supply that completes them, and the admission control that bounds staleness.
 
-    `begin` starts the samplers; each step then takes its groups with `round` and ends with `advance`. `say` shows a
+    `begin` opens the supply; each step then takes its groups with `round` and ends with `advance`. `say` shows a
     sentence to the user.
     """
 
@@ -59,48 +53,41 @@ class AsyncSource:
         self.context, self.policy, self.config = context, policy, context.config
         self.bound = self.config.run.async_steps
         self.admission = Admission(self.bound, context.prompts)
-        self.starvation, self.watch = Starvation(), Stopwatch()
+        self.starvation = Starvation()
         self.say: Callable[[str], None] = lambda sentence: None
+        self._kept: State = {"requests": [], "lost": {}}
+        """State of a checkpoint that the next `begin` continues from."""
         self._lost: list[RolloutRequest] = []
+        """The requests of that state."""
         self._units: deque[tuple[int, list[RolloutRequest]]] = deque()
         """The units of prompts that were requested but not yet taken, in order."""
-        self._arrived: dict[int, ScoredSamples] = {}
+        self._rest: dict[int, ScoredSamples] = {}
+        """Samples of the first unit that an earlier step left over."""
         self._next = 0
-        self._gap = 0.0
-        self._placed = Counter[str]()
-        """Counts of events of the cluster's workers since the last step, if the samplers run on a cluster."""
-        self._samplers: Samplers | None = None
-        self._sync: SharedMemorySync | None = None
+        self._supply: Supply | None = None
+
+    @property
+    def supply(self) -> Supply:
+        """What completes the requests, from `begin` to `close`."""
+        assert self._supply is not None
+        return self._supply
 
     def begin(self, say: Callable[[str], None]) -> None:
-        """Start the samplers with the current policy, and request the first completions.
+        """Open the supply with the current policy, and request the first completions.
 
-        Prompts that were in flight when the run was interrupted are requested first and sampled again, because their
-        completions are gone. Nothing begins if the run has no step left.
+        Prompts that were in flight when the run was interrupted come first: their completions continue if the
+        checkpoint has them, otherwise they are sampled again. Nothing begins if the run has no step left.
         """
         self.say = say
         if self.context.step >= self.context.steps:
             return
-        self._sync = SharedMemorySync(self.policy, self.bound + 2, self.context.row_source.canary(self.policy))
         self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
-        self._publish(self._sync)
-        reward = self.context.row_source.reward
-        store = reward.store if isinstance(reward, TrajectoryJudge) else None
-        model = model_of_whole_copy(self.config.model, self.policy)
-        config = self.config.model_copy(update={"model": model})
-        settings = {
-            "config": config.model_dump(mode="json"),
-            "threads": torch.get_num_threads(),
-            "verdicts": None if store is None else store.folder,
-            "servers": getattr(self.context.row_source.sampler, "attachment", None),
-        }
-        self._samplers = Samplers({**settings, **self._sync.hello()}, self._sync.memory, self.config.run.samplers)
-        if self._lost:
-            self.say(f"{len(self._lost)} prompts were in flight when the run was interrupted; they are sampled again")
-            self._tell(self.starvation.lost(request.index for request in self._lost))
-            lost, self._lost = self._lost, []
-            for start in range(0, len(lost), self.context.prompts):
-                self._send(lost[start : start + self.context.prompts])
+        opened = SamplerSupply if self.config.run.samplers else BetweenUpdates
+        self._supply = opened(self.context, self.policy, self.admission.version, say)
+        if "units" in self._kept:
+            self._continue(self._lost, self._kept)
+        elif self._lost:
+            self._again(self._lost)
         self._request(self.context.prompts)
 
     def round(self, count: int) -> Round | None:
@@ -115,10 +102,10 @@ class AsyncSource:
         parts: list[ScoredSamples] = []
         while count > 0 and self._units:
             number, requests = self._units.popleft()
-            taken, rest = split(self._wait_for(number, requests), count)
+            taken, rest = split(self._rest.pop(number) if number in self._rest else self.supply.take(number), count)
             done = set(taken.ordinal_b.tolist()) if rest is not None else {request.ordinal for request in requests}
             if rest is not None:  # a unit may hold more than is missing: the others stay the first of the next step
-                self._arrived[number] = rest
+                self._rest[number] = rest
                 self._units.appendleft((number, [request for request in requests if request.ordinal not in done]))
             parts.append(taken)
             count -= len(done)
@@ -138,46 +125,49 @@ class AsyncSource:
         # Weights before requests: a sampler looks for new weights when it begins a unit, and would begin this one with
         # the old ones, a step older than they need to be.
         if self.admission.version < self.context.steps:
-            assert self._sync is not None
-            self._publish(self._sync)
+            self.supply.publish(self.admission.version)
             self._request(self.context.prompts)
-        seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
-        placed = dict(self._placed)
-        self._placed.clear()
-        return {
-            **metrics,
-            **seconds,
-            **placed,
-            "groups_ahead": float(self.admission.running),
-            "canary_gap": self._gap,
-        }
+        return {**metrics, **self.supply.metrics(), "groups_ahead": float(self.admission.running)}
 
     def state(self) -> State:
-        """Return the prompts in flight, without their completions, for a checkpoint."""
-        requests = [request for _, unit in self._units for request in unit] or self._lost
-        return {
-            "in_flight": {"requests": [pack_request(request) for request in requests], "lost": self.starvation.state()}
-        }
+        """Return the prompts in flight, with their completions so far if the supply can continue them."""
+        if self._supply is None:
+            return {"in_flight": self._kept}
+        requests = [pack_request(request) for _, unit in self._units for request in unit]
+        plain = {"requests": requests, "lost": self.starvation.state()}
+        begun = self._supply.state(self._units)
+        if begun:
+            admission = {"accepted": self.admission.accepted, "running": self.admission.running}
+            plain |= {"units": [len(unit) for _, unit in self._units], "begun": begun, "admission": admission}
+        return {"in_flight": plain}
 
     def restore(self, state: State) -> None:
         """Continue from `state` at the next `begin`."""
-        own = state["in_flight" if "in_flight" in state else "ahead"]
-        self._lost = [unpack_request(plain, self.context.task) for plain in own.get("requests", own.get("asks"))]
-        self.starvation.restore(own["lost"])
+        self._kept = state["in_flight" if "in_flight" in state else "ahead"]
+        plain = self._kept.get("requests", self._kept.get("asks"))
+        self._lost = [unpack_request(each, self.context.task) for each in plain]
+        self.starvation.restore(self._kept["lost"])
 
     def close(self) -> None:
-        """End the samplers' processes."""
-        if self._samplers is not None:
-            self._samplers.close()
-            self._samplers = None
-        if self._sync is not None:
-            self._sync.close()
-            self._sync = None
+        """Close the supply."""
+        if self._supply is not None:
+            self._supply.close()
+            self._supply = None
 
-    def _publish(self, sync: WeightSync) -> None:
-        """Offer the current policy to the samplers, which load it when they begin a unit."""
-        with self.watch("sync"):
-            sync.publish(self.admission.version, self.policy)
+    def _again(self, lost: Sequence[RolloutRequest]) -> None:
+        """Request prompts again whose completions are gone."""
+        self.say(f"{len(lost)} prompts were in flight when the run was interrupted; they are sampled again")
+        self._tell(self.starvation.lost(request.index for request in lost))
+        for start in range(0, len(lost), self.context.prompts):
+            self._send(lost[start : start + self.context.prompts])
+
+    def _continue(self, lost: Sequence[RolloutRequest], kept: State) -> None:
+        """Continue the completions that the checkpoint has, as if the run had not been interrupted."""
+        requests = iter(lost)
+        self._units.extend((number, [next(requests) for _ in range(size)]) for number, size in enumerate(kept["units"]))
+        self._next = len(self._units)
+        self.admission = replace(self.admission, **kept["admission"])
+        self.supply.restore(self._units, kept["begun"])
 
     def _request(self, needed: int) -> None:
         """Request as many prompts as admission control and the rest of the run allow, in whole steps once the next
@@ -199,40 +189,10 @@ class AsyncSource:
         return max(0, later + needed - self.admission.running)
 
     def _send(self, requests: Sequence[RolloutRequest]) -> None:
-        assert self._samplers is not None
         self.admission.admit(len(requests))
         self._units.append((self._next, list(requests)))
-        self._samplers.request(self._next, requests)
+        self.supply.request(self._next, requests)
         self._next += 1
-
-    def _wait_for(self, number: int, requests: Sequence[RolloutRequest]) -> ScoredSamples:
-        """Return the completions of a unit, after checking all reports that arrived before them."""
-        assert self._samplers is not None
-        for message in self._samplers.received():
-            self._hear(*message)
-        start = perf_counter()
-        while number not in self._arrived:
-            names = ", ".join(request.example.id for request in requests[:3])
-            more = f" and {len(requests) - 3} more" if len(requests) > 3 else ""
-            self._hear(*self._samplers.receive(number, f"it samples and scores completions to {names}{more}", self.say))
-        self.watch.seconds["wait"] += perf_counter() - start
-        return self._arrived.pop(number)
-
-    def _hear(self, kind: str, content: Any) -> None:
-        if kind == "report":
-            assert self._sync is not None
-            self._gap = self._sync.check(content)
-            return
-        if kind == "said":
-            self.say(content)
-            return
-        if kind == "placed":
-            self._placed.update(content)
-            return
-        number, sampled, seconds = content
-        self._arrived[number] = sampled
-        for name, value in seconds.items():
-            self.watch.seconds[name] += value
 
     def _checked(self, sampled: ScoredSamples) -> ScoredSamples:
         """Drop failed and late groups, and mark the rows whose old log-probs are to be recomputed."""

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from grouprl.protocols import NO_VERSION
 from grouprl.records.samples import ScoredSamples, subset
 
 VERSIONS = "version_bt"
 """The column of `ScoredSamples.extras` [B,T] int64 with the version that sampled each token; -1 for tokens that the
 policy did not sample."""
+
+
+def with_versions(samples: ScoredSamples, version: int) -> ScoredSamples:
+    """Add the version that sampled each of the policy's tokens; `version` if the sampler recorded none."""
+    acted_bt, known_bt = samples.acted_bt, samples.rollout.version_bt
+    version_bt = np.full(acted_bt.shape, version) if known_bt is None else known_bt.numpy()
+    return samples.with_extras(version_bt=np.where(acted_bt, version_bt[:, : acted_bt.shape[1]], NO_VERSION))
 
 
 def ages(samples: ScoredSamples, version: int) -> np.ndarray:

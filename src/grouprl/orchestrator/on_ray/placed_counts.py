@@ -43,4 +43,4 @@ def ranks_sample(run: ResolvedRun) -> bool:
     does.
     """
     config = run.config
-    return config.sampling.engine == LOCAL and (config.run.async_steps > 0 or "sampler" not in placed_counts(run))
+    return config.sampling.engine == LOCAL and (config.run.samples_apart or "sampler" not in placed_counts(run))

@@ -101,7 +101,7 @@ class RunPlacement:
 def open_placement(run: ResolvedRun, device: str, *, sampling_here: bool) -> RunPlacement | None:
     """Return the workers of a run; None if it places none.
 
-    `sampling_here` says whether this process samples for training. In an asynchronous run another process does, and
+    `sampling_here` says whether this process samples for training. Where other processes do (`run.samples_apart`),
     evaluations run in the trainer itself.
 
     Raises:
@@ -130,7 +130,7 @@ def engine_of(run: ResolvedRun, policy: Trainable, placement: RunPlacement | Non
     if placed is not None:
         return placed
     cluster, local = run.config.cluster, run.config.sampling.engine == LOCAL
-    shared = local and cluster.samplers > 1 and not run.config.run.async_steps
+    shared = local and cluster.samplers > 1 and not run.config.run.samples_apart
     if not shared:
         return run.engine(policy)
     if current_ranks() is not None:

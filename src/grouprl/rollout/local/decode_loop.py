@@ -34,8 +34,10 @@ COMPACT_BELOW = 0.75
 step.
 """
 Tokens = tuple[int, ...]
-Pause = Callable[[], bool]
-"""Function called after each step that says whether to stop with the tokens sampled so far."""
+Pause = Callable[[Sequence[int]], bool]
+"""Function that is called after each step with the numbers of the unfinished requests, and says whether to stop with
+the tokens sampled so far.
+"""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class _Writer:
             if t + 1 == budget or left == 0:
                 self._leave(decoder, torch.ones_like(live_r), row_r, prompts, offset)
                 return
-            if pause is not None and pause():
+            if pause is not None and pause(row_r[live_r].tolist()):
                 self.length_b[row_r[live_r]] = t + 1
                 return
             if left <= COMPACT_BELOW * len(live_r):

@@ -26,6 +26,8 @@ CACHE_GB = 2.0
 """GiB of keys and values kept between the turns of episodes."""
 Prompt = tuple[int, ...]
 Value = TypeVar("Value", int, float)
+Unfinished = Sequence[Request[Prompt]]
+"""Requests whose completions have not ended."""
 MakeEngine = Callable[[Trainable], RunEngine]
 """Function that makes the engine of a policy."""
 
@@ -71,10 +73,19 @@ class LocalSampler:
         """Open a session that keeps keys and values by the names of requests, and releases them at the end."""
         return closing(LocalSession(self))
 
+    def sample_until(self, requests: Sequence[Request[Prompt]], pause: Callable[[Unfinished], bool]) -> Samples[int]:
+        """Sample what `requests` ask for, or less: `pause` is asked after each token of requests that are decoded
+        together; once it is true, what is unfinished is returned truncated.
+        """
+        return self._sample(requests, None, pause)
+
     def _sample(
-        self, requests: Sequence[Request[Prompt]], caches: dict[int, TurnCache] | None, pause: Pause | None = None
+        self,
+        requests: Sequence[Request[Prompt]],
+        caches: dict[int, TurnCache] | None,
+        pause: Callable[[Unfinished], bool] | None = None,
     ) -> Samples[int]:
-        """Sample each group of similar requests together; `pause` ends the sampling early, see `decode`."""
+        """Sample each group of similar requests together."""
         groups: dict[tuple[int, tuple[object, ...]], list[int]] = {}
         for i, request in enumerate(requests):
             owner = request.agent if isinstance(self.policy, TeamPolicy) else 0
@@ -85,7 +96,8 @@ class LocalSampler:
             memory = (
                 caches.setdefault(owner, TurnCache(self.cache_gb)) if caches is not None and self.cache_gb else None
             )
-            written = decode(member, own, rows_at_once=self.rows_at_once, cache=memory, pause=pause)
+            stop = None if pause is None else _pausing(pause, own)
+            written = decode(member, own, rows_at_once=self.rows_at_once, cache=memory, pause=stop)
             note("sampled", own, written)
             parts.append((rows, written))
         return as_samples(merged(parts, len(requests)), exact=self.exact, version=self.version)
@@ -106,6 +118,11 @@ class LocalSession:
     def close(self) -> None:
         """Release the cached keys and values."""
         self.caches.clear()
+
+
+def _pausing(pause: Callable[[Unfinished], bool], own: Sequence[Request[Prompt]]) -> Pause:
+    """Return `pause` as a function of the numbers of requests among `own`."""
+    return lambda numbers: pause([own[i] for i in numbers])
 
 
 def later(version: int, new: int) -> int:
