@@ -55,7 +55,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_completions_continue_with_new_weights_and_are_no_older_than_the_bound(finished: Path) -> None:
     rows = rollouts(finished)
-    assert [row["group"] for row in rows] == [i // GROUP for i in range(STEPS * GROUPS * GROUP)], "trained in the order of requests"
+    assert [row["group"] for row in rows] == [i // GROUP for i in range(STEPS * GROUPS * GROUP)], (
+        "trained in the order of requests"
+    )
     spanning = 0
     for row in rows:
         assert len(row["version"]) == len(row["completion_ids"])

@@ -200,6 +200,16 @@ class ServerContract:
     def test_an_asynchronous_run(self, model: Path, address: str, tmp_path: Path) -> None:
         self.check_asynchronous_run(model, address, tmp_path)
 
+    def test_a_run_that_continues_completions_in_later_steps(self, model: Path, address: str, tmp_path: Path) -> None:
+        """The server is asked for pieces; what it wrote before an update stays, with its version."""
+        sampling = {"engine": self.kind, self.kind: {"addresses": [address]}, "max_new_tokens": 24}
+        more = {"sampling": sampling, "run": {"async_steps": 2, "samplers": 0, "threads": 1}, "steps": 6}
+        records = run(configured(self.kind, model, address, **more), tmp_path / "run")
+        assert len(records) == 6
+        assert 0 < largest(records, "staleness_max") <= 2
+        assert largest(records, "spanning_fraction") > 0
+        assert largest([record for record in records if not record["staleness_max"]], "logp_gap_max") < ROUNDING
+
     def check_asynchronous_run(self, model: Path, address: str, folder: Path, **settings: Any) -> None:
         """Samples of a run that samples ahead are stale, and not more than they may be."""
         sampling = {"engine": self.kind, self.kind: {"addresses": [address], **settings}}

@@ -151,3 +151,23 @@ def test_ranks_train_on_what_is_sampled_ahead(tmp_path: Path) -> None:
     assert max(line["staleness_max"] for line in steps) == 1
     assert max(line["canary_gap"] for line in steps) < 1e-6, "the sampling process has the weights of all ranks"
     assert sum(line["rows_trained"] for line in steps) > 0
+
+
+def test_ranks_continue_what_they_left_unfinished_also_after_a_kill(tmp_path: Path) -> None:
+    """The checkpoint holds completions of the steps to come, sampled by the weights of earlier ones."""
+    changes = {
+        "run": {"checkpoint_every": 2, "rank_timeout": 60, "async_steps": 2, "samplers": 0},
+        "batch": {"prompts": 1, "group_size": 2},
+        "sampling": {"max_new_tokens": 48},
+        "warmup": {"steps": 0},
+        "steps": 6,
+    }
+    config = rank_runs.write_config(tmp_path, **changes)
+    codes, said = rank_runs.on_ranks(2, config, tmp_path / "whole", "-q")
+    assert codes == [0, 0], said
+    codes, said = rank_runs.on_ranks(2, config, tmp_path / "cut", "-q", fault="1 passes 4 kill")
+    assert codes[0] == 3, said
+    rank_runs.train_on(2, config, tmp_path / "cut", "--resume", "-q")
+    assert rank_runs.apart(tmp_path / "whole", tmp_path / "cut") == {"samples": 0.0, "metrics": 0.0, "weights": 0.0}
+    steps = [line for line in rank_runs.metrics(tmp_path / "cut") if line["phase"] == "train"]
+    assert [line["staleness_max"] for line in steps] == [0, 1, 2, 0, 1, 2]
