@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import toy_envs
 from async_runs import assert_own_versions, evidence, launch, plain_reward, records, rollouts, run_config, write_rewards
 from grouprl import RunError
 from grouprl.config.run import parse_config
+from grouprl.orchestrator.asynchronous.between_updates import BetweenUpdates
 from grouprl.orchestrator.asynchronous.source import AsyncSource
 from grouprl.orchestrator.asynchronous.unfinished import OpenSample, extend, gathered
 from grouprl.plan.plan import plan
@@ -125,14 +127,34 @@ def test_fewer_tokens_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_engine_that_cannot_be_paused_samples_in_pieces(tmp_path: Path) -> None:
-    changes = settings(tmp_path, sampling={"max_new_tokens": 48, "engine": f"{__file__}:Unpaused"})
+    changes = settings(tmp_path, sampling={"max_new_tokens": 45, "engine": f"{__file__}:Unpaused"})
     folder = launch(tmp_path / "run", **changes)
     rows = rollouts(folder)
     lengths = [len(row["completion_ids"]) for row in rows]
-    assert max(lengths) == 48, "the limit of tokens holds across pieces"
+    assert max(lengths) == 45, "the limit of tokens holds across pieces"
     assert len(set(lengths)) > 5
     assert any(len(set(row["version"])) > 1 for row in rows)
     assert_own_versions(folder, rows, STEPS)
+
+
+def test_a_checkpoint_holds_the_requests_of_a_unit_that_are_not_taken() -> None:
+    rows = SimpleNamespace(
+        token_requests=lambda requests: [Request((r.ordinal, i), 4, i) for r in requests for i in (0, 1)]
+    )
+    context: Any = SimpleNamespace(row_source=rows, method=SimpleNamespace(greedy_baseline=False))
+    supply = BetweenUpdates(context, None, 0, print)  # type: ignore[arg-type]
+    requests: Any = [SimpleNamespace(ordinal=ordinal, completions=2) for ordinal in (5, 6, 7)]
+    supply.request(0, requests)
+    for number, sample in enumerate(supply._units[0].samples):
+        sample.ids.append(number)
+    again = BetweenUpdates(context, None, 0, print)  # type: ignore[arg-type]
+    again.restore([(3, requests[1:])], supply.state([(0, requests[1:])]))
+    assert [(s.request.prompt, s.ids) for s in again._units[3].samples] == [
+        ((6, 0), [2]),
+        ((6, 1), [3]),
+        ((7, 0), [4]),
+        ((7, 1), [5]),
+    ]
 
 
 def test_a_sample_continues_where_it_was_left() -> None:
