@@ -75,13 +75,40 @@ def race(runner: Runner, rounds: int, steps: int) -> report.Rows:
         "optim": {"lr": 1e-8},
         "eval": {"every": 0, "final_prompts": 16},
     }
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "synchronous, 1 thread": {"threads": 1},
         "synchronous, 2 threads": {"threads": 2},
         "async_steps 1, 1 thread each": {"threads": 1, "async_steps": 1},
         "async_steps 4, 1 thread each": {"threads": 1, "async_steps": 4},
         "async_steps 1, proximal: sampler": {"threads": 1, "async_steps": 1, "proximal": "sampler"},
     }
+    return _raced(runner, job, kinds, rounds)
+
+
+def uneven(runner: Runner, rounds: int, steps: int) -> report.Rows:
+    """Seconds per step where lengths differ: a model that is not trained ends its completions by chance."""
+    size = {"hidden": 64, "layers": 3, "heads": 4, "max_positions": 288}
+    job = {
+        "task": "addition",
+        "model": {"name": "tiny", "tiny": size},
+        "warmup": {"steps": 0},
+        "method": TOKEN_MEAN,
+        "steps": steps,
+        "sampling": {"max_new_tokens": 256},
+        "batch": {"prompts": 4, "group_size": 4},
+        "optim": {"lr": 1e-8},
+        "eval": {"every": 0, "final_prompts": 1},
+    }
+    kinds: dict[str, dict[str, Any]] = {
+        "synchronous, 1 thread": {"threads": 1},
+        "async_steps 2, samplers 0": {"threads": 1, "async_steps": 2, "samplers": 0},
+        "async_steps 4, samplers 0": {"threads": 1, "async_steps": 4, "samplers": 0},
+        "async_steps 2, samplers 1": {"threads": 1, "async_steps": 2},
+    }
+    return _raced(runner, job, kinds, rounds)
+
+
+def _raced(runner: Runner, job: dict[str, Any], kinds: dict[str, dict[str, Any]], rounds: int) -> report.Rows:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name, settings in kinds.items():
@@ -166,24 +193,34 @@ LEARNING_HEAD = [
 def main(
     rounds: Annotated[int, typer.Option(help="Rounds of the race.")] = 3,
     race_steps: Annotated[int, typer.Option(help="Steps of each run of the race.")] = 30,
+    uneven_rounds: Annotated[int, typer.Option(help="Rounds of the race with uneven lengths.")] = 3,
     seeds: Annotated[int, typer.Option(help="Seeds of the learning runs.")] = 3,
     steps: Annotated[int, typer.Option(help="Steps of each learning run.")] = 60,
     rate: Annotated[float, typer.Option(help="Learning rate of the learning runs.")] = 1e-3,
     out: Annotated[Path, typer.Option(help="Where the page is written.")] = Path("docs/bench_overlap.md"),
 ) -> None:
-    """Measure both tables and write them."""
+    """Measure the tables and write them."""
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as home:
         runner = Runner(Path(home))
         raced = race(runner, rounds, race_steps) if rounds else []
+        apart = uneven(runner, uneven_rounds, race_steps) if uneven_rounds else []
         for done, learnt in enumerate(learning(runner, seeds, steps, rate) if seeds else [[]], 1):
             facts = ", ".join(f"{name} {value}" for name, value in machine.describe(PACKAGES).items())
             loads = f"{load:.1f} to {os.getloadavg()[0]:.1f}"
-            write_text(out, _page(raced, learnt, facts, loads, rounds, done, steps, rate))
+            write_text(out, _page(raced, apart, learnt, facts, loads, rounds, done, steps, rate))
 
 
 def _page(
-    raced: report.Rows, learnt: report.Rows, facts: str, load: str, rounds: int, seeds: int, steps: int, rate: float
+    raced: report.Rows,
+    apart: report.Rows,
+    learnt: report.Rows,
+    facts: str,
+    load: str,
+    rounds: int,
+    seeds: int,
+    steps: int,
+    rate: float,
 ) -> str:
     found = [
         "# Training while completions are sampled",
@@ -197,6 +234,14 @@ def _page(
             "rounds, the second half of each run, medians. `sampling` and `update` are the seconds of the two halves "
             "of a step, wherever they ran; the spread is that of the rounds.",
             report.markdown(RACE_HEAD, raced),
+        ]
+    if apart:
+        found += [
+            "## Seconds per step where lengths differ",
+            "`addition` by an untrained tiny model, which ends its completions by chance: 4 prompts of 4 completions "
+            "of at most 256 tokens, one optimiser step each. `samplers 0`: the trainer samples itself, and what is "
+            "unfinished continues in the next step.",
+            report.markdown(RACE_HEAD, apart),
         ]
     if learnt:
         found += [

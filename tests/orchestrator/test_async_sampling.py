@@ -3,7 +3,7 @@ own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,8 @@ def test_random_numbers_go_on_behind_those_already_sampled() -> None:
 def test_a_paused_completion_comes_back_as_it_is() -> None:
     policy, calls = make_policy(), []
 
-    def pause() -> bool:
-        calls.append(1)
+    def pause(unfinished: Sequence[int]) -> bool:
+        calls.append(unfinished)
         return len(calls) == 4
 
     whole = generate(policy, PROMPTS, **SAMPLING)
@@ -87,6 +87,7 @@ def test_a_paused_completion_comes_back_as_it_is() -> None:
     for ids, begun, cut in zip(whole.response_ids, part.ids, part.truncated_b.tolist(), strict=True):
         assert begun == ids[:4]
         assert cut == (len(ids) > 4)
+    assert list(calls[-1]) == [row for row, ids in enumerate(whole.response_ids) if len(ids) > 4]
 
 
 @pytest.mark.parametrize("family", ["llama", "llama-gqa-tied"])

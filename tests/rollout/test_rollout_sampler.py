@@ -266,6 +266,21 @@ def test_bad_settings_are_refused(options, complaint):
         generate(make_policy(), settings.pop("prompts"), **settings)
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_rows_that_fill_the_positions_by_themselves_are_decoded_together(family):
+    """One has a long prompt, the others have a long budget: no row is decoded beyond the model's positions."""
+    learned = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=128, vocab_size=len(char_tokenizer(ALPHABET)))
+    config = FAMILIES["llama"] if family == "llama" else learned
+    policy = without_end(CausalPolicy(make_model(config), char_tokenizer(ALPHABET)))
+    prompts, budgets = [[1] * 120, *[[1, 4 + i] for i in range(7)]], [8, *[126] * 7]
+    settings = {"n": 1, "max_new_tokens": 126}
+    together = generate(policy, prompts, seeds=range(8), budgets=budgets, **settings)
+    assert [len(ids) for ids in together.response_ids] == budgets
+    for row, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
+        alone = generate(policy, [prompt], seeds=[row], budgets=[budget], **settings)
+        assert alone.response_ids[0] == together.response_ids[row]
+
+
 def test_prompts_may_be_an_array():
     policy, prompts = make_policy(), torch.tensor([[1, 5, 6], [1, 9, 7], [1, 4, 4]])
     settings = {"n": 2, "max_new_tokens": 4, "seeds": range(6)}

@@ -202,10 +202,11 @@ class ServerContract:
 
     def test_a_run_that_continues_completions_in_later_steps(self, model: Path, address: str, tmp_path: Path) -> None:
         """The server is asked for pieces; what it wrote before an update stays, with its version."""
-        sampling = {"engine": self.kind, self.kind: {"addresses": [address]}, "max_new_tokens": 24}
-        more = {"sampling": sampling, "run": {"async_steps": 2, "samplers": 0, "threads": 1}, "steps": 6}
+        sampling = {"engine": self.kind, self.kind: {"addresses": [address]}, "max_new_tokens": 60}
+        shape = {"batch": {"prompts": 1, "group_size": 2}, "warmup": {"steps": 0}, "steps": 12}
+        more = {"sampling": sampling, "run": {"async_steps": 2, "samplers": 0, "threads": 1}, **shape}
         records = run(configured(self.kind, model, address, **more), tmp_path / "run")
-        assert len(records) == 6
+        assert len(records) == 12
         assert 0 < largest(records, "staleness_max") <= 2
         assert largest(records, "spanning_fraction") > 0
         assert largest([record for record in records if not record["staleness_max"]], "logp_gap_max") < ROUNDING

@@ -83,7 +83,7 @@ def decode(
         InputError: an empty prompt, or more tokens than the model has positions.
     """
     rows, longest = [request.prompt for request in requests], max(request.budget for request in requests)
-    _check_rows(rows, policy.max_positions, longest)
+    _check_rows(requests, policy.max_positions)
     writer = _Writer(requests, policy)
     width = rows_at_once or len(rows)
     for start in range(0, len(rows), width):
@@ -145,6 +145,9 @@ class _Writer:
         self.stop_texts = StopTexts(policy, texts) if texts else None
         held = any(request.grammar is not None for request in requests)
         self.constraints = Constraints(policy, requests) if held else None
+        room, longest = policy.max_positions, max(len(request.prompt) for request in requests)
+        self.tight = room is not None and longest + self.budget > room
+        """True if a row that is decoded beyond its own end could leave the model's positions."""
         self.leaving: list[Leaving] | None = None
         """Keys and values of removed rows; None if they are not needed."""
 
@@ -175,7 +178,7 @@ class _Writer:
             if pause is not None and pause(row_r[live_r].tolist()):
                 self.length_b[row_r[live_r]] = t + 1
                 return
-            if left <= COMPACT_BELOW * len(live_r):
+            if left <= COMPACT_BELOW * len(live_r) or (self.tight and left < len(live_r)):
                 index_n = live_r.nonzero()[:, 0]
                 self._leave(decoder, ~live_r, row_r, prompts, offset)
                 decoder.keep(index_n)
@@ -261,13 +264,14 @@ class _Writer:
         return Written(ids, logp_bt, entropy_bt, ~ended_b.cpu())
 
 
-def _check_rows(rows: Sequence[Tokens], positions: int | None, budget: int) -> None:
-    if not all(rows):
-        raise InputError(f"Prompt {rows.index(())} has no tokens", "A prompt needs at least one", "Begin it with bos")
-    longest = max(map(len, rows))
-    if positions is not None and longest + budget > positions:
-        raise InputError(
-            f"A prompt of {longest} tokens and {budget} new ones",
-            f"The model has room for {positions} positions",
-            "Lower max_new_tokens, shorten the prompts, or use a model with more positions",
-        )
+def _check_rows(requests: Sequence[Request[Tokens]], positions: int | None) -> None:
+    for number, request in enumerate(requests):
+        count, budget = len(request.prompt), request.budget
+        if not count:
+            raise InputError(f"Prompt {number} has no tokens", "A prompt needs at least one", "Begin it with bos")
+        if positions is not None and count + budget > positions:
+            raise InputError(
+                f"A prompt of {count} tokens and {budget} new ones",
+                f"The model has room for {positions} positions",
+                "Lower max_new_tokens, shorten the prompts, or use a model with more positions",
+            )
