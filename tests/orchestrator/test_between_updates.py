@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,28 @@ def test_a_run_that_is_resumed_ends_with_the_same_bytes(
     assert "sampled again" not in said.getvalue()
     assert evidence(tmp_path / "cut") == evidence(whole)
     assert [row["version"] for row in rollouts(tmp_path / "cut")] == [row["version"] for row in rollouts(whole)]
+
+
+def test_a_run_that_is_interrupted_keeps_what_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint is written after the source of samples is closed."""
+    changes = settings(tmp_path)
+    changes["run"] |= {"checkpoint_every": 20}
+    whole = launch(tmp_path / "whole", **changes)
+    advance = AsyncSource.advance
+
+    def interrupting(self: AsyncSource, rollout: Any) -> Any:
+        if self.context.step == 4:
+            signal.raise_signal(signal.SIGINT)
+        return advance(self, rollout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncSource, "advance", interrupting)
+        launch(tmp_path / "cut", **changes)
+    assert len(records(tmp_path / "cut")) == 4
+    train(
+        parse_config(run_config(**changes)), folder=tmp_path / "cut", resume=True, console=Console(file=io.StringIO())
+    )
+    assert evidence(tmp_path / "cut") == evidence(whole)
 
 
 def _failing_after(steps: int, advance: Any) -> Any:

@@ -34,7 +34,9 @@ PIECES = 8
 
 
 @dataclass
-class _Unit:
+class _Begun:
+    """A unit of requests and its samples."""
+
     requests: Sequence[RolloutRequest]
     samples: list[OpenSample]
 
@@ -57,8 +59,8 @@ class BetweenUpdates:
     def __init__(self, context: SessionContext, policy: Policy, version: int, say: Callable[[str], None]) -> None:
         self.rows, self.version = context.row_source, version
         self.greedy_baseline = context.method.greedy_baseline
-        self._units: dict[int, _Unit] = {}
-        self._kind = np.dtype(np.float32)
+        self._units: dict[int, _Begun] = {}
+        self._kind: np.dtype = np.dtype(np.float32)
         """The type of the engine's log-probs."""
 
     def publish(self, version: int) -> None:
@@ -68,7 +70,7 @@ class BetweenUpdates:
     def request(self, number: int, requests: Sequence[RolloutRequest]) -> None:
         """Begin the completions of unit `number` when the next unit is taken."""
         samples = [OpenSample(request) for request in self.rows.token_requests(requests)]
-        self._units[number] = _Unit(requests, samples)
+        self._units[number] = _Begun(requests, samples)
 
     def take(self, number: int) -> ScoredSamples:
         """Return the completions of unit `number`, after sampling until they have ended; others advance with them."""
@@ -96,11 +98,10 @@ class BetweenUpdates:
         for (number, requests), begun in zip(units, state["samples"], strict=True):
             asked = self.rows.token_requests(requests)
             samples = [OpenSample.continued(request, each) for request, each in zip(asked, begun, strict=True)]
-            self._units[number] = _Unit(requests, samples)
+            self._units[number] = _Begun(requests, samples)
 
     def close(self) -> None:
-        """Forget all units."""
-        self._units.clear()
+        """Do nothing: no process runs."""
 
     def _of(self, number: int, requests: Sequence[RolloutRequest]) -> list[OpenSample]:
         """Return the samples of `requests`, the last of unit `number`."""
@@ -108,14 +109,14 @@ class BetweenUpdates:
         samples = self._units[number].samples
         return samples[len(samples) - count :]
 
-    def _advance(self, unit: _Unit) -> None:
+    def _advance(self, unit: _Begun) -> None:
         """Sample further tokens of all samples, until those of `unit` have ended if the engine can be paused then."""
         going = [sample for each in self._units.values() for sample in each.open]
         part = self._until(going, unit) if type(self.rows.sampler) is LocalSampler else self._piece(going)
         self._kind = part.logp_bt.dtype
         extend(going, part, self.version)
 
-    def _until(self, going: Sequence[OpenSample], unit: _Unit) -> Samples[int]:
+    def _until(self, going: Sequence[OpenSample], unit: _Begun) -> Samples[int]:
         sampler = self.rows.sampler
         assert isinstance(sampler, LocalSampler)
         needed = {sample.request.seed for sample in unit.open}

@@ -41,12 +41,13 @@ class SamplerSupply:
         self._gap = 0.0
         self._placed = Counter[str]()
         """Counts of events of the cluster's workers since the last step, if the samplers run on a cluster."""
-        config, self._samplers = context.config, None
+        config = context.config
+        self._samplers: Samplers | None = None
         self._sync = SharedMemorySync(policy, config.run.async_steps + 2, context.row_source.canary(policy))
         try:
             self.publish(version)
             hello = {**_settings(context, policy), **self._sync.hello()}
-            self._samplers: Samplers | None = Samplers(hello, self._sync.memory, config.run.samplers)
+            self._samplers = Samplers(hello, self._sync.memory, config.run.samplers)
         except BaseException:
             self.close()
             raise
@@ -119,7 +120,7 @@ class SamplerSupply:
 
 
 def _settings(context: SessionContext, policy: Policy) -> dict[str, object]:
-    """Return what a sampler process needs to know of the run."""
+    """Return the settings of the run that a sampler process works with."""
     reward = context.row_source.reward
     store = reward.store if isinstance(reward, TrajectoryJudge) else None
     model = model_of_whole_copy(context.config.model, policy)

@@ -56,7 +56,7 @@ class AsyncSource:
         self.starvation = Starvation()
         self.say: Callable[[str], None] = lambda sentence: None
         self._kept: State = {"requests": [], "lost": {}}
-        """State of a checkpoint that the next `begin` continues from."""
+        """The state that the next `begin` continues from, as a checkpoint has it."""
         self._lost: list[RolloutRequest] = []
         """The requests of that state."""
         self._units: deque[tuple[int, list[RolloutRequest]]] = deque()
@@ -68,7 +68,7 @@ class AsyncSource:
 
     @property
     def supply(self) -> Supply:
-        """What completes the requests, from `begin` to `close`."""
+        """The supply that completes the requests, once `begin` has opened it."""
         assert self._supply is not None
         return self._supply
 
@@ -134,7 +134,7 @@ class AsyncSource:
         if self._supply is None:
             return {"in_flight": self._kept}
         requests = [pack_request(request) for _, unit in self._units for request in unit]
-        plain = {"requests": requests, "lost": self.starvation.state()}
+        plain: State = {"requests": requests, "lost": self.starvation.state()}
         begun = self._supply.state(self._units)
         if begun:
             admission = {"accepted": self.admission.accepted, "running": self.admission.running}
@@ -144,15 +144,14 @@ class AsyncSource:
     def restore(self, state: State) -> None:
         """Continue from `state` at the next `begin`."""
         self._kept = state["in_flight" if "in_flight" in state else "ahead"]
-        plain = self._kept.get("requests", self._kept.get("asks"))
+        plain = self._kept["requests" if "requests" in self._kept else "asks"]
         self._lost = [unpack_request(each, self.context.task) for each in plain]
         self.starvation.restore(self._kept["lost"])
 
     def close(self) -> None:
-        """Close the supply."""
+        """Close the supply; what is in flight stays in `state`, for the checkpoint of a run that ends."""
         if self._supply is not None:
             self._supply.close()
-            self._supply = None
 
     def _again(self, lost: Sequence[RolloutRequest]) -> None:
         """Request prompts again whose completions are gone."""

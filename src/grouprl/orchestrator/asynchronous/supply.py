@@ -1,4 +1,4 @@
-"""Where an asynchronous run's completions come from: sampler processes, or the trainer itself between its updates."""
+"""The supply of an asynchronous run's completions: sampler processes, or the trainer itself between its updates."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ class Supply(Protocol):
         """Continue with `units`, as `state` has them."""
 
     def close(self) -> None:
-        """End what samples; may be called twice."""
+        """End the processes that sample, if there are any; `state` still answers. May be called twice."""
