@@ -472,9 +472,10 @@ def test_versions_never_go_back_and_belong_to_the_policy_in_training() -> None:
 # --- sources --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_both_sources_of_samples_are_sources(ahead: int, tmp_path: Path) -> None:
-    session = started(tmp_path / "run", LocalSampler, steps=3, run={"threads": 1, "async_steps": ahead})
+@pytest.mark.parametrize(("ahead", "samplers"), [(0, 1), (1, 1), (1, 0)])
+def test_all_sources_of_samples_are_sources(ahead: int, samplers: int, tmp_path: Path) -> None:
+    run = {"threads": 1, "async_steps": ahead, "samplers": samplers}
+    session = started(tmp_path / "run", LocalSampler, steps=3, run=run)
     source = session.context.sample_source
     assert source.asynchronous == bool(ahead)
     assert isinstance(source, SampleSource)

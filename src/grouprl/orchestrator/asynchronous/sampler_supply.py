@@ -43,6 +43,7 @@ class SamplerSupply:
         """Counts of events of the cluster's workers since the last step, if the samplers run on a cluster."""
         config = context.config
         self._samplers: Samplers | None = None
+        self._closed = False
         self._sync = SharedMemorySync(policy, config.run.async_steps + 2, context.row_source.canary(policy))
         try:
             self.publish(version)
@@ -101,7 +102,9 @@ class SamplerSupply:
         if self._samplers is not None:
             self._samplers.close()
             self._samplers = None
-        self._sync.close()
+        if not self._closed:
+            self._sync.close()
+            self._closed = True
 
     def _hear(self, kind: str, content: Any) -> None:
         if kind == "report":
