@@ -35,7 +35,9 @@ def hub_access(repo: str) -> HfApi:
         raise InputError(f"pushing to {repo}", "HF_HUB_OFFLINE forbids every request", "Unset it")
     if get_token() is None:
         raise InputError(
-            f"pushing to {repo}", "a hub wants a token that may write", "Run `hf auth login`, or set HF_TOKEN"
+            f"pushing to {repo}",
+            "a hub asks for a token with the right to write",
+            "Run `hf auth login`, or set HF_TOKEN",
         )
     return HfApi()
 

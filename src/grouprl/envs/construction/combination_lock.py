@@ -44,7 +44,11 @@ class CombinationLock:
         """Dial a number. Raises InputError for one that there is not, and when no episode is under way."""
         number = int(np.asarray(action))
         if self._place >= self.horizon or not 0 <= number < self.numbers:
-            raise InputError(f"number {number} at place {self._place}", f"it is 0 to {self.numbers - 1}, in an episode")
+            raise InputError(
+                f"number {number} at place {self._place}",
+                f"it is 0 to {self.numbers - 1}, and an episode is under way",
+                "Call reset first",
+            )
         self._jammed |= number != self.combination[self._place]
         self._place += 1
         over = self._place == self.horizon

@@ -67,7 +67,11 @@ class Kuramoto:
         """Let all turn by a rule [knots]. Raises InputError for another shape, and when no episode is under way."""
         rule_k = np.asarray(action, dtype=float)
         if self._left == 0 or rule_k.shape != (self.knots,):
-            raise InputError(f"a rule of shape {rule_k.shape}", f"it has {self.knots} numbers, in an episode")
+            raise InputError(
+                f"a rule of shape {rule_k.shape}",
+                f"it has {self.knots} numbers, and an episode is under way",
+                "Call reset first",
+            )
         _, crowd = order(self.phase_n)
         seen_n = crowd - self.phase_n + self._luck.normal(0, self.noise, self.oscillators)
         turn_n = turns(rule_k, seen_n) + self._luck.normal(0, self.noise, self.oscillators)

@@ -58,7 +58,7 @@ class WalledGrid:
         """Go one cell, or stay before a wall. Raises InputError for no action, and when no episode is under way."""
         which = int(np.asarray(action))
         if not self._open or not 0 <= which < len(WAYS):
-            raise InputError(f"action {which}", "it is 0 to 3, in an episode")
+            raise InputError(f"action {which}", "an action is 0 to 3, and an episode is under way", "Call reset first")
         there = (self.at[0] + WAYS[which][0], self.at[1] + WAYS[which][1])
         self.at = there if is_free(self.wall_rc, there) else self.at
         self._taken += 1

@@ -61,7 +61,11 @@ class Workshop:
         """Walk or use. Raises InputError for an action that there is not, and when no episode is under way."""
         act = int(np.asarray(action))
         if self._left < 1 or not 0 <= act <= USE:
-            raise InputError(f"action {act} with {self._left} left", "it is 0, 1 or 2, in an episode")
+            raise InputError(
+                f"action {act} with {self._left} left",
+                "an action is 0, 1 or 2, and an episode is under way",
+                "Call reset first",
+            )
         paid = float(self._use()) if act == USE else 0.0
         self._at = int(np.clip(self._at + (act == RIGHT) - (act == LEFT), 0, len(self.needs) - 1))
         over = self._left == 1 or bool(self.unlocked_k.all())

@@ -25,7 +25,7 @@ def ami(
     predictor_steps: Count = 20,
     predictor_width: Count = 64,
 ) -> Method:
-    """Compose AMI: PPO for the adversary and who names targets; the rest of the team acts and is not trained."""
+    """Compose AMI: PPO for the adversary and the one that names targets; the rest of the team is not trained."""
     led = MinorityInfluence(
         coef=influence,
         members=members,
@@ -57,7 +57,7 @@ entry(
         formula=(
             "r_t = -r_team - c·Σ_i |p_i,{t+1} - 1[a_i]|₁,  p_i the predicted next action of victim i whatever the "
             "adversary does, a_i the target that a second policy names;  then ippo's loss for the adversary and for "
-            "who names targets, whose A_t is A_{t+1}"
+            "the one that names targets, whose A_t is A_{t+1}"
         ),
         defaults={
             "influence": "a coefficient for each map in the authors' code: 0.1 is our choice",
@@ -71,7 +71,7 @@ entry(
             "The prediction leaves the adversary's action out, the authors' reads it and averages over ten draws.",
             "Who names a target sees what its victim sees and all actions of the round; the authors' sees the state.",
             "Rewards are not standardised, advantages are whitened.",
-            "One critic judges the adversary and who names targets, each by what it sees; the authors have two.",
+            "One critic judges the adversary and the one that names targets, by what each sees; the authors have two.",
         ],
         reduces=[
             Reduction(

@@ -1,4 +1,4 @@
-"""One agent that learns against a frozen team, and who names what it should bring the others to do (AMI)."""
+"""One agent that learns against a frozen team, and one that names what it should bring the others to do (AMI)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Saboteur(Mlp):
         return nn.ModuleDict({**super().body(outputs), "target": helper, "team": FrozenPerceptron(layers, activation)})
 
     def outputs_of(self, seen: Seen) -> Tensor:
-        """Return the logits [N,A] at each position: the team's, the adversary's or those of who names a target."""
+        """Return the logits [N,A] at each position, of the agent whose turn it is."""
         read_nf, agent_n = self._read(seen), seen.observation["agent"]
         adversary_n, helper_n = agent_n == self.adversary, agent_n >= self.members
         out_na = torch.where(adversary_n[:, None], self._module["mean"](read_nf), self.team_logits(seen))

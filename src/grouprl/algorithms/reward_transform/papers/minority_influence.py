@@ -94,7 +94,7 @@ class MinorityInfluence(RewardTransform, DataPart):
         return [agent for agent in range(self.members) if agent != self.adversary]
 
     def fill(self, batch: Batch, samples: ScoredSamples, context: RunContext) -> Batch:
-        """Set `stats.missed`, [B,T]: Σ_i |p_i - 1[named for i]|₁ in the rows of the adversary and who names targets."""
+        """Set `stats.missed`, [B,T]: Σ_i |p_i - 1[named for i]|₁ in the rows of both learners."""
         missed_bt, rounds = torch.zeros(batch.size, dtype=batch.dtype), self.rounds(batch)
         if len(rounds.row_ea) and rounds.there_et.shape[1] > 1:
             chance_et = self.named(Prediction(self, context, rounds), rounds)

@@ -39,7 +39,9 @@ def read(path: str) -> Iterator[tuple[str, Raw]]:
     file = Path(path)
     if not file.is_file():
         raise InputError(
-            f"There is no file '{path}'", "trajectories are read from .jsonl, .parquet, .npz or minari:ID", "See above"
+            f"There is no file '{path}'",
+            "trajectories are read from .jsonl, .parquet, .npz or minari:ID",
+            "Check the path",
         )
     readers = {".jsonl": _of_lines, ".parquet": _of_parquet, ".npz": _of_npz}
     if file.suffix not in readers:
