@@ -60,6 +60,30 @@ def test_it_learns_and_reports_pairs(run):
     assert first["loss"] == pytest.approx(0.693, abs=0.02)
 
 
+def test_calibration_and_biases_stand_in_the_records_and_on_the_page(run):
+    last = [record for record in records(run) if record["phase"] == "eval"][-1]
+    assert 0.5 < last["eval/pair_confidence"] < 1
+    assert 0 < last["eval/pair_loss"] < 0.693
+    assert last["eval/pair_loss_low"] < last["eval/pair_loss"] < last["eval/pair_loss_high"]
+    assert "eval/longer_better" not in last, "completions of these pairs are equally long"
+    page = (run / "report.html").read_text()
+    assert "Ranked right by its own σ(|gap|)" in page
+    assert "The longer one is better" not in page
+
+
+def test_a_model_that_prefers_length_and_lists_is_told_beside_what_the_data_prefer(tmp_path):
+    pairs = [
+        {"prompt": f"{p}{n}", "chosen": "a" * (1 + n % 2), "rejected": "- b\n- b"} for p in "cd" for n in range(12)
+    ]
+    given = settings(tmp_path)
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    folder = train(parse_config(given | {"steps": 1})).folder
+    last = [record for record in records(folder) if record["phase"] == "eval"][-1]
+    assert last["eval/longer_better"] == last["eval/marked_better"] == 0
+    assert last["eval/longer_preferred"] == last["eval/marked_preferred"] == 1 - last["eval/pair_accuracy"]
+    assert "The longer one is better" in (folder / "report.html").read_text()
+
+
 def test_it_is_saved_for_transformers_and_checked_there(run, tmp_path):
     trained = load_trained(run)
     check_final_model(trained.model, run / "model", trained.task)

@@ -25,7 +25,7 @@ from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
 RANKING = "pair_accuracy"
-"""The measure of a reward model, which takes the place of all others."""
+"""The measure of a reward model, which takes the place of all others but those of the gaps between its scores."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Evaluation:
     """Whether rewards are graded: then pass@k counts rewards of at least 1, and no completion is marked wrong."""
     by_prompt: Mapping[str, PromptValues] = field(default_factory=dict)
     """The values of each prompt behind "greedy", "pass@k", "reward", "greedy_reward" and "reward/<component>", or of a
-    reward model behind "pair_accuracy" alone.
+    reward model behind "pair_accuracy" and what the gaps between its scores say.
     """
     gains: Mapping[str, Estimate] = field(default_factory=dict)
     """The change of these measures since an earlier evaluation of the same prompts, if one is known."""
@@ -191,7 +191,7 @@ def evaluate_rows(
     sampled = complete(source, requested, samples, batch_rows, meter) if samples else None
     found = [completions for completions in (sampled, greedy_completions) if completions is not None]
     if source.measure == RANKING and greedy_completions is not None:
-        values = {RANKING: greedy_completions.reward()}
+        values = {RANKING: greedy_completions.reward(), **greedy_completions.components()}
     else:
         values = _by_prompt(sampled, greedy_completions, k) | _measured(yardsticks, requested, found[0])
     named = {name: each.estimate() for name, each in values.items()}

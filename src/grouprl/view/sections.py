@@ -22,6 +22,16 @@ COMPLETIONS, COMPLETION_LENGTH = 16, 1500
 """Largest number of rows of the before/after table, and most characters of a completion in it."""
 FURTHER = 30
 """Largest number of charts among the further metrics."""
+OF_SCORES = (
+    ("eval/pair_accuracy", "Pairs ranked right"),
+    ("eval/pair_confidence", "Ranked right by its own σ(|gap|)"),
+    ("eval/pair_loss", "-log σ(gap); 0.693 knows nothing"),
+    ("eval/longer_preferred", "The longer one scores higher"),
+    ("eval/longer_better", "The longer one is better"),
+    ("eval/marked_preferred", "More Markdown scores higher"),
+    ("eval/marked_better", "More Markdown is better"),
+)
+"""Cards of a reward model: accuracy, calibration, and what it prefers beside what the data prefer."""
 SEVERITIES = ("alarm", "warning", "note")
 LEGEND = (
     '<p class="muted only-advantage"><span class="t up4">pushed up</span> <span class="t down4">pushed down</span> '
@@ -206,7 +216,7 @@ def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     parts = reward_parts([record])
     graded = bool(record.get("eval/graded"))
     right = "Reward ≥ 1" if graded else "Right"
-    shares = [("eval/pair_accuracy", "Pairs ranked right")]
+    shares = list(OF_SCORES)
     shares += [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
     rewards = [("eval/reward", "Mean reward"), *((name, f"Reward: {name[12:]}") for name in parts)]
     rows = [*rewards, *shares] if graded else [*shares, *rewards]

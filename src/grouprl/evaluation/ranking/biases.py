@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.evaluation.pass_at_k import Estimate, interval, mean_interval
+from grouprl.rollout.pair_gaps import lengths, marks
 
 Floats = NDArray[np.float64]
-MARKS = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] )|\*\*[^*\n]+\*\*|```|\|.*\|", re.MULTILINE)
-"""Headings, items of lists, bold text, code and tables in Markdown."""
 BINS = 10
 
 
@@ -49,14 +47,6 @@ def preference_for(more_p: NDArray[np.bool_], less_p: NDArray[np.bool_], gap_p: 
 
 def biases(better: Sequence[str], worse: Sequence[str], gap_p: Floats) -> dict[str, dict[str, Estimate]]:
     """Return the preferences for longer texts (characters), and for texts with more marks of Markdown."""
-    sizes = {"longer": (_lengths(better), _lengths(worse)), "more marks": (_marks(better), _marks(worse))}
+    sizes = {"longer": (lengths(better), lengths(worse)), "more marks": (marks(better), marks(worse))}
     found = {name: preference_for(b > w, b < w, gap_p) for name, (b, w) in sizes.items()}
     return {name: each for name, each in found.items() if each}
-
-
-def _lengths(texts: Sequence[str]) -> Floats:
-    return np.array([len(text) for text in texts], dtype=np.float64)
-
-
-def _marks(texts: Sequence[str]) -> Floats:
-    return np.array([len(MARKS.findall(text)) for text in texts], dtype=np.float64)

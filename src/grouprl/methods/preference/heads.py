@@ -72,7 +72,8 @@ entry(
         ],
         notes=[
             "An objective without pairs in a step does not count, and its head has no gradient.",
-            "No run has compared it with DPO yet.",
+            "On a toy of two annotators it ended 0.010 below DPO of one head after 120 steps, five seeds "
+            "(docs/preferences.md).",
         ],
         recommended=RECOMMENDED,
     ),

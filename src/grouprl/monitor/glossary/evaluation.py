@@ -17,6 +17,48 @@ define(
     "rises above 0.5, which is chance. The number to quote for a reward model",
 )
 define(
+    "eval/pair_loss",
+    "nats",
+    "evaluation",
+    "mean over held-out pairs of -log σ(gap), the gap being a reward model's score of the better one less the other's",
+    "falls below 0.693, which is that of equal scores. It rises while pair_accuracy does not fall: overconfidence",
+)
+define(
+    "eval/pair_confidence",
+    "share",
+    "evaluation",
+    "mean of σ(|gap|) over held-out pairs: how often a reward model's gaps say that it ranks right",
+    "near eval/pair_accuracy; far above it the gaps are too large for what the model knows",
+)
+define(
+    "eval/longer_preferred",
+    "share",
+    "evaluation",
+    "share of held-out pairs of different lengths whose longer completion a reward model scores higher",
+    "near eval/longer_better; above it the model pays for length",
+)
+define(
+    "eval/longer_better",
+    "share",
+    "evaluation",
+    "share of held-out pairs of different lengths whose longer completion is the better one",
+    "a property of the data",
+)
+define(
+    "eval/marked_preferred",
+    "share",
+    "evaluation",
+    "share of held-out pairs with different amounts of Markdown of which a reward model scores that with more higher",
+    "near eval/marked_better; above it the model pays for style",
+)
+define(
+    "eval/marked_better",
+    "share",
+    "evaluation",
+    "share of held-out pairs with different amounts of Markdown of which that with more is the better one",
+    "a property of the data",
+)
+define(
     "eval/pass@*",
     "share",
     "evaluation",
