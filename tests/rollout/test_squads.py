@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -252,6 +253,47 @@ def test_bad_squads_are_refused_by_name() -> None:
         load_task("squad:no_such_world")
     with pytest.raises(InputError, match="has no parallel_env"):
         load_task("squad:json")
+
+
+OWN = """
+from parallel_ferry import Ferry
+from pettingzoo.utils.conversions import parallel_to_aec
+
+
+def in_turn(**config):
+    return parallel_to_aec(Ferry(**config))
+
+
+def number():
+    return 5
+"""
+
+
+def test_a_world_of_a_file_is_named_as_an_environment_is(tmp_path: Path) -> None:
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    file = tmp_path / "worlds.py"
+    file.write_text(OWN)
+    squad = load_task({"name": f"squad:{file}:Ferry", "config": {"limit": 2}})
+    assert (squad.name, squad.agents) == ("squad:worlds.py:Ferry", ("early", "long", "late"))
+    for world in ("in_turn", "Ferry"):
+        team = load_task({"name": f"pettingzoo:{file}:{world}", "config": {"limit": 2}})
+        assert (team.name, team.agents) == (f"pettingzoo:worlds.py:{world}", ("early", "long", "late"))
+    with pytest.raises(InputError, match=r"makes .*OrderEnforcingWrapper.*act at once.*pettingzoo:.*worlds.py:in_turn"):
+        load_task(f"squad:{file}:in_turn")
+    for kind in ("squad", "pettingzoo"):
+        with pytest.raises(InputError, match=r"worlds.py:number' makes int"):
+            load_task(f"{kind}:{file}:number")
+        with pytest.raises(InputError, match=r"There is no 'Fery' in .*Did you mean 'Ferry'"):
+            load_task(f"{kind}:{file}:Fery")
+        with pytest.raises(InputError, match=r"cannot be made with \{'limits': 2\}"):
+            load_task({"name": f"{kind}:{file}:Ferry", "config": {"limits": 2}})
+
+
+def test_a_world_is_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    (tmp_path / "ferries_here.py").write_text("from parallel_ferry import parallel_env")
+    monkeypatch.chdir(tmp_path)
+    assert load_task("squad:ferries_here").name == "squad:ferries_here"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,12 @@ def nothing() -> int:
     return 3
 
 
+class Spaceless(Walk):
+    """States no actions."""
+
+    action_space = None
+
+
 class Shut(Walk):
     """Refuses to be wrapped and made by id."""
 

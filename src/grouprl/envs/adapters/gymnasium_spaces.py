@@ -22,8 +22,11 @@ def spaces_of(name: str, env: gymnasium.Env) -> Spaces:
     """Return the spaces of a Gymnasium environment.
 
     Raises:
-        InputError: the values of a space are not arrays of numbers.
+        InputError: a space is missing, or its values are not arrays of numbers.
     """
+    for which in ("action_space", "observation_space"):
+        if getattr(env, which, None) is None:
+            raise InputError(f"'{name}' has no {which}", "a policy is made for the spaces that an environment states")
     action = _leaf(f"The actions of '{name}'", env.action_space)
     if isinstance(action, Image):
         action = Box(action.shape, 0, 255)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pydantic import Field, PrivateAttr
@@ -18,6 +19,7 @@ from grouprl.envs.adapters.pettingzoo import PettingZooEnvironment, shown_space
 from grouprl.envs.spaces import action_numbers, number_words, signs
 from grouprl.envs.success import Success
 from grouprl.tasks.adapters.gym import NUMBER_SIGNS
+from grouprl.tasks.adapters.gymnasium_makers import label, own_maker
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 
@@ -39,8 +41,12 @@ class PettingZoo(SeededTask):
     actions are spelt.
     """
 
-    id: str = Field(min_length=1, description="a module of pettingzoo, or any other that has env or parallel_env")
-    config: JsonObject = Field(default_factory=dict, description="arguments of its env or parallel_env")
+    id: str = Field(
+        min_length=1,
+        description="a module of pettingzoo, or any other that has env or parallel_env; or a class or function of "
+        "yours, path/to/file.py:name or pkg.module:name, that returns an environment",
+    )
+    config: JsonObject = Field(default_factory=dict, description="arguments of its env or parallel_env, or of yours")
     instructions: str = Field("", description="text before the first observation of each agent")
     decimals: int = Field(2, ge=0, le=6, description="decimals of the numbers of a Box observation")
     turns: int = Field(100, ge=1, description="the largest number of turns of all agents together")
@@ -79,12 +85,9 @@ class PettingZoo(SeededTask):
             from pettingzoo.utils.conversions import parallel_to_aec
         except ImportError as error:
             raise MissingExtra("pettingzoo", "agents", f"The task 'pettingzoo:{self.id}'") from error
-        module = self._module()
-        maker = next((getattr(module, name) for name in MAKERS if hasattr(module, name)), None)
-        if maker is None:
-            raise InputError(f"The module '{self.id}' has no environment", f"it has one of {', '.join(MAKERS)}")
+        maker = own_maker(self.id) or self._of_module()
         try:
-            made = maker(**self.config)
+            made: AECEnv = maker(**self.config)
         except ImportError as error:
             raise self._lacking(error) from error
         except TypeError as error:
@@ -95,9 +98,18 @@ class PettingZoo(SeededTask):
             raise not_made(self.id, error) from error
         if hasattr(made, "agent_iter"):
             return made
+        if not hasattr(made, "possible_agents"):
+            raise InputError(f"'{self.id}' makes {type(made).__name__}", "it makes a pettingzoo.AECEnv or .ParallelEnv")
         with warnings.catch_warnings():  # the games are not displayed
             warnings.filterwarnings("ignore", message=".*render_mode", category=UserWarning)
             return parallel_to_aec(made)
+
+    def _of_module(self) -> Callable[..., object]:
+        module = self._module()
+        maker = next((getattr(module, name) for name in MAKERS if hasattr(module, name)), None)
+        if maker is None:
+            raise InputError(f"The module '{self.id}' has no environment", f"it has one of {', '.join(MAKERS)}")
+        return maker  # type: ignore[no-any-return]
 
     def _module(self) -> object:
         try:
@@ -135,8 +147,8 @@ class PettingZoo(SeededTask):
 
     @property
     def name(self) -> str:
-        """The module after "pettingzoo:"."""
-        return f"pettingzoo:{self.id}"
+        """What stands after "pettingzoo:", without the folder of a file."""
+        return f"pettingzoo:{label(self.id)}"
 
     @property
     def description(self) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 from pydantic import Field, PrivateAttr
 
 from grouprl.core.errors import InputError, MissingExtra
+from grouprl.core.importing import own_is_named, working_directory_importable
 from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
 from grouprl.envs.adapters.gymnasium_calls import closed, not_made
@@ -15,6 +17,7 @@ from grouprl.envs.adapters.squads import PettingZooWorld
 from grouprl.envs.joint_world import InTurns
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
+from grouprl.tasks.adapters.gymnasium_makers import label, own_maker
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 
@@ -30,8 +33,12 @@ class Squad(SeededTask):
     beginning of an episode. With `parents` an agent sees what those before it in the round have chosen.
     """
 
-    id: str = Field(min_length=1, description="a module that has parallel_env")
-    config: JsonObject = Field(default_factory=dict, description="arguments of its parallel_env")
+    id: str = Field(
+        min_length=1,
+        description="a module that has parallel_env; or a class or function of yours, path/to/file.py:name or "
+        "pkg.module:name, that returns a ParallelEnv",
+    )
+    config: JsonObject = Field(default_factory=dict, description="arguments of its parallel_env, or of yours")
     rounds: int = Field(25, ge=1, description="rounds, in which every agent acts once, after which it is cut off")
     parents: str | dict[str, tuple[str, ...]] = Field(
         "", description="by agent: those whose choices of the round it sees; 'all': every earlier one"
@@ -57,16 +64,34 @@ class Squad(SeededTask):
 
     def _make(self) -> ParallelEnv:
         try:
-            import pettingzoo  # noqa: F401
+            from pettingzoo import ParallelEnv
         except ImportError as error:
             raise MissingExtra("pettingzoo", "teams", f"The task '{self.name}'") from error
+        maker = own_maker(self.id) or self._of_module()
         try:
-            with imported_in_time(self.id):
+            made = maker(**self.config)
+        except TypeError as error:
+            raise InputError(f"'{self.id}' cannot be made with {self.config}", str(error), "See task.config") from error
+        except (Exception, SystemExit) as error:
+            raise not_made(self.id, error) from error
+        if not isinstance(made, ParallelEnv):
+            raise InputError(
+                f"'{self.id}' makes {type(made).__name__}",
+                "agents of a squad act at once: it makes a pettingzoo.ParallelEnv",
+                f"Play agents that act in turn as text: pettingzoo:{self.id.removeprefix('pettingzoo.')}",
+            )
+        return made
+
+    def _of_module(self) -> Callable[..., object]:
+        try:
+            with working_directory_importable(), imported_in_time(self.id):
                 module = importlib.import_module(self.id)
         except ImportError as error:
             package = self.id.partition(".")[0]
             raise InputError(
-                f"There is no environment '{self.id}'", str(error), f"pip install {package}, if that package has it"
+                f"There is no environment '{self.id}'",
+                str(error),
+                f"pip install {package}, if that package has it. {own_is_named(self.id, 'function')}",
             ) from error
         if not hasattr(module, "parallel_env"):
             raise InputError(
@@ -74,17 +99,12 @@ class Squad(SeededTask):
                 "agents of a squad act at once",
                 f"Play it turn by turn as text: pettingzoo:{self.id.removeprefix('pettingzoo.')}",
             )
-        try:
-            return module.parallel_env(**self.config)
-        except TypeError as error:
-            raise InputError(f"'{self.id}' cannot be made with {self.config}", str(error), "See task.config") from error
-        except (Exception, SystemExit) as error:
-            raise not_made(self.id, error) from error
+        return cast("Callable[..., object]", module.parallel_env)
 
     @property
     def name(self) -> str:
-        """The module after "squad:"."""
-        return f"squad:{self.id}"
+        """What stands after "squad:", without the folder of a file."""
+        return f"squad:{label(self.id)}"
 
     @property
     def description(self) -> str:
