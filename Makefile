@@ -13,7 +13,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control zoo real real-preferences real-claims gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -107,6 +107,15 @@ bench-control: $(READY) .venv-sb3/.ready  ## measure the speed of control beside
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 stable-baselines3==2.9.2
+	@touch $@
+
+solvers: $(READY) .venv-ortools/.ready  ## hold the solvers of small instances beside OR-Tools
+	$(BIN)/python scripts/solver_gaps.py runs .venv-ortools/bin/python
+	$(BIN)/python scripts/solver_gaps.py page
+
+.venv-ortools/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check ortools==9.15.6755
 	@touch $@
 
 zoo: $(READY)  ## let every method learn and show its effect, and record both (hours; what is finished is not repeated)
@@ -227,4 +236,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .venv-floors .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .venv-ortools .venv-floors .pytest_cache .mypy_cache .ruff_cache .hypothesis

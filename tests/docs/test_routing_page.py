@@ -16,6 +16,7 @@ import flows
 import imitation
 import populations
 import routing
+import solver_gaps
 from grouprl.config.run import parse_config
 from grouprl.envs.construction import PROBLEMS
 from grouprl.training.loop import train
@@ -81,6 +82,18 @@ def test_entities_are_sent_and_the_table_is_that_of_the_record(tmp_path: Path) -
     assert [row["tokens"] for row in steps] == [2 * 4 * 7] * 2
     assert all(row["reward/#gap_percent"] > 0 and row["reward_mean"] > 0 for row in steps)
     assert all(row["logp_gap_max"] < 1e-5 and row["grad_norm"] > 0 for row in steps)
+
+
+def test_what_is_solved_exactly_costs_what_or_tools_proved() -> None:
+    rows = json.loads(solver_gaps.RECORD.read_text(encoding="utf-8"))
+    assert solver_gaps.table(rows) in PAGE
+    known = {(row["problem"], row["count"]): row for row in rows}
+    assert set(known) == {*solver_gaps.SMALL.items(), *solver_gaps.LARGE.items()}
+    for problem, count in {**solver_gaps.SMALL, "knapsack": 60}.items():
+        best = solver_gaps.ours(problem, count, 3)
+        assert best == pytest.approx(known[problem, count]["costs"][:3], abs=2e-6)
+    for problem in ("job_shop", "knapsack", "tsp"):
+        assert known[problem, solver_gaps.SMALL[problem]]["proven"] == solver_gaps.INSTANCES
 
 
 def test_a_flow_network_is_trained_on_the_grid(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class PettingZoo(SeededTask):
         maker = next((getattr(module, name) for name in MAKERS if hasattr(module, name)), None)
         if maker is None:
             raise InputError(f"The module '{self.id}' has no environment", f"it has one of {', '.join(MAKERS)}")
-        return maker  # type: ignore[no-any-return]
+        return maker
 
     def _module(self) -> object:
         try:
@@ -147,7 +147,7 @@ class PettingZoo(SeededTask):
 
     @property
     def name(self) -> str:
-        """What stands after "pettingzoo:", without the folder of a file."""
+        """The id after "pettingzoo:", without the folder of a file."""
         return f"pettingzoo:{label(self.id)}"
 
     @property

@@ -103,7 +103,7 @@ class Squad(SeededTask):
 
     @property
     def name(self) -> str:
-        """What stands after "squad:", without the folder of a file."""
+        """The id after "squad:", without the folder of a file."""
         return f"squad:{label(self.id)}"
 
     @property
