@@ -11,6 +11,8 @@ from transformers import (
     BertForSequenceClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
 )
 
 from grouprl.config.run import parse_config
@@ -128,16 +130,68 @@ def test_a_strangers_model_scores_as_in_transformers_alone(tmp_path, pad, change
         assert len({round(score, 4) for score in found}) == len(found)
 
 
-def test_adapters_alone_and_encoders_are_refused_in_words_about_scores(tmp_path):
+def test_adapters_alone_are_refused_in_words_about_scores(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(InputError, match=r"adapters of peft alone.*merge_and_unload"):
         load_model_reward([str(tmp_path)])
-    (tmp_path / "adapter_config.json").unlink()
-    tiny = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertForSequenceClassification(BertConfig(vocab_size=32, num_labels=1, **tiny)).save_pretrained(tmp_path)
-    char_tokenizer(SMALL["alphabet"]).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"type bert, an encoder.*attends to later ones.*reward\.function"):
-        load_model_reward([str(tmp_path)])
+
+
+ENCODER = {
+    "initializer_range": 0.5,
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+
+
+def encoder(kind, folder, *, labels=1, positions=64):
+    """Write an encoder with a head, and a tokenizer of characters."""
+    config, model = {
+        "bert": (BertConfig, BertForSequenceClassification),
+        "roberta": (RobertaConfig, RobertaForSequenceClassification),
+    }[kind]
+    torch.manual_seed(1)
+    given = {**ENCODER, "intermediate_size": 16, "num_labels": labels, "max_position_embeddings": positions}
+    tokenizer = char_tokenizer(SMALL["alphabet"])
+    model(config(**given, pad_token_id=tokenizer.pad_token_id)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_an_encoder_scores_pairs_as_in_transformers_alone_in_any_batch(kind, tmp_path):
+    folder = encoder(kind, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    texts = ["3", "45, 6", "", "1+1=2, 2+2=4, 3+3=6"]
+    with torch.no_grad():
+        expected = [float(model(**tokenizer("1+2=", text, return_tensors="pt")).logits) for text in texts]
+    reward = load_model_reward([str(folder)])
+    assert [each.reward for each in scored(reward, texts)] == pytest.approx(expected, abs=1e-5)
+    assert len({round(each, 5) for each in expected}) == len(texts)
+    message = ({"role": "user", "content": "1+2="},)
+    assert [each.reward for each in scored(reward, texts, message)] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_pair_that_an_encoder_cannot_read_fails_alone(kind, tmp_path):
+    """RoBERTa leaves out the positions up to the padding token's number."""
+    folder = encoder(kind, tmp_path, positions=16)
+    pad = AutoTokenizer.from_pretrained(folder).pad_token_id
+    most = 16 if kind == "bert" else 16 - pad - 1
+    found = scored(load_model_reward([str(folder)]), ["1" * (most - 2), "1" * (most - 1)], "1+")
+    assert [each.status for each in found] == ["ok", "bad_value"]
+    assert f"reads at most {most}" in found[1].what
+
+
+def test_an_encoder_refuses_conversations_and_other_heads(tmp_path):
+    turns = tuple({"role": role, "content": "1"} for role in ("user", "assistant", "user"))
+    (found,) = scored(load_model_reward([str(encoder("bert", tmp_path / "one"))]), ["3"], turns)
+    assert found.status == "bad_value"
+    assert "3 messages" in found.what
+    with pytest.raises(InputError, match="head with 2 labels"):
+        load_model_reward([str(encoder("bert", tmp_path / "two", labels=2))])
 
 
 def test_one_model_is_no_ensemble_and_a_template_must_exist(folders):

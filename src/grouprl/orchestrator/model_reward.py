@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.orchestrator.encoder_scorer import EncoderScorer, is_encoder, load_encoder
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
 from grouprl.records.examples import Prompt
@@ -47,7 +48,7 @@ class ModelReward(VerdictReward):
         InputError: several scores of a single model are to be combined, or `strict` without `after`.
     """
 
-    models: tuple[RewardModel, ...]
+    models: tuple[RewardModel | EncoderScorer, ...]
     combine: Combine = "mean"
     spread: float = 1.0
     chat: bool = False
@@ -96,7 +97,7 @@ class ModelReward(VerdictReward):
         """Return [M,B] the scores by each model."""
         if self.steps is not None:
             return self._of_steps(self.steps, prompts, completions)
-        found = [model.scores(model.tokens_of(prompts, completions)) for model in self.models]
+        found = [model.scores_of(prompts, completions) for model in self.models]
         return torch.stack([score_b.double().cpu() for score_b in found])
 
     def _of_steps(self, steps: OfSteps, prompts: Sequence[Prompt], completions: Sequence[str]) -> Tensor:
@@ -169,9 +170,7 @@ def load_model_reward(
     Raises:
         InputError: a folder without such a model, or whose padding token, tokenizer or chat template does not fit.
     """
-    models = tuple(
-        load_reward_model(_folder(name), device=device, dtype=dtype, trained=True) for name in dict.fromkeys(names)
-    )
+    models = tuple(_scorer(_folder(name), device, dtype) for name in dict.fromkeys(names))
     for name, model in zip(dict.fromkeys(names), models, strict=True):
         if chat and not getattr(model.tokenizer, "chat_template", None):
             raise InputError(
@@ -180,6 +179,12 @@ def load_model_reward(
                 "Leave it out",
             )
     return ModelReward(models, combine, spread, chat, steps, separator, after, strict)
+
+
+def _scorer(spec: str, device: str, dtype: str) -> RewardModel | EncoderScorer:
+    if is_encoder(spec):
+        return load_encoder(spec, device=device, dtype=dtype)
+    return load_reward_model(spec, device=device, dtype=dtype, trained=True)
 
 
 def _folder(name: str) -> str:

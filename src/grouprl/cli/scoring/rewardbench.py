@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from grouprl.evaluation.pass_at_k import Estimate
     from grouprl.evaluation.ranking.bench_rows import BenchRow
     from grouprl.evaluation.ranking.reward_bench import BenchScores
+    from grouprl.orchestrator.encoder_scorer import EncoderScorer
     from grouprl.policy.language.reward_model import RewardModel
 
 
@@ -113,7 +114,7 @@ def _rows(files: Sequence[str], split: str) -> list[BenchRow]:
     return found
 
 
-def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int) -> Report:
+def _report(model: RewardModel | EncoderScorer, rows: Sequence[BenchRow], chat: bool, batch: int) -> Report:
     import numpy as np
 
     from grouprl.evaluation.ranking.biases import biases, calibration_error, negative_log_likelihood
@@ -148,7 +149,7 @@ def _report(model: RewardModel, rows: Sequence[BenchRow], chat: bool, batch: int
     )
 
 
-def _scores(model: RewardModel, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | str]:
+def _scores(model: RewardModel | EncoderScorer, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | str]:
     """Return the scores of each row's completions, or why the model cannot read one of them."""
     try:
         return _together(model, rows, chat)
@@ -159,11 +160,11 @@ def _scores(model: RewardModel, rows: Sequence[BenchRow], chat: bool) -> list[li
         return [*_scores(model, rows[:half], chat), *_scores(model, rows[half:], chat)]
 
 
-def _together(model: RewardModel, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | str]:
+def _together(model: RewardModel | EncoderScorer, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | str]:
     prompts = [
         ({"role": "user", "content": row.prompt},) if chat else row.prompt for row in rows for _ in row.completions
     ]
-    score_b = model.scores(model.tokens_of(prompts, [text for row in rows for text in row.completions]))
+    score_b = model.scores_of(prompts, [text for row in rows for text in row.completions])
     ends = [len(row.completions) for row in rows]
     return [each.double().tolist() for each in score_b.cpu().split(ends)]
 

@@ -141,7 +141,7 @@ def _pretrained(
         config = AutoConfig.from_pretrained(spec)
         _check_reads_forward(config, spec)
         _check_class(config, spec)
-        _check_labels(config, spec)
+        check_labels(config, spec)
         tokenizer = AutoTokenizer.from_pretrained(spec)
         with torch.random.fork_rng(devices=[]):
             model, told = AutoModelForSequenceClassification.from_pretrained(
@@ -194,7 +194,12 @@ def _check_reads_forward(config: PretrainedConfig, spec: str) -> None:
         ) from None
 
 
-def _check_labels(config: PretrainedConfig, spec: str) -> None:
+def check_labels(config: PretrainedConfig, spec: str) -> None:
+    """Check that a head, if there is one, gives one score.
+
+    Raises:
+        InputError: it has several labels.
+    """
     scored = any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
     if scored and config.num_labels != 1:
         raise InputError(

@@ -63,6 +63,10 @@ class RewardModel(TransformerModel):
         """Return the score of each row, [B], without a graph."""
         return self.evaluate(tokens, (SCORE,))[SCORE]
 
+    def scores_of(self, prompts: Sequence[str | Sequence[Message]], completions: Sequence[str]) -> Tensor:
+        """Return the score of each completion after its prompt, [B]; raises InputError as `tokens_of` does."""
+        return self.scores(self.tokens_of(prompts, completions))
+
     def tokens_of(self, prompts: Sequence[str | Sequence[Message]], completions: Sequence[str]) -> Tokens:
         """Return prompts and their completions as training reads them: each completion with an end token.
 
