@@ -111,7 +111,6 @@ STUDIES: dict[str, Study] = {
         },
         (1e-3, 3e-3, 1e-2),
         "eval/pair_accuracy",
-        seeds=3,
     ),
     "components": Study(
         HELPED,

@@ -129,3 +129,18 @@ def test_dpo_ties_is_the_likelihood_of_a_win_or_a_tie(tied: bool) -> None:
     tie = -math.log((math.exp(2 * 0.7) - 1) * sigmoid(z - 0.7) * sigmoid(-z - 0.7))
     rao = tie if tied else logistic(z - 0.7)
     near(value(grouprl.method("dpo_ties", beta=0.2, margin=0.7, model="rao_kupper"), [0.5, -0.3], batch), rao)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_dpo_ties_logs_trls_metrics_in_which_a_tie_has_no_better_side(tied: bool) -> None:
+    """Scores 0.5 and -0.3 at β = 0.2; of a tie both sides have the mean, 0.1."""
+    ref_bt = torch.full((2, 1), REFERENCE, dtype=torch.float64)
+    method, batch = grouprl.method("dpo_ties", beta=0.2), tokens([1.0, 1.0 if tied else 0.0], ref_bt=ref_bt)
+    found = method.loss(f64([[0.5], [-0.3]]) + REFERENCE, method.prepare(batch)).metrics
+    better, worse = (0.1, 0.1) if tied else (0.5, -0.3)
+    near(found["rewards/chosen"], 0.2 * better)
+    near(found["rewards/rejected"], 0.2 * worse)
+    near(found["rewards/margins"], 0.2 * (better - worse))
+    near(found["rewards/accuracies"], 0.5 if tied else 1.0)
+    near(found["logps/chosen"], REFERENCE + better)
+    near(found["chosen_drift"], better)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from grouprl.evaluation.ranking.reward_bench import BenchScores
     from grouprl.orchestrator.encoder_scorer import EncoderScorer
     from grouprl.policy.language.reward_model import RewardModel
+    from grouprl.records.examples import Prompt
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _scores(model: RewardModel | EncoderScorer, rows: Sequence[BenchRow], chat: 
 
 
 def _together(model: RewardModel | EncoderScorer, rows: Sequence[BenchRow], chat: bool) -> list[list[float] | str]:
-    prompts = [
+    prompts: list[Prompt] = [
         ({"role": "user", "content": row.prompt},) if chat else row.prompt for row in rows for _ in row.completions
     ]
     score_b = model.scores_of(prompts, [text for row in rows for text in row.completions])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from grouprl.algorithms.link.link import slope_of
 from grouprl.algorithms.link.papers.ties import Davidson, TieLink
 from grouprl.algorithms.losses import PairLoss, counted, pairs_of
 from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.pair import Pairwise
+from grouprl.algorithms.objective.pair_metrics import pair_metrics
 from grouprl.algorithms.objective.regression import completion_value, same_group
 from grouprl.algorithms.part import part
 from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
@@ -68,7 +70,10 @@ class TiedPair(Pairwise):
         gap_e = score_e2[:, 0] - score_e2[:, 1]
         loss_e = torch.where(tied_e, self.link.of_ties(gap_e, margin_e), self.link(gap_e, margin_e))
         right_e = torch.where(tied_e, 0.5, (gap_e > 0).to(gap_e.dtype))
-        return PairLoss(loss_e, {"pair_accuracy": right_e, "pair_margin": torch.where(tied_e, 0, gap_e)})
+        metrics = {"pair_accuracy": right_e, "pair_margin": torch.where(tied_e, 0, gap_e)}
+        if self.score.log_probs:
+            metrics |= even_metrics(tied_e, slope_of(self.link), score_e2, logp_bt, batch, index_e2)
+        return PairLoss(loss_e, metrics)
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
@@ -77,3 +82,12 @@ class TiedPair(Pairwise):
             return ""
         lines = [PAIRS, score, "gap_e = score_2e[0] - score_2e[1]", *held]
         return "\n".join([*lines, "loss_e = torch.where(tied_e, tie_e, loss_e)", AT_ROWS])
+
+
+def even_metrics(
+    tied_e: Tensor, beta: float, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor
+) -> dict[str, Tensor]:
+    """Return the metrics of pairs [E]; of tied ones the mean over both orders, as neither completion is the better."""
+    ours = pair_metrics(beta, score_e2, logp_bt, batch, index_e2)
+    turned = pair_metrics(beta, score_e2.flip(1), logp_bt, batch, index_e2.flip(1))
+    return {name: torch.where(tied_e, (one_e + turned[name]) / 2, one_e) for name, one_e in ours.items()}
