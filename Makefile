@@ -100,13 +100,15 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 	$(BIN)/python bench/rewards_throughput.py
 	$(BIN)/python bench/imports.py
 
-bench-control: $(READY) .venv-sb3/.ready  ## measure the speed of control beside Stable-Baselines3
+bench-control: $(READY) .venv-sb3/.ready  ## measure the speed and the returns of control beside Stable-Baselines3
 	$(BIN)/python bench/control_speed.py .venv-sb3/bin/python
+	PYTHONPATH=.venv-sb3/box2d $(BIN)/python scripts/control_rivals.py runs .venv-sb3/bin/python
 
 .venv-sb3/.ready:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 stable-baselines3==2.9.2
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D)/box2d box2d==2.3.10
 	@touch $@
 
 solvers: $(READY) .venv-ortools/.ready  ## hold the solvers of small instances beside OR-Tools

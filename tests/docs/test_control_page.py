@@ -11,7 +11,9 @@ import yaml
 from rich.console import Console
 
 import control
+import control_rivals
 import group_critic
+from grouprl import method
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
 from grouprl.training.loop import train
@@ -56,3 +58,42 @@ def test_the_tables_of_memories_and_critics_are_those_of_the_record() -> None:
         assert group_critic.table(rows, arena) in PAGE
         for arm in settings["arms"]:
             assert not plan(parse_config(group_critic.settings(arena, arm, 0.01, 0))).refusals
+
+
+def test_the_table_beside_stable_baselines_is_that_of_the_record() -> None:
+    rows = json.loads(control_rivals.RECORD.read_text())
+    assert control_rivals.table(rows) in PAGE
+    for name in {row["case"] for row in rows}:
+        case = control_rivals.CASES[name]
+        assert [row["seed"] for row in rows if row["case"] == name] == list(control_rivals.SEEDS)
+        assert {row["actions"] for row in rows if row["case"] == name} == {case.steps * case.rollout}
+        low, high = control_rivals.interval([row["theirs"]["return"] for row in rows if row["case"] == name])
+        assert low <= sum(row["ours"]["return"] for row in rows if row["case"] == name) / 3 <= high
+
+
+@pytest.mark.parametrize("name", [name for name in control_rivals.CASES if "Lunar" not in name])  # it needs Box2D
+def test_both_sides_take_as_many_actions_and_optimiser_steps(name: str) -> None:
+    case = control_rivals.CASES[name]
+    found = plan(parse_config(control_rivals.settings(case, 0, case.steps)))
+    assert found.refusals == ()
+    assert found.batch.steps * found.batch.completions * found.actions_per_step == case.steps * case.rollout
+    size = control_rivals.settings(case, 0, 1)["method"]["size"]
+    assert case.rollout % size == 0  # no smaller last minibatch, of which the two make different things
+
+
+def test_an_interval_of_three_seeds_is_students() -> None:
+    # mean 2, sample deviation 1, 4.303 / sqrt(3) = 2.484
+    assert control_rivals.interval([1.0, 2.0, 3.0]) == pytest.approx((-0.484, 4.484), abs=1e-3)
+
+
+def test_the_a2c_of_the_page_is_that_of_the_record() -> None:
+    (shown,) = (yaml.safe_load(t) for t in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "rmsprop" in t)
+    case = control_rivals.CASES["A2C CartPole-v1"]
+    ours, theirs = parse_config(control_rivals.settings(case, 0, case.steps)), parse_config(shown)
+    for part in ("task", "model", "steps", "batch"):
+        assert getattr(ours, part) == getattr(theirs, part), part
+    assert ours.optim == theirs.optim.model_copy(update={"min_lr_ratio": 0.0})
+    made = [
+        method(own["name"], **{key: own[key] for key in own if key != "name"}) for own in (ours.method, theirs.method)
+    ]
+    assert made[0] == made[1]
