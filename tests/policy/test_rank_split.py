@@ -54,13 +54,13 @@ def test_a_policy_cuts_passes_of_balanced_tokens_with_each_prompt_on_one_rank() 
     tokens = make_batch(policy, groups=8, size=4).inputs
     rows = [row for row in range(len(tokens)) if row % 7]
     part = SimpleNamespace(cut=policy.passes)
-    for teams, cut_by in ((2, 1), (4, 1), (2, 2)):
-        fake = SimpleNamespace(ranks=SimpleNamespace(teams=teams, cut_by=cut_by), _part=part)
+    for teams, team in ((2, 1), (4, 1), (2, 2)):
+        fake = SimpleNamespace(ranks=SimpleNamespace(teams=teams, team=team), _part=part)
         cut = ShardedPolicy.cut(fake, tokens, rows)  # type: ignore[arg-type]
-        assert len(cut) == teams * cut_by
+        assert len(cut) == teams * team
         assert len({len(passes) for passes in cut}) == 1, "all ranks take as many passes"
-        assert all(cut[rank] == cut[rank - rank % cut_by] for rank in range(len(cut))), "those that cut alike, alike"
-        shares = [[row for own in passes if own for row in own] for passes in cut[::cut_by]]
+        assert all(cut[rank] == cut[rank - rank % team] for rank in range(len(cut))), "those of a team alike"
+        shares = [[row for own in passes if own for row in own] for passes in cut[::team]]
         assert sorted(row for share in shares for row in share) == rows
         homes = [{tokens.prompt_ids[row] for row in share} for share in shares]
         assert sum(map(len, homes)) == len({tokens.prompt_ids[row] for row in rows}), "a prompt is on one rank"

@@ -153,7 +153,8 @@ def main(names: list[str]) -> None:
     """Print, as JSON, how far apart each `method`, `method:optimiser` or `method+…+…` ends.
 
     What may be added: lora, anew (layers computed anew), offload, mixed, tensor (matrices cut by two ranks),
-    small (a learning rate of 1e-6), compiled (layers traced by torch.compile, without its compiler's minute).
+    context (rows shared by two ranks; with all: by all), small (a learning rate of 1e-6), compiled (layers traced by
+    torch.compile, without its compiler's minute).
     """
     warnings.filterwarnings("error", message=".*returned a view tensor")
     compiled_layers.BACKEND = "aot_eager"
@@ -168,14 +169,15 @@ def main(names: list[str]) -> None:
                     found[name] = resume(ranks, Path(folder) / "parts")
                 continue
             if name.startswith("follow"):
-                ranks.begin(600.0, 2 if "tensor" in name else 1)
+                ranks.begin(600.0, 2 if "tensor" in name else 1, 2 if "context" in name else 1)
                 lora = (("r", 4),) if "lora" in name else None
                 found[name] = followed(ranks, TinyBuilders(lora=lora))
                 continue
             plain, _, optimiser = name.partition(":")
             plain, *more = plain.split("+")
-            assert not set(more) - {"lora", "anew", "offload", "mixed", "tensor", "small", "compiled"}
-            ranks.begin(600.0, 2 if "tensor" in more else 1)
+            assert not set(more) - {"lora", "anew", "offload", "mixed", "tensor", "small", "compiled", "context", "all"}
+            context = ranks.count if "all" in more else 2 if "context" in more else 1
+            ranks.begin(600.0, 2 if "tensor" in more else 1, context)
             builders = TinyBuilders(
                 lora=(("r", 4),) if "lora" in more else None,
                 passes=replace(AUTO, checkpointing="on" if "anew" in more else "auto", compiled="compiled" in more),

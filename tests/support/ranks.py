@@ -47,8 +47,8 @@ class TinyBuilders:
 
         lora = None if self.lora is None else dict(self.lora)
         outline = outline_of("tiny", getattr(torch, self.dtype), lora=lora, seed=1, alphabet=self.alphabet, **SIZES)
-        return RankPolicy(outline, device=station.device, mesh=station.mesh, mixed=self.mixed, offload=self.offload,
-                          passes=self.passes, value_head=self.value_head,
+        return RankPolicy(outline, device=station.device, mesh=station.mesh, context=station.context,
+                          mixed=self.mixed, offload=self.offload, passes=self.passes, value_head=self.value_head,
                           token_budget=self.token_budget)  # fmt: skip
 
     def whole(self, station) -> CausalPolicy:

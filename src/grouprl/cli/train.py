@@ -112,7 +112,7 @@ def train_command(
     code are refused with the difference (--accept-changes takes new code and
     data). --set may change steps, eval.every, run.checkpoint_every, run.keep,
     run.rollouts_every, run.record_updates, run.check_model, run.rank_timeout,
-    model.tensor_parallel, model.offload,
+    model.tensor_parallel, model.context_parallel, model.offload,
     and workers and timeouts of reward and environment.
     """
     from grouprl.cli.quiet import silence_loading_bars

@@ -21,6 +21,7 @@ MAY_CHANGE = (
     "run.trackers",
     "run.rank_timeout",
     "model.tensor_parallel",
+    "model.context_parallel",
     "model.offload",
     "reward.workers",
     "reward.timeout",

@@ -56,6 +56,7 @@ class RunBuilders:
             self.outline(station.device),
             device=station.device,
             mesh=station.mesh,
+            context=station.context,
             mixed=self.mixed,
             offload=self.offload,
             **{name: self.options[name] for name in PASS_OPTIONS},
@@ -106,7 +107,7 @@ def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]
     refusal = next(rank_refusals(run, ranks.count), None)
     if refusal is not None:
         raise InputError(refusal)
-    ranks.begin(config.run.rank_timeout, config.model.tensor_parallel)
+    ranks.begin(config.run.rank_timeout, config.model.tensor_parallel, config.model.context_parallel)
     policy = ShardedPolicy(ranks, builders_of(run, options))
     call_syntax(policy.tokenizer, config.sampling.tool_calls)
     return policy
@@ -151,6 +152,10 @@ def check_alone(model: Model) -> None:
         given = f"model.tensor_parallel = {model.tensor_parallel} in one process"
         remedy = f"Start the run with grouprl launch -n {model.tensor_parallel} train …, or set it to 1"
         raise InputError(given, "tensor parallelism splits each matrix between several processes", remedy)
+    if model.context_parallel > 1:
+        given = f"model.context_parallel = {model.context_parallel} in one process"
+        remedy = f"Start the run with grouprl launch -n {model.context_parallel} train …, or set it to 1"
+        raise InputError(given, "context parallelism splits each row between several processes", remedy)
     if model.offload:
         raise InputError(
             "model.offload = true in one process",
@@ -161,7 +166,7 @@ def check_alone(model: Model) -> None:
 
 def in_one_process(model: Model) -> Model:
     """Return the model settings with which one process builds the policy of a run that may have had several."""
-    return model.model_copy(update={"tensor_parallel": 1, "offload": False})
+    return model.model_copy(update={"tensor_parallel": 1, "context_parallel": 1, "offload": False})
 
 
 def model_of_whole_copy(model: Model, policy: object) -> Model:

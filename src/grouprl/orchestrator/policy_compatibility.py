@@ -28,7 +28,7 @@ OF_LANGUAGE_MODELS = (
     "chat_template_kwargs",
 )
 """Keys of `model` that apply to language models only."""
-OF_WRITERS = ("agents", "tensor_parallel", "offload", "reference")
+OF_WRITERS = ("agents", "tensor_parallel", "context_parallel", "offload", "reference")
 """Keys of `model` that a reward model does not have."""
 OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
 """Keys of `sampling` that apply to text only."""

@@ -38,6 +38,18 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
             f"model.tensor_parallel = {model.tensor_parallel} on {ranks} processes: that many share each matrix, so "
             f"the number of processes must be a multiple of it. Set it to a divisor of {ranks}, or start another number"
         )
+    if ranks % model.context_parallel:
+        yield (
+            f"model.context_parallel = {model.context_parallel} on {ranks} processes: that many share each row, so the "
+            f"number of processes must be a multiple of it. Set it to a divisor of {ranks}, or start another number"
+        )
+    if model.context_parallel > 1 and model.tensor_parallel > 1:
+        yield (
+            "model.context_parallel with model.tensor_parallel: ranks that share rows have whole matrices. Set one of "
+            "them to 1: weights are divided among all ranks in either way"
+        )
+    if model.context_parallel > 1 and model.compile:
+        yield "model.context_parallel with model.compile: ranks talk to each other inside a layer. Leave one out"
     if model.tensor_parallel > 1 and model.lora is not None:
         yield "model.tensor_parallel with lora: transformers splits only models without adapters. Leave one out"
     if config.run.record_updates != "none":

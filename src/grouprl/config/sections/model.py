@@ -105,6 +105,10 @@ class Model(Section):
     tensor_parallel: WrittenCount = 1
     """Over how many of the processes of `grouprl launch` or torchrun each matrix is cut, by the plan that transformers
     has for the model; the others share rows, as without it. Changes no result."""
+    context_parallel: WrittenCount = 1
+    """How many of the processes of `grouprl launch` or torchrun share each row in training: each has a slice of its
+    tokens, so that the activations of a long row take that many times less memory; the others share rows. Changes no
+    result."""
     offload: bool = False
     """Each process of several keeps its part of weights, gradients and optimiser in main memory, and brings a layer to
     its GPU as a pass reaches it; changes no result."""

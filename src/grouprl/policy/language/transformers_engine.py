@@ -118,14 +118,17 @@ class TransformersEngine:
 
     def read(self, tokens: Tokens) -> Readout:
         """Run the rows of `tokens` in one pass, in the way that costs the fewest tokens."""
-        if self.shares_prompts and self._keeps(tokens) and shares(self.settings.shared_prefix, tokens):
+        count = sum(tokens.lengths)
+        if self.shares_prompts and self._keeps(count) and shares(self.settings.shared_prefix, tokens):
             return self._shared(tokens)
-        if self.packs and (self.settings.packing == "on" or padding_ratio(tokens) >= PACKING_PAYS):
-            return self._packed(tokens)
-        return self._padded(tokens)
+        return self._packed(tokens) if self.packing_pays(tokens) else self._padded(tokens)
 
-    def _keeps(self, tokens: Tokens) -> bool:
-        return not torch.is_grad_enabled() or sum(tokens.lengths) <= self.checkpoint_above
+    def packing_pays(self, tokens: Tokens) -> bool:
+        """Return whether the rows of a pass are packed rather than padded."""
+        return self.packs and (self.settings.packing == "on" or padding_ratio(tokens) >= PACKING_PAYS)
+
+    def _keeps(self, count: int) -> bool:
+        return not torch.is_grad_enabled() or count <= self.checkpoint_above
 
     def _able(self, name: str, choice: str, way: Callable[[Tokens], Readout]) -> bool:
         """Return whether the model gives the same states in this way, with no row seeing another."""
@@ -147,47 +150,50 @@ class TransformersEngine:
             InputError: the model or the machine cannot compile, or the states differ.
         """
         with torch.no_grad():
-            expected_md = self._padded(self._probe()).hidden_md.double()
+            expected_md = self._padded(self.probe()).hidden_md.double()
             self.compiled = CompiledLayers(self.layers)
             try:
-                found_md = self._padded(self._probe()).hidden_md.double()
+                found_md = self._padded(self.probe()).hidden_md.double()
             except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError, OSError) as error:
                 raise not_compiled(str(error)) from error
-        if not self._close(expected_md, found_md):
+        if not self.close(expected_md, found_md):
             raise not_compiled(f"{type(self.core).__name__} gives other numbers")
 
-    def _probe(self) -> Tokens:
+    def probe(self) -> Tokens:
+        """Return the rows with which a way of running the model is tested."""
         size = self.core.config.get_text_config().vocab_size
         return Tokens.of(*([[i % size for i in ids] for ids in x] for x in (PROBE.prompt_ids, PROBE.response_ids)))
 
-    def _close(self, expected: torch.Tensor, found: torch.Tensor) -> bool:
+    def close(self, expected: torch.Tensor, found: torch.Tensor) -> bool:
+        """Return whether states of the probe are equal but for rounding."""
         limit = CLOSE.get(self.core.dtype, HALF_CLOSE) * float(expected.abs().max())
         return bool((expected - found).abs().max() <= limit)
 
     @torch.no_grad()
     def _gives_the_same(self, way: Callable[[Tokens], Readout]) -> bool:
-        probe = self._probe()
+        probe = self.probe()
         try:
             expected, found = (read(probe).hidden_md.double() for read in (self._padded, way))
         except (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, IndexError) as error:
             log.info("%s cannot be run in another way than padded: %s", type(self.core).__name__, error)
             return False
-        return self._close(expected, found)
+        return self.close(expected, found)
 
     def _padded(self, tokens: Tokens) -> Readout:
         """Run whole sequences, padded on the right to the longest."""
-        return self._laid_out(pad_sequences(tokens), tokens)
+        return self.run(pad_sequences(tokens), tokens.targets(), sum(tokens.lengths))
 
     def _packed(self, tokens: Tokens) -> Readout:
         """Run whole sequences one after the other; positions that restart at 0 tell the model where each begins."""
-        return self._laid_out(pack_sequences(tokens), tokens)
+        return self.run(pack_sequences(tokens), tokens.targets(), sum(tokens.lengths))
 
-    def _laid_out(self, layout: PassLayout, tokens: Tokens) -> Readout:
-        keeps = self._keeps(tokens)
-        cut = sum(tokens.lengths) > self.piece and not (keeps and torch.is_grad_enabled())
+    def run(self, layout: PassLayout, target_m: torch.Tensor, count: int) -> Readout:
+        """Run a pass of `count` tokens as they are laid out, and read the states that predict `target_m`."""
+        keeps = self._keeps(count)
+        cut = count > self.piece and not (keeps and torch.is_grad_enabled())
         with layers_through(self.layers, partial(self._way, keeps, cut)):
             states_bld, logits_blv, _ = self._forward(layout.ids_bl, layout.mask_bl, layout.position_bl, cached=False)
-        return self._readout([states_bld], [logits_blv], layout.at_m, tokens)
+        return self._readout([states_bld], [logits_blv], layout.at_m, target_m)
 
     def _way(self, keeps: bool, cut: bool, forward: Forward) -> Forward:
         """Return how a layer's own forward pass is called: compiled or not, its activations kept or not, its
@@ -223,7 +229,7 @@ class TransformersEngine:
             for row, (prompt, response) in enumerate(zip(prompt_b, tokens.response_ids, strict=True))
             for t in range(len(response))
         ]
-        return self._readout(states, scores, torch.tensor(at_m, dtype=torch.long), tokens)
+        return self._readout(states, scores, torch.tensor(at_m, dtype=torch.long), tokens.targets())
 
     def _forward(
         self,
@@ -249,9 +255,9 @@ class TransformersEngine:
         return out.hidden_states[-1], out.logits, getattr(out, self._state, None)
 
     def _readout(
-        self, states: list[torch.Tensor], scores: list[torch.Tensor | None], at_m: torch.Tensor, tokens: Tokens
+        self, states: list[torch.Tensor], scores: list[torch.Tensor | None], at_m: torch.Tensor, target_m: torch.Tensor
     ) -> Readout:
-        at_m, target_m = at_m.to(self.core.device), tokens.targets().to(self.core.device)
+        at_m, target_m = at_m.to(self.core.device), target_m.to(self.core.device)
         hidden_md = torch.cat([x.flatten(0, 1) for x in states])[at_m]
         if self.plain_head:
             layer = output_layer(self.core)

@@ -24,7 +24,10 @@ from grouprl.policy.engine import ChangedHead, Head, ModelEngine
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.choose_engine import runs_lean
 from grouprl.policy.language.tokenizer_checks import check_tensor
+from grouprl.policy.language.transformers_engine import TransformersEngine
 from grouprl.policy.passes import PassSettings, layers_of
+from grouprl.policy.sharded.context_engine import ContextEngine
+from grouprl.policy.sharded.context_group import ContextGroup
 from grouprl.policy.sharded.outline import Outline, plain_name
 from grouprl.policy.sharded.pieces import local, piece_of
 from grouprl.policy.sharded.tensor_parallel import cut_matrices, gathered
@@ -45,6 +48,7 @@ class RankPolicy(CausalPolicy):
         device: the device of passes.
         mesh: the ranks, or a table of them in which the ranks of a row split matrices among themselves
             (`Station.mesh`).
+        context: the ranks that have a slice of each row; None: rows are whole.
         mixed: passes are computed in bfloat16; weights, sums of gradients and log-probs stay in float32.
         offload: weights, gradients and optimiser state are kept in main memory and copied to the GPU layer by layer.
         passes: packing and checkpointing as in `CausalPolicy`; prompts are not shared.
@@ -58,6 +62,7 @@ class RankPolicy(CausalPolicy):
         *,
         device: torch.device,
         mesh: DeviceMesh,
+        context: ContextGroup | None = None,
         mixed: bool = False,
         offload: bool = False,
         passes: PassSettings,
@@ -65,7 +70,7 @@ class RankPolicy(CausalPolicy):
         **settings: Any,
     ) -> None:
         alone = replace(passes, shared_prefix="off")  # sharing needs a gathering on all ranks
-        self.model, self._place = outline.model, device
+        self.model, self._place, self._context = outline.model, device, context
         self.mesh, self.mixed, self.offload = mesh, mixed, offload
         self.whole_precision: Precision = "mixed" if mixed and runs_lean(self.model) else "float32"
         self.value_head = self._build_value_head() if value_head else None
@@ -85,7 +90,12 @@ class RankPolicy(CausalPolicy):
 
     def _choose_engine(self, choose: Callable[[], ModelEngine]) -> ModelEngine:
         """Return the engine, chosen while the weights of the trunk are gathered: all ranks do so together."""
-        return self._trunk(choose)
+        return self._trunk(choose if self._context is None else partial(self._sliced, choose, self._context))
+
+    def _sliced(self, choose: Callable[[], ModelEngine], context: ContextGroup) -> ModelEngine:
+        whole = choose()
+        assert isinstance(whole, TransformersEngine)
+        return ContextEngine(whole, context)
 
     @property
     def device(self) -> torch.device:

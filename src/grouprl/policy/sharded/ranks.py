@@ -26,6 +26,7 @@ from grouprl.core.errors import GrouprlError, InputError, RunError, out_of_memor
 from grouprl.core.importing import Source
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
+from grouprl.policy.sharded.context_group import ContextGroup
 from grouprl.processes.current_ranks import LEADING, placed_by
 from grouprl.processes.liveness import PeerWatch
 
@@ -56,6 +57,8 @@ class Station:
     """All ranks, or a table of them: those of a row (`tensor`) split matrices among themselves, those of a column
     (`ranks`) hold parts of the same splits.
     """
+    context: ContextGroup | None = None
+    """The ranks that each have a slice of the same rows; None: a rank has whole rows."""
     everyone: dist.ProcessGroup | None = None
     """Group over which numbers of all ranks are added up."""
     kept: dict[str, Any] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class Ranks:
 
     def __init__(self, store: dist.Store, station: Station) -> None:
         self.station, self._store, self.timeout = station, store, MEETING.total_seconds()
-        self._calls, self._lock, self._broken, self.cut_by = 0, threading.Lock(), False, 1
+        self._calls, self._lock, self._broken, self.team = 0, threading.Lock(), False, 1
 
     @property
     def count(self) -> int:
@@ -81,19 +84,20 @@ class Ranks:
 
     @property
     def teams(self) -> int:
-        """Number of groups of ranks with their own rows: ranks that split matrices among themselves work on the same
-        rows.
+        """Number of groups of ranks with their own rows: ranks that split matrices or rows among themselves work on the
+        same rows.
         """
-        return self.count // self.cut_by
+        return self.count // self.team
 
-    def begin(self, timeout: float, cut_by: int = 1) -> None:
-        """Let ranks wait for each other for `timeout` seconds from now on, and `cut_by` of them split matrices among
-        themselves.
+    def begin(self, timeout: float, cut_by: int = 1, context: int = 1) -> None:
+        """Let ranks wait for each other for `timeout` seconds from now on, and `cut_by` of them split matrices, or
+        `context` of them rows, among themselves.
         """
-        assert self.count % cut_by == 0
-        self.each(_begin, (timeout, cut_by))
+        assert cut_by == 1 or context == 1
+        assert self.count % (cut_by * context) == 0
+        self.each(_begin, (timeout, cut_by, context))
         self.each(_import, sources_of_files())
-        self.timeout, self.cut_by = timeout, cut_by
+        self.timeout, self.team = timeout, cut_by * context
 
     def call(self, work: Work[Result], shares: Sequence[object]) -> list[Result]:
         """Have each rank do `work` on its share; return the results by rank.
@@ -222,8 +226,8 @@ def _import(station: Station, sources: dict[str, Source]) -> None:
         import_sources(sources)
 
 
-def _begin(station: Station, share: tuple[float, int]) -> None:
-    patience, cut_by = timedelta(seconds=share[0]), share[1]
+def _begin(station: Station, share: tuple[float, int, int]) -> None:
+    patience, cut_by, context = timedelta(seconds=share[0]), *share[1:]
     backend = "gloo" if station.device.type == "cpu" else "cpu:gloo,cuda:nccl"
     new = partial(dist.new_group, backend=backend, timeout=patience)
     station.everyone = new()
@@ -234,6 +238,10 @@ def _begin(station: Station, share: tuple[float, int]) -> None:
         columns, rows = ([new(each.tolist()) for each in lines] for lines in (table.T, table))
         own = [columns[station.rank % cut_by], rows[station.rank // cut_by]]
         station.mesh = DeviceMesh.from_group(own, station.device.type, table, mesh_dim_names=("ranks", "tensor"))
+    station.context = None
+    if context > 1:
+        groups = [new(each.tolist()) for each in torch.arange(station.count).view(-1, context)]
+        station.context = ContextGroup(groups[station.rank // context], station.rank % context, context)
     station.kept["before"] = station.control, station.answers  # never closed while others may still read from them
     station.control, station.answers = _lines(station.rank, patience)
 

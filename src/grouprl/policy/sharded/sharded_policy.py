@@ -222,9 +222,9 @@ class ShardedPolicy(TextModel, LogProbs):
         shares = [
             Scoring([None if rows is None else tokens.rows(rows) for rows in own], names, name, base) for own in cut
         ]
-        found = self.ranks.call(work.score, shares)[:: self.ranks.cut_by] if len(tokens) else []
+        found = self.ranks.call(work.score, shares)[:: self.ranks.team] if len(tokens) else []
         parts = [part for each in found for part in each]
-        passes = [rows for own in cut[:: self.ranks.cut_by] for rows in own if rows is not None]
+        passes = [rows for own in cut[:: self.ranks.team] for rows in own if rows is not None]
         joined = {output: join_passes(tokens, passes, [part[output] for part in parts]) for output in names}
         return {output: x.to(self.device, self.score_dtype) for output, x in joined.items()}
 
@@ -258,18 +258,18 @@ class ShardedPolicy(TextModel, LogProbs):
             Passes(function, common, [None if own is None else piece(own) for own in passes], tuple(names), seed)
             for passes in cut
         ]
-        return [record for found in self.ranks.call(work.run_passes, shares)[:: self.ranks.cut_by] for record in found]
+        return [record for found in self.ranks.call(work.run_passes, shares)[:: self.ranks.team] for record in found]
 
     def cut(self, tokens: Tokens, rows: Sequence[int]) -> Cut:
         """Distribute `rows` over ranks, and divide each rank's into passes, the same number on each.
 
-        Ranks that split matrices among themselves get the same rows.
+        Ranks that split matrices or rows among themselves get the same rows.
         """
         prompts, own = [tokens.prompt_ids[i] for i in rows], [len(tokens.response_ids[i]) for i in rows]
         shares = split_over_ranks(prompts, [len(p) for p in prompts], own, self.ranks.teams)
         passes = [self._part.cut(tokens, [rows[i] for i in share]) for share in shares]
         most = max(map(len, passes))
-        return [[*own, *[None] * (most - len(own))] for own in passes for _ in range(self.ranks.cut_by)]
+        return [[*own, *[None] * (most - len(own))] for own in passes for _ in range(self.ranks.team)]
 
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Divide `rows` into passes that fit the token budget of one rank."""

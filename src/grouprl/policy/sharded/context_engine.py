@@ -1,0 +1,131 @@
+"""Context parallelism: several ranks share each row, and every rank runs the model on its slice of the columns.
+
+All but attention treats each token alone; attention gathers keys and values (`context_attention`). The outputs of all
+slices are brought together, so that each rank of a group has those of its rows as if it had run them alone, computes
+the same loss, and takes the gradients of its own slice. FSDP adds these up over all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grouprl.core.errors import InputError
+from grouprl.policy.engine import Readout
+from grouprl.policy.language.model_checks import accepts
+from grouprl.policy.language.transformers_engine import (
+    PassLayout,
+    TransformersEngine,
+    pack_sequences,
+    pad_sequences,
+)
+from grouprl.policy.sharded.context_attention import NAME, SliceMask, masked, register
+from grouprl.policy.sharded.context_group import ContextGroup
+from grouprl.policy.sharded.context_slices import Slices, slice_of
+from grouprl.records.tokens import Tokens
+
+LAYERS = ("full_attention", "sliding_attention")
+"""Kinds of layers whose tokens meet in attention alone."""
+ROTATIONS = ("dynamic", "longrope")
+"""Rotary embeddings that depend on the longest position of a pass, which a slice does not have."""
+
+
+@dataclass(frozen=True)
+class SharedReadout(Readout):
+    """A readout of a rank's slice, whose outputs are brought together with those of the other ranks."""
+
+    group: ContextGroup | None = None
+    owner_m: Tensor | None = None
+    """The rank that has the prediction of each response token."""
+
+    def each(self, found_n: Tensor) -> Tensor:
+        """Return values of this rank's predictions as values of all response tokens, [M]."""
+        assert self.group is not None
+        assert self.owner_m is not None
+        return self.group.together(found_n, self.owner_m)
+
+
+class ContextEngine:
+    """An engine that runs a rank's slice of each row.
+
+    Args:
+        engine: the engine of whole rows; its model's attention is replaced.
+        group: the ranks that share rows.
+
+    Raises:
+        InputError: the model's layers cannot be run on slices.
+    """
+
+    name = "transformers"
+
+    def __init__(self, engine: TransformersEngine, group: ContextGroup) -> None:
+        self._engine, self._group = engine, group
+        obstacle = why_not_sliced(engine) or self._take_over()
+        if obstacle is not None:
+            raise InputError(
+                f"model.context_parallel = {group.count}: {obstacle}",
+                "",
+                "Set it to 1: ranks then divide only rows and weights",
+            )
+
+    def split(self, tokens: Tokens, rows: Sequence[int], budget: int) -> list[list[int]]:
+        """Divide `rows` into passes of which each rank has at most `budget` tokens."""
+        return self._engine.split(tokens, rows, budget * self._group.count)
+
+    def read(self, tokens: Tokens) -> Readout:
+        """Run this rank's slice of the rows of `tokens` in one pass, together with the ranks that have the others."""
+        return self._run(pack_sequences(tokens) if self._engine.packing_pays(tokens) else pad_sequences(tokens), tokens)
+
+    def _run(self, whole: PassLayout, tokens: Tokens) -> SharedReadout:
+        slices = Slices(whole.ids_bl.shape[1], self._group.count)
+        own = slice_of(whole, slices, self._group.rank)
+        target_m = tokens.targets()[own.owner_m == self._group.rank]
+        with masked(SliceMask(self._group, slices, own.first_bl, self._engine.core.device)):
+            read = self._engine.run(own.layout, target_m, math.ceil(sum(tokens.lengths) / self._group.count))
+        return SharedReadout(
+            read.hidden_nd, read.target_n, read.head, read.logits_nv, group=self._group, owner_m=own.owner_m
+        )
+
+    @torch.no_grad()
+    def _take_over(self) -> str | None:
+        """Put this module's attention in the place of the model's own; return why it does not give the same numbers."""
+        engine, kind = self._engine, type(self._engine.core).__name__
+        probe = engine.probe()
+        layouts = [pad_sequences(probe), *([pack_sequences(probe)] if engine.packs else [])]
+        expected = [engine.run(each, probe.targets(), 1).hidden_nd.double() for each in layouts]
+        register()
+        engine.core.set_attn_implementation(NAME)
+        try:
+            found = [self._run(each, probe) for each in layouts]
+        except (NotImplementedError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            return f"{kind} cannot be run on slices of rows: {error}"
+        pairs = ((x[read.owner_m == self._group.rank], read.hidden_nd) for x, read in zip(expected, found, strict=True))
+        wrong = [not engine.close(mine, own.double()) for mine, own in pairs if len(mine)]
+        return f"{kind} gives other numbers on slices of rows" if self._group.any(any(wrong)) else None
+
+
+def why_not_sliced(engine: TransformersEngine) -> str | None:
+    """Return what keeps a model's layers from running on slices of rows, as far as its configuration shows."""
+    kind, config = type(engine.core).__name__, engine.core.config.get_text_config()
+    if not accepts(engine.core, "position_ids"):
+        return f"{kind} takes no positions of its tokens"
+    others = sorted(set(getattr(config, "layer_types", None) or ()) - set(LAYERS))
+    if others:
+        return f"{kind} has layers of {', '.join(others)}, in which tokens meet in other ways than by keys and values"
+    turned = [each for each in _rotations(getattr(config, "rope_parameters", None)) if each in ROTATIONS]
+    if turned:
+        return f"{kind} has rotary embeddings of kind {turned[0]}, which depend on the length of the whole row"
+    return None
+
+
+def _rotations(parameters: object) -> Iterator[str]:
+    """Yield the kinds of rotary embeddings of a model, or of each kind of its layers."""
+    if isinstance(parameters, Mapping):
+        if isinstance(kind := parameters.get("rope_type"), str):
+            yield kind
+        for each in parameters.values():
+            yield from _rotations(each)
