@@ -2,7 +2,7 @@
 
 Everything is run with gloo on the CPU of this machine; what was found is written to docs/fsdp.json, and
 docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [resumes] [kills] [signals] [faults] [memory]
-[pretrained]` runs some sections only, and leaves what is recorded of the others.
+[long_rows] [pretrained]` runs some sections only, and leaves what is recorded of the others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+import rank_long_rows  # noqa: E402
 import rank_memory  # noqa: E402
 import rank_runs  # noqa: E402
 from ranks import run_on_ranks  # noqa: E402
@@ -33,6 +34,7 @@ CASES = (
     *("grpo", "dapo", "dr_grpo", "grpo@nemo_rl", "intellect2", "ppo", "clip_cov", "gvpo"),
     *("grpo+lora", "ppo+lora", "grpo+anew", "clip_cov+anew", "grpo+offload", "ppo+lora+offload"),
     *("grpo+tensor", "ppo+tensor", "clip_cov+tensor+anew", "dapo+tensor+offload"),
+    *("grpo+context", "ppo+lora+context+offload", "clip_cov+context+anew", "intellect2+context+all"),
     *("grpo+compiled", "grpo+compiled+anew"),
     *("grpo+mixed", "grpo+mixed+small", "ppo+mixed+small+tensor", "grpo+mixed+lora"),
     *(f"grpo:{name}" for name in ("adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop")),
@@ -237,9 +239,45 @@ def write_table(found: dict[str, Any]) -> None:
         within = all(row[what] <= row[f"{what}_most"] for what in ("build", "step")) and abs(error) <= PLAN_ERROR
         cells = [*key.split(", "), *(mib[name] for name in names), f"{error:+.0%}", "yes" if within else "**no**"]
         lines.append(f"| {' | '.join(cells)} |")
+    write_between(TABLE, lines)
+
+
+def write_between(marks: tuple[str, str], lines: list[str]) -> None:
+    """Write lines into docs/fsdp.md between two marks."""
     page = RECORD.with_suffix(".md")
-    before, rest = page.read_text().split(TABLE[0])
-    page.write_text(before + TABLE[0] + "\n\n" + "\n".join(lines) + "\n\n" + TABLE[1] + rest.split(TABLE[1])[1])
+    before, rest = page.read_text().split(marks[0])
+    page.write_text(before + marks[0] + "\n\n" + "\n".join(lines) + "\n\n" + marks[1] + rest.split(marks[1])[1])
+
+
+LONG = 32_768
+"""Tokens of a long row."""
+
+
+def long_rows(folder: Path) -> Iterator[Found]:
+    """Peak memory of a pass over one row that all ranks share, beside one process, and how far its log-probs are."""
+    script, model = ROOT / "tests" / "support" / "rank_long_rows.py", str(rank_long_rows.write_model(folder, LONG))
+    for way in ("", "anew"):
+        plain = 0.0
+        for ranks in RANKS:
+            more = [each for each in (way, "alone" if ranks == 1 else "") if each]
+            said = run_on_ranks(script, ranks, model, str(LONG), *more, timeout=3000)
+            found = json.loads(said.splitlines()[-1])
+            plain = found["logp"] if ranks == 1 else plain
+            yield f"{ranks}{', layers computed anew' if way else ''}", found | {"apart": abs(found["logp"] - plain)}
+    write_long_rows(json.loads(RECORD.read_text())["long_rows"])
+
+
+LONG_TABLE = ("<!-- memory of a long row, by scripts/fsdp.py long_rows -->", "<!-- end of the long row -->")
+
+
+def write_long_rows(found: dict[str, Any]) -> None:
+    """Write the table of a long row into docs/fsdp.md, in MiB."""
+    lines = ["| ranks | peak of a rank | planned | computed anew: peak | planned |", "| ---: |" + " ---: |" * 4]
+    for ranks in RANKS:
+        rows = [found[f"{ranks}{way}"] for way in ("", ", layers computed anew")]
+        cells = [number / 2**20 for row in rows for number in (max(row["grown"]), row["planned"])]
+        lines.append(f"| {ranks} | {' | '.join(f'{each:,.0f}' for each in cells)} |")
+    write_between(LONG_TABLE, lines)
 
 
 def _words(said: str) -> str:
@@ -248,7 +286,7 @@ def _words(said: str) -> str:
 
 
 SECTIONS: dict[str, Callable[[Path], Iterator[Found]]] = {
-    each.__name__: each for each in (steps, runs, resumes, kills, signals, faults, memory, pretrained)
+    each.__name__: each for each in (steps, runs, resumes, kills, signals, faults, memory, long_rows, pretrained)
 }
 
 

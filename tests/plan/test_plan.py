@@ -81,6 +81,27 @@ def test_a_row_longer_than_a_pass_is_a_pass():
     assert batch_arithmetic(config, 6, 24, 1).passes_per_update == 4
 
 
+def test_a_pass_of_processes_that_share_rows_has_a_slice_of_each():
+    config = parse_config(
+        {"model": {"context_parallel": 4}, "batch": {"prompts": 2, "group_size": 2, "tokens_per_microbatch": 10}}
+    )
+    a = batch_arithmetic(config, 6, 24, 1)
+    assert (a.row, a.tokens_per_pass, a.passes_per_update) == (30, 10, 4)
+    longer = batch_arithmetic(config, 40, 40, 1)
+    assert (longer.row, longer.tokens_per_pass, longer.passes_per_update) == (80, 20, 4)
+    alone = batch_arithmetic(parse_config({"batch": {"tokens_per_microbatch": 10}}), 40, 40, 1)
+    assert alone.tokens_per_pass == 80, "a row that is longer than a pass is one all the same"
+    model, _ = read_model(resolve(config))
+    size = {cost.what: cost.bytes for cost in memory(model, longer, reference=False)}
+    whole = {cost.what: cost.bytes for cost in memory(model, alone, reference=False)}
+    assert 4 * size["activations of a pass"] == whole["activations of a pass"]
+    assert size["keys of shared rows"] == 3 * 80 * 2 * model.kv_width * 4
+    assert "keys of shared rows" not in whole
+    assert peak(memory(model, longer, reference=False)) >= sum(
+        size[name] for name in ("weights", "gradients", "Adam moments", "activations of a pass", "keys of shared rows")
+    )
+
+
 def test_passes_are_those_that_the_policy_makes():
     """On a CPU a pass holds no more than its cache likes, whatever the setting allows."""
     sizes = {"hidden": 64, "layers": 2, "intermediate": 176}

@@ -165,6 +165,17 @@ def test_transfers_count_where_they_exceed_the_computation() -> None:
 def test_a_model_that_does_not_fit_has_no_time() -> None:
     tight = Cluster(1, 1, replace(UNIT, memory=16 * 1_100_000))
     assert training(SMALL, tight, 1, 1, IDEAL) is None
+
+
+def test_learners_that_share_rows_have_room_for_longer_ones_and_send_keys() -> None:
+    tight = Cluster(1, 4, replace(UNIT, memory=2.5e7))
+    long = replace(SMALL, longest=2000)
+    assert training(long, tight, 4, 4, IDEAL) is None
+    assert training(replace(long, context=4), tight, 4, 4, IDEAL) is not None
+    assert training(replace(SMALL, context=4), cluster(1, 2), 2, 2, IDEAL) is None, "four cannot share on two"
+    alone, shared = (training(replace(SMALL, context=by), cluster(1, 2), 2, 2, IDEAL) for by in (1, 2))
+    sent = 10 * 120 * 2 * 50 * 2 / 1e9
+    assert shared.communication - alone.communication == pytest.approx(sent)
     narrow = Cluster(1, 1, replace(UNIT, memory=2_200_000))
     assert room_for(SMALL, narrow, 1) == 0
     assert sampling(SMALL, narrow, 1, 1, IDEAL) is None

@@ -35,7 +35,10 @@ def test_a_plan_names_what_it_means_once() -> None:
     assert not any("norm" in name for name in found)
 
 
-@pytest.mark.parametrize(("setting", "said"), [({"tensor_parallel": 2}, "launch -n 2"), ({"offload": True}, "launch")])
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [({"tensor_parallel": 2}, "launch -n 2"), ({"context_parallel": 3}, "launch -n 3"), ({"offload": True}, "launch")],
+)
 def test_one_process_refuses_what_needs_several(setting: dict[str, object], said: str) -> None:
     run = resolve(parse_config({"task": "addition", "model": {"name": "tiny", **setting}}))
     with pytest.raises(InputError, match=said):

@@ -125,7 +125,7 @@ def test_what_parts_give_is_compared_with_transformers_where_there_is_room(run, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("model", [{"tensor_parallel": 2}, {"offload": True}])
+@pytest.mark.parametrize("model", [{"tensor_parallel": 2}, {"context_parallel": 2}, {"offload": True}])
 def test_one_process_loads_a_checkpoint_of_a_run_that_needs_several(tmp_path, model):
     config = parse_config({"task": "addition", "model": {**TINY, **model}})
     weights = shifted(parse_config({"task": "addition", "model": TINY}), 0.1).trainable_state()

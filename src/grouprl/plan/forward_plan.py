@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ def pass_choices(config: Config, model: ModelFacts | None, batch: Arithmetic) ->
     engine = _engine(config, model)
     found = [PassChoice("engine", engine, _engine_why(config, model, engine)), _packing(config, engine)]
     found += [_sharing(config, engine, batch), _checkpointing(config, model, batch)]
+    if batch.context > 1:
+        found.append(_context(batch))
     if config.model.compile:
         found.append(PassChoice("compiled", "on", "requested; tried on three rows when the model is loaded"))
     return tuple(found)
@@ -134,6 +137,12 @@ def _sharing(config: Config, engine: str, batch: Arithmetic) -> PassChoice:
     lean = "; so is any other beginning that completions share, when they are sampled and when they are trained on"
     tried = "; tried on three rows when the model is loaded"
     return PassChoice("shared prompts", "where it pays", rule + (lean if engine == "lean" else tried))
+
+
+def _context(batch: Arithmetic) -> PassChoice:
+    each = math.ceil(batch.row / batch.context)
+    why = f"requested; each runs {each:,} of a row's {batch.row:,} tokens, and gathers the keys of all layer by layer"
+    return PassChoice("rows", f"shared by {batch.context} processes", why)
 
 
 def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> PassChoice:

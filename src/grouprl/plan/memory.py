@@ -43,10 +43,13 @@ class Arithmetic:
     tokens_per_rollout: int
     tokens_per_update: int
     tokens_per_pass: int
+    """Of the pass of one process: of a longer row its own tokens, of a row that processes share one slice."""
     passes_per_update: int
     refill_rounds: int
     mixed: bool = False
     """Whether products are in bfloat16, and their inputs are kept in it."""
+    context: int = 1
+    """How many processes share each row."""
 
     @property
     def row(self) -> int:
@@ -76,6 +79,7 @@ def batch_arithmetic(
     limit = plan.tokens_per_microbatch if model is None else min(plan.tokens_per_microbatch, _cached(model, mixed))
     completions = plan.prompts * plan.group_size
     rows, row = math.ceil(plan.prompts / plan.minibatches) * plan.group_size, prompt_tokens + max_new_tokens
+    context = config.model.context_parallel
     return Arithmetic(
         steps=config.steps,
         prompts=plan.prompts,
@@ -91,10 +95,11 @@ def batch_arithmetic(
         max_new_tokens=max_new_tokens,
         tokens_per_rollout=completions * row,
         tokens_per_update=rows * row,
-        tokens_per_pass=min(limit, rows * row),
-        passes_per_update=math.ceil(rows / max(1, limit // row)),
+        tokens_per_pass=min(max(limit, math.ceil(row / context)), math.ceil(rows * row / context)),
+        passes_per_update=math.ceil(rows / max(1, limit * context // row)),
         refill_rounds=refill_rounds,
         mixed=mixed,
+        context=context,
     )
 
 
@@ -111,6 +116,20 @@ def activations(model: ModelFacts, batch: Arithmetic) -> int:
 
 def _kept_bytes(model: ModelFacts, batch: Arithmetic) -> int:
     return BYTES["bfloat16"] if batch.mixed else model.bytes_each
+
+
+KEYS = "keys of shared rows"
+"""Name of the cost of keys and values that a layer gathers from the processes that share rows with one."""
+KEYS_HELD = 3
+"""How often a layer's gathered keys and values are held: beside their gradients, in the order of the row and of
+ranks.
+"""
+
+
+def _gathered_keys(model: ModelFacts, batch: Arithmetic) -> Cost:
+    numbers = batch.tokens_per_pass * batch.context * 2 * model.kv_width
+    how = f"{KEYS_HELD} × {batch.tokens_per_pass * batch.context:,} tokens × 2 × {model.kv_width} × "
+    return Cost(KEYS, KEYS_HELD * numbers * model.bytes_each, f"{how}{model.bytes_each} bytes, for one layer at a time")
 
 
 FOLLOWERS = "references that follow"
@@ -189,6 +208,7 @@ def memory(
     return (
         *costs,
         Cost("activations of a pass", activation_bytes, how),
+        *([_gathered_keys(model, batch)] if batch.context > 1 else []),
         Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, however many positions there are"),
         Cost("rollout cache", caches * cache, cached),
     )
@@ -279,7 +299,7 @@ def peak(costs: Iterable[Cost]) -> int:
     size = {cost.what: cost.bytes for cost in costs}
     update, cache = (
         sum(size.pop(name, 0) for name in names)
-        for names in (("activations of a pass", "log-prob chunk"), ("rollout cache",))
+        for names in (("activations of a pass", KEYS, "log-prob chunk"), ("rollout cache",))
     )
     return sum(size.values()) + (update + cache if SAMPLER in size else max(update, cache))
 

@@ -176,22 +176,24 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     """Return the time of the optimiser steps on `ranks` accelerators, each copy of the weights spread over `shard`.
 
     Weights and moments are float32, gathered in bfloat16 for each pass, gradients summed in float32 (as FSDP2 with
-    mixed precision does); activations are recomputed. None if they do not fit.
+    mixed precision does); activations are recomputed. None if they do not fit, or not so many share rows.
     """
+    if ranks % work.context:
+        return None
     kind = cluster.accelerator
     states = _states(work) / shard
     working = 2 * gathered_numbers(work.parameters, work.layers, work.head, tied=work.tied)  # in bfloat16
     per_token = work.layers * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
     free = kind.memory * USABLE - states - working
     most = int(free / per_token)
-    if most < work.prompt_tokens + work.longest:
+    if most * work.context < work.prompt_tokens + work.longest:
         return None
     per_update = work.tokens * work.passes / work.updates / ranks
     passes = max(1, math.ceil(per_update / most))
     backward = 4 if work.trainable == work.parameters else 2
     ratio = (2 + backward + 2 * work.recomputed) / 2
     compute = ratio * forward_flops(work) * work.passes / (ranks * kind.flops * speed.training)
-    sent = _sent(work, cluster, ranks, shard, speed, passes)
+    sent = _sent(work, cluster, ranks, shard, speed, passes) + _keys_sent(work, cluster, per_update, speed)
     exposed = max(0.0, sent - compute / work.updates)
     scoring = work.scorings * forward_flops(work) / (ranks * kind.flops * speed.scoring)
     optimiser = 7 * 4 * work.trainable / shard / (kind.bandwidth * speed.bandwidth)
@@ -225,6 +227,18 @@ def _sent(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Effic
         across = cluster.speed(ranks) * speed.link
         seconds += 2 * 4 * work.trainable / shard * (copies - 1) / copies / across
     return seconds
+
+
+def _keys_sent(work: Workload, cluster: Cluster, tokens: float, speed: Efficiency) -> float:
+    """Return the seconds in which learners that share rows send each other keys and values of `tokens` each.
+
+    They are gathered in bfloat16 three times, for each pass and for layers computed anew, and their gradients are
+    summed in float32.
+    """
+    if work.context == 1:
+        return 0.0
+    numbers = (work.context - 1) * tokens * 2 * work.kv_width * work.layers
+    return (3 * 2 + 4) * numbers / (cluster.speed(work.context) * speed.link)
 
 
 def syncing(work: Workload, cluster: Cluster, learners: int, samplers: int, speed: Efficiency) -> float:

@@ -45,6 +45,8 @@ class Workload:
     reference: bool = False
     recomputed: bool = True
     """Whether activations are recomputed in the backward pass."""
+    context: int = 1
+    """How many learners share each row."""
 
     @property
     def rows(self) -> int:
@@ -131,6 +133,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         scorings=1 + reference + followers,
         steps=batch.steps,
         reference=reference,
+        context=batch.context,
     )
 
 
