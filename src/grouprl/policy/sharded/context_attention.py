@@ -145,10 +145,10 @@ class _ContextAttention(torch.autograd.Function):
         both, grad_query = _gathered(key, value, mask), torch.empty_like(query)
         grad_both = torch.zeros_like(both, dtype=torch.promote_types(both.dtype, torch.float32))
         for own, keys in mask.blocks:
-            leaves = [x.detach().requires_grad_() for x in (query[:, :, own], both[:, :, keys])]
+            query_part, both_part = (x.detach().requires_grad_() for x in (query[:, :, own], both[:, :, keys]))
             with torch.enable_grad():
-                out = _attended(*leaves, key.shape[-1], mask.seen(own, keys), ctx.scale)
-            grad_query[:, :, own], more = torch.autograd.grad(out, leaves, grad[:, :, own])
+                out = _attended(query_part, both_part, key.shape[-1], mask.seen(own, keys), ctx.scale)
+            grad_query[:, :, own], more = torch.autograd.grad(out, (query_part, both_part), grad[:, :, own])
             grad_both[:, :, keys] += more
         summed = mask.group.summed(mask.slices.divided(grad_both)).to(key.dtype)
         grad_key, grad_value = summed.split([key.shape[-1], value.shape[-1]], -1)
