@@ -256,15 +256,13 @@ LONG = 32_768
 def long_rows(folder: Path) -> Iterator[Found]:
     """Peak memory of a pass over one row that all ranks share, beside one process, and how far its log-probs are."""
     script, model = ROOT / "tests" / "support" / "rank_long_rows.py", str(rank_long_rows.write_model(folder, LONG))
-    for way in ("", "anew"):
-        plain = 0.0
-        for ranks in RANKS:
-            more = [each for each in (way, "alone" if ranks == 1 else "") if each]
-            said = run_on_ranks(script, ranks, model, str(LONG), *more, timeout=3000)
-            found = json.loads(said.splitlines()[-1])
-            plain = found["logp"] if ranks == 1 else plain
-            yield f"{ranks}{', layers computed anew' if way else ''}", found | {"apart": abs(found["logp"] - plain)}
-    write_long_rows(json.loads(RECORD.read_text())["long_rows"])
+    plain = 0.0
+    for ranks in RANKS:
+        said = run_on_ranks(script, ranks, model, str(LONG), *(["alone"] if ranks == 1 else []), timeout=3000)
+        found = json.loads(said.splitlines()[-1])
+        plain = found["logp"] if ranks == 1 else plain
+        yield str(ranks), found | {"apart": abs(found["logp"] - plain)}
+        write_long_rows(json.loads(RECORD.read_text())["long_rows"])
 
 
 LONG_TABLE = ("<!-- memory of a long row, by scripts/fsdp.py long_rows -->", "<!-- end of the long row -->")
@@ -272,11 +270,9 @@ LONG_TABLE = ("<!-- memory of a long row, by scripts/fsdp.py long_rows -->", "<!
 
 def write_long_rows(found: dict[str, Any]) -> None:
     """Write the table of a long row into docs/fsdp.md, in MiB."""
-    lines = ["| ranks | peak of a rank | planned | computed anew: peak | planned |", "| ---: |" + " ---: |" * 4]
-    for ranks in RANKS:
-        rows = [found[f"{ranks}{way}"] for way in ("", ", layers computed anew")]
-        cells = [number / 2**20 for row in rows for number in (max(row["grown"]), row["planned"])]
-        lines.append(f"| {ranks} | {' | '.join(f'{each:,.0f}' for each in cells)} |")
+    lines = ["| ranks | peak | planned |", "| ---: | ---: | ---: |"]
+    for ranks, row in sorted(found.items(), key=lambda each: int(each[0])):
+        lines.append(f"| {ranks} | {max(row['grown']) / 2**20:,.0f} | {row['planned'] / 2**20:,.0f} |")
     write_between(LONG_TABLE, lines)
 
 

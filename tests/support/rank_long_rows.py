@@ -29,7 +29,7 @@ from grouprl.policy.sharded.ranks import Station, follow, leading
 from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 from grouprl.processes.current_ranks import own_rank
 
-HIDDEN, INTERMEDIATE, LAYERS, HEADS, KEY_HEADS = 64, 176, 4, 4, 2
+HIDDEN, INTERMEDIATE, LAYERS, HEADS, KEY_HEADS = 64, 176, 2, 2, 1
 PROMPT = 8
 
 

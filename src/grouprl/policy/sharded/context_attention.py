@@ -1,4 +1,4 @@
-"""Attention of a rank's columns to the keys of all ranks that share its rows, in the place of a model's own.
+"""Attention of a rank's columns to the keys of all ranks that share its rows, instead of a model's own.
 
 transformers calls it by name (`AttentionInterface`) and has it make the mask of a pass (`AttentionMaskInterface`). The
 mask is an object here: it says what each column sees, and no mask of a whole pass is ever held.
@@ -31,7 +31,7 @@ NOT_CARRIED = ("softcap", "s_aux", "position_bias")
 
 @dataclass(frozen=True)
 class SliceMask:
-    """What a rank's columns see: the keys from `first_bl` to their own column, of all ranks."""
+    """The mask of a rank's columns: each sees the keys from `first_bl` to itself, of all ranks."""
 
     group: ContextGroup
     slices: Slices

@@ -92,7 +92,7 @@ class ContextEngine:
 
     @torch.no_grad()
     def _take_over(self) -> str | None:
-        """Put this module's attention in the place of the model's own; return why it does not give the same numbers."""
+        """Replace the model's own attention; return why that does not give the same numbers, None if it does."""
         engine, kind = self._engine, type(self._engine.core).__name__
         probe = engine.probe()
         layouts = [pad_sequences(probe), *([pack_sequences(probe)] if engine.packs else [])]

@@ -1,4 +1,4 @@
-"""What ranks that share rows exchange: keys and values, their gradients, and the outputs of each rank's columns."""
+"""The exchange between ranks that share rows: keys and values, their gradients, and outputs of columns."""
 
 from __future__ import annotations
 
