@@ -22,7 +22,7 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import GrouprlError
 from grouprl.policy import CausalPolicy, compiled_layers, load_policy
-from grouprl.policy.fast_forward.fused_attention import fused_attention
+from grouprl.policy.fused_attention import fused_attention
 from grouprl.policy.passes import PassSettings
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.policy.fast_forward import fused_attention as module
-from grouprl.policy.fast_forward.fused_attention import fused_attention, shares_heads
+from grouprl.policy import fused_attention as module
+from grouprl.policy.fused_attention import fused_attention, shares_heads
 
 GENERATOR = torch.Generator().manual_seed(3)
 QKV = [torch.randn(2, heads, 6, 8, generator=GENERATOR, dtype=torch.float64) for heads in (6, 2, 2)]

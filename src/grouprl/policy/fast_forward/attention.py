@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
-from grouprl.policy.fast_forward.fused_attention import fused_attention
 from grouprl.policy.fast_forward.token_plan import Block, PassPlan
+from grouprl.policy.fused_attention import fused_attention
 from grouprl.policy.passes import anew
 from grouprl.policy.products import wide_sums
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from grouprl.policy.autograd import Ctx
-from grouprl.policy.fast_forward.fused_attention import fused_attention
+from grouprl.policy.fused_attention import fused_attention
 from grouprl.policy.sharded.context_group import ContextGroup
 from grouprl.policy.sharded.context_slices import Slices
 

@@ -48,11 +48,11 @@ class ContextGroup:
 
         All ranks then compute the same loss of all outputs, so the gradient of an output comes back to its owner alone.
         """
-        found: Tensor = _Together.apply(own_n, owner_m, self)
+        found: Tensor = _JoinedOutputs.apply(own_n, owner_m, self)
         return found
 
 
-class _Together(torch.autograd.Function):
+class _JoinedOutputs(torch.autograd.Function):
     """Outputs [M] of all ranks; each takes the gradient of its own."""
 
     @staticmethod

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 from grouprl.core.spans import spanned
 from grouprl.policy.fast_forward.forward import LeanModel
-from grouprl.policy.fast_forward.fused_attention import fused_attention
+from grouprl.policy.fused_attention import fused_attention
 
 CHUNK = 2**18
 """Numbers of an elementwise product computed at a time: they should stay in the second-level cache of a core."""

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 from grouprl.core.spans import spanned
 from grouprl.policy.fast_forward.forward import FEWER_ROWS, LeanModel
-from grouprl.policy.fast_forward.fused_attention import fused_attention
 from grouprl.policy.fast_forward.gradient_ops import turned
 from grouprl.policy.fast_forward.merged_weights import LayerWeights, decoding_weights
+from grouprl.policy.fused_attention import fused_attention
 from grouprl.rollout.local.decoder_protocol import reading_order
 from grouprl.rollout.local.key_value_cache import Cache, CacheLayout, RowCache, SlotCache, sharing_pays, slots_pay
 from grouprl.rollout.local.turn_cache import Past
