@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from grouprl.config.paths import absolute_paths
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.envs import ArrayObservation, Step
@@ -266,6 +267,10 @@ def in_turn(**config):
 
 def number():
     return 5
+
+
+class Nobody(Ferry):
+    possible_agents = []
 """
 
 
@@ -287,6 +292,10 @@ def test_a_world_of_a_file_is_named_as_an_environment_is(tmp_path: Path) -> None
             load_task(f"{kind}:{file}:Fery")
         with pytest.raises(InputError, match=r"cannot be made with \{'limits': 2\}"):
             load_task({"name": f"{kind}:{file}:Ferry", "config": {"limits": 2}})
+        relative = absolute_paths({"task": {"name": f"{kind}:worlds.py:Ferry"}}, tmp_path)
+        assert relative["task"] == {"name": f"{kind}:{file}:Ferry"}
+    with pytest.raises(InputError, match="possible_agents is empty"):
+        load_task(f"squad:{file}:Nobody")
 
 
 def test_a_world_is_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

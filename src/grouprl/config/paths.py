@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OWN_CODE = re.compile(r"(?P<file>[^\n]+\.py):(?P<name>[A-Za-z_][\w.]*(?:,\s*[A-Za-z_]\w*)*)")
 """Matches path/to/file.py:name, or several names of one file, separated by commas."""
-CODE_TASKS = ("env:", "tools:", "program:", "control:")
+CODE_TASKS = ("env:", "tools:", "program:", "control:", "squad:", "pettingzoo:")
 """Prefixes of tasks whose argument may be the user's own code."""
 FILE_TASKS = ("jsonl", "pairs", "rollouts", "task_folders", "trajectories")
 """Tasks whose argument is a file or a folder."""

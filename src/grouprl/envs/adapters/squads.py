@@ -118,8 +118,10 @@ def shared_spaces(env: ParallelEnv) -> Spaces:
     """Return the spaces of every agent.
 
     Raises:
-        InputError: the agents' spaces differ, or their values are not arrays of numbers.
+        InputError: there are no agents, their spaces differ, or their values are not arrays of numbers.
     """
+    if not env.possible_agents:
+        raise InputError("possible_agents is empty", "it names every agent that an episode may have")
     found = {agent: spaces_of(agent, _OfAgent(env, agent)) for agent in env.possible_agents}
     first = env.possible_agents[0]
     for agent, spaces in found.items():
