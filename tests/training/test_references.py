@@ -13,7 +13,7 @@ from grouprl import Batch, method
 from grouprl.algorithms.references import FROZEN, Iterates, Mixture, references_of
 from grouprl.algorithms.regularize.iterates import KLIterates
 from grouprl.config.run import parse_config
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, RunError
 from grouprl.plan.plan import plan
 from grouprl.policy import Tokens
 from grouprl.policy.language.reference import FrozenPolicy
@@ -59,6 +59,27 @@ def test_a_known_row_has_the_same_bits_and_is_not_scored_again() -> None:
         assert torch.equal(again[row, : len(ids)], first[2 + row, : len(ids)])
         assert not again[row, len(ids) :].any()
     torch.testing.assert_close(again[2], scorer.policy.logp(mixed)[2], rtol=0, atol=1e-5)
+
+
+def test_restored_rows_are_compared_with_the_reference_once() -> None:
+    known, scorer = KnownRows(), Counting(make_policy())
+    first = known.logp(scorer, TOKENS)
+    again = KnownRows()
+    again.restore(known.state(), 1e-3)
+    assert torch.equal(again.logp(scorer, TOKENS), first)
+    assert scorer.rows == len(TOKENS) + 1, "one row was scored once more"
+    assert torch.equal(again.logp(scorer, TOKENS), first)
+    assert scorer.rows == len(TOKENS) + 1
+
+
+def test_a_reference_that_changed_since_the_checkpoint_ends_the_run_in_words() -> None:
+    known, policy = KnownRows(), make_policy()
+    known.logp(policy, TOKENS)
+    again = KnownRows()
+    again.restore(known.state(), 1e-3)
+    disturbed(policy, 0.1)
+    with pytest.raises(RunError, match=r"reference is not the one of the checkpoint.*differs by .* nats"):
+        again.logp(policy, TOKENS)
 
 
 def test_rows_that_were_read_longest_ago_go_first() -> None:

@@ -20,10 +20,7 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.orchestrator.make_policy import build_one
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.protocols import Policy, Scorer
-from grouprl.training.references import follower_of
-
-NATS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
-"""By how much the log-prob of a token may differ between two ways to compute it, by the type of the weights."""
+from grouprl.training.references import NATS, follower_of
 
 
 def check_first_step(method: Method, batch: Batch, dtype: torch.dtype) -> None:

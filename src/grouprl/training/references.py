@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from grouprl.algorithms.references import FROZEN, Iterates, ReferenceRule
+from grouprl.core.errors import RunError
 from grouprl.core.json_types import State
 from grouprl.policy.state import between
 from grouprl.protocols import FollowingScorer, Policy, PolicyInputs, Scorer, distributed
@@ -19,6 +20,9 @@ KEPT_POSITIONS = 2**22
 """Number of positions whose log-probs are kept for each reference: 16 MiB in float32. The least recently used row is
 dropped first."""
 
+NATS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
+"""By how much the log-prob of a token may differ between two ways to compute it, by the type of the weights."""
+
 
 class KnownRows:
     """Cached log-probs of rows, by their fingerprints, under a policy that does not change."""
@@ -26,16 +30,26 @@ class KnownRows:
     def __init__(self, positions: int = KEPT_POSITIONS) -> None:
         self.most, self.positions = positions, 0
         self.rows: OrderedDict[bytes, Tensor] = OrderedDict()
+        self.allowed: float | None = None
+        """Nats by which restored log-probs may differ from those computed again; None: nothing is to be compared."""
 
     def logp(self, scorer: Scorer[PolicyInputs], inputs: PolicyInputs) -> Tensor:
-        """Return log-probs [B,T] on the CPU; only unknown rows are scored."""
+        """Return log-probs [B,T] on the CPU; only unknown rows are scored, and after `restore` one that is known.
+
+        Raises:
+            RunError: the known row has other log-probs than the checkpoint says.
+        """
         keys = inputs.fingerprints()
         length_b = inputs.present_bt().sum(1).tolist()
         new = [row for row, key in enumerate(keys) if key not in self.rows]
         found = {key: self.rows[key] for key in keys if key in self.rows}
-        if new:
-            logp_nt = scorer.logp(inputs if len(new) == len(keys) else inputs.rows(new)).cpu()
-            found |= {keys[row]: logp_nt[n, : length_b[row]].clone() for n, row in enumerate(new)}
+        again = [row for row, key in enumerate(keys) if key in found and length_b[row]][: int(self.allowed is not None)]
+        asked = sorted([*new, *again])
+        if asked:
+            logp_nt = scorer.logp(inputs if len(asked) == len(keys) else inputs.rows(asked)).cpu()
+            scored = {row: logp_nt[n, : length_b[row]].clone() for n, row in enumerate(asked)}
+            self._compare([(found[keys[row]], scored[row]) for row in again])
+            found |= {keys[row]: scored[row] for row in new}
         self._keep({key: found[key] for key in keys})
         return torch.nn.utils.rnn.pad_sequence([found[key] for key in keys], batch_first=True)
 
@@ -50,15 +64,29 @@ class KnownRows:
     def clear(self) -> None:
         """Remove all rows, because the policy has changed."""
         self.rows.clear()
-        self.positions = 0
+        self.positions, self.allowed = 0, None
 
     def state(self) -> State:
         """Return the state for a checkpoint."""
         return {"keys": list(self.rows), "logp": list(self.rows.values())}
 
-    def restore(self, state: State) -> None:
-        """Replace the rows by those of a checkpoint's `state`."""
+    def _compare(self, rows: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Compare restored log-probs with what the reference says now, once."""
+        for restored_t, now_t in rows:
+            worst, allowed = float((restored_t - now_t).abs().max()), self.allowed or 0.0
+            if not worst <= allowed:
+                raise RunError(
+                    "the reference is not the one of the checkpoint: the log-prob of a token that was kept there "
+                    f"differs by {worst:.3g} nats, where at most {allowed:g} are due to arithmetic. Its weights, or "
+                    "what runs them, have changed since. Give the run the reference that it began with "
+                    "(model.reference), or begin a new one"
+                )
+            self.allowed = None
+
+    def restore(self, state: State, allowed: float) -> None:
+        """Replace the rows by those of a checkpoint's `state`; one is compared when rows are read again."""
         self.clear()
+        self.allowed = allowed
         self._keep(dict(zip(state["keys"], state["logp"], strict=True)))
 
 
@@ -152,4 +180,4 @@ class References:
             self.followers[name] = follower_of(policy, name)
             self.followers[name].load_trainable_state(weights)
         for name, rows in state["known"].items():
-            self.known[name].restore(rows)
+            self.known[name].restore(rows, NATS.get(getattr(policy, "dtype", torch.float32), NATS[torch.float32]))
