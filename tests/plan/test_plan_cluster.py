@@ -172,6 +172,9 @@ def test_learners_that_share_rows_have_room_for_longer_ones_and_send_keys() -> N
     long = replace(SMALL, longest=2000)
     assert training(long, tight, 4, 4, IDEAL) is None
     assert training(replace(long, context=4), tight, 4, 4, IDEAL) is not None
+    deep = replace(SMALL, layers=300)
+    kept, moved = (training(replace(deep, offloads=each), cluster(), 1, 1, IDEAL) for each in (False, True))
+    assert kept.memory - moved.memory == pytest.approx(SMALL.tokens * 299 * 100 * 2), "inputs of all layers but one"
     assert training(replace(SMALL, context=4), cluster(1, 2), 2, 2, IDEAL) is None, "four cannot share on two"
     alone, shared = (training(replace(SMALL, context=by), cluster(1, 2), 2, 2, IDEAL) for by in (1, 2))
     sent = 10 * 120 * 2 * 50 * 2 / 1e9

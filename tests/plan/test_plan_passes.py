@@ -1,11 +1,14 @@
 """The plan says how rows go through the model, and refuses what cannot be."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from grouprl.config.run import parse_config
-from grouprl.plan.memory import activations
+from grouprl.plan import forward_plan
+from grouprl.plan.memory import activations, memory
 from grouprl.plan.plan import plan
 from grouprl.policy import char_tokenizer
 
@@ -76,6 +79,33 @@ def test_checkpointing_lowers_the_estimate():
     assert cost["plain"]["activations of a pass"] == activations(plain.model, plain.batch)
     assert cost["anew"]["activations of a pass"] < cost["plain"]["activations of a pass"]
     assert torch.float32.itemsize == plain.model.bytes_each
+
+
+def test_offloading_is_told_and_leaves_the_input_of_one_layer(monkeypatch):
+    on_cpu = make(model={"checkpointing": "offload"})
+    assert ways(on_cpu)["engine"] == ("transformers", "the lean engine keeps the inputs of its layers where they are")
+    value, why = ways(on_cpu)["checkpointing"]
+    assert value == "on"
+    assert "on a CPU" in why
+    kept = memory(on_cpu.model, on_cpu.batch, reference=False, anew=True)
+    assert {cost.what: cost.bytes for cost in kept} | {c.what: c.bytes for c in on_cpu.costs} == {
+        cost.what: cost.bytes for cost in on_cpu.costs
+    }, "nothing leaves a CPU's memory"
+    moved = memory(on_cpu.model, on_cpu.batch, reference=False, anew=True, offloads=True)
+    sizes = [{c.what: c.bytes for c in costs}["activations of a pass"] for costs in (kept, moved)]
+    model, tokens = on_cpu.model, on_cpu.batch.tokens_per_pass
+    assert sizes[0] - sizes[1] == tokens * (model.layers - 1) * model.hidden * 4
+    monkeypatch.setattr(forward_plan, "free_bytes", lambda device: 2**33)
+    config = parse_config({"task": "addition", "model": {"checkpointing": "offload"}})
+    gpu = {way.name: way for way in forward_plan.pass_choices(config, replace(model, device="cuda"), on_cpu.batch)}
+    assert gpu["checkpointing"].value == "offload"
+    assert "wait in main memory" in gpu["checkpointing"].why
+
+
+def test_rows_that_processes_share_are_told():
+    found = ways(make(model={"context_parallel": 2}))
+    assert found["rows"][0] == "shared by 2 processes"
+    assert "rows" not in ways(make())
 
 
 def test_compiled_layers_are_told_and_refused_before_a_run(gpt2):

@@ -249,7 +249,34 @@ def test_checkpointing_keeps_layer_inputs_alone(engine):
     assert kept["on"] < 0.5 * kept["off"]
 
 
+def test_offloaded_inputs_of_layers_wait_elsewhere_and_change_nothing(monkeypatch):
+    """On a CPU main memory is no other place: a copy stands in for it."""
+    moved, back = [], []
+
+    class Elsewhere(torch.autograd.graph.saved_tensors_hooks):
+        def __init__(self, pin_memory):
+            super().__init__(lambda x: moved.append(x.shape) or x.clone(), lambda x: back.append(x.shape) or x)
+
+    monkeypatch.setattr(torch.autograd.graph, "save_on_cpu", Elsewhere)
+    found = {}
+    for choice in ("on", "offload"):
+        policy = policy_of(make_model(FAMILIES["llama"]), "auto" if choice == "offload" else "transformers",
+                           packing="auto", shared_prefix="off", checkpointing=choice)  # fmt: skip
+        assert policy.engine == "transformers"
+        policy.backward(SKEWED, {"log_prob": SKEWED.present_bt().to(policy.score_dtype)})
+        found[choice] = [policy.logp(SKEWED), *(p.grad for p in policy.parameters())]
+        assert (moved == []) == (choice == "on")
+    assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
+    inputs = [shape for shape in moved if shape.numel()]  # torch keeps an empty tensor beside each
+    assert len(inputs) == SIZES["num_hidden_layers"], "of each layer its input, no weights and no activations"
+    assert all(shape[-1] == SIZES["hidden_size"] for shape in inputs)
+    assert sorted(back) == sorted(moved)
+    with pytest.raises(InputError, match="keeps the inputs of its layers"):
+        policy_of(make_model(FAMILIES["llama"]), "lean", packing="auto", checkpointing="offload")
+
+
 def test_checkpointing_is_chosen_by_memory():
+    assert checkpointing_threshold("offload", 8, None) == 0
     assert checkpointing_threshold("on", 8, None) == 0
     assert checkpointing_threshold("off", 8, 1000) == checkpointing_threshold("auto", 8, None) == math.inf
     assert checkpointing_threshold("auto", 8, 1000) == 50

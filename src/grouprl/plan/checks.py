@@ -215,7 +215,7 @@ def too_large(costs: Sequence[Cost], free: int | None, device: str) -> list[str]
 
 LESS = {
     "rollout cache": "Lower batch.prompts, batch.group_size or sampling.max_new_tokens",
-    "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on",
+    "activations of a pass": "Lower batch.tokens_per_microbatch, or set model.checkpointing: on; on a GPU: offload",
 }
 LESS_MODEL = "Take a smaller model, model.lora, or a smaller model.dtype"
 """Remedies that lower each entry of the memory estimate."""

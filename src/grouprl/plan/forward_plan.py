@@ -51,10 +51,11 @@ def pass_refusals(config: Config, model: ModelFacts | None) -> Iterator[str]:
     except InputError as error:
         yield str(error)
         return
-    if engine == "transformers" and settings.shared_prefix == "on" and settings.checkpointing == "on":
+    anew = settings.checkpointing in ("on", "offload")
+    if engine == "transformers" and settings.shared_prefix == "on" and anew:
         yield (
-            "model.shared_prefix = on and model.checkpointing = on: through transformers, shared prompts live in a "
-            "cache, which must not be written twice. Switch one of them off"
+            f"model.shared_prefix = on and model.checkpointing = {settings.checkpointing}: through transformers, "
+            "shared prompts live in a cache, which must not be written twice. Switch one of them off"
         )
 
 
@@ -95,6 +96,11 @@ def computed_anew(config: Config, model: ModelFacts, batch: Arithmetic) -> bool:
     return batch.tokens_per_pass > threshold
 
 
+def offloads(config: Config, model: ModelFacts) -> bool:
+    """Return whether the inputs of layers leave a GPU's memory until the backward pass."""
+    return config.model.checkpointing == "offload" and not model.device.startswith("cpu")
+
+
 def _engine_why(config: Config, model: ModelFacts, engine: str) -> str:
     if engine == "lean":
         return "Llama-like: own forward pass, same numbers, fewer operations"
@@ -102,6 +108,8 @@ def _engine_why(config: Config, model: ModelFacts, engine: str) -> str:
         return "requested"
     if model.lean:
         return f"no own forward pass: {model.lean}"
+    if config.model.checkpointing == "offload":
+        return "the lean engine keeps the inputs of its layers where they are"
     if config.model.packing == "off":
         return "packing is off, and the lean engine always packs"
     return f"more than {AUTO_LIMIT // 10**6} million parameters: large products dominate"
@@ -148,6 +156,12 @@ def _context(batch: Arithmetic) -> PassChoice:
 def _checkpointing(config: Config, model: ModelFacts, batch: Arithmetic) -> PassChoice:
     needed, free = activations(model, batch), free_bytes(model.device)
     chosen = computed_anew(config, model, batch)
+    if offloads(config, model):
+        waits = f"requested; {human(model.layers * model.hidden * batch.tokens_per_pass * model.bytes_each)} of inputs"
+        return PassChoice("checkpointing", "offload", f"{waits} of layers wait in main memory for the backward pass")
+    if config.model.checkpointing == "offload":
+        why = "the model is on a CPU, where what layers keep is in main memory already"
+        return PassChoice("checkpointing", "on", f"offload was requested; {why}")
     if config.model.checkpointing != "auto":
         return PassChoice(
             "checkpointing", config.model.checkpointing, f"requested; without it, a pass takes {human(needed)}"

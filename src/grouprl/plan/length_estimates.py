@@ -18,7 +18,7 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room, too_large
 from grouprl.plan.codes import told
-from grouprl.plan.forward_plan import computed_anew
+from grouprl.plan.forward_plan import computed_anew, offloads
 from grouprl.plan.memory import (
     Arithmetic,
     Cost,
@@ -125,6 +125,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
             reference=reference,
             followers=followers,
             anew=anew,
+            offloads=offloads(config, model),
             second_models=second,
             samplers=samplers,
             steps_at_once=config.run.steps_at_once,

@@ -151,6 +151,7 @@ def memory(
     samplers: int = 0,
     steps_at_once: int = 1,
     anew: bool = False,
+    offloads: bool = False,
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
@@ -159,7 +160,8 @@ def memory(
     are sent through shared memory with room for two versions; a process that samples holds the completions of
     `steps_at_once` steps.
 
-    With `anew`, a pass keeps the inputs of its layers and the activations of one layer.
+    With `anew`, a pass keeps the inputs of its layers and the activations of one layer; with `offloads` too, the input
+    of one layer.
 
     Activations are those of a Llama-like layer with fused attention, 8 hidden + 4 intermediate + 2 key-value numbers
     per token; measurements of transformers without shared prompts are within 10 % of this. The lean engine keeps up to
@@ -193,9 +195,10 @@ def memory(
     how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × "
     how += f"{_kept_bytes(model, batch)} bytes"
     if anew:
-        activation_bytes = batch.tokens_per_pass * (model.layers * model.hidden + per_token) * size
+        inputs, word = (1, "layer") if offloads else (model.layers, "layers")
+        activation_bytes = batch.tokens_per_pass * (inputs * model.hidden + per_token) * size
         how = (
-            f"{batch.tokens_per_pass:,} tokens × ({model.layers} layers × {model.hidden} + {per_token:,}) numbers × "
+            f"{batch.tokens_per_pass:,} tokens × ({inputs} {word} × {model.hidden} + {per_token:,}) numbers × "
             f"{size} bytes"
         )
     cache = batch.completions * batch.row * model.layers * 2 * model.kv_width * size

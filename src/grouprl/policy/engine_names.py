@@ -27,6 +27,12 @@ def engine_name(engine: str, obstacle: str | None, parameters: int, settings: Pa
         raise InputError("engine='lean'", f"The lean engine cannot run this model: {obstacle}", "Use engine='auto'")
     if engine == "lean" and settings.packing == "off":
         raise InputError("packing=off and engine='lean'", "The lean engine always packs", "Use engine='transformers'")
+    if engine == "lean" and settings.offloads:
+        raise InputError(
+            "checkpointing=offload and engine='lean'",
+            "The lean engine keeps the inputs of its layers where they are",
+            "Use engine='transformers', or checkpointing: on",
+        )
     if settings.compiled and settings.shared_prefix == "on":
         raise InputError(
             "shared_prefix=on and compile=true",
@@ -44,4 +50,5 @@ def engine_name(engine: str, obstacle: str | None, parameters: int, settings: Pa
 
 
 def _auto_is_lean(obstacle: str | None, parameters: int, settings: PassSettings) -> bool:
-    return obstacle is None and settings.packing != "off" and parameters <= AUTO_LIMIT
+    able = settings.packing != "off" and not settings.offloads
+    return obstacle is None and able and parameters <= AUTO_LIMIT

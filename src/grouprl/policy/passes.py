@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 Choice = Literal["auto", "on", "off"]
+Keeping = Literal["auto", "on", "off", "offload"]
+"""Whether layers are computed anew in the backward pass; `offload`: from inputs that are kept in main memory."""
 R = TypeVar("R")
 Forward = Callable[..., object]
 """The forward pass of a layer."""
 CHOICES = ("auto", "on", "off")
+KEEPING = (*CHOICES, "offload")
 SHARING_PAYS = 1.05
 """Ratio of tokens with repeated prompts to tokens with shared ones from which sharing is chosen."""
 PACKING_PAYS = 1.1
@@ -60,20 +63,26 @@ class PassSettings:
         packing: several sequences are put into one row without padding, and do not attend to each other.
         shared_prefix: a prompt goes through the model once for all its responses; the lean engine extends this,
             to any beginning that rows share.
-        checkpointing: only each layer's input is kept for the backward pass; a third more computation.
+        checkpointing: only each layer's input is kept for the backward pass; a third more computation. "offload": it is
+            kept in main memory.
         compiled: layers of the engine transformers are compiled by torch.compile, and prompts are not shared.
     """
 
     packing: Choice = "auto"
     shared_prefix: Choice = "auto"
-    checkpointing: Choice = "auto"
+    checkpointing: Keeping = "auto"
     compiled: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("packing", "shared_prefix", "checkpointing"):
-            if getattr(self, name) not in CHOICES:
-                value = getattr(self, name)
-                raise InputError(f"{name}={value!r}", "It must be auto, on or off", suggest(str(value), CHOICES))
+        for name, known in (("packing", CHOICES), ("shared_prefix", CHOICES), ("checkpointing", KEEPING)):
+            if (value := getattr(self, name)) not in known:
+                rule = f"It must be {', '.join(known[:-1])} or {known[-1]}"
+                raise InputError(f"{name}={value!r}", rule, suggest(str(value), known))
+
+    @property
+    def offloads(self) -> bool:
+        """Return whether the inputs of layers are kept in main memory for the backward pass."""
+        return self.checkpointing == "offload"
 
 
 AUTO, PADDED = PassSettings(), PassSettings("off", "off", "off")
@@ -172,11 +181,11 @@ def free_bytes(device: str) -> int | None:
     return found[0] if found else None
 
 
-def checkpointing_threshold(choice: Choice, per_token: int, free: int | None) -> float:
+def checkpointing_threshold(choice: Keeping, per_token: int, free: int | None) -> float:
     """Return the number of tokens in a pass up to which layers keep their activations (`per_token` bytes). Larger
     passes recompute them: by `choice` never, always, or if they would take too much of the free memory.
     """
-    if choice == "on":
+    if choice in ("on", "offload"):
         return 0
     return math.inf if choice == "off" or free is None else MEMORY_SHARE * free / per_token
 
@@ -240,3 +249,13 @@ def forward_in_pieces(most: int, forward: Forward) -> Forward:
 def computed_anew(forward: Forward) -> Forward:
     """Return a forward pass that keeps only its inputs and is called again in the backward pass."""
     return partial(anew, forward)
+
+
+def from_main_memory(forward: Forward) -> Forward:
+    """Return a forward pass that is called again in the backward pass; its inputs are kept in main memory meanwhile."""
+
+    def call(*arguments: object, **named: object) -> object:
+        with torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()):
+            return anew(forward, *arguments, **named)
+
+    return call

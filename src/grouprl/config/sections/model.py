@@ -9,6 +9,7 @@ import pydantic
 from grouprl.config.sections.section import (
     Section,
     Switch,
+    SwitchOrOffload,
     WrittenCount,
     WrittenName,
     WrittenNonNegative,
@@ -95,9 +96,11 @@ class Model(Section):
     shared_prefix: Switch = "auto"
     """A prompt goes through the model once for all its completions in a pass, and so does any beginning that they share
     where the engine is lean; changes no result."""
-    checkpointing: Switch = "auto"
-    """Layers are computed anew in the backward pass: less memory, a third more computation. Rows of more tokens than a
-    pass has (4,096 on a CPU, 32,768 on a GPU) then go through feed-forward blocks in pieces. Changes no result."""
+    checkpointing: SwitchOrOffload = "auto"
+    """Layers are computed anew in the backward pass: less memory, a third more computation. `offload`: on a GPU the
+    inputs of layers, which are kept for it, wait in main memory (engine transformers); on a CPU it is `on`. Rows of
+    more tokens than a pass has (4,096 on a CPU, 32,768 on a GPU) then go through feed-forward blocks in pieces. Changes
+    no result."""
     compile: bool = False
     """Layers of the engine transformers are compiled by `torch.compile` for passes of the trainer, which takes minutes
     as a run begins; prompts are then not shared. The numbers are the same but for the last bits. Refused where the lean

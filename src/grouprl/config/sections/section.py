@@ -39,6 +39,10 @@ Switch = Annotated[
     Literal["auto", "on", "off"], pydantic.BeforeValidator(lambda x: SWITCH[x] if isinstance(x, bool) else x)
 ]
 
+SwitchOrOffload = Annotated[
+    Literal["auto", "on", "off", "offload"], pydantic.BeforeValidator(lambda x: SWITCH[x] if isinstance(x, bool) else x)
+]
+
 
 def as_number(value: object) -> object:
     """Return a text that is a number by `POWER_OF_TEN` as that number; anything else as it is."""

@@ -183,7 +183,8 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
     kind = cluster.accelerator
     states = _states(work) / shard
     working = 2 * gathered_numbers(work.parameters, work.layers, work.head, tied=work.tied)  # in bfloat16
-    per_token = work.layers * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
+    inputs = 1 if work.offloads else work.layers
+    per_token = inputs * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
     free = kind.memory * USABLE - states - working
     most = int(free / per_token)
     if most * work.context < work.prompt_tokens + work.longest:

@@ -45,6 +45,8 @@ class Workload:
     reference: bool = False
     recomputed: bool = True
     """Whether activations are recomputed in the backward pass."""
+    offloads: bool = False
+    """Whether the inputs of layers wait in main memory for the backward pass."""
     context: int = 1
     """How many learners share each row."""
 
@@ -134,6 +136,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         steps=batch.steps,
         reference=reference,
         context=batch.context,
+        offloads=plan.config.model.checkpointing == "offload",
     )
 
 

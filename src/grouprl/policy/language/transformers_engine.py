@@ -27,6 +27,7 @@ from grouprl.policy.passes import (
     computed_anew,
     feed_forward_blocks,
     forward_in_pieces,
+    from_main_memory,
     layers_of,
     layers_through,
     padding_ratio,
@@ -105,7 +106,7 @@ class TransformersEngine:
         self.shares_prompts = checkpoint_above > 0 and self._able("shared_prefix", sharing, self._shared)
         if checkpoint_above == 0 and settings.shared_prefix == "on":
             raise InputError(
-                "shared_prefix=on and checkpointing=on",
+                f"shared_prefix=on and checkpointing={settings.checkpointing}",
                 "With transformers, shared prompts are in a cache, which recomputed layers would write twice",
                 "Set one of them to off, or use a model that the lean engine runs",
             )
@@ -202,7 +203,9 @@ class TransformersEngine:
         run = forward if self.compiled is None else self.compiled(forward)
         if cut and self.blocks:
             run = partial(self._in_pieces, run)
-        return run if keeps else computed_anew(run)
+        if keeps:
+            return run
+        return from_main_memory(run) if self.settings.offloads else computed_anew(run)
 
     def _in_pieces(self, run: Forward, *arguments: object, **named: object) -> object:
         """Call a layer's forward pass, now or in the backward pass, with its feed-forward block in pieces."""
