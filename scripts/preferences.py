@@ -35,7 +35,7 @@ from pooled_runs import PooledStore
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
-PAGES = {"preferences.md": ("objectives",)}
+PAGES = {"preferences.md": ("objectives",), "reward_models.md": ("users", "components")}
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4
 """Most rates that are tried beyond the ends of a sweep; digits of a number."""
@@ -120,7 +120,6 @@ STUDIES: dict[str, Study] = {
         },
         (3e-4, 1e-3, 3e-3),
         "eval/reward/liked",
-        seeds=3,
     ),
     "losses": Study(PAIRS, {name: {"method": name} for name in LOSSES}, (3e-4, 1e-3, 3e-3)),
 }
