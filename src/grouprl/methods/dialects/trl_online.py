@@ -45,9 +45,9 @@ def single(value: object) -> object:
     return value[0]
 
 
-Rate = Annotated[Positive, BeforeValidator(single)]
-Weight = Annotated[NonNegative, BeforeValidator(single)]
-Portion = Annotated[Share, BeforeValidator(single)]
+SinglePositive = Annotated[Positive, BeforeValidator(single)]
+SingleNonNegative = Annotated[NonNegative, BeforeValidator(single)]
+SingleShare = Annotated[Share, BeforeValidator(single)]
 
 
 def link_of(loss_type: OnlineLoss, beta: float) -> Link:
@@ -61,7 +61,7 @@ def penalised(method: Method, penalty: float | None) -> Method:
 
 
 def online_dpo_trl(
-    beta: Rate = 0.1, loss_type: OnlineLoss = "sigmoid", missing_eos_penalty: NonNegative | None = None
+    beta: SinglePositive = 0.1, loss_type: OnlineLoss = "sigmoid", missing_eos_penalty: NonNegative | None = None
 ) -> Method:
     """Compose the loss of TRL's OnlineDPOTrainer."""
     return penalised(of_pairs(link=link_of(loss_type, beta)), missing_eos_penalty)
@@ -95,8 +95,8 @@ entry(
 
 
 def xpo_trl(
-    beta: Rate = 0.1,
-    alpha: Weight = 1e-5,
+    beta: SinglePositive = 0.1,
+    alpha: SingleNonNegative = 1e-5,
     loss_type: OnlineLoss = "sigmoid",
     missing_eos_penalty: NonNegative | None = None,
 ) -> Method:
@@ -137,7 +137,7 @@ entry(
 
 
 def nash_md_trl(
-    beta: Weight = 0.1, mixture_coef: Portion = 0.5, missing_eos_penalty: NonNegative | None = None
+    beta: SingleNonNegative = 0.1, mixture_coef: SingleShare = 0.5, missing_eos_penalty: NonNegative | None = None
 ) -> Method:
     """Compose the loss of TRL's NashMDTrainer."""
     return penalised(nash_md(beta=beta, mixture=mixture_coef), missing_eos_penalty)
