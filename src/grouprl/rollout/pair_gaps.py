@@ -1,4 +1,4 @@
-"""What the gaps between a reward model's scores say of the pairs in a group: calibration, and what is preferred."""
+"""Measures of the gaps between a reward model's scores in a group: calibration, and preference for length and style."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 MARKS = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] )|\*\*[^*\n]+\*\*|```|\|.*\|", re.MULTILINE)
 """Headings, items of lists, bold text, code and tables in Markdown."""
 SIZES = ("longer", "marked")
-"""What one completion may have more of than another: characters, and marks of Markdown."""
+"""Sizes by which completions differ: characters, and marks of Markdown."""
 
 
 def gap_measures(reward_n: Floats, score_n: Floats, texts: Sequence[str]) -> dict[str, float]:
