@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch.distributed.fsdp import FSDPModule
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.rank_refusals import rank_refusals
+from grouprl.orchestrator.rank_refusals import fsdp_sums, rank_refusals
 from grouprl.orchestrator.resolve import resolve
 
 
@@ -21,6 +23,14 @@ def refusals(**changes: Any) -> list[str]:
 def test_ordinary_runs_are_not_refused() -> None:
     assert refusals() == []
     assert refusals(model={"name": "tiny", "precision": "mixed", "lora": {"r": 4}}, method="ppo") == []
+
+
+def test_an_older_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fsdp_sums()
+    monkeypatch.delattr(FSDPModule, "set_force_sum_reduction_for_comms")
+    (said,) = refusals()
+    assert f"torch {torch.__version__} has an FSDP that averages gradients" in said
+    assert "Install a newer torch" in said
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from floors import floors
 
-NEEDED = ["torch>=2.4", "numpy>=1.26", "typing-extensions>=4.10", "peft>=0.13; extra == 'lora'"]
+NEEDED = ["torch>=2.6", "numpy>=1.26", "typing-extensions>=4.10", "peft>=0.13; extra == 'lora'"]
 
 
 def test_a_floor_is_the_oldest_version_and_torch_and_extras_are_left_out() -> None:

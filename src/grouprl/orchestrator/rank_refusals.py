@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import torch
+
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.optimizers import BY_ELEMENT
 
@@ -15,9 +17,23 @@ MASTERS = ("auto", "float32", "float64")
 """Types that the weights of a sharded policy may have."""
 
 
+def fsdp_sums() -> bool:
+    """Return whether this torch's FSDP can sum gradients over ranks, with any backend."""
+    from torch.distributed.fsdp import FSDPModule
+
+    return hasattr(FSDPModule, "set_gradient_divide_factor") and hasattr(
+        FSDPModule, "set_force_sum_reduction_for_comms"
+    )
+
+
 def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     """Yield the reasons, one sentence each, why a run cannot be spread over this number of ranks."""
     config, model = run.config, run.config.model
+    if not fsdp_sums():
+        yield (
+            f"torch {torch.__version__} has an FSDP that averages gradients over processes, and a loss is a sum over "
+            "all of them. Install a newer torch (tried: 2.13, 2.14), or train in one process"
+        )
     if policy_kind(model.name) is not None:
         yield f"model: {model.name} is not a language model, and ranks share only those. Train it in one process"
     if config.optim.name not in BY_ELEMENT:
