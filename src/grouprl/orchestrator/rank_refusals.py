@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import TYPE_CHECKING
-
-import torch
 
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.optimizers import BY_ELEMENT
@@ -31,7 +30,7 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     config, model = run.config, run.config.model
     if not fsdp_sums():
         yield (
-            f"torch {torch.__version__} has an FSDP that averages gradients over processes, and a loss is a sum over "
+            f"torch {version('torch')} has an FSDP that averages gradients over processes, and a loss is a sum over "
             "all of them. Install a newer torch (tried: 2.13, 2.14), or train in one process"
         )
     if policy_kind(model.name) is not None:

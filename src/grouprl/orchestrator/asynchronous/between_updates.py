@@ -20,7 +20,7 @@ import numpy as np
 
 from grouprl.core.json_types import State
 from grouprl.orchestrator.asynchronous.staleness import with_versions
-from grouprl.orchestrator.asynchronous.supply import Unit
+from grouprl.orchestrator.asynchronous.supply import PIECES, Unit
 from grouprl.orchestrator.asynchronous.unfinished import OpenSample, Prompt, extend, gathered
 from grouprl.orchestrator.context import SessionContext
 from grouprl.protocols import Policy, Request, Samples
@@ -28,9 +28,6 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.rollout.seeds import sample_seed
-
-PIECES = 8
-"""Number of pieces in which an engine that cannot be paused samples the longest completion."""
 
 
 @dataclass

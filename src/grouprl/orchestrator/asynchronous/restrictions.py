@@ -8,7 +8,7 @@ from grouprl.algorithms.data_part import DataPart, Pretraining, SamplingRule, da
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
-from grouprl.orchestrator.asynchronous.between_updates import PIECES
+from grouprl.orchestrator.asynchronous.supply import PIECES
 from grouprl.processes.current_ranks import current_ranks
 from grouprl.rollout.engines import LOCAL, SGLANG, VLLM
 from grouprl.rollout.kinds.row_kinds import row_kind

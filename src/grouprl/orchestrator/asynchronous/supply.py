@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from grouprl.core.json_types import State
-from grouprl.records.requests import RolloutRequest
-from grouprl.records.samples import ScoredSamples
 
-Unit = tuple[int, Sequence[RolloutRequest]]
+if TYPE_CHECKING:
+    from grouprl.records.requests import RolloutRequest
+    from grouprl.records.samples import ScoredSamples
+
+Unit: TypeAlias = "tuple[int, Sequence[RolloutRequest]]"
 """Requests that are completed together, with the number of their unit; numbers rise."""
+PIECES = 8
+"""Number of pieces in which an engine that cannot be paused samples the longest completion."""
 
 
 class Supply(Protocol):
