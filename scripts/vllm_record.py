@@ -118,9 +118,7 @@ def main() -> None:
     parser.add_argument("server", help="the program vllm, or the address of a running server")
     parser.add_argument("--folder", type=Path, help="the model of a running server")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument(
-        "--only", choices=("agreement", "runs"), help="measure one thing, keep the others"
-    )
+    parser.add_argument("--only", choices=("agreement", "runs"), help="measure one thing, keep the others")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         folder = given.folder or Path(tmp) / "model"
