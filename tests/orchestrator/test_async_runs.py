@@ -163,7 +163,7 @@ def test_several_samplers_sample_the_same_prompts_in_the_same_order(
     assert [row["group"] for row in rows] == [i // 4 for i in range(STEPS * 16)], "trained in the order of requests"
     assert all(r["staleness_max"] <= 2 for r in found)
     assert len({tuple(sorted(row["components"])) for row in rows}) == 3, "each of them sampled"
-    assert_own_versions(folder, rows)
+    assert_own_versions(folder, rows, STEPS)
 
 
 def test_the_sampler_ends_with_the_run(slow: Run) -> None:
