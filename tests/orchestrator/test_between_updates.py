@@ -165,12 +165,12 @@ def test_a_checkpoint_holds_the_requests_of_a_unit_that_are_not_taken() -> None:
         token_requests=lambda requests: [Request((r.ordinal, i), 4, i) for r in requests for i in (0, 1)]
     )
     context: Any = SimpleNamespace(row_source=rows, method=SimpleNamespace(greedy_baseline=False))
-    supply = BetweenUpdates(context, None, 0, print)  # type: ignore[arg-type]
+    supply = BetweenUpdates(context, 0)
     requests: Any = [SimpleNamespace(ordinal=ordinal, completions=2) for ordinal in (5, 6, 7)]
     supply.request(0, requests)
     for number, sample in enumerate(supply._units[0].samples):
         sample.ids.append(number)
-    again = BetweenUpdates(context, None, 0, print)  # type: ignore[arg-type]
+    again = BetweenUpdates(context, 0)
     again.restore([(3, requests[1:])], supply.state([(0, requests[1:])]))
     assert [(s.request.prompt, s.ids) for s in again._units[3].samples] == [
         ((6, 0), [2]),

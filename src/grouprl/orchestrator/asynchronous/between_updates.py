@@ -6,13 +6,13 @@ this one, the rows that end early leave their places to others, and the longest 
 when that step does. Units are taken whole and in the order of their requests, so that the lengths of the rows that are
 trained on are those of the rows that were begun.
 
-A run remains repeatable to the bit: what is sampled by which weights depends on lengths in tokens, not on time, and a
-checkpoint holds the unfinished completions.
+With an engine that is repeatable to the bit the run is, too: what is sampled by which weights depends on lengths in
+tokens, not on time, and a checkpoint holds the unfinished completions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -23,7 +23,7 @@ from grouprl.orchestrator.asynchronous.staleness import with_versions
 from grouprl.orchestrator.asynchronous.supply import PIECES, Unit
 from grouprl.orchestrator.asynchronous.unfinished import OpenSample, Prompt, extend, gathered
 from grouprl.orchestrator.context import SessionContext
-from grouprl.protocols import Policy, Request, Samples
+from grouprl.protocols import Request, Samples
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.local.sampler import LocalSampler
@@ -47,13 +47,11 @@ class BetweenUpdates:
     """A `Supply` in the trainer's process, which samples by the engine of the run's rows.
 
     Args:
-        context: the run; its rows are single completions.
-        policy: the policy in training, whose weights the engine has.
-        version: version of its weights now.
-        say: function that shows a sentence to the user; there is nothing to say.
+        context: the run; its rows are single completions, and its engine has the weights of the policy in training.
+        version: version of these weights now.
     """
 
-    def __init__(self, context: SessionContext, policy: Policy, version: int, say: Callable[[str], None]) -> None:
+    def __init__(self, context: SessionContext, version: int) -> None:
         self.rows, self.version = context.row_source, version
         self.greedy_baseline = context.method.greedy_baseline
         self._units: dict[int, _Begun] = {}

@@ -82,8 +82,12 @@ class AsyncSource:
         if self.context.step >= self.context.steps:
             return
         self.admission = Admission.resumed(self.bound, self.context.prompts, self.context.step)
-        opened = SamplerSupply if self.config.run.samplers else BetweenUpdates
-        self._supply = opened(self.context, self.policy, self.admission.version, say)
+        version = self.admission.version
+        self._supply = (
+            SamplerSupply(self.context, self.policy, version, say)
+            if self.config.run.samplers
+            else BetweenUpdates(self.context, version)
+        )
         if "units" in self._kept:
             self._continue(self._lost, self._kept)
         elif self._lost:
