@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from grouprl.evaluation.pass_at_k import mean_interval
 from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "control_rivals.json", DOCS / "control.md"
 SEEDS, EPISODES, FIRST_SEED = (0, 1, 2), 32, 10_000
-STUDENT = {3: 4.303, 5: 2.776}
-"""Quantiles of 97.5 % of Student's distribution, by the number of seeds."""
 
 Play = Callable[[np.ndarray], np.ndarray]
 """The likeliest actions of a policy, by observations [N, ...]."""
@@ -208,7 +207,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["| | actions | Stable-Baselines3 | mean, interval | here | mean | speeds' ratio |", "| --- " * 7 + "|"]
     for name in CASES:
         runs = sorted((row for row in rows if row["case"] == name), key=lambda row: int(row["seed"]))
-        if len(runs) in STUDENT:
+        if len(runs) == len(SEEDS):
             lines.append(f"| {name} | {runs[0]['actions']:,} | {' | '.join(compared(runs))} |")
     return "\n".join(lines)
 
@@ -217,16 +216,10 @@ def compared(runs: list[dict[str, Any]]) -> list[str]:
     """Return the cells of a case: their returns, mean and interval, ours and their mean, the ratio of the speeds."""
     paid = {who: [run[who]["return"] for run in runs] for who in ("theirs", "ours")}
     told = {who: ", ".join(f"{x:g}" for x in values) for who, values in paid.items()}
-    low, high = interval(paid["theirs"])
+    found = mean_interval(np.array(paid["theirs"]))
     ratio = sum(run["ours"]["speed"] for run in runs) / sum(run["theirs"]["speed"] for run in runs)
-    theirs = f"{np.mean(paid['theirs']):.1f} [{low:.1f}, {high:.1f}]"
+    theirs = f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
     return [told["theirs"], theirs, told["ours"], f"{np.mean(paid['ours']):.1f}", f"{ratio:.2f}"]
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over seeds, by Student's distribution."""
-    half = STUDENT[len(values)] * float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
 if __name__ == "__main__":

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from claims import Claim
+from grouprl.evaluation.pass_at_k import mean_interval
 from grouprl.experiments.tuning import Tuned
 from grouprl.storage.run_folder import write_text
 
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Two-sided 95 % quantile of Student's t for so many seeds."""
 MARGIN = 0.05
 """How much worse `no worse` may be: pass@1 points."""
 SIGNS = {1: "higher", -1: "lower", 0: "no worse"}
@@ -56,11 +56,8 @@ def _short(values: Sequence[float]) -> list[float]:
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:
     """95 % interval of the mean difference: low, mean, high."""
-    middle, n = statistics.fmean(differences), len(differences)
-    if n < 2:
-        return -math.inf, middle, math.inf
-    half = STUDENT[n] * statistics.stdev(differences) / math.sqrt(n)
-    return middle - half, middle, middle + half
+    found = mean_interval(np.array(differences))
+    return found.low, found.value, found.high
 
 
 def verdict(sign: int, low: float, middle: float, high: float) -> str:

@@ -10,15 +10,15 @@ chances. Every method runs at its own best rate, chosen on another seed; steps a
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +26,7 @@ import grouprl
 from grouprl import Batch, Edges
 from grouprl.algorithms.references import Iterates
 from grouprl.evaluation.matrix_game import duality_gap, regularised_nash
+from grouprl.evaluation.pass_at_k import mean_interval
 
 TOP = Path(__file__).resolve().parents[1]
 GAME = torch.tensor([[0.5, 0.95, 0.05], [0.05, 0.5, 0.95], [0.95, 0.05, 0.5]], dtype=torch.float64)
@@ -36,8 +37,6 @@ LAST = STEPS // 3
 """Steps at the end over which the gap is averaged."""
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SWEEP, SEED, COPIES = 100, 1, 5
-T_95 = 2.776
-"""Half-width of a 95 % interval of five policies, in standard errors."""
 
 
 class Play:
@@ -185,8 +184,8 @@ def table(found: dict[str, Any]) -> str:
     """Return the table of the page."""
     lines = ["| method | learns from | rate | duality gap at the end |", "|---|---|---|---|"]
     for name, own in found["methods"].items():
-        half = T_95 * stdev(own["last"]) / math.sqrt(len(own["last"]))
-        lines.append(f"| {name} | {own['words']} | {own['rate']:g} | {fmean(own['last']):.3f} ± {half:.3f} |")
+        gap, _, high = mean_interval(np.array(own["last"]))
+        lines.append(f"| {name} | {own['words']} | {own['rate']:g} | {gap:.3f} ± {high - gap:.3f} |")
     start, ref = duality_gap(GAME, START.softmax(0)), duality_gap(GAME, REF.exp())
     lines += ["", f"At the start the gap is {start:.3f}, of the reference {ref:.3f}, of the regularised Nash policy "]
     return "\n".join([*lines[:-1], f"{lines[-1]}{found['nash']:.3f}."])

@@ -23,9 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from grouprl.config.sections import Vllm
+from grouprl.evaluation.pass_at_k import mean_interval
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.rollout.vllm.engine import VllmEngine
@@ -35,8 +37,6 @@ from vllm_record import LETTERS, SIZE, machine
 
 ROOT = Path(__file__).parents[1]
 RECORD, PAGE = ROOT / "docs" / "vllm_speed.json", ROOT / "docs" / "vllm.md"
-STUDENT_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
-"""By the number of rounds: the quantile of Student's t of a two-sided interval of 95 %."""
 ASKS = {"vLLM's client": None, "vLLM's client, log-probs": {"logprobs": 1}}
 """What vLLM's own client adds to each request."""
 OURS = "grouprl"
@@ -122,11 +122,8 @@ def rounds_of(program: str, case: Case, rounds: int) -> Iterator[dict[str, Any]]
 def ratio(rows: Sequence[dict[str, Any]], over: str) -> str:
     """Return the geometric mean of grouprl's rates over another client's, round by round, with its interval of 95 %."""
     own, other = ({row["round"]: row["rate"] for row in rows if row["client"] == name} for name in (OURS, over))
-    logs = [math.log(own[number] / other[number]) for number in sorted(own)]
-    middle, half = statistics.fmean(logs), 0.0
-    if len(logs) > 1:
-        half = STUDENT_95[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))
-    return f"{math.exp(middle):.2f} [{math.exp(middle - half):.2f}, {math.exp(middle + half):.2f}]"
+    found = mean_interval(np.array([math.log(own[number] / other[number]) for number in sorted(own)]))
+    return f"{math.exp(found.value):.2f} [{math.exp(found.low):.2f}, {math.exp(found.high):.2f}]"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -143,7 +140,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(
     program: Annotated[str, typer.Argument(help="The program vllm of its environment.")],
-    rounds: Annotated[int, typer.Option(help="Rounds that are recorded, 2 to 8.", min=2, max=8)] = 5,
+    rounds: Annotated[int, typer.Option(help="Rounds that are recorded.", min=2)] = 5,
     store: Annotated[Path, typer.Option(help="Where the pretrained model is kept.")] = RUNS / "model",
 ) -> None:
     """Measure both models, and write the record and the table."""

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from rich.console import Console
@@ -15,6 +16,7 @@ import control_rivals
 import group_critic
 from grouprl import method
 from grouprl.config.run import parse_config
+from grouprl.evaluation.pass_at_k import mean_interval
 from grouprl.plan.plan import plan
 from grouprl.training.loop import train
 
@@ -67,7 +69,8 @@ def test_the_table_beside_stable_baselines_is_that_of_the_record() -> None:
         case = control_rivals.CASES[name]
         assert [row["seed"] for row in rows if row["case"] == name] == list(control_rivals.SEEDS)
         assert {row["actions"] for row in rows if row["case"] == name} == {case.steps * case.rollout}
-        low, high = control_rivals.interval([row["theirs"]["return"] for row in rows if row["case"] == name])
+        theirs = np.array([row["theirs"]["return"] for row in rows if row["case"] == name])
+        _, low, high = mean_interval(theirs)
         assert low <= sum(row["ours"]["return"] for row in rows if row["case"] == name) / 3 <= high
 
 
@@ -81,9 +84,10 @@ def test_both_sides_take_as_many_actions_and_optimiser_steps(name: str) -> None:
     assert case.rollout % size == 0  # no smaller last minibatch, of which the two make different things
 
 
-def test_an_interval_of_three_seeds_is_students() -> None:
+def test_a_case_is_told_with_the_interval_of_students_distribution() -> None:
+    runs = [{side: {"return": x, "speed": 1 + (side == "theirs")} for side in ("ours", "theirs")} for x in (1, 2, 3)]
     # mean 2, sample deviation 1, 4.303 / sqrt(3) = 2.484
-    assert control_rivals.interval([1.0, 2.0, 3.0]) == pytest.approx((-0.484, 4.484), abs=1e-3)
+    assert control_rivals.compared(runs) == ["1, 2, 3", "2.0 [-0.5, 4.5]", "1, 2, 3", "2.0", "0.50"]
 
 
 def test_the_a2c_of_the_page_is_that_of_the_record() -> None:
