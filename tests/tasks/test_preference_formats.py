@@ -268,3 +268,16 @@ def test_a_csv_file_holds_no_lists(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('prompt,completions,scores\np,"[1]","[2]"\n')
     with pytest.raises(InputError, match="A CSV file holds no lists"):
         load_task({"name": f"pairs:{tmp_path / 'a.csv'}", "eval_fraction": 0})
+
+
+def test_numbers_of_a_csv_file_are_texts(tmp_path):
+    pytest.importorskip("datasets")
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt,chosen,rejected,margin\nsky?,blue,green,0.5\ngrass?,green,blue,2\n")
+    task = load_task({"name": "pairs", "path": str(path), "eval_fraction": 0})
+    found = {task.example("train", i).prompt: task.stored_rows(task.example("train", i)) for i in range(2)}
+    assert [dict(row.components) for row in found["sky?"]] == [{"margin": 0.5}] * 2
+    assert [dict(row.components) for row in found["grass?"]] == [{"margin": 2.0}] * 2
+    path.write_text("prompt,chosen,rejected,margin\nsky?,blue,green,nan\n")
+    with pytest.raises(InputError, match="a margin is a finite number"):
+        load_task({"name": "pairs", "path": str(path), "eval_fraction": 0})

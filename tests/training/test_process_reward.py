@@ -53,6 +53,21 @@ def test_rows_of_other_forms_are_refused_by_name(row, said):
         labelled_steps(row, "line 7")
 
 
+def test_steps_are_read_from_parquet_and_from_data_sets(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_list(ROWS)
+    table.to_parquet(tmp_path / "steps.parquet")
+    datasets.DatasetDict({"train": table, "test": table.select([0, 1])}).save_to_disk(tmp_path / "folder")
+    file = load_task(f"step_labels:{tmp_path / 'steps.parquet'}")
+    folder = load_task({"name": f"step_labels:{tmp_path / 'folder'}", "eval_split": "test", "drop_overlap": True})
+    assert (folder.size("train"), folder.size("eval")) == (len(ROWS) - 4, 2)
+    for task in (file, folder):
+        example = task.example("train", 0)
+        steps, labels = labelled_steps(example.columns, "the row")
+        assert [row.reward for row in task.stored_rows(example)] == [float(each) for each in labels]
+        assert task.stored_rows(example)[-1].completion == "".join(step + "\n" for step in steps)
+
+
 def test_the_loss_is_that_of_two_classes():
     score_b = torch.tensor([0.3, -2.0, 500.0, -500.0], dtype=torch.float64, requires_grad=True)
     label_b = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)

@@ -101,9 +101,9 @@ def rewardbench_command(
 
 def _rows(files: Sequence[str], split: str) -> list[BenchRow]:
     from grouprl.evaluation.ranking.bench_rows import bench_rows
+    from grouprl.tasks.adapters.any_table import DATA_SETS
     from grouprl.tasks.adapters.huggingface import read_splits
     from grouprl.tasks.adapters.jsonl import read_lines
-    from grouprl.tasks.adapters.pairs import DATA_SETS
 
     found: list[BenchRow] = []
     for file in files:

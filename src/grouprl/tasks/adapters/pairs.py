@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal, Self, cast
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -14,8 +13,7 @@ from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.records.examples import Chat, Example, Message, Split, prompt_text
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow, completes_prompts
 from grouprl.rewards import Reward
-from grouprl.tasks.adapters.huggingface import read_splits
-from grouprl.tasks.adapters.jsonl import read_lines
+from grouprl.tasks.adapters.any_table import read_table
 from grouprl.tasks.adapters.preference_rows import (
     Format,
     Judged,
@@ -37,8 +35,6 @@ from grouprl.tasks.task import Task, without_folder
 
 TIED = 0.5
 """Reward of the completions of a tie that is kept."""
-DATA_SETS = (".parquet", ".csv")
-"""Endings of files that the package datasets reads; folders are data sets, too, and other files are JSON lines."""
 
 
 @register_task("pairs", argument="path")
@@ -217,11 +213,11 @@ class Pairs(RowTask):
         Raises:
             InputError: columns of no format, or a row that does not fit it, by its name.
         """
-        train, held_out = _read(self.path, self.train_split, self.eval_split)
+        train, held_out = read_table(self.path, self.train_split, self.eval_split)
         if self.eval_path is not None:
             if held_out is not None:
                 raise InputError("'eval' and 'eval_split' both name the held-out prompts", "only one of them may")
-            held_out, _ = _read(self.eval_path, self.train_split, None)
+            held_out, _ = read_table(self.eval_path, self.train_split)
         if not len(train.rows):
             raise InputError(f"{train.name} holds no prompts", "a task has at least one prompt")
         train, held_out = self._turned(train), None if held_out is None else self._turned(held_out)
@@ -380,12 +376,3 @@ def _announced(
 ) -> tuple[Message, ...]:
     """Return the messages of a prompt with the tools and variables that the chat template gets."""
     return cast(tuple[Message, ...], Chat(cast(Sequence[JsonMapping], messages), tools, variables))
-
-
-def _read(path: str, train_split: str, eval_split: str | None) -> tuple[Table, Table | None]:
-    """Return the rows of a file or a folder: of a data set two splits, of JSON lines one table."""
-    if path.lower().endswith(DATA_SETS) or Path(path).is_dir():
-        return read_splits(path, train_split, eval_split)
-    if eval_split is not None or train_split != "train":
-        raise InputError(f"{path} has no splits", "JSON lines are one table", "Give held-out rows as 'eval'")
-    return read_lines(path), None

@@ -260,12 +260,23 @@ def _list(row: JsonMapping, column: str, label: str) -> Sequence[object]:
 
 
 def finite_number(given: object, what: str, label: str) -> float:
-    """Return a score, rank or margin. Raises InputError if it is none, or larger than a reward may be."""
+    """Return a score, rank or margin, a text of which a CSV file has. Raises InputError if it is none, or larger than a
+    reward may be.
+    """
+    given = _number_in(given) if isinstance(given, str) else given
     if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) <= LARGEST:
         raise InputError(
             f"A {what} in {label} is {shortened(given)}", f"a {what} is a finite number within ±{LARGEST:g}"
         )
     return float(given)
+
+
+def _number_in(text: str) -> object:
+    """Return the number that a text is, else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _completion(row: JsonMapping, column: str, label: str) -> object:

@@ -10,7 +10,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow
-from grouprl.tasks.adapters.jsonl import read_lines
+from grouprl.tasks.adapters.any_table import read_table
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask
 from grouprl.tasks.table import Table
@@ -24,13 +24,15 @@ BETWEEN = "\n"
 class StepLabels(RowTask):
     """Answers in steps, each labelled right or wrong: what a process reward model learns from.
 
-    The file is JSON lines with the columns `prompt`, `completions` (the steps of an answer) and `labels` (true or false
-    for each), TRL's stepwise supervision. Nothing is sampled: a step is a row, the answer up to its end, with reward 1
-    or 0; the steps of an answer are a group.
+    The file is JSON lines or Parquet, or a folder with a Hugging Face data set, with the columns `prompt`,
+    `completions` (the steps of an answer) and `labels` (true or false for each), TRL's stepwise supervision. Nothing is
+    sampled: a step is a row, the answer up to its end, with reward 1 or 0; the steps of an answer are a group.
     """
 
-    path: str = Field(description="the file")
-    eval_path: str | None = Field(None, alias="eval", description="a file of held-out answers")
+    path: str = Field(description="the file or folder")
+    eval_path: str | None = Field(None, alias="eval", description="a file or folder of held-out answers")
+    train_split: str = Field("train", description="the split of a data set to train on")
+    eval_split: str | None = Field(None, description="the split of a data set to evaluate on")
     separator: str = Field(BETWEEN, description="what stands behind each step")
     last_only: bool = Field(False, description="whether only the last step of each answer is a row")
     max_length: int | None = Field(1024, ge=2, description="most tokens of prompt and steps together")
@@ -57,8 +59,12 @@ class StepLabels(RowTask):
         return RowLimit(self.max_length, self.truncation)
 
     def read(self) -> tuple[Table, Table | None]:
-        """Return the files' rows, each checked."""
-        train, held_out = read_lines(self.path), None if self.eval_path is None else read_lines(self.eval_path)
+        """Return the files' rows, each checked; raises InputError for rows of another form."""
+        train, held_out = read_table(self.path, self.train_split, self.eval_split)
+        if self.eval_path is not None:
+            if held_out is not None:
+                raise InputError("'eval' and 'eval_split' both name the held-out answers", "only one of them may")
+            held_out, _ = read_table(self.eval_path, self.train_split)
         for table in (train, held_out) if held_out is not None else (train,):
             for position, row in enumerate(table.rows):
                 labelled_steps(row, table.label(position))
@@ -90,6 +96,7 @@ def labelled_steps(row: Mapping[str, object], label: str) -> tuple[list[str], li
             raise InputError(
                 f"{label} has the {name} {row.get(name)!r:.60}",
                 "completions are the steps of one answer, labels say true or false of each",
+                "A CSV file holds no lists: use JSON lines or Parquet" if isinstance(row.get(name), str) else "",
             )
     steps, labels = list(row["completions"]), list(row["labels"])  # type: ignore[call-overload]
     if not all(isinstance(step, str) and step for step in steps):
