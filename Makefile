@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 # One thread per process: two OpenMP threads collapse as soon as anything else uses a core.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
+# What is compiled once is there for every worker, and for every process that a test starts.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests of formulas and of composition: chosen by measured time, all of them together about a minute of one core.
 FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.py) tests/algorithms/test_method.py \
@@ -13,7 +15,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all durations test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +36,9 @@ test: $(READY)  ## run the tests: all quick ones, and a twelfth of the slow ones
 
 test-all: $(READY)  ## run every test, and record which are slow (before a release, and after a large change)
 	$(PYTEST) --record-durations tests/durations.json
+
+durations: $(READY)  ## record which of the tests that always run are slow, so that they take turns, too
+	$(PYTEST) --slow none --record-durations tests/durations.json
 
 test-fast: $(READY)  ## run what needs no model and no run of its own: formulas, composition, the house (under two minutes)
 	$(BIN)/python -m pytest -n 2 --slow none $(FAST)

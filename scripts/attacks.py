@@ -72,6 +72,14 @@ GOLDS: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
 
 def graders() -> Iterator[tuple[str, Any, list[Case]]]:
     """Yield every grader, but those of programs, with what it is attacked on."""
+    yield from own_graders()
+    if importlib.util.find_spec("reasoning_gym"):
+        for name in LIBRARY:
+            yield from _task(f"reasoning_gym:{name}")
+
+
+def own_graders() -> Iterator[tuple[str, Any, list[Case]]]:
+    """Yield the graders of `graders` that are no other library's."""
     for name in reward_names():
         if name not in PROGRAMS and (name != "math_equal" or importlib.util.find_spec("math_verify")):
             yield name, load_reward(name), [*_examples(load_reward(name)), *_golds(name)]
@@ -80,9 +88,6 @@ def graders() -> Iterator[tuple[str, Any, list[Case]]]:
     for name in task_names():
         if ":" not in name and name not in PROGRAMS:
             yield from _task(name)
-    if importlib.util.find_spec("reasoning_gym"):
-        for name in LIBRARY:
-            yield from _task(f"reasoning_gym:{name}")
 
 
 def _examples(reward: Any) -> list[Case]:

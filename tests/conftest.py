@@ -1,15 +1,16 @@
 """Settings of every test: one thread (two collapse as soon as anything else uses a core), no network, the schedule."""
 
+import gc
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from schedule import commit_number, longest_first, read_durations, slow_ones, take
+from schedule import commit_number, longest_first, read_durations, slow_ones, take, with_unmeasured
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -71,6 +72,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-durations", metavar="FILE", help="write the seconds of every slow test as JSON")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage, which thousands of new tests are not, and never look at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the slow tests that are not this commit's, and begin with what takes longest."""
     slow = config.getoption("--slow")
@@ -83,10 +95,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Recorder:
-    """Writes how long the tests took at the end of the run."""
+    """Writes how long the tests took at the end of the run; where not all ran, only what the record lacks."""
 
-    def __init__(self, file: Path) -> None:
-        self.file, self.reports = file, list[tuple[str, float]]()
+    def __init__(self, file: Path, whole: bool) -> None:
+        self.file, self.whole, self.reports = file, whole, list[tuple[str, float]]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the seconds of a phase of a test."""
@@ -94,11 +106,13 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         """Write the slow ones."""
-        self.file.write_text(json.dumps(slow_ones(self.reports), indent=1) + "\n", encoding="utf-8")
+        found = slow_ones(self.reports) if self.whole else with_unmeasured(read_durations(), self.reports)
+        self.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations where that is asked for; workers report to the process that started them."""
     file = config.getoption("--record-durations")
     if file and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Recorder(Path(file)))
+        whole = config.getoption("--slow") == "all" and config.args_source is config.ArgsSource.TESTPATHS
+        config.pluginmanager.register(Recorder(Path(file), whole))

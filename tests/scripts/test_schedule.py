@@ -9,10 +9,22 @@ from typing import Any
 
 import pytest
 
-from schedule import LIMIT, TURNS, commit_number, is_taken, longest_first, read_durations, slow_ones, take
+from schedule import (
+    LIMIT,
+    TURNS,
+    commit_number,
+    is_taken,
+    longest_first,
+    read_durations,
+    slow_ones,
+    take,
+    turns_of,
+    with_unmeasured,
+)
 
 TOP = Path(__file__).parents[2]
 SLOW = {f"tests/a/test_{letter}.py::test_{i}": 1.0 + i for letter in "abc" for i in range(200)}
+TURN = turns_of(SLOW)
 
 
 def items(*names: str) -> list[Any]:
@@ -25,16 +37,23 @@ def names(found: list[Any]) -> list[str]:
 
 @pytest.mark.parametrize("number", [0, 7, 1234])
 def test_commits_in_a_row_run_every_slow_test_once(number: int) -> None:
-    taken = [{name for name in SLOW if is_taken(name, "turn", number + i, SLOW)} for i in range(TURNS)]
+    taken = [{name for name in SLOW if is_taken(name, "turn", number + i, TURN)} for i in range(TURNS)]
     assert set.union(*taken) == set(SLOW)
     assert sum(map(len, taken)) == len(SLOW)
-    assert all(len(SLOW) / TURNS / 2 < len(part) < len(SLOW) for part in taken)
+
+
+@pytest.mark.parametrize("durations", [SLOW, read_durations()], ids=["made up", "recorded"])
+def test_every_turn_takes_about_as_long(durations: dict[str, float]) -> None:
+    turns = turns_of(durations)
+    seconds = [sum(took for name, took in durations.items() if turns[name] == turn) for turn in range(TURNS)]
+    assert max(seconds) <= 1.02 * sum(seconds) / TURNS
+    assert turns == turns_of(dict(reversed(durations.items()))), "the order of the record does not matter"
 
 
 def test_quick_and_new_tests_always_run() -> None:
-    assert all(is_taken("tests/a/test_a.py::test_new", slow, 3, SLOW) for slow in ("all", "turn", "none"))
-    assert all(is_taken(name, "all", 3, SLOW) for name in SLOW)
-    assert not any(is_taken(name, "none", 3, SLOW) for name in SLOW)
+    assert all(is_taken("tests/a/test_a.py::test_new", slow, 3, TURN) for slow in ("all", "turn", "none"))
+    assert all(is_taken(name, "all", 3, TURN) for name in SLOW)
+    assert not any(is_taken(name, "none", 3, TURN) for name in SLOW)
 
 
 def test_what_is_left_out_is_said() -> None:
@@ -53,6 +72,11 @@ def test_files_that_take_longest_come_first_and_tests_of_a_file_stay_in_order() 
 def test_phases_of_a_test_count_together() -> None:
     half = LIMIT / 2
     assert slow_ones([("b", half), ("a", 2 * LIMIT), ("b", half), ("c", half)]) == {"a": 2 * LIMIT, "b": LIMIT}
+
+
+def test_a_part_of_the_tests_adds_to_the_record_and_takes_nothing_away() -> None:
+    known = {"c": 3.0, "a": 2.0}
+    assert with_unmeasured(known, [("b", LIMIT), ("a", 9.0), ("d", LIMIT / 2)]) == {"a": 2.0, "b": LIMIT, "c": 3.0}
 
 
 def test_the_number_of_a_commit_rises_with_each(tmp_path: Path) -> None:

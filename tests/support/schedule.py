@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -34,17 +33,28 @@ def commit_number(folder: Path) -> int:
     return int(told.stdout) if told.returncode == 0 else 0
 
 
-def is_taken(name: str, slow: Slow, number: int, durations: Mapping[str, float]) -> bool:
-    """Return whether the commit of this number runs a test."""
-    if slow == "all" or name not in durations:
-        return True
-    return slow == "turn" and (zlib.crc32(name.encode()) + number) % TURNS == 0
+def turns_of(durations: Mapping[str, float]) -> dict[str, int]:
+    """Return the turn of each slow test, so that all turns take about as long: the longest first, to the shortest turn.
+
+    The turns are others as soon as `durations` are.
+    """
+    seconds, turns = [0.0] * TURNS, {}
+    for name, took in sorted(durations.items(), key=lambda each: (-each[1], each[0])):
+        turns[name] = seconds.index(min(seconds))
+        seconds[turns[name]] += took
+    return turns
+
+
+def is_taken(name: str, slow: Slow, number: int, turns: Mapping[str, int]) -> bool:
+    """Return whether the commit of this number runs a test; `turns` has those of the slow tests."""
+    return slow == "all" or name not in turns or (slow == "turn" and turns[name] == number % TURNS)
 
 
 def take(items: list[pytest.Item], slow: Slow, number: int, durations: Mapping[str, float]) -> list[pytest.Item]:
     """Remove the tests that are not taken from `items`, in place; return them."""
-    left = [item for item in items if not is_taken(item.nodeid, slow, number, durations)]
-    items[:] = [item for item in items if is_taken(item.nodeid, slow, number, durations)]
+    turns = turns_of(durations)
+    left = [item for item in items if not is_taken(item.nodeid, slow, number, turns)]
+    items[:] = [item for item in items if is_taken(item.nodeid, slow, number, turns)]
     return left
 
 
@@ -63,3 +73,8 @@ def slow_ones(reports: Sequence[tuple[str, float]]) -> dict[str, float]:
     for name, took in reports:
         seconds[name] = seconds.get(name, 0.0) + took
     return {name: round(took, 1) for name, took in sorted(seconds.items()) if took >= LIMIT}
+
+
+def with_unmeasured(known: Mapping[str, float], reports: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return `known` durations and those of slow tests in `reports` that had none."""
+    return dict(sorted({**slow_ones(reports), **known}.items()))
