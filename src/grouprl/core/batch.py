@@ -6,7 +6,6 @@ This module knows tensors only: nothing of text, models or methods.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -242,7 +241,8 @@ class Batch:
         if unknown:
             wrong = sorted(unknown)
             raise TypeError(f"Batch has no field {', '.join(wrong)}. {suggest(wrong[0], self.__dataclass_fields__)}")
-        copied = copy.copy(self)
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
         for name, value in changes.items():
             object.__setattr__(copied, name, value)
         return copied
@@ -257,9 +257,9 @@ class Batch:
             if value is None:
                 continue
             if isinstance(value, torch.Tensor):
-                changes[name] = value[index]
+                changes[name] = value.index_select(0, index)
             elif isinstance(value, Mapping) and value and name != "edges":
-                changes[name] = {k: v[index] for k, v in value.items()}
+                changes[name] = {k: v.index_select(0, index) for k, v in value.items()}
         changes["edges"] = {k: v.rows(index, self.size[0]) for k, v in self.edges.items()}
         if self.inputs is not None:
             changes["inputs"] = self.inputs.rows(index)

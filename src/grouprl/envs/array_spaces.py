@@ -38,8 +38,11 @@ def _fitted(space: ArraySpace, value: object) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         said = shortened(value.tolist(), 60) if isinstance(value, np.ndarray) else type(value).__name__
         raise InputError(f"is {said}", f"the space is {words(space)}")
-    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused below
-        found = array.astype(space.dtype)
+    if array.dtype == space.dtype:
+        found = array.copy()
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused below
+            found = array.astype(space.dtype)
     if found.shape != space.shape:
         raise InputError(f"has the shape {found.shape}", f"the space is {words(space)}")
     if not _within(space, array, found):
@@ -136,4 +139,4 @@ def spelt(values: object, most: int = 64) -> str:
     numbers_n = np.asarray(values).ravel()
     if len(numbers_n) > most:
         return f"array of {'×'.join(map(str, np.asarray(values).shape))}"
-    return " ".join(f"{float(x):.4g}" for x in numbers_n)
+    return " ".join(f"{float(x):.4g}" for x in numbers_n.tolist())

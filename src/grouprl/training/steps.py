@@ -117,7 +117,11 @@ def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, floa
     sums: dict[str, float] = defaultdict(float)
     for found in _each_pass(model, loss, step, alive_b.nonzero()[:, 0].tolist()):
         _add(sums, found)
-    return {**sums, "rows_trained": float(alive_b.to(torch.float64).mean())}
+    return {**sums, "rows_trained": _share(alive_b)}
+
+
+def _share(alive_b: Tensor) -> float:
+    return int(alive_b.sum()) / max(len(alive_b), 1)
 
 
 def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int]) -> Iterator[Mapping[str, float]]:
@@ -162,7 +166,7 @@ def _coupled(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float
     alive_b = torch.stack([(x != 0).reshape(len(x), -1).any(1) for x in cotangents.values()]).any(0)
     sums: dict[str, float] = defaultdict(float)
     _add(sums, {**out.metrics, "loss": out.value.detach()})
-    return {**sums, "rows_trained": float(alive_b.to(torch.float64).mean())}
+    return {**sums, "rows_trained": _share(alive_b)}
 
 
 def _cotangents(value: Tensor, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -71,7 +71,8 @@ class Transitions(Update):
             )
         for epoch in range(learner.epochs if count else 0):
             order = np.random.default_rng([learner.seed, epoch]).permutation(count)
-            for chunk in np.array_split(order, max(1, count // self.size)):
+            parts = count // self.size
+            for chunk in np.array_split(order, parts) if parts > 1 else [order]:
                 rows = apart.rows(torch.from_numpy(chunk)).replace(group_b=torch.arange(len(chunk)))
                 yield learner.method.compute_loss_weights(rows)
 

@@ -39,6 +39,7 @@ class TrainableModule(NamedParameters, ABC):
 
     def __init__(self, module: nn.Module, *, positions: int = POSITIONS) -> None:
         self.module, self.positions = module, positions
+        self._known: tuple[nn.Module, nn.Parameter] | None = None
 
     @property
     @abstractmethod
@@ -55,12 +56,19 @@ class TrainableModule(NamedParameters, ABC):
     @property
     def device(self) -> torch.device:
         """The device of the module."""
-        return next(self.module.parameters()).device
+        return self._anchor.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the module's weights."""
-        return next(self.module.parameters()).dtype
+        return self._anchor.dtype
+
+    @property
+    def _anchor(self) -> nn.Parameter:
+        """The module's first parameter, looked up once: to search a module takes longer than a small layer."""
+        if self._known is None or self._known[0] is not self.module:
+            self._known = self.module, next(self.module.parameters())
+        return self._known[1]
 
     @property
     def score_dtype(self) -> torch.dtype:
@@ -146,12 +154,12 @@ class TrainableModule(NamedParameters, ABC):
 
     def _masked(self, inputs: PolicyInputs, names: Sequence[str]) -> dict[str, Tensor]:
         """Score rows; set outputs [B,T] to exactly 0 beyond their lengths."""
-        found = self.score(inputs, names)
-        each = {name: found[name].to(self.score_dtype) for name in names}
+        found, dtype = self.score(inputs, names), self.score_dtype
+        each = {name: found[name].to(dtype) for name in names}
         present_bt = inputs.present_bt()
         if bool(present_bt.all()):
             return each
-        zero, present_bt = torch.zeros((), dtype=self.score_dtype, device=self.device), present_bt.to(self.device)
+        zero, present_bt = torch.zeros((), dtype=dtype, device=self.device), present_bt.to(self.device)
         return {name: x if x.dim() == 1 else torch.where(present_bt, x, zero) for name, x in each.items()}
 
 
