@@ -50,14 +50,34 @@ def own_signals() -> Iterator[None]:
     assert changed == [], f"the test left other handlers of {[number.name for number in changed]}"
 
 
+LOOP = "grouprl.training.loop"
+
+
+def leave_unchecked(patch: pytest.MonkeyPatch) -> None:
+    """Spare runs the fresh process in which a final model is checked, for some seconds each."""
+    if LOOP in sys.modules:
+        patch.setattr(f"{LOOP}.check_final_model", lambda policy, folder, task: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_models_unchecked() -> Iterator[None]:
+    """Leave the models of runs unchecked that the tests of a module share."""
+    with pytest.MonkeyPatch.context() as patch:
+        leave_unchecked(patch)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def model_unchecked(own_environment: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare the short runs of tests the fresh process in which a final model is checked, for some seconds each.
+    """Leave the models of a test's runs unchecked, unless it asks for `checked_model`.
 
     It comes behind `own_environment`, so that what a test patches is undone before that looks.
     """
-    if "grouprl.training.loop" in sys.modules and "checked_model" not in request.fixturenames:
-        monkeypatch.setattr("grouprl.training.loop.check_final_model", lambda policy, folder, task: None)
+    if "checked_model" not in request.fixturenames:
+        leave_unchecked(monkeypatch)
+    elif LOOP in sys.modules:
+        true = sys.modules["grouprl.training.saved_model"].check_final_model
+        monkeypatch.setattr(f"{LOOP}.check_final_model", true)
 
 
 @pytest.fixture

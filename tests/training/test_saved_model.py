@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -123,9 +124,9 @@ def test_an_export_that_answers_otherwise_is_not_written(adder, tmp_path, monkey
     with torch.no_grad():
         other.model.get_input_embeddings().weight += torch.randn(15, 16)
     monkeypatch.setattr(adder, "save", other.save)
-    monkeypatch.setattr(
-        exporting, "load_trained", lambda run, checkpoint: exporting.Trained(config, task, adder, "the final model")
-    )
+    point = SimpleNamespace(checkpoint=None, when="the final model")
+    monkeypatch.setattr(exporting, "find_point", lambda run, checkpoint: point)
+    monkeypatch.setattr(exporting, "_load", lambda point: exporting.Trained(config, task, adder, point.when))
     with pytest.raises(RunError, match="in transformers with"):
         exporting.export(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
