@@ -46,7 +46,7 @@ def settings(folder: Path, side: str, **changes: Any) -> dict[str, Any]:
         warmup={"steps": 80, "batch": 16, "lr": 1e-2},
         batch={"prompts": 4, "group_size": 4},
         eval={"every": 0, "prompts": 4, "final_prompts": 4, "samples": 1},
-        run={"threads": 1, "checkpoint_every": 2, "keep": 9},
+        run={"threads": 1, "checkpoint_every": 2, "keep": 9, "check_model": False},
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chat_families import CHAT_FAMILIES, family_tokenizer
 from grouprl.chat.syntaxes import FORMS, SYNTAXES, form_named
-from grouprl.chat.tool_calls import protocol_calls, split_calls, typed
+from grouprl.chat.tool_calls import protocol_calls, typed
 from grouprl.chat.turn_content import Call, Malformed, Said, Spoken, split_thinking, thinking_span, told_apart
 from grouprl.core.errors import InputError
 from grouprl.policy.language.call_syntax import call_syntax
@@ -234,7 +234,7 @@ def test_the_protocol_gets_calls_in_order_and_no_more_than_it_takes() -> None:
         ("a", {"x": 1}),
     ]
     text = FORMS["hermes"].write("f", {}) * 65
-    assert split_calls(text, "about") == (text, [])
+    assert protocol_calls(FORMS["hermes"].read(text), text, "about") == []
 
 
 class Shout(type(FORMS["hermes"])):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouprl.chat.syntaxes import SIGNS, SYNTAXES
-from grouprl.chat.tool_calls import MOST_CALLS, split_calls, typed
+from grouprl.chat.tool_calls import MOST_CALLS, protocol_calls, typed
 from grouprl.chat.turn_content import THOUGHTS, Call, Malformed, Said
 from grouprl.core.errors import InputError
 
@@ -111,7 +111,8 @@ def test_a_thousand_calls_are_read_in_order_and_are_too_many(name: str) -> None:
     assert len(found) == len(asked)
     assert all(map(same, found, asked))
     assert len(asked) > MOST_CALLS
-    assert split_calls(SYNTAXES["hermes"].write_all(asked), "about")[1] == []
+    text = SYNTAXES["hermes"].write_all(asked)
+    assert protocol_calls(SYNTAXES["hermes"].read(text), text, "about") == []
 
 
 @pytest.mark.parametrize("name", ["hermes", "llama", "mistral", "granite", "deepseek", "kimi", "harmony", "pythonic"])

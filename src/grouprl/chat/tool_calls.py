@@ -45,17 +45,6 @@ def _to_type(call: Call, schemas: Mapping[str, object]) -> bool:
     return call.untyped and isinstance(schema, Mapping) and isinstance(schema.get("properties"), Mapping)
 
 
-def split_calls(text: str, about: str) -> tuple[str, list[dict[str, object]]]:
-    """Return the text around the calls, and the calls in the protocol's form.
-
-    A call that cannot be read makes the whole text plain content: the agent sees the text and no calls. More than
-    `MOST_CALLS` calls do, too.
-    """
-    found = said_in(text)
-    calls = protocol_calls(found, text, about)
-    return (found.beside if calls else str(text)), calls
-
-
 def typed(call: Call, properties: dict[str, object]) -> dict[str, object]:
     """Return the arguments of an untyped call with the types in a tool's schema; text arguments stay text."""
     given = dict(call.arguments) if not isinstance(call.arguments, str) else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from grouprl.algorithms.method import Method
@@ -104,20 +104,24 @@ def batch_arithmetic(
 
 
 def _cached(model: ModelFacts, mixed: bool) -> int:
-    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
-    return tokens_in_cache(per_token, model.device, mixed=mixed)
+    return tokens_in_cache(_per_token(model), model.device, mixed=mixed)
+
+
+def _per_token(model: ModelFacts) -> int:
+    return numbers_per_token(model.hidden, model.intermediate, model.kv_width)
 
 
 def activations(model: ModelFacts, batch: Arithmetic) -> int:
     """Return the bytes that a forward pass keeps for its backward pass."""
-    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
-    return batch.tokens_per_pass * model.layers * per_token * _kept_bytes(model, batch)
+    return batch.tokens_per_pass * model.layers * _per_token(model) * _kept_bytes(model, batch)
 
 
 def _kept_bytes(model: ModelFacts, batch: Arithmetic) -> int:
     return BYTES["bfloat16"] if batch.mixed else model.bytes_each
 
 
+ACTIVATIONS = "activations of a pass"
+"""Name of the cost of what a forward pass keeps for its backward pass."""
 KEYS = "keys of shared rows"
 """Name of the cost of keys and values that a layer gathers from the processes that share rows with one."""
 KEYS_HELD = 3
@@ -167,54 +171,78 @@ def memory(
     per token; measurements of transformers without shared prompts are within 10 % of this. The lean engine keeps up to
     20 % less.
     """
+    copies = _copies(model, reference=reference, followers=followers, second_models=second_models)
+    sampling = _of_samplers(model, samplers) if samplers else ()
+    update = _of_update(model, batch, anew=anew, offloads=offloads)
+    return (
+        *_trained(model),
+        *copies,
+        *sampling,
+        *update,
+        _rollout_cache(model, batch, max(1, samplers) * steps_at_once),
+    )
+
+
+def _trained(model: ModelFacts) -> Iterator[Cost]:
+    """Yield the costs of the policy and its optimiser."""
     size, train = model.bytes_each, model.trainable
     wide = max(size, 4)  # the optimiser computes in float32 or better
-    per_token = numbers_per_token(model.hidden, model.intermediate, model.kv_width)
-    chunk = model.vocabulary * chunk_rows(model.device.split(":")[0], model.vocabulary)
-    costs = [
-        Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes"),
-        Cost("gradients", train * size, f"{train:,} trainable × {size} bytes"),
-        Cost("Adam moments", 2 * train * wide, f"2 × {train:,} × {wide} bytes"),
-    ]
+    yield Cost("weights", model.parameters * size, f"{model.parameters:,} parameters × {size} bytes")
+    yield Cost("gradients", train * size, f"{train:,} trainable × {size} bytes")
+    yield Cost("Adam moments", 2 * train * wide, f"2 × {train:,} × {wide} bytes")
     if wide > size:
-        costs.append(Cost("float32 copies", train * wide, f"{train:,} × {wide} bytes: what the optimiser steps"))
+        yield Cost("float32 copies", train * wide, f"{train:,} × {wide} bytes: what the optimiser steps")
+
+
+def _copies(model: ModelFacts, *, reference: bool, followers: int, second_models: int) -> Iterator[Cost]:
+    """Yield the costs of further models in this process."""
+    each, size = model.parameters, model.bytes_each
     if reference:
-        costs.append(Cost("reference copy", model.parameters * size, f"{model.parameters:,} × {size} bytes"))
+        yield Cost("reference copy", each * size, f"{each:,} × {size} bytes")
     if followers:
-        copies = f"{followers} × {model.parameters:,} × {size} bytes"
-        costs.append(Cost(FOLLOWERS, followers * model.parameters * size, copies))
+        yield Cost(FOLLOWERS, followers * each * size, f"{followers} × {each:,} × {size} bytes")
     if second_models:
-        copies = f"{second_models} × ({model.parameters:,} + {train:,} stored) × {size} bytes"
-        costs.append(Cost("second models", second_models * (model.parameters + train) * size, copies))
-    if samplers:
-        each = f"{model.parameters:,} × {size} bytes, in its own process"
-        copies = each if samplers == 1 else f"{samplers} × {each}"
-        costs.append(Cost(SAMPLER, samplers * model.parameters * size, copies))
-        costs.append(Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes"))
-    activation_bytes = activations(model, batch)
-    how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {per_token:,} numbers × "
-    how += f"{_kept_bytes(model, batch)} bytes"
-    if anew:
-        inputs, word = (1, "layer") if offloads else (model.layers, "layers")
-        activation_bytes = batch.tokens_per_pass * (inputs * model.hidden + per_token) * size
-        how = (
-            f"{batch.tokens_per_pass:,} tokens × ({inputs} {word} × {model.hidden} + {per_token:,}) numbers × "
-            f"{size} bytes"
-        )
-    cache = batch.completions * batch.row * model.layers * 2 * model.kv_width * size
-    caches = max(1, samplers) * steps_at_once
-    cached = f"{caches} × " if caches > 1 else ""
-    cached += (
-        f"{batch.completions:,} completions × {batch.row} tokens × {model.layers} layers × 2 × "
-        f"{model.kv_width} × {size} bytes"
-    )
-    return (
-        *costs,
-        Cost("activations of a pass", activation_bytes, how),
-        *([_gathered_keys(model, batch)] if batch.context > 1 else []),
-        Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, however many positions there are"),
-        Cost("rollout cache", caches * cache, cached),
-    )
+        how = f"{second_models} × ({each:,} + {model.trainable:,} stored) × {size} bytes"
+        yield Cost("second models", second_models * (each + model.trainable) * size, how)
+
+
+def _of_samplers(model: ModelFacts, samplers: int) -> Iterator[Cost]:
+    """Yield the costs of processes that sample, and of sending them weights."""
+    size, train = model.bytes_each, model.trainable
+    each = f"{model.parameters:,} × {size} bytes, in its own process"
+    yield Cost(SAMPLER, samplers * model.parameters * size, each if samplers == 1 else f"{samplers} × {each}")
+    yield Cost("shared weights", 2 * train * size, f"2 versions × {train:,} × {size} bytes")
+
+
+def _of_update(model: ModelFacts, batch: Arithmetic, *, anew: bool, offloads: bool) -> Iterator[Cost]:
+    """Yield the costs of a forward and a backward pass."""
+    yield _layers_anew(model, batch, 1 if offloads else model.layers) if anew else _layers_kept(model, batch)
+    if batch.context > 1:
+        yield _gathered_keys(model, batch)
+    chunk = model.vocabulary * chunk_rows(model.device.split(":")[0], model.vocabulary)
+    yield Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, however many positions there are")
+
+
+def _layers_kept(model: ModelFacts, batch: Arithmetic) -> Cost:
+    how = f"{batch.tokens_per_pass:,} tokens × {model.layers} layers × {_per_token(model):,} numbers × "
+    return Cost(ACTIVATIONS, activations(model, batch), f"{how}{_kept_bytes(model, batch)} bytes")
+
+
+def _layers_anew(model: ModelFacts, batch: Arithmetic, inputs: int) -> Cost:
+    """Return the cost of keeping the inputs of `inputs` layers and the activations of one."""
+    per_token, size, word = _per_token(model), model.bytes_each, "layer" if inputs == 1 else "layers"
+    how = f"{batch.tokens_per_pass:,} tokens × ({inputs} {word} × {model.hidden} + {per_token:,}) numbers × "
+    kept = batch.tokens_per_pass * (inputs * model.hidden + per_token) * size
+    return Cost(ACTIVATIONS, kept, f"{how}{size} bytes")
+
+
+def _rollout_cache(model: ModelFacts, batch: Arithmetic, count: int) -> Cost:
+    """Return the cost of the keys and values of `count` rollouts."""
+    size = model.bytes_each
+    held = batch.completions * batch.row * model.layers * 2 * model.kv_width
+    how = f"{batch.completions:,} completions × {batch.row} tokens × {model.layers} layers × 2 × "
+    times = f"{count} × " if count > 1 else ""
+    return Cost("rollout cache", count * held * size, f"{times}{how}{model.kv_width} × {size} bytes")
 
 
 PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy", "rollout cache")
@@ -302,7 +330,7 @@ def peak(costs: Iterable[Cost]) -> int:
     size = {cost.what: cost.bytes for cost in costs}
     update, cache = (
         sum(size.pop(name, 0) for name in names)
-        for names in (("activations of a pass", KEYS, "log-prob chunk"), ("rollout cache",))
+        for names in ((ACTIVATIONS, KEYS, "log-prob chunk"), ("rollout cache",))
     )
     return sum(size.values()) + (update + cache if SAMPLER in size else max(update, cache))
 
