@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from schedule import commit_number, longest_first, read_durations, slow_ones, take, with_unmeasured
+from schedule import commit_number, longest_first, read_durations, slow_ones, take, with_unmeasured, without_turn
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 NOT_OF_TESTS = ("PYTEST_", "RAY_")
 """How the names begin that pytest and Ray set as they are used."""
+ALWAYS = 30.0
+"""Seconds of slow tests that always run from which they are named at the end."""
+SHOWN = 10
+"""Tests that are named then."""
 
 
 @pytest.fixture(autouse=True)
@@ -115,24 +119,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Recorder:
-    """Writes how long the tests took at the end of the run; where not all ran, only what the record lacks."""
+    """Names the slow tests that have no turn yet at the end of a run, and writes how long tests took where asked to.
 
-    def __init__(self, file: Path, whole: bool) -> None:
+    Where not all tests ran, only what the record lacks is added to it.
+    """
+
+    def __init__(self, file: Path | None, whole: bool) -> None:
         self.file, self.whole, self.reports = file, whole, list[tuple[str, float]]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the seconds of a phase of a test."""
         self.reports.append((report.nodeid, report.duration))
 
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name the slow tests that always run."""
+        found = without_turn(read_durations(), self.reports)
+        if sum(found.values()) > ALWAYS and self.file is None:
+            seconds = f"{sum(found.values()):.0f} seconds go to {len(found)} slow tests without a turn"
+            terminalreporter.write_line(f"{seconds}: `make durations` gives them one.")
+            for name, took in list(found.items())[:SHOWN]:
+                terminalreporter.write_line(f"{took:6.1f}  {name}")
+
     def pytest_sessionfinish(self) -> None:
         """Write the slow ones."""
-        found = slow_ones(self.reports) if self.whole else with_unmeasured(read_durations(), self.reports)
-        self.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        if self.file is not None:
+            found = slow_ones(self.reports) if self.whole else with_unmeasured(read_durations(), self.reports)
+            self.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record durations where that is asked for; workers report to the process that started them."""
-    file = config.getoption("--record-durations")
-    if file and not hasattr(config, "workerinput"):
+    """Record durations; workers report to the process that started them."""
+    if not hasattr(config, "workerinput"):
+        file = config.getoption("--record-durations")
         whole = config.getoption("--slow") == "all" and config.args_source is config.ArgsSource.TESTPATHS
-        config.pluginmanager.register(Recorder(Path(file), whole))
+        config.pluginmanager.register(Recorder(Path(file) if file else None, whole))

@@ -20,6 +20,7 @@ from schedule import (
     take,
     turns_of,
     with_unmeasured,
+    without_turn,
 )
 
 TOP = Path(__file__).parents[2]
@@ -77,6 +78,11 @@ def test_phases_of_a_test_count_together() -> None:
 def test_a_part_of_the_tests_adds_to_the_record_and_takes_nothing_away() -> None:
     known = {"c": 3.0, "a": 2.0}
     assert with_unmeasured(known, [("b", LIMIT), ("a", 9.0), ("d", LIMIT / 2)]) == {"a": 2.0, "b": LIMIT, "c": 3.0}
+
+
+def test_slow_tests_that_always_run_are_told_the_slowest_first() -> None:
+    reports = [("b", LIMIT), ("c", 9.0), ("quick", LIMIT / 2), ("known", 9.0)]
+    assert list(without_turn({"known": 9.0}, reports).items()) == [("c", 9.0), ("b", LIMIT)]
 
 
 def test_the_number_of_a_commit_rises_with_each(tmp_path: Path) -> None:

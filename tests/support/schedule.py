@@ -75,6 +75,12 @@ def slow_ones(reports: Sequence[tuple[str, float]]) -> dict[str, float]:
     return {name: round(took, 1) for name, took in sorted(seconds.items()) if took >= LIMIT}
 
 
+def without_turn(known: Mapping[str, float], reports: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return the slow tests in `reports` that have no known duration and so always run, the slowest first."""
+    found = {name: took for name, took in slow_ones(reports).items() if name not in known}
+    return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+
 def with_unmeasured(known: Mapping[str, float], reports: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return `known` durations and those of slow tests in `reports` that had none."""
     return dict(sorted({**slow_ones(reports), **known}.items()))
