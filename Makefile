@@ -31,7 +31,7 @@ train: $(READY)  ## train a tiny model on addition, from scratch, in two to thre
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: $(READY)  ## run the tests: all quick ones, and a twelfth of the slow ones, another twelfth with each commit
+test: $(READY)  ## run the tests: all quick ones, and a sixteenth of the slow ones, another sixteenth with each commit
 	$(PYTEST) --slow turn
 
 test-all: $(READY)  ## run every test, and record which are slow (before a release, and after a large change)

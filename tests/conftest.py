@@ -91,7 +91,7 @@ def checked_model() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what a run takes and writes."""
-    help = "which slow tests to run (default: all); in turn: those of this commit, every twelfth commit the same"
+    help = "which slow tests to run (default: all); in turn: those of this commit, every sixteenth commit the same"
     parser.addoption("--slow", choices=("all", "turn", "none"), default="all", help=help)
     parser.addoption("--record-durations", metavar="FILE", help="write the seconds of every slow test as JSON")
 

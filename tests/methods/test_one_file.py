@@ -58,7 +58,7 @@ entry(
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment whose grouprl is this one and one more file."""
     folder = tmp_path_factory.mktemp("installed")
-    shutil.copytree(ROOT, folder / "grouprl", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT, folder / "grouprl")  # with what is compiled, which five processes would compile anew
     (folder / "grouprl" / "methods" / "group_relative" / "newcomer.py").write_text(FILE, encoding="utf-8")
     return {**os.environ, "PYTHONPATH": str(folder)}
 

@@ -17,7 +17,7 @@ Slow = Literal["all", "turn", "none"]
 DURATIONS = Path(__file__).parents[1] / "durations.json"
 LIMIT = 0.5
 """Seconds from which a test is slow."""
-TURNS = 12
+TURNS = 16
 """Commits in a row that together run every slow test."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
 import grouprl
-from batches import random_case
+from batches import close, random_case
 from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import LANGUAGE_OUTPUTS, has_output
@@ -26,8 +28,10 @@ def left(name: str) -> bool:
 LEFT = [name for name in sorted(CATALOGUE) if left(name)]
 
 
-def sampled_case(policy: CausalPolicy) -> Batch:
-    """Rows of all kinds of lengths, sampled by another engine than the trainer's."""
+@cache
+def sampled_case(budget: int) -> tuple[CausalPolicy, Batch]:
+    """A policy, and rows of all kinds of lengths, sampled by another engine than the trainer's."""
+    policy = make_policy(budget)
     batch = random_case(5, rewards="mixed").batch
     lengths = [max(1, int((row != 0).nonzero().max()) + 1) if row.any() else 1 for row in batch.mask_bt.int()]
     generator = torch.Generator().manual_seed(3)
@@ -36,18 +40,18 @@ def sampled_case(policy: CausalPolicy) -> Batch:
     batch = batch.trim(tokens.width).replace(inputs=tokens, source_b=None)
     own_bt = policy.logp(tokens)
     noise_bt = 0.01 * torch.randn(own_bt.shape, generator=generator, dtype=torch.float64)
-    return batch.replace(old_bt=own_bt, behavior_bt=own_bt + torch.where(batch.mask_bt, noise_bt, 0))
+    behavior_bt = own_bt + torch.where(batch.mask_bt, noise_bt, 0)
+    return policy, batch.replace(old_bt=own_bt, behavior_bt=behavior_bt)
 
 
 @pytest.mark.parametrize("name", LEFT)
 @pytest.mark.parametrize("budget", [16, 4096])
 def test_a_step_with_its_own_old_log_probs_is_that_with_those_of_a_pass(name: str, budget: int) -> None:
-    method, policy = grouprl.method(name), make_policy(budget)
-    batch = sampled_case(policy)
+    method, (policy, batch) = grouprl.method(name), sampled_case(budget)
     apart = accumulate(policy, method, step_of(method, batch))
     expected = gradient(policy)
     found = accumulate(policy, method, step_of(method, batch.replace(old_bt=None)), old_of_update=True)
-    torch.testing.assert_close(gradient(policy), expected, rtol=1e-9, atol=1e-12)
+    close(gradient(policy), expected, 1e-9, 1e-12, "gradient")
     assert found.keys() - apart.keys() == {"kl_behavior"}
     assert {key: found[key] for key in apart} == pytest.approx(apart, rel=1e-9, abs=1e-9)
 
