@@ -23,9 +23,13 @@ def test_the_page_works_from_top_to_bottom(tmp_path, monkeypatch):
     sums = [(a, b) for a in range(100) for b in range(0, 100, 25)]
     pairs = [{"prompt": f"{a}+{b}=", "chosen": str(a + b), "rejected": str(a + b + 1)} for a, b in sums]
     Path("pairs.jsonl").write_text("".join(json.dumps(pair | {"margin": 1.5}) + "\n" for pair in pairs))
-    first, users, paid, ensemble, measured, blended = map(yaml.safe_load, blocks("yaml"))
+    ratings = [{"prompt": f"{a}+{b}=", "response": str(a + b), "helpfulness": a, "verbosity": b} for a, b in sums]
+    Path("ratings.jsonl").write_text("".join(json.dumps(rating) + "\n" for rating in ratings))
+    first, rated, compared, users, paid, ensemble, measured, blended = map(yaml.safe_load, blocks("yaml"))
     small = {"model": TINY, "steps": 1, "eval": {"prompts": 2, "final_prompts": 2}}
     train(parse_config(first | small | {"method": {"name": "bradley_terry", "margin": True, "center": 0.01}}))
+    train(parse_config(rated | small))
+    train(parse_config(compared | small))
     for seed in range(3):
         Path(f"runs/rm{seed}").symlink_to(Path("runs/rm").resolve())
     for config in (users, paid, ensemble, measured, blended):

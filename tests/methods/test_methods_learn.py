@@ -57,7 +57,7 @@ STORED = ("weighted_bc", "f_dvl", "odice", "mo_dt", "oppo")
 """Methods for stored trajectories, which clone and do not explore (tests/tasks/test_trajectories.py and
 test_return_to_go.py, tests/methods/test_oppo.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")
-SCORED = ("bradley_terry", "reward_regression", "process_reward", "vpl")
+SCORED = ("bradley_terry", "reward_regression", "attribute_regression", "process_reward", "gpm", "vpl")
 OTHERS = ("sft", *STORED, "gmah", "rlap", "otr", "dvpo", *SCORED, *FLOWS)
 TILTS = {"vargrad": 1.0, "tb": 1.0, "f_dpg": 1.0, "dno": 0.1}
 """Methods whose optimum is the uniform reference tilted by exp(R/β), and their own β."""

@@ -11,7 +11,7 @@ from grouprl.rollout.pair_gaps import gap_measures
 
 
 def measured(rewards, scores, texts):
-    return gap_measures(np.array(rewards, float), np.array(scores, float), texts)
+    return gap_measures(np.array(rewards, float), np.subtract.outer(scores, scores), texts)
 
 
 def test_a_pair_by_hand():

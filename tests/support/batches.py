@@ -13,9 +13,9 @@ from torch import Tensor
 from grouprl.algorithms.method import Method
 from grouprl.core.batch import SOURCES, Batch
 from grouprl.core.edges import Edges
-from grouprl.core.outputs import OF_ROWS
+from grouprl.core.outputs import HEAD, OF_ROWS, PREFERENCE, parameter, stem
 
-COMPONENTS = ("accuracy", "key_steps", "valid_steps", "format", "execution", "judge")
+COMPONENTS = ("accuracy", "key_steps", "valid_steps", "format", "execution", "judge", "helpfulness", "correctness")
 """Names that some methods know parts of the reward by."""
 
 
@@ -243,7 +243,8 @@ def named_outputs(method: Method, cross_bt: Tensor, logp_bt: Tensor, batch: Batc
     score_b = torch.where(batch.mask_bt, logp_bt, 0).sum(1)
     named = [name for name in method.outputs if name not in ("log_prob", "entropy", "value")]
     known = {**dict.fromkeys(OF_ROWS, score_b), "action_value": logp_bt}
-    return {name: known.get(name, cross_bt) for name in named}
+    numbered = {name: (score_b + parameter(name)).sin() for name in named if stem(name) in (HEAD, PREFERENCE)}
+    return {name: known.get(name, cross_bt) for name in named} | numbered
 
 
 def outcome(method: Method, case: Case, prepared: Batch | None = None) -> Outcome:

@@ -1,4 +1,4 @@
-"""Relations between rows of a batch: a preference matrix, a tree, the pairs that an objective compares."""
+"""Relations between rows of a batch: a preference matrix, a tree, pairs that are compared, vectors of preference."""
 
 from __future__ import annotations
 
@@ -81,3 +81,11 @@ def moved(row: Tensor, index: Tensor, size: int) -> Tensor:
     place_b = torch.full((size + 1,), -1, dtype=torch.int64, device=index.device)
     place_b[index] = torch.arange(len(index), device=index.device)
     return place_b[row]
+
+
+def preference_scores(one_nd: Tensor, other_nd: Tensor) -> Tensor:
+    """Return [N] the score of each of one's vectors against another's; exchanged, it changes its sign.
+
+    It is the sum over blocks of two coordinates of one₁·other₂ - one₂·other₁, D even, and may go in circles.
+    """
+    return (one_nd[:, 0::2] * other_nd[:, 1::2] - one_nd[:, 1::2] * other_nd[:, 0::2]).sum(1)

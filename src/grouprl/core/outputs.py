@@ -33,6 +33,10 @@ FORESIGHT = "foresight"
 """Name by which the parameters of a policy begin that only foresee, and do not act."""
 SCORE = "score"
 """[B]: score of the whole row, prompt and completion, such as that of a reward model."""
+HEAD = "score@"
+"""[B]: one of several scores of the whole row; the number after the @ says which, from 1."""
+PREFERENCE = "preference@"
+"""[B]: a coordinate of the vector by which a row is preferred to others; the number after the @ says which, from 1."""
 DRAWN_SCORE = "drawn_score"
 """[B]: score of the whole row for a user drawn from the model's belief about them, not for the mean of it."""
 USER_KL = "user_kl"
@@ -46,7 +50,7 @@ CONTEXT_SIZE_ERROR = "context_size_error"
 HINDSIGHT_ERROR = "hindsight_error"
 """[B,T]: error of the action that the policy reads from the context of the whole trajectory: the mean square for
 vectors, -log-prob for numbered actions."""
-OF_ROWS = (SCORE, DRAWN_SCORE, USER_KL, CONTEXT_SCORE, GOAL_SCORE, CONTEXT_SIZE_ERROR)
+OF_ROWS = (SCORE, HEAD, PREFERENCE, DRAWN_SCORE, USER_KL, CONTEXT_SCORE, GOAL_SCORE, CONTEXT_SIZE_ERROR)
 """The outputs with one number for each row."""
 
 
@@ -64,8 +68,19 @@ def parameter(name: str) -> float:
         return math.nan
 
 
+def numbered(base: str, count: int) -> tuple[str, ...]:
+    """Return the names of `count` outputs whose number stands after the @ of `base`."""
+    return tuple(f"{base}{number}" for number in range(1, count + 1))
+
+
+def count_of(outputs: Iterable[str], base: str) -> int:
+    """Return the largest number after the @ of those `outputs` that begin with `base`; 0 without any."""
+    return max((int(parameter(name)) for name in outputs if "@" in name and stem(name) == base), default=0)
+
+
 def has_output(outputs: Iterable[str], name: str) -> bool:
     """Return whether `name` is one of `outputs`, where "cross@" stands for "cross@" with any positive number."""
-    if "@" not in name:
+    outputs = tuple(outputs)
+    if "@" not in name or name in outputs:
         return name in outputs
     return stem(name) in outputs and 0 < parameter(name) < math.inf

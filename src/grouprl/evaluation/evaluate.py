@@ -187,7 +187,8 @@ def evaluate_rows(
     count, few = len(requested), len(requested) < prompts
     yardsticks = load_yardsticks(source.settings.yardsticks)
     meter = Meter(progress, count * (samples + greedy))
-    greedy_completions = complete(source, requested, 1, batch_rows, meter, greedy=True) if greedy else None
+    together = count if source.measure == RANKING else batch_rows  # lone completions are ranked among all of them
+    greedy_completions = complete(source, requested, 1, together, meter, greedy=True) if greedy else None
     sampled = complete(source, requested, samples, batch_rows, meter) if samples else None
     found = [completions for completions in (sampled, greedy_completions) if completions is not None]
     if source.measure == RANKING and greedy_completions is not None:

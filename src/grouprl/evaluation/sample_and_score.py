@@ -112,12 +112,19 @@ def complete(
     return _checked(Outcomes.join(parts), each)
 
 
+NONE_BETTER = (
+    "Completions are compared with others, and none of these is better than another. Evaluate on more prompts "
+    "(eval.final_prompts), or leave the evaluations out (eval.every: 0, eval.final_prompts: 0)"
+)
+
+
 def _checked(found: Outcomes, each: int) -> Completions:
     """Return the completions, with a mask of those that could be scored."""
     scores, (lengths, late) = found.scores, (found.lengths, found.truncated)
     valid_b = ErrorPolicy("drop_row").apply(scores, np.arange(len(found)) // each)
     if not valid_b.any():
-        raise RunError(f"None of the {len(found)} completions could be scored. For instance {scores.problems[0]}")
+        what = f"None of the {len(found)} completions could be scored. "
+        raise RunError(what + (f"For instance {scores.problems[0]}" if scores.problems else NONE_BETTER))
     return Completions(
         found.texts, np.array(lengths, float), np.array(late, float), scores, valid_b, each, found.openings
     )

@@ -14,7 +14,7 @@ from grouprl.algorithms.part import Part
 from grouprl.core.batch import Batch
 from grouprl.core.edges import Edges
 from grouprl.core.json_types import JsonObject
-from grouprl.core.outputs import ENTROPY, LOG_PROB, OF_ROWS, VALUE
+from grouprl.core.outputs import ENTROPY, LOG_PROB, OF_ROWS, VALUE, stem
 from grouprl.methods.compose import STAGES, flat_part
 from grouprl.methods.describe import staged
 from grouprl.methods.registry import Entry
@@ -101,7 +101,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
                 ("continuations", "#density", "#cost", "key_steps", "valid_steps", "execution", "judge", "margin"),
                 zero_b,
             ),
-            **dict.fromkeys(("accuracy", "format"), batch.reward_b),
+            **dict.fromkeys(("accuracy", "format", "helpfulness", "correctness"), batch.reward_b),
         },
         keys={
             "answer": batch.reward_b.long(),
@@ -146,7 +146,7 @@ def blank_outputs(method: Method, logp_bt: Tensor, mask_bt: Tensor) -> dict[str,
     named = [name for name in method.outputs if name not in (LOG_PROB, ENTROPY, VALUE)]
     score_b = torch.where(mask_bt, logp_bt, 0).sum(1)
     known = {**dict.fromkeys(OF_ROWS, score_b), TAKEN_VALUE: logp_bt}
-    return {name: known.get(name, torch.zeros_like(logp_bt)) for name in named}
+    return {name: known.get(stem(name), torch.zeros_like(logp_bt)) for name in named}
 
 
 def numbers(method: Method, example: ContrastExample) -> list[JsonObject]:

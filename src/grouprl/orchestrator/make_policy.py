@@ -83,6 +83,8 @@ def build_reward_model(run: ResolvedRun) -> RewardModel:
     options = load_options(run, model.name, run.config.seed)
     if run.of_users:
         options["users"] = UserSizes(**model.users.model_dump())
+    if run.columns is not None:
+        options["columns"] = run.columns
     return load_reward_model(model.name, **{k: v for k, v in options.items() if k not in OF_POLICIES})
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, suggest
 from grouprl.orchestrator.encoder_scorer import EncoderScorer, is_encoder, load_encoder
+from grouprl.policy.language.columns.several_scores import AttributeModel, GeneralPreferenceModel
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
 from grouprl.records.examples import Prompt
@@ -43,9 +44,12 @@ class ModelReward(VerdictReward):
         after: what ends a thought: only the text behind the last one is scored ("Language Models that Think, Chat
             Better"); None: the whole completion.
         strict: whether a completion without `after` is scored as an empty answer, instead of as a whole.
+        weights: for a model of several attributes, the weight of each in the reward, 0 for those that are left out;
+            None: their mean.
 
     Raises:
-        InputError: several scores of a single model are to be combined, or `strict` without `after`.
+        InputError: several scores of a single model are to be combined, `strict` without `after`, or weights of
+            attributes that the model does not have.
     """
 
     models: tuple[RewardModel | EncoderScorer, ...]
@@ -56,6 +60,7 @@ class ModelReward(VerdictReward):
     separator: str = "\n"
     after: str | None = None
     strict: bool = False
+    weights: Mapping[str, float] | None = None
     sees_groups: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -71,6 +76,17 @@ class ModelReward(VerdictReward):
                 "it says what a completion without the end of its thought is worth",
                 "Set after, e.g. </think>, or leave strict out",
             )
+        if self.weights is not None:
+            known = () if self._attributes is None else self._attributes.columns.names
+            for name in self.weights:
+                if name not in known:
+                    raise InputError(
+                        f"reward.model.weights names '{name}'",
+                        f"the model scores {', '.join(known)}"
+                        if known
+                        else "it is not one model of several attributes",
+                        suggest(name, known) if known else "Leave weights out",
+                    )
 
     def verdicts(
         self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
@@ -82,16 +98,37 @@ class ModelReward(VerdictReward):
         prompts = [self._shown(each[PLACE].prompt if PLACE in each else "") for each in columns]
         answers = [self._answer(each) for each in completions]
         try:
-            score_mb = self._scores(prompts, answers)
+            return self._together(prompts, answers, terms)
         except InputError:
             return [self._alone(*row, terms) for row in zip(prompts, answers, strict=True)]
-        return [self._verdict(score_m, terms) for score_m in score_mb.unbind(1)]
 
     def _alone(self, prompt: Prompt, completion: str, terms: Terms) -> Verdict:
         try:
-            return self._verdict(self._scores([prompt], [completion])[:, 0], terms)
+            return self._together([prompt], [completion], terms)[0]
         except InputError as error:
             return Verdict("bad_value", what=str(error))
+
+    def _together(self, prompts: Sequence[Prompt], completions: Sequence[str], terms: Terms) -> list[Verdict]:
+        """Return a verdict on each completion; a model of several attributes names the score of each."""
+        if self._attributes is None:
+            return [self._verdict(score_m, terms) for score_m in self._scores(prompts, completions).unbind(1)]
+        found = self._attributes.attributes_of(prompts, completions)
+        names, value_bn = list(found), torch.stack([x.double().cpu() for x in found.values()], 1)
+        weight_n = torch.tensor([self._weight(name, len(names)) for name in names], dtype=torch.float64)
+        return [
+            self._verdict((weight_n * value_n).sum()[None], terms, dict(zip(names, value_n.tolist(), strict=True)))
+            for value_n in value_bn
+        ]
+
+    @property
+    def _attributes(self) -> AttributeModel | None:
+        """The model, if there is one and it scores several attributes."""
+        (first, *others) = self.models
+        return first if isinstance(first, AttributeModel) and not others and self.steps is None else None
+
+    def _weight(self, name: str, count: int) -> float:
+        """Return the weight of an attribute: the same for all, unless weights are given."""
+        return 1 / count if self.weights is None else self.weights.get(name, 0.0)
 
     def _scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> Tensor:
         """Return [M,B] the scores by each model."""
@@ -109,12 +146,13 @@ class ModelReward(VerdictReward):
         parts = score_ms.sigmoid().split([len(texts) for texts in each], dim=1)
         return torch.stack([reduced(part_ms, steps) for part_ms in parts], dim=1)
 
-    def _verdict(self, score_m: Tensor, terms: Terms) -> Verdict:
+    def _verdict(self, score_m: Tensor, terms: Terms, attributes: Mapping[str, float] | None = None) -> Verdict:
         total = float(combined(score_m, self.combine, self.spread))
         if not bool(score_m.isfinite().all()):
             return Verdict("bad_value", what=f"a reward model gave scores that are not finite: {score_m.tolist()}")
         several = len(self.models) > 1
         parts = {"ensemble_mean": float(score_m.mean()), "ensemble_std": float(score_m.std())} if several else {}
+        parts |= attributes or {}
         return Verdict("ok", total, parts, total >= terms.correct_at, graded=terms.correct_at == 1.0)
 
     def _answer(self, completion: str) -> str:
@@ -162,15 +200,17 @@ def load_model_reward(
     separator: str = "\n",
     after: str | None = None,
     strict: bool = False,
+    weights: Mapping[str, float] | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> ModelReward:
-    """Load the reward models in folders, each that of a run or any with a head for one label.
+    """Load the reward models in folders, each that of a run or any with a head for one label, or for attributes.
 
     Raises:
-        InputError: a folder without such a model, or whose padding token, tokenizer or chat template does not fit.
+        InputError: a folder without such a model, whose padding token, tokenizer or chat template does not fit, or a
+            preference model, which scores nothing alone (`load_comparison`).
     """
-    models = tuple(_scorer(_folder(name), device, dtype) for name in dict.fromkeys(names))
+    models = tuple(_scorer(model_folder(name), device, dtype) for name in dict.fromkeys(names))
     for name, model in zip(dict.fromkeys(names), models, strict=True):
         if chat and not getattr(model.tokenizer, "chat_template", None):
             raise InputError(
@@ -178,16 +218,23 @@ def load_model_reward(
                 "a prompt is shown in the template of the reward model's tokenizer",
                 "Leave it out",
             )
-    return ModelReward(models, combine, spread, chat, steps, separator, after, strict)
+    return ModelReward(models, combine, spread, chat, steps, separator, after, strict, weights)
 
 
 def _scorer(spec: str, device: str, dtype: str) -> RewardModel | EncoderScorer:
     if is_encoder(spec):
         return load_encoder(spec, device=device, dtype=dtype)
-    return load_reward_model(spec, device=device, dtype=dtype, trained=True)
+    model = load_reward_model(spec, device=device, dtype=dtype, trained=True)
+    if isinstance(model, GeneralPreferenceModel):
+        raise InputError(
+            f"{spec} is a preference model",
+            "it compares completions and gives none a score of its own",
+            "Load it with load_comparison of grouprl.orchestrator.compared_reward",
+        )
+    return model
 
 
-def _folder(name: str) -> str:
+def model_folder(name: str) -> str:
     """Return the folder of a run's final model, or the name itself for any other model."""
     run = Path(name).expanduser()
     if (run / "config.yaml").is_file() and not (run / "model").is_dir():

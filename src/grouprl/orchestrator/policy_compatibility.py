@@ -80,7 +80,14 @@ def _head(run: ResolvedRun) -> str:
     evaluated = "no completion is sampled, and an evaluation reports the share of held-out pairs that it ranks right"
     if run.of_users:
         return f"layers on {where}, and on what the judgements before a prompt say of its user; {evaluated}"
-    return f"one linear layer '{HEAD}' on {where}; {evaluated}"
+    columns = run.columns
+    if columns is None:
+        return f"one linear layer '{HEAD}' on {where}; {evaluated}"
+    if columns.tau is None:
+        given = f"a score for each of {', '.join(columns.names)}"
+        return f"one linear layer '{HEAD}' on {where}, {given}; {evaluated} by their mean"
+    given = f"a vector of {len(columns.names)} numbers by which completions are preferred to each other"
+    return f"one linear layer '{HEAD}' on {where}, {given}; {evaluated}"
 
 
 def _language_model(run: ResolvedRun) -> Iterator[str]:

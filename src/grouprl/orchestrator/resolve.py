@@ -9,18 +9,21 @@ from functools import cached_property
 import torch
 
 from grouprl.algorithms.data_part import alphabet_of
+from grouprl.algorithms.link.link import Link, slope_of
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.objective.score_error import AttributeErrors
 from grouprl.algorithms.references import reads_frozen
 from grouprl.config.paths import OWN_REFERENCES
 from grouprl.config.run import Config
 from grouprl.core.late_import import is_late
-from grouprl.core.outputs import DRAWN_SCORE, SCORE
+from grouprl.core.outputs import DRAWN_SCORE, HEAD, PREFERENCE, SCORE, count_of
 from grouprl.core.plugins import load_plugins
 from grouprl.methods.compose import Resolved, compose
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.reward import chosen_reward
 from grouprl.policy.devices import device_name, dtype_name, exact_in
 from grouprl.policy.kinds import policy_kind
+from grouprl.policy.language.columns.score_columns import Columns
 from grouprl.rollout.engines import LOCAL, ChosenEngine, chosen_engine
 from grouprl.rollout.kinds.row_kinds import RowKind, row_kind
 from grouprl.tasks import Task, load_task
@@ -81,7 +84,19 @@ class ResolvedRun:
     @property
     def scores(self) -> bool:
         """True if a reward model is trained, because the method reads scores of whole rows."""
-        return SCORE in self.method.outputs or self.of_users
+        return SCORE in self.method.outputs or self.of_users or self.columns is not None
+
+    @property
+    def columns(self) -> Columns | None:
+        """The names of the numbers that a reward model of several gives; None: it has one score, or none is trained."""
+        attributes = count_of(self.method.outputs, HEAD)
+        if attributes:
+            return Columns(next(p.attributes for p in self.method.parts() if isinstance(p, AttributeErrors)))
+        coordinates = count_of(self.method.outputs, PREFERENCE)
+        if not coordinates:
+            return None
+        names = tuple(f"preference_{number}" for number in range(1, coordinates + 1))
+        return Columns(names, 1 / slope_of(next(p for p in self.method.parts() if isinstance(p, Link))))
 
     @property
     def of_users(self) -> bool:

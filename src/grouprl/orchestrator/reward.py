@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from grouprl.config.sections import Judge, Reward
+from grouprl.config.sections.scoring import ScoringModels
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Split
@@ -95,9 +96,14 @@ def _learned_reward(settings: Reward) -> RewardFunction | None:
         return judge_of(settings.judge)
     if settings.model is None:
         return None
-    from grouprl.orchestrator.model_reward import load_model_reward
+    from grouprl.orchestrator.compared_reward import compares, load_comparison
+    from grouprl.orchestrator.model_reward import load_model_reward, model_folder
 
     chosen = settings.model
+    comparing = [name for name in chosen.names if compares(model_folder(name))]
+    if comparing:
+        refuse_beside(chosen, comparing[0])
+        return load_comparison(model_folder(comparing[0]), chat=chosen.chat)
     return load_model_reward(
         chosen.names,
         combine=chosen.combine,
@@ -107,7 +113,24 @@ def _learned_reward(settings: Reward) -> RewardFunction | None:
         separator=chosen.separator,
         after=chosen.after,
         strict=chosen.strict,
+        weights=chosen.weights,
     )
+
+
+def refuse_beside(chosen: ScoringModels, folder: str) -> None:
+    """Refuse options of scores beside a preference model.
+
+    Raises:
+        InputError: naming one of them.
+    """
+    plain = ScoringModels(name=chosen.name, chat=chosen.chat)
+    other = next((key for key in ScoringModels.model_fields if getattr(chosen, key) != getattr(plain, key)), None)
+    if other is not None or len(chosen.names) > 1:
+        raise InputError(
+            f"reward.model.{other or 'name'} beside the preference model {folder}",
+            "it compares completions and gives no scores to be combined, weighed or cut",
+            "Name this folder alone",
+        )
 
 
 def _gold_reward(name: str | JsonObject, task: Task) -> RewardFunction:

@@ -12,7 +12,7 @@ import torch
 from grouprl.config.run import Config
 from grouprl.core.batch import SOURCES
 from grouprl.core.errors import InputError
-from grouprl.core.outputs import SCORE
+from grouprl.core.outputs import PREFERENCE, SCORE, stem
 from grouprl.protocols import EntropyScaling
 from grouprl.records.offline import RowLimit, StoredEpisode, StoredRow, StoredRows, samples_evaluations
 from grouprl.records.outcomes import Outcomes
@@ -52,8 +52,8 @@ class OfflineRows(ScoringSource):
 
     @property
     def ranks(self) -> bool:
-        """True if the model is a reward model, which ranks completions by its scores."""
-        return SCORE in self.policy.outputs
+        """True if the model is a reward model, which ranks completions by scores, or one against another."""
+        return any(name == SCORE or stem(name) == PREFERENCE for name in self.policy.outputs)
 
     @classmethod
     def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:

@@ -16,15 +16,16 @@ SIZES = ("longer", "marked")
 """Sizes by which completions differ: characters, and marks of Markdown."""
 
 
-def gap_measures(reward_n: Floats, score_n: Floats, texts: Sequence[str]) -> dict[str, float]:
-    """Return means over the pairs of a group, N completions; NaN where no pair has what is asked.
+def gap_measures(reward_n: Floats, gap_nn: Floats, texts: Sequence[str]) -> dict[str, float]:
+    """Return means over the pairs of a group, N completions; NaN where no pair has what is asked. `gap_nn` says by how
+    much each scores above each other one.
 
     `pair_loss` is -log σ(gap) for gaps r(better) - r(worse), `pair_confidence` is σ(|gap|), which of a calibrated model
     is the share ranked right. Of pairs that differ in length, `longer_preferred` is the share whose longer completion
     has the higher score and `longer_better` the share where it is the better one; `marked_…` the same of Markdown.
     """
     better, worse = np.nonzero(reward_n[:, None] > reward_n[None])
-    gap_p = score_n[better] - score_n[worse]
+    gap_p = gap_nn[better, worse]
     found = {"pair_loss": mean(np.logaddexp(0.0, -gap_p)), "pair_confidence": mean(1 / (1 + np.exp(-np.abs(gap_p))))}
     for name, size_n in zip(SIZES, (lengths(texts), marks(texts)), strict=True):
         more_p = np.sign(size_n[better] - size_n[worse])

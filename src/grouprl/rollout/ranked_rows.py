@@ -1,38 +1,50 @@
-"""The ranking of the stored completions of held-out prompts by a reward model."""
+"""The ranking of the stored completions of held-out prompts by a reward model, or by one that compares them."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from grouprl.core.edges import preference_scores
 from grouprl.core.outputs import SCORE
+from grouprl.policy.language.columns.several_scores import GeneralPreferenceModel
 from grouprl.protocols import Trainable
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.scores import Scores
 from grouprl.records.text_samples import TextSamples
-from grouprl.rollout.pair_gaps import gap_measures
+from grouprl.records.tokens import Tokens
+from grouprl.rollout.pair_gaps import Floats, gap_measures
 
 
 def ranked_outcomes(samples: TextSamples, model: Trainable) -> Outcomes:
-    """Return, for each group of stored rows, the one with the highest score, and the share of pairs ranked right.
+    """Return, for each group of stored rows, the one that the model finds best, and the share of pairs ranked right.
 
     A pair is two rows of a group with different rewards; a tie of their scores is wrong. A group without pairs has no
-    reward (`not_applicable`), and one whose pairs are all right is correct. Components are those of `gap_measures`.
+    reward (`not_applicable`), and one whose pairs are all right is correct. Best is the row with the highest score, or
+    with the highest mean score against the others. Where every prompt has one row, all rows are compared, and
+    each has the share of pairs with it that are ranked right. Components are those of `gap_measures`.
     """
-    score_b = model.evaluate(samples.rollout.tokens, (SCORE,))[SCORE].double().cpu().numpy()
     groups = [np.flatnonzero(samples.group_b == group) for group in dict.fromkeys(samples.group_b.tolist())]
-    best = [int(rows[score_b[rows].argmax()]) for rows in groups]
-    reward_q = np.array([share_of_pairs(samples.scores.reward_b[rows], score_b[rows]) for rows in groups])
-    known_q = np.isfinite(reward_q)
-    gaps = [
-        gap_measures(samples.scores.reward_b[rows], score_b[rows], [samples.texts[row] for row in rows])
-        for rows in groups
-    ]
+    tokens, reward_b = samples.rollout.tokens, samples.scores.reward_b
+    if len(groups) == len(samples) > 1:
+        [gap_bb] = gaps_of(model, tokens, [np.arange(len(samples))])
+        return _outcomes(samples, list(range(len(samples))), shares_of_rows(reward_b, gap_bb), [])
+    gap_g = gaps_of(model, tokens, groups)
+    found = list(zip(groups, gap_g, strict=True))
+    best = [int(rows[gap_nn.mean(1).argmax()]) for rows, gap_nn in found]
+    share_q = np.array([share_of_pairs(reward_b[rows], gap_nn) for rows, gap_nn in found])
+    gaps = [gap_measures(reward_b[rows], gap_nn, [samples.texts[row] for row in rows]) for rows, gap_nn in found]
+    return _outcomes(samples, best, share_q, gaps)
+
+
+def _outcomes(samples: TextSamples, best: list[int], share_q: Floats, gaps: list[dict[str, float]]) -> Outcomes:
+    """Return the outcome of each prompt: its best row, its share of pairs, and its measures of gaps, if any."""
     scores = Scores(
-        reward_b=reward_q,
-        components={name: np.array([each[name] for each in gaps]) for name in gaps[0]},
-        correct_b=reward_q == 1,
-        status_b=np.where(known_q, "ok", "not_applicable"),
+        reward_b=share_q,
+        components={name: np.array([each[name] for each in gaps]) for name in (gaps[0] if gaps else {})},
+        correct_b=share_q == 1,
+        status_b=np.where(np.isfinite(share_q), "ok", "not_applicable"),
         problems=[],
     )
     lengths = tuple(float(samples.length_b[row]) for row in best)
@@ -40,9 +52,35 @@ def ranked_outcomes(samples: TextSamples, model: Trainable) -> Outcomes:
     return Outcomes(tuple(samples.texts[row] for row in best), ("",) * len(best), lengths, late, scores)
 
 
-def share_of_pairs(reward_n: NDArray[np.float64], score_n: NDArray[np.float64]) -> float:
+def gaps_of(model: Trainable, tokens: Tokens, groups: list[NDArray[np.int64]]) -> list[Floats]:
+    """Return by how much each row of a group, N rows, scores above each other one, [N,N] for each group: differences of
+    scores, or the scores of a preference model, divided by its temperature.
+    """
+    if not isinstance(model, GeneralPreferenceModel):
+        score_b = model.evaluate(tokens, (SCORE,))[SCORE].double().cpu().numpy()
+        return [score_b[rows][:, None] - score_b[rows] for rows in groups]
+    value_bd = model.column_values(tokens).double().cpu()
+    return [_against_each_other(value_bd[torch.from_numpy(rows)]) / model.tau for rows in groups]
+
+
+def share_of_pairs(reward_n: Floats, gap_nn: Floats) -> float:
     """Return the share of the pairs with different rewards whose better one has the higher score; nan without pairs."""
     better_nn = reward_n[:, None] > reward_n[None]
     if not better_nn.any():
         return float("nan")
-    return float((score_n[:, None] > score_n[None])[better_nn].mean())
+    return float((gap_nn > 0)[better_nn].mean())
+
+
+def shares_of_rows(reward_n: Floats, gap_nn: Floats) -> Floats:
+    """Return [N], for each row, the share of the pairs of it and a row with another reward that are ranked right."""
+    order_nn = np.sign(reward_n[:, None] - reward_n)
+    right_n, pairs_n = ((order_nn != 0) & (np.sign(gap_nn) == order_nn)).sum(1), (order_nn != 0).sum(1)
+    return np.where(pairs_n > 0, right_n / np.maximum(pairs_n, 1), np.nan)
+
+
+def _against_each_other(value_nd: torch.Tensor) -> Floats:
+    """Return the score of each vector against each, [N,N]."""
+    size = len(value_nd)
+    one_md, other_md = value_nd.repeat_interleave(size, 0), value_nd.repeat(size, 1)
+    found: Floats = preference_scores(one_md, other_md).reshape(size, size).numpy()
+    return found

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from grouprl.core.errors import RunError
+from grouprl.policy.language.columns.several_scores import ColumnsModel
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.language.users.user_reward_model import UserRewardModel
 from grouprl.records.examples import Prompt
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.offline_rows import stored_texts
 from grouprl.tasks import Task
 from grouprl.training.asked_process import answered, form_of
@@ -41,7 +44,7 @@ def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> Non
             loaded.
     """
     tokens = model.tokens_of([prompt for prompt, _ in texts], [text for _, text in texts])
-    expected_b = model.scores(tokens).double().cpu()
+    expected_bn = _scores(model, tokens).double().cpu()
     found = answered(
         main,
         {
@@ -51,17 +54,22 @@ def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> Non
         },
         f"transformers cannot use the saved reward model in {folder}",
     )
-    limit = NEAR.get(model.dtype, HALF_NEAR) * max(1.0, float(expected_b.abs().max()))
+    limit = NEAR.get(model.dtype, HALF_NEAR) * max(1.0, float(expected_bn.abs().max()))
     for row, (_, text) in enumerate(texts):
         if found["ids"][row] != [*tokens.prompt_ids[row], *tokens.response_ids[row]]:
             raise RunError(f"the saved tokenizer reads {text!r} as other tokens than training did")
         for way in ("alone", "together"):
-            score, expected = found[way][row], float(expected_b[row])
-            if not abs(score - expected) <= limit:
-                raise RunError(
-                    f"the saved reward model scores {text!r} with {score:.6g} in transformers ({way}), the trained one "
-                    f"with {expected:.6g} (rounding explains a difference of {limit:.2g})"
-                )
+            for score, expected in zip(found[way][row], expected_bn[row].tolist(), strict=True):
+                if not abs(score - expected) <= limit:
+                    raise RunError(
+                        f"the saved reward model scores {text!r} with {score:.6g} in transformers ({way}), the trained "
+                        f"one with {expected:.6g} (rounding explains a difference of {limit:.2g})"
+                    )
+
+
+def _scores(model: RewardModel, tokens: Tokens) -> Tensor:
+    """Return the numbers that the model's layer gives of each row, [B,N]."""
+    return model.column_values(tokens) if isinstance(model, ColumnsModel) else model.scores(tokens)[:, None]
 
 
 def check_reloaded(model: UserRewardModel, folder: Path, texts: Sequence[Text]) -> None:

@@ -27,11 +27,11 @@ class Asked(TypedDict):
 
 
 class RowScores(TypedDict):
-    """Token ids of each row, and its score alone and in one padded batch."""
+    """Token ids of each row, and its scores (one for each label) alone and in one padded batch."""
 
     ids: list[list[int]]
-    alone: list[float]
-    together: list[float]
+    alone: list[list[float]]
+    together: list[list[float]]
 
 
 def row_ids(tokenizer: PreTrainedTokenizerBase, asked: Asked) -> list[int]:
@@ -43,13 +43,13 @@ def row_ids(tokenizer: PreTrainedTokenizerBase, asked: Asked) -> list[int]:
 @torch.no_grad()
 def scores(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: list[list[int]], together: bool
-) -> list[float]:
-    """Return the score of each row, alone or in one batch that the tokenizer pads."""
-    found: list[float] = []
+) -> list[list[float]]:
+    """Return the scores of each row, one for each label, alone or in one batch that the tokenizer pads."""
+    found: list[list[float]] = []
     for batch in [rows] if together else [[row] for row in rows]:
         padded = tokenizer.pad({"input_ids": batch}, return_tensors="pt")
         inputs = {name: padded[name] for name in ("input_ids", "attention_mask")}
-        found += model(**inputs).logits[:, 0].tolist()
+        found += model(**inputs).logits.tolist()
     return found
 
 

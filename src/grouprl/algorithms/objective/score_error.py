@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+from typing_extensions import override
 
 from grouprl.algorithms.losses import RowLoss, counted
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
-from grouprl.core.outputs import SCORE
+from grouprl.core.errors import InputError
+from grouprl.core.outputs import HEAD, SCORE, numbered
 
 
 @part("objective")
@@ -63,6 +66,65 @@ class ScoreLikelihood(Objective):
         return f"""score_b = row_outputs['{SCORE}']
 loss_b = -reward_b * {of_z}(score_b) - (1 - reward_b) * {of_z}(-score_b)
 loss_bt = loss_b[:, None] * active_bt"""
+
+    def zero_rows(self, batch: Batch) -> Tensor:
+        """Return [B] bool: rows that do not count, or have no token in the loss."""
+        return counted(batch) == 0
+
+
+@part("objective")
+class AttributeErrors(Objective):
+    """Mean over attributes of (r_k(x, y) - R_k)²: a score for each of several ratings, from one layer.
+
+    `attributes` name the ratings, components of the reward; score number k belongs to the k-th of them.
+
+    Raises:
+        InputError: fewer than two attributes, or one twice.
+    """
+
+    attributes: tuple[str, ...] = ("helpfulness", "correctness")
+    log_probs: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if len(self.attributes) < 2 or len(set(self.attributes)) < len(self.attributes):
+            raise InputError(
+                f"attribute_errors has the attributes {', '.join(self.attributes) or 'of no name'}",
+                "they are two or more, each named once",
+                "Use score_error (reward_regression) for a single rating",
+            )
+
+    @override
+    def outputs(self) -> tuple[str, ...]:
+        return numbered(HEAD, len(self.attributes))
+
+    @override
+    def needs(self) -> tuple[str, ...]:
+        return tuple(f"rewards.{name}" for name in self.attributes)
+
+    def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:
+        """Return the mean over attributes of (r_k - R_k)² of each row; log-probs are not read."""
+        pairs = zip(self.outputs(), self.needs(), strict=True)
+        errors = [
+            batch.need(f"row_outputs.{score}", self.name) - batch.need(rated, self.name) for score, rated in pairs
+        ]
+        error_bk = torch.stack(errors, 1)
+        return RowLoss(error_bk.square().mean(1), {"score_error": error_bk.abs().mean(1)})
+
+    @override
+    def words(self) -> str:
+        return f"fit a score of its own to each of {', '.join(self.attributes)}, by least squares"
+
+    @override
+    def formula(self) -> str:
+        return f"1/{len(self.attributes)} Σ_k (r_k(x, y) - R_k)²,  k: {', '.join(self.attributes)}"
+
+    def code(self) -> str:
+        """Return the part as lines of plain torch."""
+        errors = ", ".join(
+            f"row_outputs[{score!r}] - rewards[{name!r}]"
+            for score, name in zip(self.outputs(), self.attributes, strict=True)
+        )
+        return f"loss_bt = torch.stack([{errors}], 1).square().mean(1)[:, None] * active_bt"
 
     def zero_rows(self, batch: Batch) -> Tensor:
         """Return [B] bool: rows that do not count, or have no token in the loss."""

@@ -89,6 +89,8 @@ class ScoringModels(Section):
     """What ends a thought, such as `</think>`: the model scores what stands behind the last one alone (RLMT)."""
     strict: bool = False
     """With `after`: a completion without it is scored as an empty answer, not as a whole."""
+    weights: dict[str, Float] | None = None
+    """For a model of several attributes: the weight of each in the reward, by name; null: their mean."""
 
     @pydantic.model_validator(mode="before")
     @classmethod

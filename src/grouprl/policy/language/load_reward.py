@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from grouprl.core.errors import InputError
+from grouprl.policy.language.columns.score_columns import Columns, columns_of
+from grouprl.policy.language.columns.several_scores import AttributeModel, GeneralPreferenceModel
 from grouprl.policy.language.hub import check_on_hub
 from grouprl.policy.language.load import FAILURES, resolve_device, resolve_dtype, said_of
 from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_present
@@ -20,7 +22,7 @@ from grouprl.policy.language.tiny import PRINTABLE, build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
 from grouprl.policy.language.users.layers import UserLayers, UserSizes
 from grouprl.policy.language.users.user_reward_model import UserRewardModel, has_user_layers, stored_layers
-from grouprl.policy.lora import add_lora
+from grouprl.policy.lora import add_lora, base_model
 from grouprl.policy.passes import AUTO, PassSettings
 
 if TYPE_CHECKING:
@@ -47,13 +49,16 @@ def load_reward_model(
     lora: Mapping[str, object] | None = None,
     template_settings: Mapping[str, object] | None = None,
     users: UserSizes | None = None,
+    columns: Columns | None = None,
     **tiny: int,
 ) -> RewardModel:
     """Load the reward model named by `spec`; most arguments are those of `load_policy`.
 
     A trunk gets a new head, drawn from `seed` with standard deviation 1/(hidden + 1). With `trained` the folder must
     hold a head. With `lora` the head and adapters are trained. With `users` it is a `UserRewardModel`, whose
-    layers are those of the folder if it holds any; a `trained` folder that does is one, too.
+    layers are those of the folder if it holds any; a `trained` folder that does is one, too. With `columns` the layer
+    has an output for each: an `AttributeModel`, or a `GeneralPreferenceModel` if they have a temperature; a `trained`
+    folder says itself what it is.
 
     Raises:
         InputError: a folder that is not a model, an architecture for which transformers has no class with a linear
@@ -69,12 +74,13 @@ def load_reward_model(
             "its layers and its trunk are trained whole",
             "Set model.lora: null",
         )
+    labels = 1 if columns is None else len(columns.names)
     if str(spec) == "tiny":
-        model, tokenizer = _tiny(alphabet, seed, kind, **tiny)
+        model, tokenizer = _tiny(alphabet, seed, kind, labels, **tiny)
     else:
         if tiny:
             raise InputError(f"{sorted(tiny)} given for {spec}", "sizes can be set for the tiny model only")
-        model, tokenizer = _pretrained(str(spec), kind, seed, trained and not of_users)
+        model, tokenizer = _pretrained(str(spec), kind, seed, trained and not of_users, labels)
     _check_head(model, str(spec))
     set_defaults(tokenizer, template_settings or {})
     if trained:
@@ -82,12 +88,22 @@ def load_reward_model(
     else:
         _fit_padding(model, tokenizer, str(spec))
     model = model if lora is None else add_lora(model, lora, seed, scores=True)
-    made: Callable[..., RewardModel] = RewardModel
+    if columns is not None:
+        columns.write(base_model(model).config)
+    made = _class_of(base_model(model).config)
     if users is not None or of_users:
         made = partial(UserRewardModel, layers=_layers(spec, model, users, seed, of_users), noise=_noise(users))
     return made(
         model.to(place), tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision
     )
+
+
+def _class_of(config: PretrainedConfig) -> Callable[..., RewardModel]:
+    """Return the class of a reward model by what the outputs of its layer are."""
+    columns = columns_of(config)
+    if columns is None:
+        return RewardModel
+    return AttributeModel if columns.tau is None else GeneralPreferenceModel
 
 
 def _layers(spec: str | Path, model: PreTrainedModel, users: UserSizes | None, seed: int, stored: bool) -> UserLayers:
@@ -103,12 +119,12 @@ def _noise(users: UserSizes | None) -> float:
 
 
 def _tiny(
-    alphabet: str, seed: int, dtype: torch.dtype, **sizes: int
+    alphabet: str, seed: int, dtype: torch.dtype, labels: int, **sizes: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from transformers import LlamaForSequenceClassification
 
     trunk, tokenizer = build_tiny(alphabet, seed=seed, **sizes)
-    trunk.config.num_labels = 1
+    trunk.config.num_labels = labels
     with torch.random.fork_rng(devices=[]):
         model = LlamaForSequenceClassification(trunk.config)
     model.model.load_state_dict(trunk.model.state_dict())
@@ -117,7 +133,7 @@ def _tiny(
 
 
 def _pretrained(
-    spec: str, dtype: torch.dtype, seed: int, trained: bool
+    spec: str, dtype: torch.dtype, seed: int, trained: bool, labels: int
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -141,11 +157,13 @@ def _pretrained(
         config = AutoConfig.from_pretrained(spec)
         _check_reads_forward(config, spec)
         _check_class(config, spec)
-        check_labels(config, spec)
+        stored = columns_of(config) if trained else None
+        labels = labels if stored is None else len(stored.names)
+        check_labels(config, spec, labels)
         tokenizer = AutoTokenizer.from_pretrained(spec)
         with torch.random.fork_rng(devices=[]):
             model, told = AutoModelForSequenceClassification.from_pretrained(
-                spec, num_labels=1, dtype=dtype, output_loading_info=True
+                spec, num_labels=labels, dtype=dtype, output_loading_info=True
             )
         missing = sorted(told["missing_keys"])
         check_missing([name for name in missing if trained or name.partition(".")[0] != HEAD], spec)
@@ -194,18 +212,18 @@ def _check_reads_forward(config: PretrainedConfig, spec: str) -> None:
         ) from None
 
 
-def check_labels(config: PretrainedConfig, spec: str) -> None:
-    """Check that a head, if there is one, gives one score.
+def check_labels(config: PretrainedConfig, spec: str, labels: int = 1) -> None:
+    """Check that a head, if there is one, gives as many scores as are asked for.
 
     Raises:
-        InputError: it has several labels.
+        InputError: it has another number of labels.
     """
     scored = any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
-    if scored and config.num_labels != 1:
+    if scored and config.num_labels != labels:
         raise InputError(
-            f"{spec} has a head with {config.num_labels} labels",
-            "a reward model gives one score",
-            "Take a folder with num_labels=1, or a language model without such a head",
+            f"{spec} has a head with {config.num_labels} label{'s' * (config.num_labels != 1)}",
+            "a reward model gives one score" if labels == 1 else f"this one gives {labels} numbers",
+            f"Take a folder with num_labels={labels}, or a language model without such a head",
         )
 
 

@@ -105,4 +105,7 @@ def _lengths(kept: list[list[StoredTokens]], longest: int, most: int | None, lim
 def _lone(groups: list[tuple[Example, list[StoredRow]]]) -> Iterator[str]:
     """Say that an evaluation cannot choose among the completions of groups of one."""
     if groups and all(len(rows) == 1 for _, rows in groups):
-        yield "every prompt has one completion: an evaluation has none to prefer, and reports the data's own rewards"
+        yield (
+            "every prompt has one completion: an evaluation has none to prefer, and reports the data's own rewards, or "
+            "how a reward model ranks the completions of different prompts"
+        )

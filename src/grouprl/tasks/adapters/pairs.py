@@ -54,6 +54,10 @@ class Pairs(RowTask):
     eval_split: str | None = Field(None, description="the split of a data set to evaluate on")
     chosen: str = Field("chosen", description="the column with the better completion: text, or messages")
     rejected: str = Field("rejected", description="the column with the worse completion, in the same form")
+    completion: str = Field("completion", description="the column with a completion that stands alone")
+    ratings: tuple[str, ...] = Field(
+        (), description="the columns with ratings of a completion that stands alone; the reward is their mean"
+    )
     tie: str | None = Field(None, description="the column that is true where neither completion of a pair is better")
     ties: Literal["refuse", "drop", "half", "keep"] = Field(
         "refuse",
@@ -249,13 +253,14 @@ class Pairs(RowTask):
 
     def stored_rows(self, example: Example) -> Sequence[StoredRow]:
         """Return the completions of a prompt, of a pair the winner first."""
-        judged, margin = self._judged(example.columns, example.id), _margin(example.columns, example.id)
+        judged = self._judged(example.columns, example.id)
+        parts = {**_margin(example.columns, example.id), **judged.components}
         if judged.tied and self.ties == "keep":
             judged = replace(judged, rewards=(TIED,) * len(judged.rewards))
         best = max(judged.rewards)
         return [
             replace(
-                self._stored(completion, reward, example.id, correct=reward == best and reward > 0), components=margin
+                self._stored(completion, reward, example.id, correct=reward == best and reward > 0), components=parts
             )
             for completion, reward in zip(judged.completions, judged.rewards, strict=True)
         ]
@@ -273,7 +278,7 @@ class Pairs(RowTask):
 
     @property
     def _names(self) -> Names:
-        return Names(self.prompt, self.chosen, self.rejected, self.tie)
+        return Names(self.prompt, self.chosen, self.rejected, self.tie, self.completion, self.ratings)
 
     def _normal(self, table: Table, split: Split) -> Table:
         """Return the table with checked rows, prompts in their column, and ties treated as `ties` says."""

@@ -24,6 +24,8 @@ class Names:
     chosen: str = "chosen"
     rejected: str = "rejected"
     tie: str | None = None
+    completion: str = "completion"
+    ratings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Judged:
     rewards: tuple[float, ...]
     tied: bool = False
     """Whether none of the completions is better than another, although they were compared."""
+    components: Mapping[str, float] = field(default_factory=dict)
+    """The parts of the reward of each completion, by name."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ def format_of(row: JsonMapping, names: Names, label: str) -> Format:
     Raises:
         InputError: labels of steps, both scores and a ranking, or columns of no format.
     """
+    if names.ratings:
+        columns = (names.prompt, names.completion, *names.ratings)
+        return Format("ratings", columns, "a completion with a number for each attribute", rated)
     if {"completions", "labels"} <= row.keys() and not {names.chosen, names.rejected} <= row.keys():
         raise InputError(
             f"{label} has a label for each step of a completion ('completions', 'labels')",
@@ -83,8 +90,8 @@ def formats(names: Names) -> tuple[Format, ...]:
         Format("pairs with their prompt inside", pair, "the beginning that two texts share is the prompt", pair_inside),
         Format("scored lists", (prompt, "completions", "scores"), "completions with a score each", scored_list),
         Format("ranked lists", (prompt, "completions", "ranking"), "completions with a rank each, 1 best", ranked_list),
-        Format("labels", (prompt, "completion", "label"), "a completion that is right or wrong", labelled),
-        Format("demonstrations", (prompt, "completion"), "a completion to imitate", demonstrated),
+        Format("labels", (prompt, names.completion, "label"), "a completion that is right or wrong", labelled),
+        Format("demonstrations", (prompt, names.completion), "a completion to imitate", demonstrated),
     )
 
 
@@ -159,12 +166,19 @@ def labelled(row: JsonMapping, names: Names, label: str) -> Judged:
     value = WORDS.get(given.strip().lower()) if isinstance(given, str) else given
     if value not in (0, 1) or value is None:
         raise InputError(f"The label in {label} is {shortened(given)}", "a label is true or false, or 1 or 0")
-    return Judged(row[names.prompt], (_completion(row, "completion", label),), (float(value),))
+    return Judged(row[names.prompt], (_completion(row, names.completion, label),), (float(value),))
 
 
 def demonstrated(row: JsonMapping, names: Names, label: str) -> Judged:
     """Return a single completion with reward 1."""
-    return Judged(row[names.prompt], (_completion(row, "completion", label),), (1.0,))
+    return Judged(row[names.prompt], (_completion(row, names.completion, label),), (1.0,))
+
+
+def rated(row: JsonMapping, names: Names, label: str) -> Judged:
+    """Return a single completion whose reward is the mean of its ratings, which are its components."""
+    found = {name: finite_number(row[name], f"rating '{name}'", label) for name in names.ratings}
+    reward = sum(found.values()) / len(found)
+    return Judged(row[names.prompt], (_completion(row, names.completion, label),), (reward,), components=found)
 
 
 def is_conversation(given: object) -> bool:
