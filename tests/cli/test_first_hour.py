@@ -570,6 +570,12 @@ def test_a_run_resumed_by_its_file_gets_what_is_set_and_says_what_it_keeps(work)
     assert load_config(str(work / "r" / "config.yaml")).steps == 3
     with pytest.raises(InputError, match=r"only these may be changed: steps, eval\.every"):
         choose(str(work / "run.yaml"), ["seed=7"], work / "r", True)
+    by_setting = f"run.folder={work / 'r'}"
+    named = choose(str(work / "run.yaml"), [by_setting, "steps=4"], None, True)
+    assert (named.folder, named.changes) == (work / "r", ("steps=4",))
+    assert [note.partition(" = ")[0] for note in named.notes] == ["the run keeps its own optim.lr"]
+    with pytest.raises(InputError, match=r"only these may be changed: steps, eval\.every"):
+        choose(str(work / "run.yaml"), [by_setting, "seed=7"], None, True)
 
 
 def test_a_run_that_is_not_there_is_said_to_be_none(work):

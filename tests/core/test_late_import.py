@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package that writes a line each time when its code is run."""
     home, ran = tmp_path / "slow_package", tmp_path / "ran"
     home.mkdir()
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     (home / "__init__.py").write_text(
-        f"open({str(ran)!r}, 'a').write('ran\\n')\nfrom slow_package.inner import TWO\nONE = 1\n"
+        f"open({str(ran)!r}, 'a').write('ran\\n')\n"
+        "from slow_package import inner as TOLD\nfrom slow_package.inner import TWO\nONE = 1\n"
     )
-    (home / "inner.py").write_text("import slow_package\nTWO = 2\n")
+    (home / "inner.py").write_text("import slow_package\nTWO = 2\nOBJECT = object()\n")
+    (home / "other.py").write_text("THREE = 3\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield ran
     for name in [name for name in sys.modules if name.startswith("slow_package")]:
@@ -54,6 +58,20 @@ def test_names_and_modules_of_it_are_found(package: Path, line: str) -> None:
     assert names["found"] in (1, 2)
     assert not is_late("slow_package")
     assert package.read_text() == "ran\n"
+
+
+def test_modules_of_it_run_once(package: Path) -> None:
+    import_late("slow_package")
+    import slow_package.inner
+    import slow_package.other
+
+    first, spec = slow_package.inner.OBJECT, slow_package.inner.__spec__
+    assert slow_package.other.THREE == 3
+    assert first is sys.modules["slow_package.inner"].OBJECT
+    assert first is slow_package.TOLD.OBJECT, "the package's own import and this one are one module"
+    assert spec is not None
+    assert spec.origin == slow_package.inner.__file__
+    assert importlib.reload(slow_package.inner).OBJECT is not first
 
 
 def test_what_is_imported_or_absent_stays_so(package: Path) -> None:

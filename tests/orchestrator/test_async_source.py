@@ -179,3 +179,23 @@ def test_what_is_under_way_survives_an_interruption() -> None:
     again = AsyncSource(context, policy=None)  # type: ignore[arg-type]
     again.restore(state)
     assert again.state()["in_flight"]["requests"] == state["in_flight"]["requests"], "also before it has begun again"
+
+
+def test_what_a_step_left_over_survives_as_it_was_scored() -> None:
+    context, source, supply, _ = begun(1)
+    supply.state = lambda units: {"of": [number for number, _ in units]}  # type: ignore[method-assign]
+    context.step = 0
+    step(context, source, wanted=lambda rows: rows.valid_b & (rows.ordinal_b != 1), rounds=5)
+    (rest,) = source._rest.values()
+    assert sorted(set(rest.ordinal_b.tolist())) == [5, 6, 7], "one of the next step's four was taken"
+    source._rest = {1: replace(rest, greedy_reward_b=np.arange(float(len(rest))))}
+    state = source.state()["in_flight"]
+    assert state["units"] == [3, 4]
+    again = AsyncSource(context, policy=None)  # type: ignore[arg-type]
+    restored: dict[str, Any] = {}
+    again._supply = SimpleNamespace(restore=lambda units, state: restored.update(units=units, state=state))  # type: ignore[assignment]
+    again._continue([source._units[i][1][j] for i in (0, 1) for j in range(state["units"][i])], state)
+    assert restored["state"] == {"of": [2]}
+    assert [number for number, _ in restored["units"]] == [1]
+    assert again._rest[0].greedy_reward_b.tolist() == list(range(9))
+    assert again._rest[0].extras["version_bt"].tolist() == rest.extras["version_bt"].tolist()

@@ -28,7 +28,10 @@ from grouprl.training.loop import train
 STEPS, AHEAD, GROUPS, GROUP = 10, 2, 2, 2
 TINY = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_positions": 192}
 
-REMAX = {"base": "remax", "token_weight": [{"part": "truncated_importance"}]}
+CORRECTED = {"token_weight": [{"part": "truncated_importance"}]}
+REMAX = {"base": "remax", **CORRECTED}
+REFILLED = {"base": "dapo", "max_rounds": 3, "greedy_baseline": True, "advantage": {"part": "greedy_baseline"}}
+"""Refills take a part of what was sampled for the next step; the rest keeps the greedy completions of this one."""
 
 
 class Unpaused(LocalSampler):
@@ -88,14 +91,22 @@ def test_without_an_update_the_rows_are_those_of_a_run_that_samples_step_by_step
         np.testing.assert_allclose(ours["behavior_logp"], theirs["behavior_logp"], atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["grpo", {"name": "dapo", "max_rounds": 3}, REMAX])
+@pytest.mark.parametrize(
+    ("method", "more", "after"),
+    [
+        ("grpo", {}, 3),
+        ({"name": "dapo", "max_rounds": 3}, {}, 3),
+        (REMAX, {}, 3),
+        (REFILLED | CORRECTED, {"batch": {"prompts": 3, "group_size": 2}, "optim": {"lr": 3e-2, "warmup_steps": 0}}, 2),
+    ],
+)
 def test_a_run_that_is_resumed_ends_with_the_same_bytes(
-    method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: Any, more: dict[str, Any], after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = settings(tmp_path, method=method)
+    changes = settings(tmp_path, method=method, **more)
     whole = launch(tmp_path / "whole", **changes)
     with monkeypatch.context() as patch, pytest.raises(RunError, match="pulled"):
-        patch.setattr(AsyncSource, "advance", _failing_after(3, AsyncSource.advance))
+        patch.setattr(AsyncSource, "advance", _failing_after(after, AsyncSource.advance))
         launch(tmp_path / "cut", **changes)
     said = io.StringIO()
     train(parse_config(run_config(**changes)), folder=tmp_path / "cut", resume=True, console=Console(file=said))
@@ -160,23 +171,23 @@ def test_an_engine_that_cannot_be_paused_samples_in_pieces(tmp_path: Path) -> No
     assert_own_versions(folder, rows, STEPS)
 
 
-def test_a_checkpoint_holds_the_requests_of_a_unit_that_are_not_taken() -> None:
+def test_a_checkpoint_holds_what_was_sampled_for_units() -> None:
     rows = SimpleNamespace(
         token_requests=lambda requests: [Request((r.ordinal, i), 4, i) for r in requests for i in (0, 1)]
     )
     context: Any = SimpleNamespace(row_source=rows, method=SimpleNamespace(greedy_baseline=False))
     supply = BetweenUpdates(context, 0)
-    requests: Any = [SimpleNamespace(ordinal=ordinal, completions=2) for ordinal in (5, 6, 7)]
-    supply.request(0, requests)
-    for number, sample in enumerate(supply._units[0].samples):
+    requests: Any = [SimpleNamespace(ordinal=ordinal, completions=2) for ordinal in (5, 6)]
+    supply.request(7, requests)
+    for number, sample in enumerate(supply._units[7].samples):
         sample.ids.append(number)
     again = BetweenUpdates(context, 0)
-    again.restore([(3, requests[1:])], supply.state([(0, requests[1:])]))
+    again.restore([(3, requests)], supply.state([(7, requests)]))
     assert [(s.request.prompt, s.ids) for s in again._units[3].samples] == [
+        ((5, 0), [0]),
+        ((5, 1), [1]),
         ((6, 0), [2]),
         ((6, 1), [3]),
-        ((7, 0), [4]),
-        ((7, 1), [5]),
     ]
 
 

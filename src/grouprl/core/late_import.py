@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,34 @@ class LateModule(ModuleType):
         return getattr(self, name)
 
 
+class _OwnImports(MetaPathFinder, Loader):
+    """Finds the modules of a package that its own code has imported by the time it is asked for them.
+
+    `import package.inner` runs the code of a late package as it asks where `inner` is. It then loads `inner`, although
+    the package has done so, and C extensions cannot be set up twice.
+    """
+
+    def __init__(self, package: str) -> None:
+        self.within = f"{package}."
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec of a module that is there; None of others, and of a module that is to be loaded again."""
+        if target is not None or not fullname.startswith(self.within) or fullname not in sys.modules:
+            return None
+        return ModuleSpec(fullname, self, loader_state=sys.modules[fullname].__spec__)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module that is there."""
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing; let the module keep the spec by which it was loaded."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
 def import_late(name: str) -> None:
     """Put off the import of a module from its first `import` to the first use of one of its names.
 
@@ -40,6 +69,7 @@ def import_late(name: str) -> None:
         return
     if spec := importlib.util.find_spec(name):
         sys.modules[name] = LateModule(spec)
+        sys.meta_path.insert(0, _OwnImports(name))
 
 
 def is_late(name: str) -> bool:

@@ -135,10 +135,13 @@ def choose_config(config: Config, changes: Sequence[str], folder: Path | None, r
 
 
 def _choose_by(config: Config, name: str, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:
-    if resume and folder is None:  # the folder is given by the configuration, or searched for
-        return RunChoice(config, Path(config.run.folder) if config.run.folder else newest_run(config, name), True)
-    if resume and folder is not None and (folder / "config.yaml").is_file():
-        return _choose_begun(config, folder, changes)
+    if resume and folder is None and not config.run.folder:
+        return RunChoice(config, newest_run(config, name), True)
+    if resume:
+        folder = folder or Path(str(config.run.folder))
+        changes = [change for change in changes if not change.startswith("run.folder=")]  # says which run is meant
+        if (folder / "config.yaml").is_file():
+            return _choose_begun(config, folder, changes)
     return RunChoice(config, folder, resume)
 
 
@@ -146,7 +149,7 @@ def _choose_begun(given: Config, folder: Path, changes: Sequence[str]) -> RunCho
     """Return the run of `folder`, resumed from a file: the given changes apply, other settings stay as they were."""
     run = RunFolder(folder)
     made = made_by(run, changes)
-    changed = {change.partition("=")[0] for change in made}
+    changed = {"run.folder", *(change.partition("=")[0] for change in made)}
     changed_config(run, made)
     kept = [each for each in kept_settings(run, given) if each.partition(" = ")[0] not in changed]
     return RunChoice(given, folder, True, made, tuple(f"the run keeps its own {each}" for each in kept))

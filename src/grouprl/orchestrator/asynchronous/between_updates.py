@@ -83,8 +83,8 @@ class BetweenUpdates:
         return {}
 
     def state(self, units: Sequence[Unit]) -> State:
-        """Return what was sampled for `units`, which may be the last requests of a unit that is taken."""
-        begun = [[sample.state() for sample in self._of(number, requests)] for number, requests in units]
+        """Return what was sampled for `units`."""
+        begun = [[sample.state() for sample in self._units[number].samples] for number, _ in units]
         return {"samples": begun, "kind": self._kind.name}
 
     def restore(self, units: Sequence[Unit], state: State) -> None:
@@ -97,12 +97,6 @@ class BetweenUpdates:
 
     def close(self) -> None:
         """Do nothing: no process runs."""
-
-    def _of(self, number: int, requests: Sequence[RolloutRequest]) -> list[OpenSample]:
-        """Return the samples of `requests`, the last of unit `number`."""
-        count = sum(request.completions for request in requests)
-        samples = self._units[number].samples
-        return samples[len(samples) - count :]
 
     def _advance(self, unit: _Begun) -> None:
         """Sample further tokens of all samples, until those of `unit` have ended if the engine can be paused then."""

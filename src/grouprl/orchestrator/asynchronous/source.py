@@ -30,6 +30,7 @@ from grouprl.orchestrator.synchronous import choose
 from grouprl.records.joining import join
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
+from grouprl.records.serialize import pack, unpack
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy
@@ -62,7 +63,8 @@ class AsyncSource:
         self._units: deque[tuple[int, list[RolloutRequest]]] = deque()
         """The units of prompts that were requested but not yet taken, in order."""
         self._rest: dict[int, ScoredSamples] = {}
-        """Samples of the first unit that an earlier step left over."""
+        """Samples of the first unit, by its number, that an earlier step left over: they are scored, with the greedy
+        completions of that step, and stay as they are."""
         self._next = 0
         self._supply: Supply | None = None
 
@@ -139,10 +141,11 @@ class AsyncSource:
             return {"in_flight": self._kept}
         requests = [pack_request(request) for _, unit in self._units for request in unit]
         plain: State = {"requests": requests, "lost": self.starvation.state()}
-        begun = self._supply.state(self._units)
+        begun = self._supply.state([unit for unit in self._units if unit[0] not in self._rest])
         if begun:
             admission = {"accepted": self.admission.accepted, "running": self.admission.running}
             plain |= {"units": [len(unit) for _, unit in self._units], "begun": begun, "admission": admission}
+            plain |= {"rest": [pack(samples) for samples in self._rest.values()]}
         return {"in_flight": plain}
 
     def restore(self, state: State) -> None:
@@ -170,7 +173,8 @@ class AsyncSource:
         self._units.extend((number, [next(requests) for _ in range(size)]) for number, size in enumerate(kept["units"]))
         self._next = len(self._units)
         self.admission = replace(self.admission, **kept["admission"])
-        self.supply.restore(self._units, kept["begun"])
+        self._rest = {number: unpack(rows, self.context.task) for number, rows in enumerate(kept.get("rest", ()))}
+        self.supply.restore([unit for unit in self._units if unit[0] not in self._rest], kept["begun"])
 
     def _request(self, needed: int) -> None:
         """Request as many prompts as admission control and the rest of the run allow, in whole steps once the next
