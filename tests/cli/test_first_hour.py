@@ -573,7 +573,8 @@ def test_a_run_resumed_by_its_file_gets_what_is_set_and_says_what_it_keeps(work)
     by_setting = f"run.folder={work / 'r'}"
     named = choose(str(work / "run.yaml"), [by_setting, "steps=4"], None, True)
     assert (named.folder, named.changes) == (work / "r", ("steps=4",))
-    assert [note.partition(" = ")[0] for note in named.notes] == ["the run keeps its own optim.lr"]
+    assert any(note.startswith("the run keeps its own optim.lr") for note in named.notes)
+    assert not any("run.folder" in note for note in named.notes)
     with pytest.raises(InputError, match=r"only these may be changed: steps, eval\.every"):
         choose(str(work / "run.yaml"), [by_setting, "seed=7"], None, True)
 
