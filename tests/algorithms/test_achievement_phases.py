@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from grouprl.policy import Achievements, ArrayInputs, Build, Mlp
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
 from grouprl.records.unlocking import FROM, NOW, TO
 from grouprl.training.update import Learner, update
+from part_context import ClockedContext
 
 OWN = Box((3,))
 SPACES = Spaces(DictSpace(dict.fromkeys((NOW, FROM, TO), OWN)), Discrete(2))
@@ -45,25 +45,6 @@ RUN: dict[str, Any] = {
     "warmup": {"steps": 0},
     "eval": {"every": 0, "prompts": 2, "final_prompts": 2},
 }
-
-
-@dataclass
-class Context:
-    """Clock, luck and memory of a run."""
-
-    step: int = 0
-    steps: int = 100
-    store: dict[str, Any] = field(default_factory=dict)
-    notes: list[tuple[str, float]] = field(default_factory=list)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
-
-    def rng(self, part: object) -> np.random.Generator:
-        return np.random.default_rng(self.step)
-
-    def note(self, name: str, value: float, how: str) -> None:
-        self.notes.append((name, value))
 
 
 def policy_of() -> Achievements:
@@ -109,10 +90,12 @@ def weights(policy: Achievements) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for p in policy.parameters()])
 
 
-def stepped(name: str, step: int = 0, context: Context | None = None, **settings: Any) -> tuple[Achievements, Any]:
+def stepped(
+    name: str, step: int = 0, context: ClockedContext | None = None, **settings: Any
+) -> tuple[Achievements, Any]:
     policy, entry = policy_of(), method(name, size=4, **settings)
     optimizer = torch.optim.SGD(policy.parameters(), 0.1)
-    prepared, context = entry.compute_advantages(rollout(policy)), context or Context()
+    prepared, context = entry.compute_advantages(rollout(policy)), context or ClockedContext()
     context.step = step
     return policy, update(policy, optimizer, entry, prepared, epochs=2, context=context)  # type: ignore[arg-type]
 
@@ -242,7 +225,7 @@ def test_the_contrast_by_hand() -> None:
 def phase(policy: Achievements, found: Unlockings | None = None, adam: float = 0.0, **settings: Any) -> Phase:
     own = policy.parameters()
     optimizer = torch.optim.Adam(own, adam) if adam else torch.optim.SGD(own, 0.1)
-    learner = Learner(policy, optimizer, method("ppo_ad"), grad_clip=0.0, context=Context())  # type: ignore[arg-type]
+    learner = Learner(policy, optimizer, method("ppo_ad"), grad_clip=0.0, context=ClockedContext())  # type: ignore[arg-type]
     return Phase(AchievementPhases(**settings), learner, found or unlocking())  # type: ignore[arg-type]
 
 
@@ -353,7 +336,7 @@ def test_without_a_phase_it_is_ppo_bit_by_bit() -> None:
 
 
 def test_a_phase_comes_after_every_so_many_rollouts_on_all_of_them() -> None:
-    context = Context(steps=5)
+    context = ClockedContext(steps=5)
     notes = []
     for step in range(5):
         _, found = stepped("ppo_ad", step, context, every=2, passes=1)
@@ -364,7 +347,8 @@ def test_a_phase_comes_after_every_so_many_rollouts_on_all_of_them() -> None:
 def test_stored_rollouts_are_the_trajectories_of_all() -> None:
     policy = policy_of()
     entry = method("ppo_ad", size=4, every=2)
-    prepared, learner = entry.compute_advantages(rollout(policy)), Learner(policy, None, entry, context=Context())  # type: ignore[arg-type]
+    prepared = entry.compute_advantages(rollout(policy))
+    learner = Learner(policy, None, entry, context=ClockedContext())  # type: ignore[arg-type]
     part: Any = entry.update
     kept = [part.kept(learner, prepared) for _ in range(2)]
     found = part.stored(kept)
@@ -379,7 +363,7 @@ def test_rollouts_that_unlock_nothing_have_no_phase() -> None:
         entry = method(name, size=4, **({"every": 1} if name == "ppo_ad" else {}))
         nothing = rollout(each).replace(turn_reward_bs=torch.zeros(3, 5, dtype=torch.float64))
         prepared = entry.compute_advantages(nothing)
-        update(each, torch.optim.SGD(each.parameters(), 0.1), entry, prepared, context=Context())  # type: ignore[arg-type]
+        update(each, torch.optim.SGD(each.parameters(), 0.1), entry, prepared, context=ClockedContext())  # type: ignore[arg-type]
     assert torch.equal(weights(policy), weights(plain))
 
 
@@ -388,7 +372,7 @@ def test_other_policies_are_refused() -> None:
     entry = method("ppo_ad", size=4, every=1)
     prepared = entry.compute_advantages(rollout(policy))
     with pytest.raises(InputError, match="model: achievements"):
-        update(policy, torch.optim.SGD(policy.parameters(), 0.1), entry, prepared, context=Context())  # type: ignore[arg-type]
+        update(policy, torch.optim.SGD(policy.parameters(), 0.1), entry, prepared, context=ClockedContext())  # type: ignore[arg-type]
 
 
 def test_a_run_too_short_for_a_phase_is_told_so() -> None:

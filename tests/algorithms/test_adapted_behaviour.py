@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,23 +21,9 @@ from grouprl.core.batch import SOURCES, Batch
 from grouprl.policy import ArrayInputs, Build, Mlp
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.training.update import update
+from part_context import ClockedContext
 
 SPACES = Spaces(observation=Box((1,)), action=Discrete(2))
-
-
-@dataclass
-class Context:
-    """Clock, luck and memory of a run."""
-
-    step: int = 0
-    steps: int = 100
-    store: dict[str, Any] = field(default_factory=dict)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
-
-    def rng(self, part: object) -> np.random.Generator:
-        return np.random.default_rng(self.step)
 
 
 @dataclass
@@ -45,7 +31,7 @@ class Learner:
     """What the second policy reads of a learner."""
 
     policy: Mlp
-    context: Context
+    context: ClockedContext
 
     def __post_init__(self) -> None:
         self.optimizer = torch.optim.SGD(self.policy.parameters(), 0.1)
@@ -86,7 +72,7 @@ def taken(arms: list[int], policy: Mlp | None = None) -> Batch:
 def adapted(arms: list[int], **settings: Any) -> tuple[Mlp, dict[str, float]]:
     policy = bandit()
     part = AdaptedBehaviour(**settings)
-    found = part.adapt(Learner(policy, Context()), policy.parameters(), taken(arms))  # type: ignore[arg-type]
+    found = part.adapt(Learner(policy, ClockedContext()), policy.parameters(), taken(arms))  # type: ignore[arg-type]
     return policy, found
 
 
@@ -124,7 +110,7 @@ def test_the_second_policy_stays_within_the_limit() -> None:
 def test_without_actions_nothing_moves() -> None:
     policy, batch = bandit(), taken([0])
     part, nothing = AdaptedBehaviour(), batch.replace(loss_mask_bt=torch.zeros_like(batch.mask_bt))
-    found = part.adapt(Learner(policy, Context()), policy.parameters(), nothing)  # type: ignore[arg-type]
+    found = part.adapt(Learner(policy, ClockedContext()), policy.parameters(), nothing)  # type: ignore[arg-type]
     assert found == {"behaviour_kl": 0.0, "behaviour_steps": 0.0}
     assert float(chances(policy)[1]) == 0.5
 
@@ -141,7 +127,7 @@ def surplus(seed: int, adapting: bool) -> float:
             found.append(abs(np.mean(kept) - 0.5))
         if adapting:
             policy.load_trainable_state(start)
-            part.adapt(Learner(policy, Context(step)), policy.parameters(), taken(kept[-8:]))  # type: ignore[arg-type]
+            part.adapt(Learner(policy, ClockedContext(step=step)), policy.parameters(), taken(kept[-8:]))  # type: ignore[arg-type]
     return float(np.mean(found))
 
 
@@ -150,7 +136,7 @@ def test_rows_of_two_rollouts_are_nearer_to_on_policy_than_by_sampling_alone() -
     assert ours < 0.85 * alone
 
 
-def stepped(entry: Any, steps: int, context: Context, policy: Mlp, wrong: float = 0.0) -> list[dict[str, float]]:
+def stepped(entry: Any, steps: int, context: ClockedContext, policy: Mlp, wrong: float = 0.0) -> list[dict[str, float]]:
     """Update a number of times on the same rows; `wrong` is added to their old log-probs."""
     optimizer, found = torch.optim.SGD(policy.parameters(), 0.5), []
     for step in range(steps):
@@ -169,20 +155,20 @@ def test_the_policy_that_learns_is_ppos_whoever_samples() -> None:
     """Three updates on the same rows: its weights are those of ppo_control to the bit, with wrong old log-probs too;
     the policy between them is the other one, and the last update leaves the learner.
     """
-    plain, ours, context = bandit(values=True), bandit(values=True), Context(steps=3)
-    stepped(method("ppo_control", size=4), 2, Context(), plain)
+    plain, ours, context = bandit(values=True), bandit(values=True), ClockedContext(steps=3)
+    stepped(method("ppo_control", size=4), 2, ClockedContext(), plain)
     found = stepped(method("props", size=4), 2, context, ours, wrong=0.5)
     assert torch.equal(context.store["weights"], weights(plain))
     assert not torch.equal(weights(ours), weights(plain))
     assert found[0]["behaviour_steps"] > 0
-    stepped(method("ppo_control", size=4), 3, Context(), plain := bandit(values=True))
-    last = stepped(method("props", size=4), 3, Context(steps=3), ours := bandit(values=True))[-1]
+    stepped(method("ppo_control", size=4), 3, ClockedContext(), plain := bandit(values=True))
+    last = stepped(method("props", size=4), 3, ClockedContext(steps=3), ours := bandit(values=True))[-1]
     assert "behaviour_steps" not in last
     assert torch.equal(weights(ours), weights(plain))
 
 
 def test_the_critic_is_left_as_it_is_by_the_second_policy() -> None:
-    policy, context = bandit(values=True), Context()
+    policy, context = bandit(values=True), ClockedContext()
     stepped(method("props", size=4), 1, context, policy)
     names = [name for name, _ in policy.named_parameters()]
     sizes = [p.numel() for p in policy.parameters()]

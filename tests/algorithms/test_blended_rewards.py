@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,27 +23,18 @@ from grouprl.policy import ArrayInputs, Build, Mlp
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.training.loop import train
 from grouprl.training.update import Learner
+from part_context import PartContext
 
 SPACES = Spaces(observation=Box((2,)), action=Discrete(3))
 SEEN = np.array([0.5, -1.0], np.float32)
 PRIMARY, MISLEADS, HELPS = [1.0, 0.0, 0.2], [0.0, 3.0, 0.0], [0.5, -0.5, 0.0]
 
 
-@dataclass
-class Memory:
-    """The memory of a run."""
-
-    store: dict[str, Any] = field(default_factory=dict)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
-
-
 def learner_of(part: BlendedRewards, lr: float = 0.5) -> Learner:
     policy = Mlp(Build(SPACES, seed=3, dtype=torch.float64), hidden=(4,))
     optimizer = torch.optim.SGD(policy.parameters(), lr)
     entry = method("barfi").with_parts(update=part)
-    return Learner(policy, optimizer, entry, grad_clip=0, context=Memory())  # type: ignore[arg-type]
+    return Learner(policy, optimizer, entry, grad_clip=0, context=PartContext())  # type: ignore[arg-type]
 
 
 def every_outcome(learner: Learner, **components: list[float]) -> Batch:

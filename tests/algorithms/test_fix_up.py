@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -21,19 +21,10 @@ from grouprl.policy.vectors.array_distributions import MultiCategorical, diverge
 from grouprl.policy.vectors.bounded_distributions import MixtureOfNormals, SquashedNormal
 from grouprl.protocols import Box, ComparablePolicy, Discrete, Spaces
 from grouprl.training.update import update
+from part_context import PartContext
 
 UNBOUNDED = method("ppo_control", size=4).with_parts(objective=Importance())
 SPACES = Spaces(observation=Box((3,)), action=Discrete(4))
-
-
-@dataclass
-class Context:
-    """The memory of a part."""
-
-    store: dict[str, Any] = field(default_factory=dict)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
 
 
 def rollout(count: int = 12) -> tuple[Mlp, Batch]:
@@ -54,9 +45,9 @@ def rollout(count: int = 12) -> tuple[Mlp, Batch]:
     return policy, batch
 
 
-def stepped(entry: Any, lr: float = 0.5, epochs: int = 3) -> tuple[Mlp, Mlp, Batch, dict[str, float], Context]:
+def stepped(entry: Any, lr: float = 0.5, epochs: int = 3) -> tuple[Mlp, Mlp, Batch, dict[str, float], PartContext]:
     policy, batch = rollout()
-    before, context = policy.copied(trainable=False), Context()
+    before, context = policy.copied(trainable=False), PartContext()
     optimizer = torch.optim.SGD(policy.parameters(), lr)
     prepared = entry.compute_advantages(batch)
     found = update(policy, optimizer, entry, prepared, epochs=epochs, grad_clip=0.0, context=context)  # type: ignore[arg-type]
@@ -156,7 +147,7 @@ def test_an_update_that_stays_outside_is_undone() -> None:
 def test_the_weight_of_the_penalty_follows_the_worst_state_and_is_remembered() -> None:
     """The first step of Adam is its rate: β rises by 0.01 for a KL of 0.2 (2·0.2 > 0.2), falls for one of 0.05."""
     policy, _ = rollout()
-    part, context = FixUp(epsilon=0.2, start=1.0), Context()
+    part, context = FixUp(epsilon=0.2, start=1.0), PartContext()
     for worst, expected in ((0.2, 1.01), (0.05, 0.99)):
         tether = Tether(part, Learner(context), policy)  # type: ignore[arg-type]
         tether.follow(worst)
@@ -172,7 +163,7 @@ def test_the_weight_of_the_penalty_follows_the_worst_state_and_is_remembered() -
 
 def test_the_moments_of_the_weight_are_remembered_too() -> None:
     policy, _ = rollout()
-    part, apart, whole = FixUp(epsilon=0.2, start=1.0), Learner(Context()), Learner(Context())
+    part, apart, whole = FixUp(epsilon=0.2, start=1.0), Learner(PartContext()), Learner(PartContext())
     without_break = Tether(part, whole, policy)  # type: ignore[arg-type]
     for worst in (0.9, 0.12, 0.05):
         without_break.follow(worst)
@@ -186,7 +177,7 @@ def test_the_moments_of_the_weight_are_remembered_too() -> None:
 class Learner:
     """A learner of which the penalty reads the memory alone."""
 
-    context: Context
+    context: PartContext
 
 
 def test_a_text_policy_is_told_what_can_be_compared() -> None:

@@ -18,6 +18,7 @@ from grouprl.policy import ArrayInputs, Build, Mlp
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.records.offline import StoredEpisode
 from grouprl.training.update import Learner, update
+from part_context import PartContext
 
 SPACES = Spaces(observation=Box((3,)), action=Discrete(2))
 ONE = np.eye(3, dtype=np.float32)
@@ -39,22 +40,15 @@ def seconds() -> list[StoredEpisode]:
 
 
 @dataclass
-class Context:
+class Context(PartContext):
     """Task, luck and memory of a run."""
 
-    task: Any = field(default_factory=lambda: SimpleNamespace(spaces=SPACES))
-    store: dict[str, Any] = field(default_factory=dict)
-    cache: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
+    task: Any = field(default_factory=lambda: SimpleNamespace(spaces=SPACES))
+    cache: dict[str, Any] = field(default_factory=dict)
 
     def cache_of(self, part: object) -> dict[str, Any]:
         return self.cache
-
-    def rng(self, part: object) -> np.random.Generator:
-        return np.random.default_rng(self.seed)
 
 
 def policy(seed: int = 1, favour: float = 0.0) -> Mlp:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,23 +21,7 @@ from grouprl.policy import ArrayInputs, Build, Mlp, Saboteur
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
 from grouprl.records.examples import Example
 from grouprl.testing import check_environment
-
-
-@dataclass
-class Context:
-    """Luck, memory and notes of a run."""
-
-    store: dict[str, Any] = field(default_factory=dict)
-    notes: dict[str, float] = field(default_factory=dict)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
-
-    def rng(self, part: object) -> np.random.Generator:
-        return np.random.default_rng(3)
-
-    def note(self, name: str, value: float, together: str) -> None:
-        self.notes[name] = value
+from part_context import PartContext
 
 
 def played(actions_eat: list[list[list[int]]], order: list[int] | None = None) -> Batch:
@@ -81,7 +64,7 @@ def test_a_missed_target_costs_the_adversary_and_who_named_it_by_hand() -> None:
 
 def test_the_distance_is_twice_the_chance_of_anything_but_the_target() -> None:
     """An even prediction misses each target by ½ + ½; after the last action nobody acts."""
-    context, part = Context(), MinorityInfluence()
+    context, part = PartContext(), MinorityInfluence()
     batch = played([[[0, 1, 0], [1, 1, 0], [0, 1, 0]]])
     prediction = Prediction(part, context, part.rounds(batch))  # type: ignore[arg-type]
     with torch.no_grad():
@@ -94,7 +77,7 @@ def test_the_distance_is_twice_the_chance_of_anything_but_the_target() -> None:
 
 def test_the_prediction_is_the_mean_over_what_the_adversary_may_do() -> None:
     """Of victims that copy a coin it says ½, whatever the coin shows: what the adversary does now is not read."""
-    context, part = Context(), MinorityInfluence(lr=1e-2, steps=200)
+    context, part = PartContext(), MinorityInfluence(lr=1e-2, steps=200)
     batch = played(copying())
     part.observe(None, batch, context)  # type: ignore[arg-type]
     rounds = part.rounds(batch)
@@ -108,7 +91,7 @@ def test_the_prediction_is_the_mean_over_what_the_adversary_may_do() -> None:
 
 def test_it_learns_what_victims_do_from_what_victims_did() -> None:
     """Victims that alternate are known exactly; the error of before the steps is noted."""
-    context, part = Context(), MinorityInfluence(lr=1e-2, steps=150)
+    context, part = PartContext(), MinorityInfluence(lr=1e-2, steps=150)
     batch = played([[[0, 0, 0, 0], [n, 1 - n, n, 1 - n], [1, 1, 1, 1]] for n in (0, 1)])
     part.observe(None, batch, context)  # type: ignore[arg-type]
     assert context.notes["victims_error"] == pytest.approx(np.log(2), abs=0.2)
@@ -120,15 +103,15 @@ def test_it_learns_what_victims_do_from_what_victims_did() -> None:
 def test_what_it_fills_in_depends_on_no_order_of_rows_and_leaves_broken_episodes_out() -> None:
     part, episodes = MinorityInfluence(), copying(3)
     order = [4, 0, 8, 2, 6, 1, 3, 5, 7]
-    straight = part.fill(played(episodes), None, Context()).stats["missed"]  # type: ignore[arg-type]
-    mixed = part.fill(played(episodes, order), None, Context()).stats["missed"]  # type: ignore[arg-type]
+    straight = part.fill(played(episodes), None, PartContext()).stats["missed"]  # type: ignore[arg-type]
+    mixed = part.fill(played(episodes, order), None, PartContext()).stats["missed"]  # type: ignore[arg-type]
     assert torch.equal(mixed, straight[order])
-    broken = part.fill(played(episodes, [0, 1, 2, 3, 5]), None, Context()).stats["missed"]  # type: ignore[arg-type]
+    broken = part.fill(played(episodes, [0, 1, 2, 3, 5]), None, PartContext()).stats["missed"]  # type: ignore[arg-type]
     assert torch.equal(broken, torch.cat([straight[:3], torch.zeros(2, 6)]))
 
 
 def test_the_prediction_continues_from_its_memory() -> None:
-    apart, whole, batch = Context(), Context(), played(copying(8))
+    apart, whole, batch = PartContext(), PartContext(), played(copying(8))
     for steps, context in ((5, apart), (5, apart), (10, whole)):
         MinorityInfluence(steps=steps).observe(None, batch, context)  # type: ignore[arg-type]
     for name, tensor in apart.store["net"].items():

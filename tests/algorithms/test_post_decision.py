@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,25 +17,9 @@ from grouprl.core.batch import Batch
 from grouprl.envs.construction.inventory import Inventory, after_order
 from grouprl.policy import ArrayInputs
 from grouprl.records.examples import Example
+from part_context import PartContext
 
 AFTER = "grouprl.envs.construction.inventory:after_order"
-
-
-@dataclass
-class Context:
-    """Luck, memory and notes of a run."""
-
-    store: dict[str, Any] = field(default_factory=dict)
-    notes: dict[str, float] = field(default_factory=dict)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
-
-    def rng(self, part: object) -> np.random.Generator:
-        return np.random.default_rng(3)
-
-    def note(self, name: str, value: float, together: str) -> None:
-        self.notes[name] = value
 
 
 def stored(value: float, post: float) -> Batch:
@@ -123,7 +106,7 @@ def test_the_second_critic_learns_the_returns_and_goes_on_where_it_was() -> None
     """Fitted in two rollouts through the memory, and at once: the same to the bit."""
     state_nf = torch.linspace(-1, 1, 32)[:, None]
     return_n = state_nf[:, 0].square()
-    apart, whole = Context(), Context()
+    apart, whole = PartContext(), PartContext()
     part, longer = PostDecision(lr=1e-2, steps=30), PostDecision(lr=1e-2, steps=60)
     errors = [PostCritic(part, apart, 1).fit(state_nf, return_n) for _ in range(2)]  # type: ignore[arg-type]
     PostCritic(longer, whole, 1).fit(state_nf, return_n)  # type: ignore[arg-type]
@@ -133,7 +116,7 @@ def test_the_second_critic_learns_the_returns_and_goes_on_where_it_was() -> None
 
 
 def test_values_are_filled_in_where_an_action_was_taken_and_fitted_to_the_returns() -> None:
-    context, part = Context(), PostDecision(after=AFTER, lr=1e-2, steps=200)
+    context, part = PartContext(), PostDecision(after=AFTER, lr=1e-2, steps=200)
     batch = stored(0.0, 0.0)
     first = part.fill(batch, None, context)  # type: ignore[arg-type]
     assert first.stats["post_value"][1, 1] == 0

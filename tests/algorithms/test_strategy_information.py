@@ -19,26 +19,16 @@ from grouprl.core.batch import Batch
 from grouprl.envs.builtin.meeting import MeetingPlaces
 from grouprl.policy import ArrayInputs
 from grouprl.protocols import Spaces
+from part_context import PartContext
 
 PAYOFF = [[1.0, 0.0], [0.0, 1.0]]
 
 
 @dataclass
-class Context:
+class Context(PartContext):
     """Luck, memory, notes and the spaces of a run."""
 
     spaces: Spaces = field(default_factory=lambda: MeetingPlaces(strategies=2).spaces)
-    store: dict[str, Any] = field(default_factory=dict)
-    notes: dict[str, float] = field(default_factory=dict)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
-
-    def rng(self, part: object) -> np.random.Generator:
-        return np.random.default_rng(3)
-
-    def note(self, name: str, value: float, together: str) -> None:
-        self.notes[name] = value
 
 
 def played(strategies: list[int], actions: list[list[int]], agents: list[int] | None = None) -> Batch:
@@ -142,7 +132,7 @@ def test_the_decoder_continues_from_its_memory() -> None:
 def test_agents_that_are_told_nothing_or_other_strategies_are_refused(world: MeetingPlaces) -> None:
     part = StrategyInformation(strategies=2)
     with pytest.raises(InputError, match=r"2 strategies.*task\.config\.strategies"):
-        part.deeds(played([0], [[0]]), Context(world.spaces))  # type: ignore[arg-type]
+        part.deeds(played([0], [[0]]), Context(spaces=world.spaces))  # type: ignore[arg-type]
     assert "tells 2 strategies apart, but the task tells of 3" in part.refuse(RunFacts(variants=3))[0]
     assert part.refuse(RunFacts(variants=2)) == part.refuse(RunFacts()) == []
     assert part.idle(RunFacts()) == []

@@ -17,6 +17,7 @@ from grouprl.core.batch import Batch
 from grouprl.policy import ArrayInputs, Build, Mlp, Recurrent, Tokens
 from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.training.update import Learner, update
+from part_context import PartContext
 
 SPACES = Spaces(observation=Box((3,)), action=Discrete(4))
 
@@ -139,16 +140,6 @@ def test_discounted_sums_run_forward() -> None:
 
 
 @dataclass
-class Memory:
-    """The memory of a part."""
-
-    store: dict[str, Any] = field(default_factory=dict)
-
-    def state_of(self, part: object) -> dict[str, Any]:
-        return self.store
-
-
-@dataclass
 class Sampled:
     """The columns of sampled rows that the part reads."""
 
@@ -158,7 +149,7 @@ class Sampled:
 
 def test_the_scale_is_the_deviation_over_all_steps() -> None:
     _, batch = rollout()
-    part, memory, luck = ReturnScale(gamma=0.9), Memory(), np.random.default_rng(0)
+    part, memory, luck = ReturnScale(gamma=0.9), PartContext(), np.random.default_rng(0)
     returns = []
     for lengths in ((3, 2), (1, 3)):
         reward_bs = luck.normal(size=(2, 3)) * (np.arange(3) < np.array(lengths)[:, None])
