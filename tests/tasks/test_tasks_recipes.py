@@ -2,36 +2,21 @@
 
 import pytest
 
-from grouprl.rewards import check_reward, score
+from grouprl.rewards import check_reward
 from grouprl.tasks import Chart, Counting, Example, Maze, Recall, Schema, ToolCall
 from grouprl.tasks.builtin.agents.search import people
 from grouprl.tasks.builtin.single_turn.maze import shortest
+from solved_tasks import assert_demonstrated, assert_solved, scores
 
 TASKS = [Counting, Chart, Schema, ToolCall, Maze, Recall]
 LEVELS = [(task, level) for task in TASKS for level in range(1, 7)]
 
 
-def scores(task, answer, count=400):
-    examples = [task.example("train", index) for index in range(count)]
-    return score(
-        task.reward, [answer(q) for q in examples], [q.columns for q in examples], ids=[q.id for q in examples]
-    )
-
-
 @pytest.mark.parametrize(("task", "level"), LEVELS)
 def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
     task = task(level=level)
-    found = scores(task, task.solution, 60)
-    assert found.ok_b.all()
-    assert found.correct_b.all()
     assert check_reward(task.reward, task.reward_examples()) == 9
-    for index in range(60):
-        example = task.example("train", index)
-        assert example.level in (level, 0)
-        for text in (example.prompt, task.solution(example), task.demonstration(example, 0)):
-            assert set(text) <= set(task.alphabet)
-        assert len(task.solution(example)) < task.max_new_tokens
-        assert len(task.demonstration(example, 0)) < task.max_new_tokens
+    assert_solved(task, level)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +31,7 @@ def test_solutions_are_right_fit_and_are_spelt_in_the_alphabet(task, level):
     ],
 )
 def test_demonstrations_are_as_good_as_they_should_be(task, low, high):
-    found = scores(task, lambda q: task.demonstration(q, seed=0))
-    assert found.ok_b.all()
-    assert low < found.correct_b.mean() < high
+    assert_demonstrated(task, low, high, 400)
 
 
 @pytest.mark.parametrize(
