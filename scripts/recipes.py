@@ -29,6 +29,7 @@ Record = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"
 RECIPES = Path(__file__).parents[1] / "src" / "grouprl" / "recipes"
 BEGIN, END = "<!-- recorded -->", "<!-- /recorded -->"
+RIGHT = ("pass@1", "pair_accuracy")
 FIRST, LAST = 3, 5
 """Rollouts that the reward is averaged over."""
 
@@ -51,13 +52,13 @@ def run(name: str, seed: int, folder: Path) -> Record:
 def read(name: str, seed: int, folder: Path, seconds: float) -> Record:
     """Return the record of a finished run."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    paid = [line["reward_mean"] for line in lines if line["phase"] == "train"]
+    paid = [line["reward_mean"] for line in lines if line["phase"] == "train" and "reward_mean" in line]
     held_out = [line for line in lines if line["phase"] == "eval"]
     return {
         "recipe": name,
         "seed": seed,
         "version": version(name),
-        "reward": [fmean(paid[:FIRST]), fmean(paid[-LAST:])],
+        "reward": [fmean(paid[:FIRST]), fmean(paid[-LAST:])] if paid else None,
         "before": _evaluated(held_out[0]),
         "after": _evaluated(held_out[-1]),
         "seconds": round(seconds),
@@ -65,7 +66,7 @@ def read(name: str, seed: int, folder: Path, seconds: float) -> Record:
 
 
 def _evaluated(line: Record) -> Record:
-    return figures(line, ("greedy", "pass@1", "reward"))
+    return figures(line, ("greedy", *RIGHT, "reward"))
 
 
 def summary(records: list[Record]) -> str:
@@ -99,29 +100,37 @@ def table(records: list[Record]) -> str:
 
 
 def _row(record: Record) -> str:
-    first, last = record["reward"]
-    greedy = f"{record['before']['greedy']:.3f} → {record['after']['greedy']:.3f}"
-    cells = [f"`{record['recipe']}`", record["seed"], gain(record), f"{first:.2f} → {last:.2f}"]
-    cells += [_interval(record["before"]), _interval(record["after"]), _paid(record), greedy, record["seconds"]]
+    before, after, right = record["before"], record["after"], _right(record)
+    paid = "" if record["reward"] is None else "{:.2f} → {:.2f}".format(*record["reward"])
+    greedy = f"{before['greedy']:.3f} → {after['greedy']:.3f}" if "greedy" in before else ""
+    cells = [f"`{record['recipe']}`", record["seed"], gain(record), paid]
+    cells += [_interval(before, right), _interval(after, right), _paid(record), greedy, record["seconds"]]
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def gain(record: Record) -> str:
     """Say what rose for sure: completions that are right, the reward alone, or nothing."""
-    if rose(record, "pass@1") or not rose(record, "reward"):
-        return "right" if rose(record, "pass@1") else "**no**"
-    change = recorded_gain(record["before"], record["after"], "pass@1")
+    right = _right(record)
+    if rose(record, right) or not rose(record, "reward"):
+        return "right" if rose(record, right) else "**no**"
+    change = recorded_gain(record["before"], record["after"], right)
     return "reward; right fell" if change is not None and change.high < 0 else "reward"
 
 
-def _interval(found: Record, kind: str = "pass@1") -> str:
+def _right(record: Record) -> str:
+    """Return the measure of what is right: of completions, or of pairs where nothing is sampled."""
+    return next(measure for measure in RIGHT if measure in record["before"])
+
+
+def _interval(found: Record, kind: str) -> str:
     return f"{found[kind]:.3f} [{found[f'{kind}_low']:.3f}, {found[f'{kind}_high']:.3f}]"
 
 
 def _paid(record: Record) -> str:
     """Return the held-out reward where it is recorded and not the share that is right."""
     sides = [record[side] for side in ("before", "after")]
-    if any("reward" not in side for side in sides) or all(side["reward"] == side["pass@1"] for side in sides):
+    right = _right(record)
+    if any("reward" not in side for side in sides) or all(side["reward"] == side[right] for side in sides):
         return ""
     return " → ".join(_interval(side, "reward") for side in sides)
 

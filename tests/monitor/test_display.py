@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -175,7 +176,7 @@ def test_the_live_screen_shows_everything_in_80_by_24():
         "training 37/100",
         "1:14 elapsed",
         "2:06 left",
-        "reward  0.537",
+        "reward   0.537",
         "from 0.501",
         "greedy 0.930",
         "zero-var.   38 % (31 right, 7 wrong)",
@@ -283,8 +284,8 @@ def test_numbers():
     assert (thousands(950), thousands(5234), thousands(1.34e6)) == ("950", "5.23k", "1.34M")
 
 
-def shown(table) -> str:
-    console = Console(file=StringIO(), width=80)
+def shown(table, width: int = 80) -> str:
+    console = Console(file=StringIO(), width=width)
     console.print(table)
     return console.file.getvalue()
 
@@ -321,6 +322,34 @@ def test_completions_side_by_side_are_of_the_same_prompts():
     assert "✓ [b]72[/b]" in text
     assert "elapsed" not in text
     assert "other" not in text
+
+
+def test_a_prompt_that_is_there_twice_has_each_completion_beside_its_own():
+    before = [Sample("1+1=", "3", 0.0, False), Sample("1+1=", "5", 0.0, False)]
+    after = [Sample("1+1=", "first", 1.0, True), Sample("1+1=", "second", 1.0, True)]
+    lines = shown(side_by_side(before, after)).splitlines()
+    assert [line.split()[-1] for line in lines if line.strip().startswith("1+1")] == ["first", "second"]
+
+
+def test_an_episode_without_text_is_one_line():
+    before, after = ([Sample("CartPole-v1, seed 5", "> 1⏎0.02 0.18 " * 40, float(n), None)] for n in (9, 500))
+    rows = [line for line in shown(side_by_side(before, after, actions=True), 200).splitlines() if "seed 5" in line]
+    assert len(rows) == 1
+    assert "9  > 1" in rows[0]
+    assert "500  > 1" in rows[0]
+
+
+def test_steps_on_stored_pairs_tell_loss_accuracy_and_margin():
+    console = file_console()
+    display = Display(console)
+    display.phase_begin(PhaseBegan("train", 20, 0))
+    told = {"loss": 0.687, "pair_accuracy": 0.625, "rewards/margins": 0.0187, "kl_old": 0.0, "tokens_per_second": 217.0}
+    display.step(StepEnded("train", 1, {"phase": "train", "step": 1, **told}, None))
+    assert "loss 0.687  accuracy 0.625  margin 0.0187  217 tok/s" in lines_of(console)[-1]
+    text = shown(display._screen)
+    assert re.search(r"loss +0\.687", text)
+    assert re.search(r"accuracy +0\.625", text)
+    assert re.search(r"margin +0\.0187", text)
 
 
 def test_only_what_should_rise_is_coloured_as_better_or_worse():

@@ -74,9 +74,9 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
         f"{said}: {name.removeprefix('eval/')} was {_interval(first, name)} after step {first['step']} "
         f"and is {_interval(last, name)} after step {last['step']}."
     )
-    remedy = (
-        "Train longer, raise optim.lr, sample more completions per prompt; look at the reward of known completions."
-    )
+    stored = past.peak("rows_stored") > 0 and past.peak("rows_sampled") == 0
+    more = "train on more rows" if stored else "sample more completions per prompt"
+    remedy = f"Train longer, raise optim.lr, {more}; look at the reward of known completions."
     if worse:
         remedy = (
             "Go back to an earlier checkpoint; lower optim.lr (a third, say); look at the rewards of known completions."

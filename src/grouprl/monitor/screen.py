@@ -98,7 +98,7 @@ class RunScreen:
                 return
             self.record = dict(record)
             self.move(int(record.get("step", self.done + 1)), self.total)
-            for name in ("reward_mean", "pass@1", "loss"):
+            for name in ("reward_mean", "pass@1", "loss", "pair_accuracy"):
                 if isinstance(value := record.get(name), (int, float)):
                     self.curves.setdefault(f"{self.name}/{name}", []).append(float(value))
 
@@ -147,7 +147,9 @@ class RunScreen:
         return grid
 
     def _curves(self, width: int) -> list[RenderableType]:
-        wanted = {"reward_mean": "reward", "pass@1": "pass@1"} if self.name != "warmup" else {"loss": "loss"}
+        wanted = {"reward_mean": "reward", "pass@1": "pass@1"}
+        if self.name == "warmup" or "train/reward_mean" not in self.curves:  # of stored rows no reward is told
+            wanted = {"loss": "loss", "pair_accuracy": "accuracy"}
         if self.graded:
             wanted.pop("pass@1", None)
         phase = "warmup" if self.name == "warmup" else "train"
@@ -156,7 +158,7 @@ class RunScreen:
             values = self.curves.get(f"{phase}/{name}")
             if values:
                 text = Text(f"{values[-1]:<7.3f}", style="bold")
-                text.append(spark(values, min(40, width - 36)), style="cyan")
+                text.append(spark(values, min(40, width - 37)), style="cyan")
                 text.append(f"  from {values[0]:.3f}", style="dim")
                 rows.append(_labelled(label, text, width))
         return rows
@@ -227,6 +229,9 @@ def line(screen: RunScreen, record: JsonMapping) -> Text:
     names = {"reward_mean": "reward {:.3f}", "pass@1": "pass@1 {:.3f}", "length_mean": "length {:.1f}"}
     names |= {"entropy": "entropy {:.3f}", "kl_old": "kl {:.1g}", "clip_fraction": "clip {:.1%}"}
     names |= {"groups_zero_variance": "dead {:.0%}", "tokens_per_second": "{:.0f} tok/s"}
+    if "reward_mean" not in record:
+        stored = {"loss": "loss {:.3f}", "pair_accuracy": "accuracy {:.3f}", "rewards/margins": "margin {:.3g}"}
+        names = {**stored, "tokens_per_second": names["tokens_per_second"]}
     if screen.name == "warmup":
         names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
     if screen.name == "pretraining":
@@ -240,7 +245,7 @@ def line(screen: RunScreen, record: JsonMapping) -> Text:
 
 
 def _labelled(label: str, value: Text, width: int) -> Text:
-    row = Text(f"{label:<8}", style="dim").append_text(value)
+    row = Text(f"{label:<9}", style="dim").append_text(value)
     row.truncate(width, overflow="ellipsis")
     return row
 
@@ -281,6 +286,7 @@ def _numbers(record: JsonMapping, graded: bool) -> list[tuple[str, str]]:
     add("clipped", "clip_fraction", percent)
     add("capped", "capped_fraction", percent)
     add("entropy", "entropy", "{:.3f} nats".format)
+    add("margin", "rewards/margins", "{:.3g}".format)
     add("KL old→new", "kl_old", "{:.2g}".format)
     add("KL to ref", "kl_ref", "{:.2g}".format)
     add("grad norm", "grad_norm", "{:.3g}".format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -14,8 +15,8 @@ from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.screen import plain, shorten, verdict_mark
 from grouprl.protocols.run_events import Sample
 
-COMPLETION_WIDTH = 200
-"""Characters of a completion shown in the side-by-side table."""
+COMPLETION_WIDTH, EPISODE_WIDTH = 200, 60
+"""Characters of a completion, and of an episode without text, shown in the side-by-side table."""
 
 RISING = ("eval/pair_accuracy", "eval/greedy", "eval/pass@", "eval/reward")
 """Prefixes of the rows in which larger is better: their change is coloured."""
@@ -44,15 +45,30 @@ def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = Fa
 
 
 def side_by_side(before: Sequence[Sample], after: Sequence[Sample], limit: int = 6, *, actions: bool = False) -> Table:
-    """Tabulate completions before and after training of the prompts that are in both, in order."""
+    """Tabulate completions before and after training of the prompts that are in both, in order.
+
+    Where a prompt is there several times, its first completion before stands beside its first one after, and so on.
+    """
+    width = EPISODE_WIDTH if actions else COMPLETION_WIDTH
     table = Table(box=box.SIMPLE_HEAD, expand=False)
     for column in ("prompt", "completion before", "completion after"):
         table.add_column(worded(column, actions=actions), overflow="fold")
-    later = {sample.prompt: sample for sample in after}
-    pairs = [(old, later[old.prompt]) for old in before if old.prompt in later]
+    later = dict(_counted(after))
+    pairs = [(old, later[place]) for place, old in _counted(before) if place in later]
     for old, new in pairs[:limit]:
-        table.add_row(Text(shorten(plain(old.prompt.strip()), COMPLETION_WIDTH)), _completion(old), _completion(new))
+        prompt = Text(shorten(plain(old.prompt.strip()), width))
+        table.add_row(prompt, _completion(old, width), _completion(new, width))
     return table
+
+
+def _counted(samples: Sequence[Sample]) -> list[tuple[tuple[str, int], Sample]]:
+    """Return the samples with their prompts and how often these stood there before."""
+    seen = Counter[str]()
+    found = []
+    for sample in samples:
+        found.append(((sample.prompt, seen[sample.prompt]), sample))
+        seen[sample.prompt] += 1
+    return found
 
 
 def _rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -83,7 +99,7 @@ def _number(record: Mapping[str, object], name: str) -> str:
     return f"{record[name]:.3f}{interval}"
 
 
-def _completion(sample: Sample) -> Text:
+def _completion(sample: Sample, width: int) -> Text:
     sign, style = verdict_mark(sample.correct)
-    text = shorten(plain(sample.completion.strip()), COMPLETION_WIDTH)
+    text = shorten(plain(sample.completion.strip()), width)
     return Text(f"{sign} {text}", style=style) if sign != "·" else Text(f"{sample.reward:.3g}  {text}")
