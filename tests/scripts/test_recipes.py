@@ -79,14 +79,22 @@ def test_the_reward_of_a_recipe_is_highest_for_solutions_and_leaves_room_to_lear
         "canoe",
         "ssrl",
         "craft_gui",
-        "preferences",
-        "reward_model",
     ],
 )
 def test_recipes_run(name, tmp_path):
     done = train(load_config(name, list(TINY)), folder=tmp_path / "run", console=Console(file=io.StringIO()))
     assert (tmp_path / "run" / "config.yaml").exists()
     assert not done.interrupted
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "without"),
+    [("preferences", 2, ()), ("reward_model", 2, ("warmup",)), ("cartpole", 1, ("warmup", "model"))],
+)
+def test_recipes_of_other_policies_and_data_run(name, group, without, tmp_path):
+    own = [each for each in TINY if not each.startswith(without or "-")]
+    config = load_config(name, [*own, f"batch.group_size={group}"])
+    assert not train(config, folder=tmp_path / "run", console=Console(file=io.StringIO())).interrupted
 
 
 def test_every_recipe_of_a_paper_exists():

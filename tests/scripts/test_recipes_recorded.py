@@ -52,6 +52,19 @@ def test_a_table_says_what_rose_for_sure_and_the_reward_where_that_is_something_
     assert recipes.gain({**record, **old}) == "**no**", "a record of before there was a held-out reward"
 
 
+def test_a_run_on_stored_pairs_is_recorded_by_its_pairs(tmp_path):
+    def evaluated(share):
+        named = {"pair_accuracy": share, "pair_accuracy_low": share - 0.1, "pair_accuracy_high": share + 0.1}
+        return {"phase": "eval", **{f"eval/{kind}": value for kind, value in named.items()}}
+
+    lines = [evaluated(0.5), {"phase": "train", "loss": 0.7}, evaluated(0.75)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    record = recipes.read("preferences", 0, tmp_path, 5)
+    row = recipes.table([record]).splitlines()[2]
+    assert row == "| `preferences` | 0 | right |  | 0.500 [0.400, 0.600] | 0.750 [0.650, 0.850] |  |  | 5 |"
+    assert recipes.gain({**record, "after": record["before"]}) == "**no**"
+
+
 def test_what_is_recorded_is_not_run_again_until_the_recipe_changes(folder, tmp_path, monkeypatch):
     (tmp_path / "recipes.md").write_text(f"before\n{recipes.BEGIN}\nold\n{recipes.END}\nafter\n")
     monkeypatch.setattr(recipes, "DOCS", tmp_path)

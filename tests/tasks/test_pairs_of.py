@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grouprl.config.run import load_config
+from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
+from grouprl.orchestrator.chat_prompts import resolve_new
+from grouprl.policy import load_policy
 from grouprl.rollout.completion_rows import CompletionRows
 from grouprl.rollout.kinds.row_kinds import evaluation_kind, row_kind
 from grouprl.rollout.offline_rows import OfflineRows
@@ -60,6 +62,58 @@ def test_plain_prompts_of_both_become_messages(tmp_path: Path) -> None:
     shown = task.as_messages()
     assert [type(shown.example(split, 0).prompt) for split in ("train", "eval")] == [tuple, tuple]
     assert isinstance(task.example("eval", 0).prompt, str)
+
+
+def chat_model(folder: Path) -> str:
+    policy = load_policy("tiny", alphabet="0123456789+=", layers=1, heads=2, hidden=16, intermediate=16)
+    policy.tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+    )
+    policy.save(folder / "model")
+    return str(folder / "model")
+
+
+def resolved(folder: Path, task: dict[str, Any]) -> Any:
+    run = {"task": task, "model": chat_model(folder), "method": "dpo", "batch": {"prompts": 1, "group_size": 2}}
+    return resolve_new(parse_config(run)).task
+
+
+def test_plain_pairs_stay_plain_beside_a_chat_template_as_in_trl(tmp_path: Path) -> None:
+    pairs = {"name": f"pairs:{rows(tmp_path)}"}
+    prompt = {chat: resolved(tmp_path, {**pairs, **given}).example("train", 0).prompt for chat, given in CHATS.items()}
+    assert isinstance(prompt["by default"], str)
+    assert prompt["by default"] == prompt["never"]
+    assert prompt["always"] == prompt["as the model is"] == ({"role": "user", "content": prompt["never"]},)
+
+
+CHATS: dict[str, dict[str, Any]] = {
+    "by default": {},
+    "never": {"chat": False},
+    "always": {"chat": True},
+    "as the model is": {"chat": "auto"},
+}
+
+
+def test_evaluations_are_asked_as_the_rows_are(tmp_path: Path) -> None:
+    lines = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(20)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    plain = {"name": f"pairs:{rows(tmp_path)}", "of": f"jsonl:{tmp_path / 'sums.jsonl'}"}
+    told = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    talks = [
+        {"prompt": [{"role": "user", "content": row["prompt"]}]}
+        | {name: [{"role": "assistant", "content": row[name]}] for name in ("chosen", "rejected")}
+        for row in told
+    ]
+    (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, talks)), encoding="utf-8")
+    kinds = {
+        str: plain,
+        tuple: {**plain, "name": f"pairs:{tmp_path / 'talks.jsonl'}"},
+    }
+    for kind, task in kinds.items():
+        found = resolved(tmp_path, task)
+        assert [type(found.example(split, 0).prompt) for split in ("train", "eval")] == [kind, kind]
+    given: Any = load_task({**plain, "chat": True})  # as a run that continues reads it
+    assert isinstance(given.example("eval", 0).prompt, tuple)
 
 
 @pytest.mark.parametrize(

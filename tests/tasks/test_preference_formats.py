@@ -171,7 +171,9 @@ REFUSED = [
     ({"prompt": "p", "completions": ["a", "b"], "scores": [1e300, 1]}, "a score is a finite number", "1e+15"),
     ({"prompt": "p", "completions": ["a", "b"], "ranking": [10**400, 1]}, "a rank is a finite number", "1e+15"),
     ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": 10**400}, "a margin is a finite number", "1e+15"),
-    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "3"}, "a margin is a finite number", ""),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "three"}, "a margin is a finite number", ""),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "1_0"}, "a margin is a finite number", ""),
+    ({"prompt": "p", "chosen": "a", "rejected": "b", "margin": "nan"}, "a margin is a finite number", ""),
 ]
 
 

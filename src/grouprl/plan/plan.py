@@ -60,6 +60,7 @@ from grouprl.policy.optimizers import check_optimizer
 from grouprl.rewards.judging.comparing import comparing
 from grouprl.rollout.rescoring import rescore_refusals
 from grouprl.tasks import Example, Task
+from grouprl.tasks.questions import QuestionTask
 from grouprl.trackers.choice import chosen_tracker
 
 
@@ -250,7 +251,10 @@ def _shown_as(run: ResolvedRun, example: Example | None) -> str:
         return ""
     if run.chat_decided:
         return "a user's message, as the model has a chat template (chat: false among the task's options: plain text)"
-    return "plain text" if isinstance(example.prompt, str) else "chat messages"
+    if not isinstance(example.prompt, str):
+        return "chat messages"
+    plain = isinstance(run.task, QuestionTask) and run.task.chat is False
+    return "plain text" + " (chat: true among the task's options: a user's message)" * plain
 
 
 def _ruled_out(

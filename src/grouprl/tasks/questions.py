@@ -11,12 +11,18 @@ from grouprl.records.examples import Message
 from grouprl.tasks.options import OptionTask
 from grouprl.tasks.task import with_system
 
+AsChat = Literal["auto"] | bool
+PLAIN = (
+    "whether plain prompts become a user's messages (auto: if the run's model has a chat template); by default they "
+    "stay plain, as in TRL"
+)
+
 
 class QuestionTask(OptionTask):
     """A task whose plain prompts are questions, which a run shows as messages if its model has a chat template."""
 
     system: str | None = Field(None, description="a system message put first; makes the prompts chat messages")
-    chat: Literal["auto"] | bool = Field(
+    chat: AsChat = Field(
         "auto",
         description="whether plain prompts become a user's messages; auto: if the run's model has a chat template",
     )

@@ -27,7 +27,7 @@ from grouprl.tasks.adapters.preference_rows import (
     without_nulls,
 )
 from grouprl.tasks.adapters.reversed_rows import Turned, turned_table
-from grouprl.tasks.questions import QuestionTask
+from grouprl.tasks.questions import PLAIN, AsChat, QuestionTask
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.rows import RowTask, read_messages
 from grouprl.tasks.table import Table
@@ -88,6 +88,7 @@ class Pairs(RowTask):
         description="what gives way in a group with a longer row: the ends of its completions (keep_start), the "
         "beginning of its prompt (keep_end), or the group (drop)",
     )
+    chat: AsChat = Field(False, description=PLAIN)
     reward_spec: str | JsonObject | list[str | JsonObject] = Field(
         "grouprl.tasks.adapters.rollouts:nothing_to_say",
         alias="reward",
@@ -117,6 +118,8 @@ class Pairs(RowTask):
         """
         super().model_post_init(context)
         self._inner = None if self.of is None else _completed(load_task(self.of))
+        if self.chat is True:
+            self._ask_as_messages()
         if self.objective is not None:
             table = self._tables["train"]
             found = {_objective(row, self.objective, table.label(at)) for at, row in enumerate(table.rows)}
@@ -195,12 +198,23 @@ class Pairs(RowTask):
         """Texts that end a completion in an evaluation."""
         return () if self._inner is None else self._inner.stop
 
+    @property
+    def undecided(self) -> bool:
+        """True if the model decides whether prompts are messages: the rows' own, or beside conversations those of
+        evaluations.
+        """
+        asked = isinstance(self._inner, QuestionTask) and self._inner.undecided
+        return super().undecided or (asked and not isinstance(self.example("train", 0).prompt, str))
+
     def as_messages(self) -> Self:
         """Return the task with the user's messages as prompts, also those of evaluations."""
         found = super().as_messages()
-        if isinstance(found._inner, QuestionTask) and found._inner.undecided:
-            found._inner = found._inner.as_messages()
+        found._ask_as_messages()
         return found
+
+    def _ask_as_messages(self) -> None:
+        if isinstance(self._inner, QuestionTask) and self._inner.undecided:
+            self._inner = self._inner.as_messages()
 
     def label(self, split: Split, index: int) -> str:
         """Return the name of prompt `index` of a split in messages."""

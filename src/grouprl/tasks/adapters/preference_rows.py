@@ -286,9 +286,9 @@ def finite_number(given: object, what: str, label: str) -> float:
 
 
 def _number_in(text: str) -> object:
-    """Return the number that a text is, else the text."""
+    """Return the number that a text is, else the text; Python alone reads 1_0 as one."""
     try:
-        return float(text)
+        return text if "_" in text else float(text)
     except ValueError:
         return text
 

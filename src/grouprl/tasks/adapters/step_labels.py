@@ -11,6 +11,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow
 from grouprl.tasks.adapters.any_table import read_table
+from grouprl.tasks.questions import PLAIN, AsChat
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask
 from grouprl.tasks.table import Table
@@ -37,6 +38,7 @@ class StepLabels(RowTask):
     last_only: bool = Field(False, description="whether only the last step of each answer is a row")
     max_length: int | None = Field(1024, ge=2, description="most tokens of prompt and steps together")
     truncation: GiveWay = Field("drop", description="what gives way in a longer answer: drop leaves it out")
+    chat: AsChat = Field(False, description=PLAIN)
     reward_spec: str | JsonObject | list[str | JsonObject] = Field(
         "grouprl.tasks.adapters.rollouts:nothing_to_say",
         alias="reward",
