@@ -53,7 +53,7 @@ class Tried:
 
 def recipe_gained(record: Mapping[str, Any]) -> bool:
     """Whether a recipe's run gained: more right completions or, where the paper pays for other things, more reward."""
-    return any(recorded.rose(record, measure) for measure in ("pass@1", "reward"))
+    return any(recorded.rose(record, measure) for measure in (*recorded.RIGHT, "reward"))
 
 
 def of_recipes() -> dict[str, dict[str, int]]:
@@ -90,15 +90,16 @@ def learning() -> Iterator[Tried]:
 
 
 def _tried(method: str, place: str, runs: list[Mapping[str, Any]], good: Callable[[Mapping[str, Any]], bool]) -> Tried:
-    lost = [f"pass@1 {_sampled(run, 'before')} → {_sampled(run, 'after')}" for run in runs if not good(run)]
+    lost = [_change(run) for run in runs if not good(run)]
     seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
     number = len(runs) - len(lost)
     return Tried(method, place, number, len(runs), "; ".join([f"{number} of {seeds}", *lost]))
 
 
-def _sampled(run: Mapping[str, Any], side: str) -> str:
-    found = run[side]
-    return f"{found.get('eval/pass@1', found.get('pass@1')):.3f}"
+def _change(run: Mapping[str, Any]) -> str:
+    before, after = run["before"], run["after"]
+    measure = next(name for name in ("eval/pass@1", *recorded.RIGHT) if name in before)
+    return f"{measure.removeprefix('eval/')} {before[measure]:.3f} → {after[measure]:.3f}"
 
 
 def credit() -> Iterator[Tried]:
