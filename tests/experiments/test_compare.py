@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +97,38 @@ def test_the_result(tmp_path: Path) -> None:
     assert height.mean == pytest.approx(0.1)  # curves rise straight from 0
     assert result.verdict() == "dr_grpo better than grpo (eval/pass@1 at the end, 3 seeds)."
     assert any("all the steps" in note for note in result.notes)  # 40 of 160 tokens
+
+
+class Divergent(PretendedStore):
+    """A store in which the higher rate, and any run of `nowhere`, ends with a measure that is no number."""
+
+    nowhere = ""
+
+    def outcomes(self, trials: Sequence[Trial], tell) -> dict[str, RunOutcome]:
+        found = super().outcomes(trials, tell)
+        lost = [
+            each.key
+            for each in trials
+            if each.settings["optim"]["lr"] == 0.01 or (self.nowhere and self.nowhere in each.words)
+        ]
+        nothing = {"eval/pass@1": (0.0, math.nan)}
+        return found | {key: replace(found[key], measures={**found[key].measures, **nothing}) for key in lost}
+
+
+def test_a_measure_that_is_no_number_is_never_the_best_and_is_not_compared(tmp_path: Path) -> None:
+    store = Divergent(tmp_path, 1)
+    object.__setattr__(store, "made", [])
+    result = compared(design(), store)
+    assert {each.chosen for each in result.tuned} == {("optim.lr=1e-3",)}
+    assert all("failed at optim.lr=1e-2" in " ".join(each.notes()) for each in result.tuned)
+    object.__setattr__(store, "nowhere", "dr_grpo")
+    with pytest.raises(RunError, match=r"eval/pass@1 of the run .*dr_grpo.* is no number in 1 of its 2 evaluations"):
+        compared(design(tune={}), store)
+
+
+def test_a_measure_that_a_run_lacks_is_named() -> None:
+    with pytest.raises(InputError, match="no measure 'eval/metric/useful'"):
+        RunOutcome((0.0,), {"eval/pass@1": (0.25,)}, {}, {}).final("eval/metric/useful")
 
 
 def test_progress_shows_the_measure_that_is_compared() -> None:

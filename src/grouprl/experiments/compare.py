@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from grouprl.config.run import Config, load_config, parse_config, recipe_names
 from grouprl.config.yaml_files import is_file
 from grouprl.core.errors import InputError, RunError
@@ -65,7 +67,7 @@ def run_comparison(design: Comparison, store: Store, tell: Tell, say: Say) -> Co
     say("the runs that are compared")
     trials = {place: make.compared(*place, chosen.get(place, ())) for place in make.places()}
     found = store.outcomes([each for row in trials.values() for each in row], tell)
-    outcomes = {place: [_whole(each, found[each.key]) for each in row] for place, row in trials.items()}
+    outcomes = {place: [_whole(each, found[each.key], measure) for each in row] for place, row in trials.items()}
     folders = {place: [each.folder(store.folder).name for each in row] for place, row in trials.items()}
     amounts = {name: budget.amount or 0.0 for name, budget in budgets.items()}
     return result_of(design, outcomes, folders, measure, amounts, tuned)
@@ -138,11 +140,17 @@ def _measure(design: Comparison, starts: Mapping[str, Trial], begun: Mapping[str
     return measures.pop()
 
 
-def _whole(made: Trial, outcome: RunOutcome) -> RunOutcome:
-    """Return the outcome of a run that is compared; it must not have failed, or the comparison would be biased."""
+def _whole(made: Trial, outcome: RunOutcome, measure: str) -> RunOutcome:
+    """Return the outcome of a run that is compared; it must have its measure, or the comparison would be biased."""
     if outcome.error:
         raise RunError(
             f"the run {made.words} failed: {outcome.error} A comparison without it would favour its arm. Tune over "
             "smaller rates (--tune), or leave the arm out; all other runs are kept."
+        )
+    known_p = np.isfinite(outcome.values(measure))
+    if not known_p.all():
+        raise RunError(
+            f"{measure} of the run {made.words} is no number in {np.sum(~known_p)} of its {len(known_p)} evaluations, "
+            "and cannot be compared. Name another --measure; all runs are kept."
         )
     return outcome

@@ -56,14 +56,18 @@ class RunOutcome:
         Raises:
             InputError: the run has no such measure.
         """
+        return np.interp(np.linspace(0.0, amount, points), self.x, self.values(measure))
+
+    def final(self, measure: str) -> float:
+        """Return the last value of a measure. Raises InputError: the run has no such measure."""
+        return self.values(measure)[-1]
+
+    def values(self, measure: str) -> tuple[float, ...]:
+        """Return the values of a measure at all evaluations. Raises InputError: the run has no such measure."""
         if measure not in self.measures:
             known = suggest(measure, self.measures)
             raise InputError(f"the runs have no measure '{measure}'", "it is one of their evaluations", known)
-        return np.interp(np.linspace(0.0, amount, points), self.x, self.measures[measure])
-
-    def final(self, measure: str) -> float:
-        """Return the last value of a measure."""
-        return self.measures[measure][-1]
+        return self.measures[measure]
 
 
 def area(curve_p: Floats) -> float:

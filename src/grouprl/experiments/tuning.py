@@ -39,12 +39,18 @@ class Tuned:
 def best(source: str, arm: str, tried: Sequence[tuple[tuple[str, ...], Sequence[RunOutcome]]], measure: str) -> Tuned:
     """Choose the combination with the highest mean final measure over its seeds; of equals the first.
 
-    A combination of which a run failed is chosen only if all have failed.
+    A combination of which a run failed, or ended with a measure that is no number, is chosen only if all have.
     """
-    scores = [tuple(None if each.error else each.final(measure) for each in outcomes) for _, outcomes in tried]
+    scores = [tuple(_score(each, measure) for each in outcomes) for _, outcomes in tried]
     means = [-np.inf if None in row else float(np.mean([x for x in row if x is not None])) for row in scores]
     changes = tuple(each for each, _ in tried)
     return Tuned(source, arm, changes, tuple(scores), changes[int(np.argmax(means))])
+
+
+def _score(outcome: RunOutcome, measure: str) -> float | None:
+    """Return the final measure of a run; None if it failed, or if that is no number."""
+    found = float("nan") if outcome.error else outcome.final(measure)
+    return found if np.isfinite(found) else None
 
 
 def _value(change: str) -> float:
