@@ -195,3 +195,18 @@ def test_no_answer_names_a_setting_that_the_method_lacks():
 )
 def test_more_keys_of_trl_and_openrlhf(key, ours):
     assert ours in refused({key: 1})
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "f_alpha_divergence_coef",
+        "alpha",
+        "train_on_last_step_only",
+        "generate_during_eval",
+        "min_density_ratio",
+        "judge",
+    ],
+)
+def test_keys_of_preference_trainers_are_answered(key):
+    assert f"TRL's '{key}' is here: " in refused({key: 1})

@@ -89,6 +89,12 @@ OWN: dict[str, dict[str, Any]] = {
     "sr_dpo": STORED,
     "srpo_robust": STORED,
     "reward_regression": STORED,
+    "gpm": STORED,
+    "attribute_regression": {
+        "task": {"name": f"pairs:{ROWS / 'ratings.jsonl'}", "ratings": ["helpfulness", "correctness"]},
+        "warmup": {"steps": 0},
+        "batch": {"prompts": 8, "group_size": 1, "minibatches": 2},
+    },
     **{
         name: {
             "task": {"name": "control:CartPole-v1", "horizon": 8},

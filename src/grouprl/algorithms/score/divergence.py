@@ -30,9 +30,9 @@ _F = {
 class FDivergence(Score):
     """f'(e^u) of a log-ratio u, for a penalty with another f-divergence than the reverse KL (arXiv:2309.16240).
 
-    With the offsets of TRL 1.16 every transform is 0 at u = 0, where its slope is 1; `alpha` 1 is the reverse KL, 0 the
-    forward KL. `length` divides the transformed score by the completion's tokens. Exponents are held at 80 or below,
-    with their slope; TRL bounds those of `alpha` there, without slope.
+    With the offsets of TRL 1.16 every transform is 0 at u = 0, where its slope is 1, that of `js` ½; `alpha` 1 is the
+    reverse KL, 0 the forward KL. `length` divides the transformed score by the completion's tokens. Exponents are held
+    at 80 or below, with their slope; TRL bounds those of `alpha` there, without slope.
     """
 
     of: Score = LogRatio()
