@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.orchestrator.make_sharded_policy import check_alone
 from grouprl.orchestrator.rank_refusals import fsdp_sums, rank_refusals
 from grouprl.orchestrator.resolve import resolve
+from grouprl.plan.plan import plan
 
 
 def refusals(**changes: Any) -> list[str]:
@@ -23,6 +25,24 @@ def refusals(**changes: Any) -> list[str]:
 def test_ordinary_runs_are_not_refused() -> None:
     assert refusals() == []
     assert refusals(model={"name": "tiny", "precision": "mixed", "lora": {"r": 4}}, method="ppo") == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"context_parallel": 2}, "model.context_parallel = 2 in one process: context parallelism splits each row"),
+        ({"tensor_parallel": 3}, "model.tensor_parallel = 3 in one process: tensor parallelism splits each matrix"),
+        ({"offload": True}, "model.offload = true in one process"),
+    ],
+)
+def test_a_plan_says_what_one_process_refuses(setting: dict[str, Any], said: str) -> None:
+    config = parse_config({"task": "addition", "model": {"name": "tiny", **setting}})
+    with pytest.raises(InputError, match="grouprl launch -n") as refused:
+        check_alone(config.model)
+    assert str(refused.value).startswith(said)
+    assert any(finding.text.startswith(said) for finding in plan(config).findings)
+    spread = config.model_copy(update={"cluster": config.cluster.model_copy(update={"learners": 6})})
+    assert not any("in one process" in finding.text for finding in plan(spread).findings)
 
 
 def test_an_older_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
 from grouprl.core.plugins import load_plugins
-from grouprl.orchestrator.rank_refusals import rank_refusals
+from grouprl.orchestrator.rank_refusals import rank_refusals, refusals_alone
 from grouprl.policy.allocator import return_freed_memory
 from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.language.call_syntax import call_syntax
@@ -148,20 +148,9 @@ def check_started(cluster: Placing) -> None:
 
 def check_alone(model: Model) -> None:
     """Check that no setting needs more than one process; raises InputError."""
-    if model.tensor_parallel > 1:
-        given = f"model.tensor_parallel = {model.tensor_parallel} in one process"
-        remedy = f"Start the run with grouprl launch -n {model.tensor_parallel} train …, or set it to 1"
-        raise InputError(given, "tensor parallelism splits each matrix between several processes", remedy)
-    if model.context_parallel > 1:
-        given = f"model.context_parallel = {model.context_parallel} in one process"
-        remedy = f"Start the run with grouprl launch -n {model.context_parallel} train …, or set it to 1"
-        raise InputError(given, "context parallelism splits each row between several processes", remedy)
-    if model.offload:
-        raise InputError(
-            "model.offload = true in one process",
-            "offloading moves one process's part of a sharded model to main memory",
-            "Start the run with grouprl launch -n 2 train …, or leave it out",
-        )
+    refusal = next(refusals_alone(model), None)
+    if refusal is not None:
+        raise InputError(refusal)
 
 
 def in_one_process(model: Model) -> Model:

@@ -10,6 +10,7 @@ from grouprl.policy.kinds import policy_kind
 from grouprl.policy.optimizers import BY_ELEMENT
 
 if TYPE_CHECKING:
+    from grouprl.config.sections import Model
     from grouprl.orchestrator.resolve import ResolvedRun
 
 MASTERS = ("auto", "float32", "float64")
@@ -23,6 +24,23 @@ def fsdp_sums() -> bool:
     return hasattr(FSDPModule, "set_gradient_divide_factor") and hasattr(
         FSDPModule, "set_force_sum_reduction_for_comms"
     )
+
+
+def refusals_alone(model: Model) -> Iterator[str]:
+    """Yield the reasons, one sentence each, why a model cannot be trained in one process."""
+    shared = {
+        "tensor": (model.tensor_parallel, "tensor parallelism splits each matrix between several processes"),
+        "context": (model.context_parallel, "context parallelism splits each row between several processes"),
+    }
+    for name, (count, why) in shared.items():
+        if count > 1:
+            remedy = f"Start the run with grouprl launch -n {count} train …, or set it to 1"
+            yield f"model.{name}_parallel = {count} in one process: {why}. {remedy}"
+    if model.offload:
+        yield (
+            "model.offload = true in one process: offloading moves one process's part of a sharded model to main "
+            "memory. Start the run with grouprl launch -n 2 train …, or leave it out"
+        )
 
 
 def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:

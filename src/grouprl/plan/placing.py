@@ -13,6 +13,7 @@ from grouprl.orchestrator.on_ray.ray_host import bundle_of, short_of, words
 from grouprl.orchestrator.on_ray.remote_environments import stage_hello
 from grouprl.orchestrator.on_ray.reward import reward_hello
 from grouprl.orchestrator.on_ray.worker_host import Kind
+from grouprl.orchestrator.rank_refusals import refusals_alone
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.kinds import policy_kind
 from grouprl.processes.current_ranks import current_ranks, launched, placed_by, ranks_requested
@@ -61,10 +62,16 @@ def ranks_meant(run: ResolvedRun) -> int:
 
 
 def _processes(run: ResolvedRun) -> Iterator[str]:
-    """Say how many processes train if no cluster places workers."""
-    if not cluster_named(run) and not launched() and (count := run.config.cluster.learners) > 1:
+    """Say how many processes train if no cluster places workers, and what one would refuse: a plan cannot know how the
+    run will be started.
+    """
+    if cluster_named(run) or launched() or current_ranks() is not None:
+        return
+    if (count := run.config.cluster.learners) > 1:
         how = f"as grouprl launch -n {count} starts them"
         yield f"cluster.learners: {count} processes of this machine share the model, {how}"
+    else:
+        yield from refusals_alone(run.config.model)
 
 
 def _contradictions(run: ResolvedRun) -> Iterator[str]:
