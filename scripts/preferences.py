@@ -35,7 +35,7 @@ from pooled_runs import PooledStore
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
-PAGES = {"preferences.md": ("objectives",), "reward_models.md": ("users", "components")}
+PAGES = {"preferences.md": ("objectives", "losses"), "reward_models.md": ("users", "components")}
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4
 """Most rates that are tried beyond the ends of a sweep; digits of a number."""
