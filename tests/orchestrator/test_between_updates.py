@@ -228,6 +228,13 @@ def test_what_cannot_be_left_unfinished_is_refused(changes: dict[str, Any], word
     assert any(words in sentence for sentence in planned(**changes).refusals), planned(**changes).refusals
 
 
+def test_stored_rows_are_refused_once() -> None:
+    """No number of samplers helps where nothing is sampled."""
+    said = planned(task="preferences", method="dpo", data={}).refusals
+    assert sum("run.async_steps" in sentence for sentence in said) == 1, said
+    assert not any("run.samplers" in sentence for sentence in said)
+
+
 def test_the_plan_says_that_the_trainer_samples_side_by_side() -> None:
     found = planned()
     assert found.refusals == ()
