@@ -35,8 +35,10 @@ def test_a_row_of_the_page_loads(line: str, tmp_path: Path) -> None:
 
 def test_the_table_of_formats_is_the_order_in_which_they_are_looked_for() -> None:
     shown = [(tuple(re.findall(r"`(\w+)`", columns)), name) for columns, name, _ in table("columns")]
-    assert shown == [(each.columns, each.name) for each in formats(Names())]
-    assert {format_of(json.loads(line), Names(), "").name for line in LINES} == {name for _, name in shown}
+    *by_columns, (_, by_option) = shown
+    assert by_columns == [(each.columns, each.name) for each in formats(Names())]
+    assert format_of({}, Names(ratings=("help",)), "").name == by_option
+    assert {format_of(json.loads(line), Names(), "").name for line in LINES} == {name for _, name in by_columns}
 
 
 def test_defaults_and_options_of_the_page_are_those_of_the_tasks() -> None:

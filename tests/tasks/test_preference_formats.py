@@ -283,3 +283,15 @@ def test_numbers_of_a_csv_file_are_texts(tmp_path):
     path.write_text("prompt,chosen,rejected,margin\nsky?,blue,green,nan\n")
     with pytest.raises(InputError, match="a margin is a finite number"):
         load_task({"name": "pairs", "path": str(path), "eval_fraction": 0})
+
+
+def test_a_column_reference_that_is_no_completion_is_left_unread(tmp_path: Path) -> None:
+    row = {"prompt": "The sky is", "chosen": " blue.", "rejected": " green.", "reference": 17}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    task: Any = load_task({"name": f"pairs:{tmp_path / 'rows.jsonl'}", "eval_fraction": 0, "reference": None})
+    assert [each.completion for each in task.stored_rows(task.example("train", 0))] == [" blue.", " green."]
+    with pytest.raises(InputError, match="reference"):
+        load_task({"name": f"pairs:{tmp_path / 'rows.jsonl'}", "eval_fraction": 0})
+    (tmp_path / "rows.jsonl").write_text(json.dumps({**row, "gold": " deep blue."}))
+    task = load_task({"name": f"pairs:{tmp_path / 'rows.jsonl'}", "eval_fraction": 0, "reference": "gold"})
+    assert [each.reward for each in task.stored_rows(task.example("train", 0))] == [1.0, 0.0, 2.0]

@@ -58,6 +58,10 @@ class Pairs(RowTask):
     ratings: tuple[str, ...] = Field(
         (), description="the columns with ratings of a completion that stands alone; the reward is their mean"
     )
+    reference: str | None = Field(
+        "reference",
+        description="the column with a completion better than both of a pair (TPO's); none: such a column is not read",
+    )
     tie: str | None = Field(None, description="the column that is true where neither completion of a pair is better")
     ties: Literal["refuse", "drop", "half", "keep"] = Field(
         "refuse",
@@ -292,7 +296,7 @@ class Pairs(RowTask):
 
     @property
     def _names(self) -> Names:
-        return Names(self.prompt, self.chosen, self.rejected, self.tie, self.completion, self.ratings)
+        return Names(self.prompt, self.chosen, self.rejected, self.tie, self.completion, self.ratings, self.reference)
 
     def _normal(self, table: Table, split: Split) -> Table:
         """Return the table with checked rows, prompts in their column, and ties treated as `ties` says."""

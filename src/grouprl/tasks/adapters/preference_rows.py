@@ -26,6 +26,7 @@ class Names:
     tie: str | None = None
     completion: str = "completion"
     ratings: tuple[str, ...] = ()
+    reference: str | None = "reference"
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,10 @@ def format_of(row: JsonMapping, names: Names, label: str) -> Format:
 def formats(names: Names) -> tuple[Format, ...]:
     """Return the formats in the order in which they are looked for."""
     pair, prompt = (names.chosen, names.rejected), names.prompt
+    better = "a pair, and a completion better than both to imitate"
+    triples = () if names.reference is None else (Format("triples", (prompt, *pair, names.reference), better, triple),)
     return (
-        Format("triples", (prompt, *pair, "reference"), "a pair, and a completion better than both to imitate", triple),
+        *triples,
         Format("pairs", (prompt, *pair), "two completions of a prompt, the better one named", explicit_pair),
         Format("pairs with their prompt inside", pair, "the beginning that two texts share is the prompt", pair_inside),
         Format("scored lists", (prompt, "completions", "scores"), "completions with a score each", scored_list),
@@ -122,7 +125,7 @@ def explicit_pair(row: JsonMapping, names: Names, label: str) -> Judged:
 def triple(row: JsonMapping, names: Names, label: str) -> Judged:
     """Return the completion to imitate, the winner and the loser of a pair: TRL's TPO has the first as `reference`."""
     pair = explicit_pair(row, names, label)
-    gold = _completion(row, "reference", label)
+    gold = _completion(row, names.reference or "reference", label)
     return Judged(pair.prompt, (*pair.completions, gold), (1.0, 0.0, 2.0), pair.tied)
 
 
