@@ -35,7 +35,7 @@ from pooled_runs import PooledStore
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
-PAGES = {"preferences.md": ("objectives", "losses"), "reward_models.md": ("users", "components")}
+PAGES = {"preferences.md": ("objectives", "losses"), "reward_models.md": ("users", "cycles", "components")}
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4
 """Most rates that are tried beyond the ends of a sweep; digits of a number."""
@@ -63,6 +63,15 @@ USERS: Settings = {
     "steps": 500,
     "batch": {"prompts": 16, "group_size": 2},
     "eval": {"every": 0, "final_prompts": 256},
+    "run": PAIRS["run"],
+}
+CIRCLES: Settings = {
+    "task": {"name": "preferences", "judge": "cyclic", "noise": 0.1},
+    "model": USERS["model"],
+    "method": "bradley_terry",
+    "steps": 300,
+    "batch": {"prompts": 16, "group_size": 2},
+    "eval": {"every": 0, "final_prompts": 512},
     "run": PAIRS["run"],
 }
 HELPED: Settings = {
@@ -111,6 +120,13 @@ STUDIES: dict[str, Study] = {
         },
         (1e-3, 3e-3, 1e-2),
         "eval/pair_accuracy",
+    ),
+    "cycles": Study(
+        CIRCLES,
+        {name: {"method": name} for name in ("bradley_terry", "gpm")},
+        (1e-3, 3e-3, 1e-2),
+        "eval/pair_accuracy",
+        tuned_on=2,
     ),
     "components": Study(
         HELPED,
