@@ -26,9 +26,11 @@ def _sentence(part: str) -> str:
 
 
 def _capital(text: str) -> str:
-    """Capitalise the first letter, unless the first word is a name (`batch.group_size`, `eval_x`) or a quotation."""
+    """Capitalise the first letter, unless the first word is a name (`batch.group_size`, `eval_x`), this program's, or a
+    quotation.
+    """
     first = text.split(maxsplit=1)[0].rstrip(",:;")
-    return text[0].upper() + text[1:] if first.isalpha() else text
+    return text[0].upper() + text[1:] if first.isalpha() and first != "grouprl" else text
 
 
 def in_ranges(steps: Sequence[int]) -> str:
