@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -53,11 +54,44 @@ def merges(levels: int, each: int) -> str:
 
 
 @pytest.mark.parametrize(("levels", "each"), [(40, 2), (12, 10), (3, 5000)])
-def test_merges_that_multiply_are_refused_soon(levels: int, each: int) -> None:
+def test_merges_of_merges_are_read_soon_and_do_not_multiply(levels: int, each: int) -> None:
     began = time.process_time()
-    with pytest.raises(InputError, match=r"merges \(<<\) bring in more than"):
-        read_yaml(merges(levels, each), "run.yaml")
+    read = read_yaml(merges(levels, each), "run.yaml")
     assert time.process_time() - began < 10
+    assert read == {f"a{n}": {"x": 1, "y": 2} for n in range(levels)}
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("m: {<<: [{lr: 1}, {lr: 2}]}", {"lr": 1}),
+        ("m: {<<: [{lr: 1}, {lr: 2, seed: 3}], seed: 4}", {"lr": 1, "seed": 4}),
+        ("m: {<<: {<<: {lr: 1, seed: 5}, lr: 2}, steps: 3}", {"lr": 2, "seed": 5, "steps": 3}),
+        ("m: {lr: 3, <<: {lr: 1}}", {"lr": 3}),
+        ("m: {1: a, <<: {'1': b}}", {1: "a", "1": "b"}),
+    ],
+)
+def test_of_merged_keys_the_first_one_counts_and_before_it_the_own(text: str, read: dict[object, object]) -> None:
+    assert read_yaml(text, "run.yaml") == {"m": read}
+
+
+def test_what_is_merged_stays_as_it_is() -> None:
+    text = "a: &a {x: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: &d {<<: *b, z: 4}, y: 3}\nd: *d"
+    whole = {"x": 2, "z": 4}
+    assert read_yaml(text, "run.yaml") == {"a": {"x": 1}, "b": {"x": 2}, "c": {**whole, "y": 3}, "d": whole}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("m: {<<: {x: 1}, <<: {y: 2}}", "<< is given twice: write <<: [*one, *other]"),
+        ("m: {<<: 3}", "expected a mapping or list of mappings for merging, but found scalar"),
+        ("m: {<<: [3]}", "but found scalar"),
+    ],
+)
+def test_merges_of_other_things_are_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        read_yaml(text, "run.yaml")
 
 
 def test_ordinary_merges_are_read() -> None:

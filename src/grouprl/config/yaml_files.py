@@ -14,6 +14,7 @@ LONGEST = 1_000_000
 """Largest size of a configuration file, in bytes."""
 MOST = 100_000
 """Largest number of values in a configuration, with aliases expanded."""
+MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Strict(yaml.SafeLoader):
@@ -21,7 +22,7 @@ class _Strict(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         """Build a mapping; keys that a merge (`<<`) brings in may be overridden."""
-        own = [pair for pair in node.value if pair[0].tag != "tag:yaml.org,2002:merge"]
+        own = [pair for pair in node.value if pair[0].tag != MERGE]
         seen: set[Hashable] = set()
         for key_node, _ in own:
             key = self.construct_object(key_node, deep=True)
@@ -35,23 +36,36 @@ class _Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Bring merged keys (`<<`) in, up to the largest number: merges of merges multiply."""
-        merged = [value for key, value in node.value if key.tag == "tag:yaml.org,2002:merge"]
-        sources = [each for value in merged for each in _each(value)]
-        count = len(node.value)
-        for source in sources:
-            if isinstance(source, yaml.MappingNode):
-                self.flatten_mapping(source)
-                count += len(source.value)
-            if count > MOST:
-                problem = f"merges (<<) bring in more than {MOST} keys"
-                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        """Bring merged keys (`<<`) in, each once: a mapping's own first, then those of what it merges, in order.
+
+        PyYAML before 6.0.4 keeps every copy of a key, so that merges of merges multiply, and from then on the wrong one
+        wins (https://yaml.org/type/merge.html).
+        """
+        merged = [value for key, value in node.value if key.tag == MERGE]
+        if len(merged) > 1:
+            problem = "the key << is given twice: write <<: [*one, *other]"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        if merged:
+            own = [pair for pair in node.value if pair[0].tag != MERGE]
+            node.value = [*self._brought_in(merged[0], {_name(key) for key, _ in own}), *own]
         super().flatten_mapping(node)
 
+    def _brought_in(self, value: yaml.Node, known: set[object]) -> list[tuple[yaml.Node, yaml.Node]]:
+        """Return the keys of what a merge names, with their values: each once, none of the `known`."""
+        found = []
+        for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            if not isinstance(source, yaml.MappingNode):
+                problem = f"expected a mapping or list of mappings for merging, but found {source.id}"
+                raise yaml.constructor.ConstructorError(None, None, problem, source.start_mark)
+            self.flatten_mapping(source)
+            found += [pair for pair in source.value if _name(pair[0]) not in known]
+            known |= {_name(key) for key, _ in source.value}
+        return found
 
-def _each(value: yaml.Node) -> list[yaml.Node]:
-    """Return what a merge names: the nodes of a list, or the one node."""
-    return list(value.value) if isinstance(value, yaml.SequenceNode) else [value]
+
+def _name(key: yaml.Node) -> object:
+    """Return by what two keys are seen to be the same."""
+    return (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
 
 
 OTHERWISE = re.compile(r"[-+]?(?:0[0-7_]+|[1-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?)")
