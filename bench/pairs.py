@@ -174,10 +174,13 @@ def summary(taken: dict[str, list[Step]]) -> dict[str, Any]:
 
 def page(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
-    first = next(iter(results.values()))["machine"]
+    names: dict[str, list[str]] = {}
+    for name, found in results.items():
+        names.setdefault(", ".join(f"{what} {value}" for what, value in found["machine"].items()), []).append(name)
+    first, *others = names
+    said = "".join([first, *(f"\n\n{'; '.join(names[each])}: {each}" for each in others)])
     text = (Path(__file__).parent / "pairs_page.md").read_text(encoding="utf-8")
     rows = "".join(_row(name, found) for name, found in results.items())
-    said = ", ".join(f"{what} {value}" for what, value in first.items())
     return text.replace("{{rows}}", rows).replace("{{machine}}", said)
 
 

@@ -24,7 +24,14 @@ def test_every_arm_of_a_study_is_a_configuration(name):
     study = preferences.STUDIES[name]
     for label, given in study.arms.items():
         config = source_of(study.settings).config(Arm(label, preferences.changes(given)).changes)
-        assert config.method_name.split("@")[0] in {*preferences.LOSSES, "mah_dpo", "bradley_terry", "vpl", "barfi"}
+        assert config.method_name.split("@")[0] in {
+            *preferences.LOSSES,
+            "mah_dpo",
+            "bradley_terry",
+            "gpm",
+            "vpl",
+            "barfi",
+        }
 
 
 def test_a_table_by_hand():
