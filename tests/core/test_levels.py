@@ -64,6 +64,16 @@ def test_extremes_ranks_and_softmax():
     near(soft, [0.2, 0.5, 0.6, 0.2, 0.5])
 
 
+def test_the_log_of_a_softmax_is_among_those_that_count():
+    """0, log 3 and 0 in segment 7, of which the last does not count; 1000 nats apart in segment 3."""
+    value_n = f64([0.0, 1000.0, math.log(3), math.inf, 0.0]).requires_grad_()
+    found_n = levels.log_softmax(value_n, ID, f64([1, 1, 1, 0, 1]))
+    near(found_n, [math.log(0.25), 0.0, math.log(0.75), 0.0, -1000.0])
+    (slope_n,) = torch.autograd.grad(found_n[2], value_n)
+    near(slope_n, [-0.25, 0.0, 0.25, 0.0, 0.0])
+    near(levels.log_softmax(f64([5.0]), torch.tensor([2]), f64([0.0])), [0.0])
+
+
 def test_levels_cross():
     turn = torch.tensor([0, 0, 1, 0, 0])
     crossed = levels.cross(ID, turn)

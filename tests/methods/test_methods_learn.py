@@ -37,14 +37,15 @@ SETTINGS = {
     "nash_mp": {"beta": 0.002},
     "egpo": {"beta": 0.01},
     "dno": {"beta": 0.05},
+    "exo_rw": {"beta_r": 0.05},
     "f_dpg": {"beta": 0.05},
     "counterpol": {"target": 1.0, "coef": 0.0},
 }
 """DiscoPOP's loss rises with the difference where policy and reference agree: with its own τ it learns the opposite.
 Completions of three tokens: with VAPO's own 0.05 its λ is 0, as that of dapo_direct, and a critic of
 positions alone teaches nothing. CoPG's optimum is the tilt of the uniform reference by exp(R/β), and the KL of EGSW,
-whose weights make the policy term small, keeps it near the reference. Optima of Nash-MD, Nash-MP, EGPO, DNO and f-DPG
-are tilts, too: their own β leave half of the chance or more to wrong tokens.
+whose weights make the policy term small, keeps it near the reference. Optima of Nash-MD, Nash-MP, EGPO, DNO, f-DPG
+and EXO-rw are tilts, too: their own β leave half of the chance or more to wrong tokens.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
 one. G-RA has no outcome beside the one turn here. Intuitor knows no correct completions by itself. SFT and OTR imitate,
 they need demonstrations. DVPO reads no reward, only what its value model learnt before. The losses of reward models
@@ -59,7 +60,7 @@ test_return_to_go.py, tests/methods/test_oppo.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")
 SCORED = ("bradley_terry", "reward_regression", "attribute_regression", "process_reward", "gpm", "vpl")
 OTHERS = ("sft", *STORED, "gmah", "rlap", "otr", "dvpo", *SCORED, *FLOWS)
-TILTS = {"vargrad": 1.0, "tb": 1.0, "f_dpg": 1.0, "dno": 0.1}
+TILTS = {"vargrad": 1.0, "tb": 1.0, "f_dpg": 1.0, "dno": 0.1, "exo_rw": 1.0}
 """Methods whose optimum is the uniform reference tilted by exp(R/β), and their own β."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n not in OTHERS]
 

@@ -90,6 +90,7 @@ OWN: dict[str, dict[str, Any]] = {
     "srpo_robust": STORED,
     "reward_regression": STORED,
     "gpm": STORED,
+    "exo_rw": STORED,
     "attribute_regression": {
         "task": {"name": f"pairs:{ROWS / 'ratings.jsonl'}", "ratings": ["helpfulness", "correctness"]},
         "warmup": {"steps": 0},

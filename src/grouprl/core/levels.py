@@ -125,6 +125,14 @@ def softmax(value_n: Tensor, id_n: Tensor) -> Tensor:
     return shifted_n / total(shifted_n, id_n)
 
 
+def log_softmax(value_n: Tensor, id_n: Tensor, weight_n: Tensor) -> Tensor:
+    """[N] log of the softmax among the elements of each segment whose weight is not 0; 0 at the others."""
+    known_n = weight_n > 0
+    top_n = extreme(value_n.detach(), id_n, weight_n, largest=True)
+    shifted_n = torch.where(known_n, value_n - top_n, 0)
+    return torch.where(known_n, shifted_n - total(shifted_n.exp(), id_n, known_n).clamp(min=1).log(), 0)
+
+
 def relative(
     value_n: Tensor,
     id_n: Tensor,

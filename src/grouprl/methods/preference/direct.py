@@ -1,4 +1,4 @@
-"""DPO and its links: losses of the difference of two log-ratios."""
+"""DPO and its links: losses of the difference of two log-ratios, and of the log-ratios of a list (EXO-rw)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from grouprl.algorithms.advantage.advantage import RawReward
+from grouprl.algorithms.aggregate.aggregate import SequenceMean
+from grouprl.algorithms.filter.paired import PairedGroups
 from grouprl.algorithms.link.discovered import LogisticExponential
 from grouprl.algorithms.link.exact import ReversePreference
 from grouprl.algorithms.link.link import Hinge, Logistic, Squared
 from grouprl.algorithms.link.noise import Smoothed, Unbiased
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.objective.papers.list_kl import ListKl
 from grouprl.algorithms.score.score import LogRatio
 from grouprl.core.numbers import Positive
-from grouprl.methods.card import Card, Paper, Reduction
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import (
     BETA,
     DPO_PAPER,
     NEEDS,
     PAIRS,
     RECOMMENDED,
+    REFERENCE,
     TIES,
     TRL,
     of_pairs,
@@ -28,6 +33,8 @@ from grouprl.methods.preference.composing import (
 )
 from grouprl.methods.registry import entry
 
+EXO_PAPER = Paper("Towards Efficient and Exact Optimization of Language Model Alignment", "2402.00856", 2024)
+EXO_CODE = "haozheji/exact-optimization: src/align_stage/loss.py"
 DELTA = "Δ = [log π/π_ref](y_w) - [log π/π_ref](y_l), summed over tokens"
 
 
@@ -187,23 +194,105 @@ entry(
     exo,
     Card(
         title="EXO: efficient exact optimisation, for pairs",
-        papers=[Paper("Towards Efficient and Exact Optimization of Language Model Alignment", "2402.00856", 2024)],
+        papers=[EXO_PAPER],
         summary="The reverse KL in place of DPO's forward KL between the policy's preference and the label.",
         formula=f"L = mean over pairs of q·log(q/(1-ε)) + (1-q)·log((1-q)/ε),  q = σ(β·Δ),  {DELTA}",
         defaults={"beta": BETA, "flips": "TRL's recipe for the paper: label_smoothing 1e-3"},
         differs=[
             PAIRS,
             TIES,
-            "Pairs alone (EXO-pref); the form with K sampled completions and rewards (EXO-rw) is not here.",
+            "Pairs alone (EXO-pref); exo_rw is the form with K completions and their rewards (EXO-rw).",
             "The label's two chances add up to 1; the authors' code has log-targets 0 and -10.",
         ],
         needs=NEEDS,
-        source=f"{TRL}, loss exo_pair; haozheji/exact-optimization: src/align_stage/loss.py",
+        source=f"{TRL}, loss exo_pair; {EXO_CODE}",
         golden=[
             one_pair(2.65811025, [-0.17101491, -0.17101491], 0.17101491, "q = σ(0.06)"),
             three_pairs(2.710524, "2.339545, 3.286512, 2.505517"),
         ],
         recommended=RECOMMENDED,
+    ),
+)
+
+
+def exo_rw(beta_pi: Positive = 1.0, beta_r: Positive = 1.0) -> Method:
+    """Compose EXO for rewards: the reverse KL of the policy's choice among K completions from that of their rewards."""
+    return Method(
+        filter=(PairedGroups(ties=True),),
+        advantage=RawReward(),
+        objective=ListKl(beta_pi=beta_pi, beta_r=beta_r),
+        aggregate=SequenceMean(),
+    )
+
+
+entry(
+    "exo_rw",
+    exo_rw,
+    Card(
+        title="EXO for rewards: efficient exact optimisation, of lists",
+        papers=[EXO_PAPER],
+        summary="A prompt's K completions as one choice: the reverse KL of the policy's softmax from the rewards'.",
+        formula=(
+            "L = mean over groups of Σ_i f_i·log(f_i/g_i),  f = softmax(β_π·s),  g = softmax(R/β_r),  "
+            "s = log π/π_ref, summed over tokens"
+        ),
+        defaults={"beta_pi": "the authors' arguments: 1.0", "beta_r": "the authors' arguments: 1.0"},
+        differs=[
+            "All completions of a prompt are one list; the authors' code cuts them into lists of num_contrastive (2).",
+            "Groups weigh by their size, which may vary; the authors' lists have one.",
+            "Completions are stored or the policy's own; the authors sample them from the SFT policy.",
+            "Without others of its prompt a completion is left out, also from the denominator. Equal rewards are no "
+            "reason to leave a group out: they ask for equal log-ratios.",
+        ],
+        reduces=[
+            Reduction(
+                "exo",
+                ["two_completions", "binary_rewards", "mixed_groups"],
+                settings={"beta_pi": 0.1, "beta_r": 0.45511961331341866},
+                other={"flips": 0.1},
+                why="1/β_r = log((1-ε)/ε): of rewards 1 and 0 the softmax is (1-ε, ε)",
+            ),
+        ],
+        needs=[
+            REFERENCE,
+            "at least two completions per prompt with rewards, such as ranked or scored lists (task pairs:FILE)",
+        ],
+        source=EXO_CODE,
+        golden=[
+            one_pair(
+                0.01751121,
+                [-0.09151370, -0.09151370],
+                0.09151370,
+                "f = (σ(0.6), σ(-0.6)), g = (σ(1), σ(-1)); slope f_w·f_l·(0.6 - 1)",
+            ),
+            Golden(
+                rewards=[0, 2, 1],
+                lengths=[1, 1, 1],
+                log_ratio=[[0.5], [0.0], [-0.5]],
+                fields={"ref_bt": [[-1.0]] * 3},
+                settings={"beta_pi": 2.0, "beta_r": 0.5},
+                advantage=[0.0, 2.0, 1.0],
+                loss=2.15156102,
+                grad=[[2.10717022], [-1.67210011], [-0.43507011]],
+                why="f = softmax(1, 0, -1) = (0.6652, 0.2447, 0.0900), g = softmax(0, 4, 2) = (0.0159, 0.8668, 0.1173)"
+                "; slopes 2·f·(log f/g - L)",
+            ),
+            Golden(
+                rewards=[1, 0.5, 0.5, 3],
+                lengths=[1, 1, 1, 1],
+                groups=[0, 0, 0, 1],
+                log_ratio=[[0.7], [0.2], [0.2], [0.9]],
+                fields={"ref_bt": [[-1.0]] * 4},
+                loss=0.0,
+                grad=[[0.0], [0.0], [0.0], [0.0]],
+                why="scores differ as rewards do: f = g; the last completion has nothing to be compared with",
+            ),
+        ],
+        notes=[
+            "The optimum is π ∝ π_ref·exp(R/(β_π·β_r)) among the completions, so only the product of both "
+            "counts there.",
+        ],
+        recommended={"group": 4, "learning_rate": 1e-6, "epochs": 1},
     ),
 )
 
