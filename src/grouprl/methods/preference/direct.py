@@ -242,7 +242,7 @@ entry(
             "Groups weigh by their size, which may vary; the authors' lists have one.",
             "Completions are stored or the policy's own; the authors sample them from the SFT policy.",
             "Without others of its prompt a completion is left out, also from the denominator. Equal rewards are no "
-            "reason to leave a group out: they ask for equal log-ratios.",
+            "reason to leave a group out: they ask for equal log-ratios (stored lists of equal scores: ties: keep).",
         ],
         reduces=[
             Reduction(
@@ -292,7 +292,7 @@ entry(
             "The optimum is π ∝ π_ref·exp(R/(β_π·β_r)) among the completions, so only the product of both "
             "counts there.",
         ],
-        recommended={"group": 4, "learning_rate": 1e-6, "epochs": 1},
+        recommended={"learning_rate": 1e-6},
     ),
 )
 
