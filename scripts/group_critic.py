@@ -1,7 +1,8 @@
 """Hold group baselines against a critic, and a policy that remembers against one that does not, each at its own rate.
 
 Run `python scripts/group_critic.py runs [ARENA …]` for docs/group_critic.json, `… page` for the tables of
-docs/control.md. Every arm of an arena plays the same number of episodes.
+docs/control.md. Every arm of an arena plays the same number of episodes. Rates are tried on two seeds apart: the
+arena's first, and where the best of them lies at an end, further ones beyond it, until it does not.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import torch
 from rich.console import Console
 
 from control import PAGE, QUIET, TUNING, last_quarter
+from effects_report import interval
 from grouprl.config.run import parse_config
 from grouprl.training.loop import train
 from page_record import fill, keep
 
 RECORD = Path(__file__).parent.parent / "docs" / "group_critic.json"
 WALK = "env:grouprl.envs.construction.coverage:CoverageWalk"
+LOCK = "env:grouprl.envs.construction.combination_lock:CombinationLock"
 CORRIDOR = "env:grouprl.envs.construction.corridor:Corridor"
 ALONE = {"batch": {"prompts": 16, "group_size": 1}}
 """A critic needs no group: each of its episodes has a beginning of its own."""
@@ -33,6 +36,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "dr_grpo": {"method": "dr_grpo"},
     "rloo": {"method": "rloo", "batch": {"epochs": 1}},
 }
+RATES = (1e-2, 3e-2, 1e-1)
+MOST_RATES, DECIMALS = 6, 3
 SMALL = {"model": {"name": "mlp", "settings": {"hidden": [16]}}}
 REMEMBERS = {"name": "recurrent", "settings": {"width": 16}}
 ARENAS: dict[str, dict[str, Any]] = {
@@ -42,8 +47,34 @@ ARENAS: dict[str, dict[str, Any]] = {
         "steps": 30,
         "batch": {"epochs": 2},
         "arms": ARMS,
-        "rates": (1e-2, 3e-2),
-        "seeds": range(5),
+        "rates": RATES,
+        "seeds": range(10),
+    },
+    "combination": {
+        "task": {"name": LOCK, "turns": 5, "config": {"horizon": 5, "numbers": 3}},
+        **SMALL,
+        "steps": 60,
+        "batch": {"epochs": 1},
+        "arms": ARMS,
+        "rates": RATES,
+        "seeds": range(10),
+    },
+    "tours": {
+        "task": {"name": "construct:tsp", "count": 8},
+        "model": {"name": "pointer", "settings": {"width": 32, "layers": 1}},
+        "steps": 80,
+        "batch": {"epochs": 1, "prompts": 4, "group_size": 16},
+        "arms": {
+            "ppo_control": {
+                "method": {**CRITIC["method"], "gamma": 1.0, "lam": 1.0, "size": 512},
+                "batch": {"prompts": 64, "group_size": 1},
+            },
+            "grpo": {"method": "grpo"},
+            "dr_grpo": {"method": "dr_grpo"},
+            "rloo": {"method": "rloo"},
+        },
+        "rates": (1e-3, 3e-3, 1e-2),
+        "seeds": range(10),
     },
     "memory": {
         "task": {"name": CORRIDOR, "turns": 5, "config": {"length": 3}},
@@ -82,22 +113,50 @@ def record(names: list[str]) -> None:
     """Tune every arm of the arenas, run it on all seeds, and put it into the record."""
     for arena in names:
         for arm in ARENAS[arena]["arms"]:
-            rates = ARENAS[arena]["rates"]
-            tried = {str(lr): score(arena, arm, lr, TUNING) for lr in rates if len(rates) > 1}
-            best = max(rates, key=lambda lr: tried.get(str(lr), 0.0))
+            tried, best = tuned(arena, arm)
             paid = [score(arena, arm, best, seed) for seed in ARENAS[arena]["seeds"]]
             row = {"arena": arena, "arm": arm, "tried": tried, "lr": best, "paid": paid}
             keep(RECORD, row, ("arena", "arm"))
 
 
+def tuned(arena: str, arm: str) -> tuple[dict[str, float], float]:
+    """Return what an arm was paid at the rates that were tried, and the best of these; a single rate is not tried."""
+    rates = list(ARENAS[arena]["rates"])
+    if len(rates) == 1:
+        return {}, rates[0]
+    tried: dict[str, float] = {}
+    while True:
+        for lr in (rate for rate in rates if str(rate) not in tried):
+            paid = [score(arena, arm, lr, seed) for seed in (TUNING, TUNING + 1)]
+            tried[str(lr)] = round(float(np.mean(paid)), DECIMALS)
+        best = max(rates, key=lambda lr: tried[str(lr)])
+        if best not in (min(rates), max(rates)) or len(rates) == MOST_RATES:
+            return tried, best
+        rates.append(float(f"{best / 3 if best == min(rates) else best * 3:.2g}"))
+
+
 def table(rows: list[dict[str, Any]], arena: str) -> str:
     """Return the record of an arena as a table."""
-    lines = ["| | rate | mean | each seed |", "| --- | --- | --- | --- |"]
     known = {row["arm"]: row for row in rows if row["arena"] == arena}
-    for arm in (known[arm] for arm in ARENAS[arena]["arms"] if arm in known):
-        paid = ", ".join(f"{x:.2f}" for x in arm["paid"])
-        lines.append(f"| `{arm['arm']}` | {arm['lr']:g} | {np.mean(arm['paid']):.2f} | {paid} |")
+    first, *others = (known[arm] for arm in ARENAS[arena]["arms"] if arm in known)
+    lines = [f"| | rate | mean | beside `{first['arm']}` |", "| --- | --- | --- | --- |"]
+    lines.append(f"| `{first['arm']}` | {rate(first)} | {words(first['paid'])} | |")
+    for arm in others:
+        apart = [a - b for a, b in zip(arm["paid"], first["paid"], strict=True)]
+        lines.append(f"| `{arm['arm']}` | {rate(arm)} | {words(arm['paid'])} | {words(apart, '+.2f')} |")
     return "\n".join(lines)
+
+
+def rate(row: dict[str, Any]) -> str:
+    """Return the rate of an arm, with a star where it is the lowest or the highest of those tried."""
+    ends = sorted(map(float, row["tried"]))
+    return f"{row['lr']:g}" + "*" * (bool(ends) and row["lr"] in (ends[0], ends[-1]))
+
+
+def words(paid: list[float], form: str = ".2f") -> str:
+    """Return the mean of seeds with its interval of 95 %."""
+    low, middle, high = interval(paid)
+    return f"{middle:{form}} [{low:{form}}, {high:{form}}]"
 
 
 if __name__ == "__main__":
