@@ -94,6 +94,7 @@ ONCE = {
     "geometric_importance": "one weight per completion for the gap between sampler and trainer, in any method",
     "model_score": "the output of a reward model, in any loss of pairs",
     "score_error": "least squares to stored scores, for any model that has scores",
+    "attribute_errors": "least squares to stored ratings, for any model that has a score for each",
     "score_likelihood": "the likelihood of stored scores, for any model that has scores",
     "center_scores": "keeps the scores of any reward model around 0",
     "reward_gap": "a margin for any pairwise loss",

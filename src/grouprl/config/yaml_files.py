@@ -55,7 +55,8 @@ class _Strict(yaml.SafeLoader):
         found = []
         for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
             if not isinstance(source, yaml.MappingNode):
-                problem = f"expected a mapping or list of mappings for merging, but found {source.id}"
+                found_kind = type(source).__name__.removesuffix("Node").lower()
+                problem = f"expected a mapping or list of mappings for merging, but found {found_kind}"
                 raise yaml.constructor.ConstructorError(None, None, problem, source.start_mark)
             self.flatten_mapping(source)
             found += [pair for pair in source.value if _name(pair[0]) not in known]

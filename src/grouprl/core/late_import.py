@@ -44,13 +44,13 @@ class _OwnImports(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec of a module that is there; None of others, and of a module that is to be loaded again."""
+        """Return a spec of a loaded module; None of others, and of a module that is to be loaded again."""
         if target is not None or not fullname.startswith(self.within) or fullname not in sys.modules:
             return None
         return ModuleSpec(fullname, self, loader_state=sys.modules[fullname].__spec__)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module that is there."""
+        """Return the loaded module."""
         return sys.modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:

@@ -10,7 +10,6 @@ from grouprl.config.run import Config
 from grouprl.orchestrator.asynchronous.admission import Admission
 from grouprl.orchestrator.asynchronous.supply import PIECES
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.records.offline import StoredRows
 from grouprl.rollout.engines import LOCAL, SGLANG, VLLM
 from grouprl.rollout.kinds.row_kinds import row_kind
 from grouprl.tasks.task import Task
@@ -51,7 +50,8 @@ def between_refusals(config: Config, task: Task) -> Iterator[str]:
     remedy = "Set run.samplers to 1, or run.async_steps to 0"
     if not config.run.partial:
         yield f"run.samplers is 0 and run.partial false: then nothing could continue in a later step. {remedy}"
-    if not row_kind(task).pauses and not isinstance(task, StoredRows):  # stored rows are refused by themselves
+    kind = row_kind(task)
+    if kind.samples and not kind.pauses:  # rows that are not sampled are refused by themselves
         yield (
             f"run.samplers is 0, and rows of the task '{task.name}' are not single completions: an episode cannot be "
             f"left in the middle and be in a checkpoint. {remedy}"
