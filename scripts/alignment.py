@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 import time
@@ -10,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 import learn
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.evaluation.gain import recorded_gain
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.training.loop import train
 from held_out import figures
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -48,7 +45,7 @@ def run(base: str, reward: str, seed: int, folder: Path) -> dict[str, Any]:
         **REWARDS[reward],
     }
     begun = time.process_time()
-    train(parse_config(settings), folder=folder, console=Console(file=io.StringIO()))
+    finished(settings, folder)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     first, *_, last = [line for line in lines if line["phase"] == "eval"]
     said = json.loads((folder / "health.json").read_text(encoding="utf-8"))

@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.envs.construction import TaskAllocation
 from grouprl.tasks import load_task
-from grouprl.training.loop import train
 from page_record import fill, tuned
 from routing import RULES, played
 
@@ -52,7 +50,7 @@ def run(arm: str, seed: int, lr: float, folder: Path) -> dict[str, Any]:
     """Train, and return the mean gap in percent of sampled allocations before and after."""
     begun = time.process_time()
     if not (folder / "summary.json").exists():
-        train(parse_config(settings(arm, seed, lr)), folder=folder, console=Console(quiet=True))
+        finished(settings(arm, seed, lr), folder)
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["phase"] == "eval"]
     ends = [round(rows[-1][f"eval/reward/#gap_percent{word}"], 1) for word in ("", "_low", "_high")]

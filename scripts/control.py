@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
 from control_stored import STORED
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.envs.construction.arms import Arms
 from grouprl.envs.construction.combination_lock import CombinationLock, random_episodes
 from grouprl.envs.construction.inventory import Inventory, expected_return
@@ -29,7 +28,6 @@ from grouprl.envs.construction.walled_grid import WalledGrid
 from grouprl.policy import Build, Mlp
 from grouprl.records.examples import Example
 from grouprl.records.offline import StoredEpisode
-from grouprl.training.loop import train
 from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -335,7 +333,7 @@ def score(arena: str, label: str, lr: float, seed: int) -> float:
     measure = ARENAS[arena]["measure"]
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept) / "run"
-        train(parse_config(settings(arena, label, lr, seed)), folder=folder, console=Console(quiet=True))
+        finished(settings(arena, label, lr, seed), folder)
         return round(measure(folder), 3) if callable(measure) else last_quarter(folder, measure)
 
 

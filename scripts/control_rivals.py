@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from finished import finished
 from grouprl.evaluation.pass_at_k import mean_interval
 from page_record import fill, keep
 
@@ -112,20 +113,17 @@ def settings(case: Case, seed: int, steps: int) -> dict[str, Any]:
 
 def ours(case: Case, seed: int, steps: int) -> Play:
     """Train by grouprl, rollouts not recorded (nor are the other's)."""
-    from rich.console import Console
     from safetensors.torch import load_file
 
-    from grouprl.config.run import parse_config
     from grouprl.envs.environment import ArrayObservation
     from grouprl.policy import Build, Mlp
     from grouprl.protocols import Request
     from grouprl.rollout.local.array_sampler import ArraySampler
     from grouprl.tasks import load_task
-    from grouprl.training.loop import train
 
     config = settings(case, seed, steps)
     with tempfile.TemporaryDirectory() as kept:
-        train(parse_config(config), folder=Path(kept) / "run", console=Console(quiet=True))
+        finished(config, Path(kept) / "run")
         state = load_file(Path(kept) / "run" / "model" / "policy.safetensors")
     spaces = load_task(config["task"]).spaces
     policy = Mlp(Build(spaces=spaces, seed=seed, values=True), **config["model"]["settings"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
 import json
 import os
 import random
@@ -27,11 +26,10 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console
 
+from finished import finished
 from grouprl.config.run import Config, parse_config
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.training.loop import train
 from held_out import figures, rose
 
 Settings = dict[str, Any]
@@ -283,9 +281,8 @@ def trained(example: Example, data: Settings, seed: int, folder: Path) -> Settin
     """Train, beside the second trainer where there is one, and return the record."""
     config, begun = configured(data, seed), seconds_used()
     other = None if example.partner is None else beside(partner(example, data), seed)
-    outcome = train(config, folder=folder, console=Console(file=io.StringIO()))
+    outcome = finished(config, folder)
     assert other is None or other.wait() == 0
-    assert not outcome.interrupted, "nothing is recorded of a run that was cut off"
     return record(example, config, seed, outcome.folder, seconds_used() - begun)
 
 

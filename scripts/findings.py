@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import typer
 from rich.console import Console
 
+from finished import finished
 from grouprl.config.run import parse_config
 from grouprl.monitor.outcome import verdict
 from grouprl.plan.plan import plan
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.training.loop import train
 
 Settings = dict[str, Any]
 DOCS = Path(__file__).parents[1] / "docs"
@@ -69,13 +69,13 @@ def warmed(task: str, folder: Path) -> str:
     """Return the folder of the task's warmed-up model."""
     options, steps = TASKS[task]
     start = {**COMMON, "task": options, "model": MODEL, "warmup": {"steps": steps, "batch": 64}, "steps": 0}
-    return str(train(parse_config(start), folder=folder / task, console=silent()).folder / "model")
+    return str(finished(start, folder / task).folder / "model")
 
 
 def run(trial: Trial, model: str, folder: Path) -> Settings:
     """Train once, and return what was measured and what was said of it."""
     settings = configuration(trial, model)
-    outcome = train(parse_config(settings), folder=folder / str(hash(trial)), console=silent())
+    outcome = finished(settings, folder / str(hash(trial)))
     lines = [json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     summary = json.loads((outcome.folder / "summary.json").read_text(encoding="utf-8"))
     findings = json.loads((outcome.folder / "health.json").read_text(encoding="utf-8"))

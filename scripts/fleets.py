@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.distributions import Distribution
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.envs.construction.fleet import DeliveryFleet
 from grouprl.policy import ArrayPolicy, Build, Pointers, Seen
 from grouprl.policy.vectors.array_distributions import RankedPicks
@@ -30,7 +29,6 @@ from grouprl.policy.vectors.module_policy import MODEL_FILE
 from grouprl.protocols import Request
 from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.tasks import load_task
-from grouprl.training.loop import train
 from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -143,7 +141,7 @@ def run(arm: str, seed: int, folder: Path) -> dict[str, Any]:
     """Train, and return what is measured before and after."""
     begun = time.process_time()
     if not (folder / "summary.json").exists():
-        train(parse_config(settings(arm, seed)), folder=folder, console=Console(quiet=True))
+        finished(settings(arm, seed), folder)
     spent = round(time.process_time() - begun)
     world, kind = ARMS[arm]
     spaces = load_task(f"{WORLDS}:{world}").spaces

@@ -13,16 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.envs.construction.hypergrid import HyperGrid, reward
 from grouprl.policy import Build, Mlp
 from grouprl.policy.vectors.array_distributions import masked
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.module_policy import MODEL_FILE
-from grouprl.training.loop import train
 
 RECORD = Path(__file__).parent.parent / "docs" / "flows.json"
 SIDE = 8
@@ -79,7 +77,7 @@ def run(method: str, lr: float, seed: int) -> dict[str, object]:
     spaces = HyperGrid(SIDE).spaces
     fresh, trained = (Mlp(Build(spaces=spaces, seed=seed)) for _ in range(2))
     with tempfile.TemporaryDirectory() as folder:
-        train(parse_config(settings(method, lr, seed)), folder=Path(folder) / "run", console=Console(quiet=True))
+        finished(settings(method, lr, seed), Path(folder) / "run")
         weights = load_file(Path(folder) / "run" / "model" / MODEL_FILE)
         seconds = json.loads((Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()[-1])["seconds"]
     trained.load_trainable_state({name: x for name, x in weights.items() if not name.startswith("value_head.")})

@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import kills_catalogue  # noqa: E402
+from finished import finished  # noqa: E402
 from gpu_checks import Finding  # noqa: E402
-from grouprl.config.run import load_config, parse_config  # noqa: E402
+from grouprl.config.run import load_config  # noqa: E402
 from grouprl.core.errors import GrouprlError  # noqa: E402
 from grouprl.training.loop import train  # noqa: E402
 
@@ -67,7 +68,7 @@ def numbers_of(name: str, device: str, folder: Path) -> tuple[Numbers, Numbers]:
     model = settings["model"] if isinstance(settings["model"], dict) else {"name": settings["model"]}
     settings["model"] = model | {"device": device}
     settings["run"] = settings["run"] | {"checkpoint_every": 1, "keep": 3}
-    train(parse_config(settings), folder=folder, console=Console(quiet=True))
+    finished(settings, folder)
     whole = metrics(folder)
     for last in sorted((folder / "checkpoints").glob("step-*"))[-2:]:
         shutil.rmtree(last)

@@ -15,10 +15,9 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.config.sections import Vllm
 from grouprl.core.errors import GrouprlError
 from grouprl.policy import CausalPolicy, compiled_layers, load_policy
@@ -28,7 +27,6 @@ from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.local.sampler import generate
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.training.loop import train
 
 ALPHABET = "0123456789+="
 CPU = ("cpu", "float32")
@@ -307,7 +305,7 @@ def _trained(device: str, reward: str, engine: Mapping[str, Any], folder: Path) 
         "reward": {"function": reward, "workers": 0},
         "run": {"checkpoint_every": STEPS},
     }
-    train(parse_config(config), folder=folder, console=Console(quiet=True))
+    finished(config, folder)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if line["phase"] == "train"]
 

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from control import PAGE, QUIET, TUNING, last_quarter
 from effects_report import interval
+from finished import finished
 from grouprl.config.run import parse_config
-from grouprl.training.loop import train
 from page_record import fill, keep
 
 RECORD = Path(__file__).parent.parent / "docs" / "group_critic.json"
@@ -105,7 +104,7 @@ def score(arena: str, arm: str, lr: float, seed: int) -> float:
     """Return what the policy was paid per episode in the last quarter of a run."""
     with tempfile.TemporaryDirectory() as kept:
         config = parse_config(settings(arena, arm, lr, seed))
-        train(config, folder=Path(kept) / "run", console=Console(quiet=True))
+        finished(config, Path(kept) / "run")
         return last_quarter(Path(kept) / "run", "reward_mean")
 
 

@@ -15,16 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.policy import ArrayPolicy, Build, Pointer, Quotient
 from grouprl.policy.vectors.module_policy import MODEL_FILE
 from grouprl.protocols import Request
 from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.tasks import load_task
-from grouprl.training.loop import train
 from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -85,7 +83,7 @@ def run(arm: str, seed: int, steps: int, folder: Path) -> dict[str, object]:
     """Train, and return the mean gaps with their 95 % intervals at both sizes."""
     begun = time.process_time()
     if not (folder / "summary.json").exists():
-        train(parse_config(settings(arm, seed, steps)), folder=folder, console=Console(quiet=True))
+        finished(settings(arm, seed, steps), folder)
     spent = round(time.process_time() - begun)
     state = str(ARMS[arm]["state"])
     kind, sizes = KINDS[state]

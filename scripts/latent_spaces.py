@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
-from grouprl.config.run import parse_config
-from grouprl.training.loop import train
+from finished import finished
 from page_record import fill, tuned
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -44,7 +42,7 @@ def settings(arm: str, seed: int, lr: float) -> dict[str, Any]:
 def measured(arm: str, seed: int, lr: float, folder: Path) -> dict[str, Any]:
     """Run, and return what held-out juries earn before and after, and how often they are right."""
     begun = time.process_time()
-    train(parse_config(settings(arm, seed, lr)), folder=folder, console=Console(quiet=True))
+    finished(settings(arm, seed, lr), folder)
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["phase"] == "eval"]
     return {

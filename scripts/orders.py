@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.envs.builtin.sub_tasks import Homes, PlannedSubTasks
 from grouprl.records.examples import Example
-from grouprl.training.loop import train
 from page_record import fill, keep, tuned
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -50,7 +48,7 @@ def run(seed: int, lr: float, folder: Path) -> dict[str, Any]:
     """Train, and return what the likeliest order earns on held-out inputs."""
     begun = time.process_time()
     if not (folder / "summary.json").exists():
-        train(parse_config(settings(seed, lr)), folder=folder, console=Console(quiet=True))
+        finished(settings(seed, lr), folder)
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["phase"] == "eval"]
     found = {"earned": rows[-1]["eval/greedy_reward"], "right": rows[-1]["eval/greedy"]}

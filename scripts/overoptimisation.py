@@ -12,9 +12,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.training.loop import train
 from held_out import figures
 
 Settings = dict[str, Any]
@@ -51,7 +50,7 @@ def reward_model(data: Settings, seed: int, folder: Path) -> float:
         "run": {"threads": 1},
         **data,
     }
-    train(parse_config(settings), folder=folder, console=silent())
+    finished(settings, folder)
     return float(lines(folder, "eval")[-1]["eval/pair_accuracy"])
 
 
@@ -74,7 +73,7 @@ def run(arm: str, seed: int, models: list[Path], folder: Path) -> Settings:
         "run": {"threads": 1},
         **more,
     }
-    train(parse_config(settings), folder=folder, console=silent())
+    finished(settings, folder)
     evals, steps = lines(folder, "eval"), lines(folder, "train")
     said = json.loads((folder / "health.json").read_text(encoding="utf-8"))
     return {

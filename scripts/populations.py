@@ -15,16 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.policy import Build, Pointer
 from grouprl.policy.vectors.module_policy import MODEL_FILE
 from grouprl.protocols import Request
 from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.tasks import load_task
-from grouprl.training.loop import train
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "populations.json", DOCS / "routing.md"
@@ -85,7 +83,7 @@ def run(name: str, seed: int, steps: int, folder: Path) -> dict[str, object]:
     """Train, and return the mean gap of a tour and of the best of four, the latter with its 95 % interval."""
     begun = time.process_time()
     if not (folder / "summary.json").exists():
-        train(parse_config(settings(name, seed, steps)), folder=folder, console=Console(quiet=True))
+        finished(settings(name, seed, steps), folder)
     task = load_task(task_of(name))
     policy = Pointer(Build(spaces=task.spaces, task=task, seed=seed), **POLICY)
     policy.load_trainable_state(load_file(folder / "model" / MODEL_FILE))

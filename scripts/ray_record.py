@@ -8,7 +8,6 @@ It writes docs/ray.json; docs/ray.md tells of it.
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import json
 import os
@@ -27,12 +26,11 @@ os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # it ends workers w
 
 import ray
 import torch
-from rich.console import Console
 
+from finished import finished
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.on_ray.placement import RunPlacement
 from grouprl.orchestrator.resolve import resolve
-from grouprl.training.loop import train
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from learner_runs import kill, ranks, same_results, started, steps_done, until
@@ -68,7 +66,7 @@ def step_seconds(folder: Path) -> list[float]:
 def run(folder: Path, config: dict[str, Any], cluster: dict[str, Any]) -> list[float]:
     """Train in `folder`, and return the seconds of its steps."""
     shutil.rmtree(folder, ignore_errors=True)
-    train(parse_config(config | {"cluster": cluster}), folder=folder, console=Console(file=io.StringIO()))
+    finished(config | {"cluster": cluster}, folder)
     return step_seconds(folder)
 
 

@@ -6,7 +6,6 @@ A run that is recorded is not repeated while the recipe stays as it is.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 import tempfile
@@ -17,12 +16,11 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console
 
+from finished import finished
 from grouprl.config.run import load_config, recipe_names
 from grouprl.evaluation.gain import recorded_gain
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.training.loop import train
 from held_out import figures, rose
 
 Record = dict[str, Any]
@@ -44,8 +42,7 @@ def run(name: str, seed: int, folder: Path) -> Record:
     """Train a recipe on one thread and return what came of it; seconds are of processor time."""
     begun = time.process_time()
     config = load_config(name, [f"seed={seed}", "run.threads=1", "eval.every=0"])
-    if train(config, folder=folder, console=Console(file=io.StringIO())).interrupted:
-        raise SystemExit(f"{name}, seed {seed}, was interrupted: nothing is recorded of it")
+    finished(config, folder)
     return read(name, seed, folder, time.process_time() - begun)
 
 

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import effects
 from effects import mean, merged
 from effects_report import interval
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.storage.run_folder import write_json
-from grouprl.training.loop import train
 
 COMMON: effects.Settings = {
     "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 2, "heads": 4, "intermediate": 128}},
@@ -116,8 +114,7 @@ def taught(arena: str, out: Path) -> Path:
     if not (folder / "summary.json").is_file():
         settings = merged(COMMON, made.settings, {"method": made.taught, "steps": 0})
         clear_unfinished(folder)
-        if train(parse_config(settings), folder=folder, console=Console(quiet=True)).interrupted:
-            raise KeyboardInterrupt
+        finished(settings, folder)
     return folder / "model"
 
 
@@ -131,8 +128,7 @@ def measured(arena: str, method: str | Mapping[str, Any], group: int, seed: int,
         settings |= {"model": str(taught(arena, out)), "warmup": {"steps": 0}}
         start = time.perf_counter()
         clear_unfinished(folder)
-        if train(parse_config(settings), folder=folder, console=Console(quiet=True)).interrupted:
-            raise KeyboardInterrupt
+        finished(settings, folder)
         write_json(folder / "outcome.json", outcome(folder) | {"seconds": time.perf_counter() - start})
     found: dict[str, Any] = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
     return found

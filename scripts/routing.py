@@ -17,10 +17,9 @@ from statistics import mean
 import numpy as np
 import torch
 import yaml
-from rich.console import Console
 from safetensors.torch import load_file
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.envs.construction import PROBLEMS, Building, ConstructionProblem, ConstructionWorld, Instance
 from grouprl.envs.construction.allocation import SKILLS
 from grouprl.envs.construction.problem import View
@@ -29,7 +28,6 @@ from grouprl.policy.vectors.module_policy import MODEL_FILE
 from grouprl.protocols import Request
 from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.tasks import load_task
-from grouprl.training.loop import train
 
 DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE, PICTURE = DOCS / "routing.json", DOCS / "routing.md", DOCS / "routing.png"
@@ -100,7 +98,7 @@ def rule_gap(name: str, count: int = 128) -> float:
 def run(problem: str, seed: int, folder: Path) -> dict[str, object]:
     """Train unless that was done, and return the gaps before and after with their intervals."""
     if not (folder / "summary.json").exists():
-        train(parse_config(settings(problem, seed)), folder=folder, console=Console(quiet=True))
+        finished(settings(problem, seed), folder)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     evals = [row for row in rows if row["phase"] == "eval"]
     ends = {

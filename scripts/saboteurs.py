@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
-from grouprl.config.run import parse_config
-from grouprl.training.loop import train
+from finished import finished
 from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -71,7 +69,7 @@ def measured(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Run, and return the share of episodes with a right verdict before and after, and the adversary's reward."""
     begun = time.process_time()
     if not (folder / "summary.json").exists():
-        train(parse_config(config), folder=folder, console=Console(quiet=True))
+        finished(config, folder)
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["phase"] == "eval"]
     ends = [round(rows[-1][f"eval/pass@1{word}"], 3) for word in ("", "_low", "_high")]

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.policy import Build, Mlp
 from grouprl.policy.vectors.module_policy import MODEL_FILE
 from grouprl.records.examples import Example
@@ -26,7 +25,6 @@ from grouprl.rollout.episode import Start
 from grouprl.rollout.local.array_sampler import ArraySampler
 from grouprl.rollout.vectors.vector_episodes import play_task
 from grouprl.tasks import load_task
-from grouprl.training.loop import train
 from page_record import fill, tuned
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -88,7 +86,7 @@ def closed(arm: str, policy: Any) -> list[float]:
 def measured(arm: str, seed: int, lr: float, folder: Path) -> dict[str, Any]:
     """Run, and return what held-out parties earn: before, after, and where a place is closed."""
     begun = time.process_time()
-    train(parse_config(settings(arm, seed, lr)), folder=folder, console=Console(quiet=True))
+    finished(settings(arm, seed, lr), folder)
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["phase"] == "eval"]
     told = [row.get("strategy_information") for row in map(json.loads, lines) if row["phase"] == "train"]

@@ -9,7 +9,6 @@ It writes docs/vllm.json; docs/vllm.md tells of it.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import platform
@@ -21,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
+from finished import finished
 from grouprl.config.run import parse_config
 from grouprl.config.sections import Vllm
 from grouprl.policy import load_policy
 from grouprl.protocols import Request
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.vllm.engine import VllmEngine
-from grouprl.training.loop import train
 
 RESULT = Path(__file__).parent.parent / "docs" / "vllm.json"
 SIZE = {"hidden": 64, "layers": 2, "heads": 2}
@@ -89,7 +87,7 @@ def run(folder: Path, steps: int, **more: Any) -> dict[str, Any]:
         }
     )
     with tempfile.TemporaryDirectory() as tmp:
-        path = train(config, folder=Path(tmp) / "run", console=Console(file=io.StringIO())).folder
+        path = finished(config, Path(tmp) / "run").folder
         records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     steps_ = [record for record in records if record["phase"] == "train"]
     names = ("reward_mean", "logp_gap_mean", "canary_gap", "entropy", "staleness_mean")

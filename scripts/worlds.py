@@ -7,7 +7,6 @@ what is shown is that the reward rises, not how far it goes.
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import json
 import sys
 import tempfile
@@ -16,12 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from grouprl.config.run import parse_config
+from finished import finished
 from grouprl.core.errors import InputError, suggest
 from grouprl.storage.run_folder import write_json, write_text
-from grouprl.training.loop import train
 
 ROOT = Path(__file__).parents[1]
 PAGE, RECORD = ROOT / "docs" / "worlds.md", ROOT / "docs" / "worlds.json"
@@ -72,7 +69,7 @@ def plans(folder: Path) -> dict[str, dict[str, Any]]:
 def record(name: str, plan: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Run a plan, and return what came of it."""
     begun, busy = time.perf_counter(), time.process_time()
-    run = train(parse_config({**COMMON, **plan}), folder=folder / name, console=Console(file=io.StringIO())).folder
+    run = finished({**COMMON, **plan}, folder / name).folder
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     rewards = [line["reward_mean"] for line in lines if line["phase"] == "train"]
     return {

@@ -70,7 +70,7 @@ def test_two_methods_run_once_and_are_reported(tmp_path, monkeypatch):
     assert [len(found["curve"]) for found in outcomes] == [2, 2]
     assert outcomes[0]["before"] == outcomes[1]["before"], "both begin with the same model"
 
-    monkeypatch.setattr(learn, "train", lambda *_, **__: pytest.fail("a finished run was repeated"))
+    monkeypatch.setattr(learn, "finished", lambda *_, **__: pytest.fail("a finished run was repeated"))
     assert learn.run_trial(trials[0], tmp_path, TINY) == outcomes[0]
 
     taught = json.loads((tmp_path / "reverse-sft-s0" / "outcome.json").read_text())

@@ -91,13 +91,6 @@ def test_what_is_recorded_is_not_run_again_until_the_recipe_changes(folder, tmp_
     assert ran[4:] == [("keys", 0)]
 
 
-def test_a_run_that_was_cut_off_is_not_recorded(folder, monkeypatch):
-    cut = type("Summary", (), {"interrupted": True})
-    monkeypatch.setattr(recipes, "train", lambda *_, **__: cut)
-    with pytest.raises(SystemExit, match=r"ton, seed 3, was interrupted"):
-        recipes.run("ton", 3, folder)
-
-
 def test_the_page_shows_what_is_stored():
     page = (recipes.DOCS / "recipes.md").read_text(encoding="utf-8")
     stored = json.loads((recipes.DOCS / "recipes.json").read_text(encoding="utf-8"))
