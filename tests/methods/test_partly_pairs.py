@@ -72,6 +72,17 @@ def test_tr_dpo_is_dpo_against_a_reference_that_follows() -> None:
     near(found, logistic(0.1 * (sum(ratio(0)) - sum(ratio(1)))))
 
 
+def test_attribute_regression_is_the_mean_squared_error_over_rows_and_ratings() -> None:
+    method = grouprl.method("attribute_regression")
+    rated = {"helpfulness": f64([0.5, 2.0, -1.0]), "correctness": f64([1.0, 0.0, 3.0])}
+    batch = small([0.75, 1.0, 1.0], groups=[0, 0, 1], mask_bt=torch.ones(3, 2, dtype=torch.bool), old_bt=None).replace(
+        rewards=rated
+    )
+    outputs = {"score@1": f64([1.0, 1.0, 1.0]), "score@2": f64([1.0, 2.0, 2.0])}
+    found = method.loss(None, method.prepare(batch), outputs=outputs).value
+    near(found, (0.25 + 1.0 + 4.0 + 0.0 + 4.0 + 1.0) / 6)
+
+
 def test_reward_regression_is_the_mean_squared_error_of_scores() -> None:
     method = grouprl.method("reward_regression")
     batch = small([0.5, 2.0, -1.0], groups=[0, 0, 1], mask_bt=torch.ones(3, 2, dtype=torch.bool), old_bt=None)

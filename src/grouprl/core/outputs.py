@@ -81,6 +81,6 @@ def count_of(outputs: Iterable[str], base: str) -> int:
 def has_output(outputs: Iterable[str], name: str) -> bool:
     """Return whether `name` is one of `outputs`, where "cross@" stands for "cross@" with any positive number."""
     outputs = tuple(outputs)
-    if "@" not in name or name in outputs:
+    if "@" not in name or (name in outputs and not name.endswith("@")):
         return name in outputs
     return stem(name) in outputs and 0 < parameter(name) < math.inf

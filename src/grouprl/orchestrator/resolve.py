@@ -9,9 +9,7 @@ from functools import cached_property
 import torch
 
 from grouprl.algorithms.data_part import alphabet_of
-from grouprl.algorithms.link.link import Link, slope_of
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.objective.score_error import AttributeErrors
 from grouprl.algorithms.references import reads_frozen
 from grouprl.config.paths import OWN_REFERENCES
 from grouprl.config.run import Config
@@ -91,10 +89,14 @@ class ResolvedRun:
         """The names of the numbers that a reward model of several gives; None: it has one score, or none is trained."""
         attributes = count_of(self.method.outputs, HEAD)
         if attributes:
+            from grouprl.algorithms.objective.score_error import AttributeErrors  # loads torch, other plans need none
+
             return Columns(next(p.attributes for p in self.method.parts() if isinstance(p, AttributeErrors)))
         coordinates = count_of(self.method.outputs, PREFERENCE)
         if not coordinates:
             return None
+        from grouprl.algorithms.link.link import Link, slope_of
+
         names = tuple(f"preference_{number}" for number in range(1, coordinates + 1))
         return Columns(names, 1 / slope_of(next(p for p in self.method.parts() if isinstance(p, Link))))
 

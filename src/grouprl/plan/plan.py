@@ -253,7 +253,7 @@ def _shown_as(run: ResolvedRun, example: Example | None) -> str:
         return "a user's message, as the model has a chat template (chat: false among the task's options: plain text)"
     if not isinstance(example.prompt, str):
         return "chat messages"
-    plain = isinstance(run.task, QuestionTask) and run.task.chat is False
+    plain = isinstance(run.task, QuestionTask) and run.task.plain_by_default
     return "plain text" + " (chat: true among the task's options: a user's message)" * plain
 
 

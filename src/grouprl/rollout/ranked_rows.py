@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from grouprl.core.edges import preference_scores
 from grouprl.core.outputs import SCORE
-from grouprl.policy.language.columns.several_scores import GeneralPreferenceModel
 from grouprl.protocols import Trainable
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.scores import Scores
@@ -56,6 +55,8 @@ def gaps_of(model: Trainable, tokens: Tokens, groups: list[NDArray[np.int64]]) -
     """Return by how much each row of a group, N rows, scores above each other one, [N,N] for each group: differences of
     scores, or the scores of a preference model, divided by its temperature.
     """
+    from grouprl.policy.language.columns.several_scores import GeneralPreferenceModel  # loads torch, plans need none
+
     if not isinstance(model, GeneralPreferenceModel):
         score_b = model.evaluate(tokens, (SCORE,))[SCORE].double().cpu().numpy()
         return [score_b[rows][:, None] - score_b[rows] for rows in groups]

@@ -32,6 +32,11 @@ class QuestionTask(OptionTask):
         """True if the model decides whether prompts are messages."""
         return self.chat == "auto" and self.system is None
 
+    @property
+    def plain_by_default(self) -> bool:
+        """True if prompts stay plain because no option of the task says otherwise."""
+        return self.chat is False and type(self).model_fields["chat"].default is False
+
     def as_messages(self) -> Self:
         """Return the task with the user's messages as prompts."""
         return self.model_copy(update={"chat": True})
