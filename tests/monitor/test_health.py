@@ -411,6 +411,23 @@ def test_metrics_that_are_missing_or_none_are_passed_over():
     assert examine(history(kl_ref=None, entropy=None), FACTS) == []
 
 
+@pytest.mark.parametrize(
+    ("rows", "remedy"),
+    [
+        ({"rows_stored": 0.0, "rows_sampled": 32.0}, "sample more completions per prompt"),
+        ({"rows_stored": 32.0, "rows_sampled": 0.0}, "train on more rows"),
+    ],
+)
+def test_without_a_gain_the_remedy_is_one_that_the_run_has(rows, remedy):
+    def evaluated(step: int) -> dict:
+        ends = {"eval/reward": 0.6, "eval/reward_low": 0.5, "eval/reward_high": 0.7}
+        return {"phase": "eval", "step": step, "eval/prompts": 128, "eval/graded": 1.0, **ends}
+
+    records = history(60, **rows)
+    records = [evaluated(0), *records[:30], evaluated(30), *records[30:], evaluated(60)]
+    assert remedy in found(records)["no_gain"].remedy
+
+
 def test_a_finding_is_json_ready():
     row = examine(history(lr=0.0), FACTS)[0].as_row()
     assert row["code"] == "zero_learning_rate"

@@ -109,3 +109,19 @@ def test_a_mixture_is_counted() -> None:
     prompts: list[Any] = ["plain", ({"role": "user", "content": "chat"},)]
     found = check_template(chatting(CHATML), prompts, task=load_task("addition"))
     assert [note for note in found.notes if note.startswith("1 of 2 prompts are plain text")]
+
+
+@pytest.mark.parametrize("kind", ["pairs", "step_labels"])
+def test_stored_completions_stay_plain_and_the_plan_says_what_would_change_that(
+    kind: str, model: Path, tmp_path: Path
+) -> None:
+    given = {"pairs": {"chosen": "4", "rejected": "5"}, "step_labels": {"completions": ["4"], "labels": [True]}}[kind]
+    lines = [json.dumps({"prompt": f"{n}+1=", **given}) for n in range(4)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    task = {"name": f"{kind}:{tmp_path / 'rows.jsonl'}"}
+    method = {"method": {"pairs": "dpo", "step_labels": "process_reward"}[kind]}
+    run = {"model": {"name": str(model)}, "steps": 1, "batch": {"prompts": 1, "group_size": 2}, **method}
+    shown = {chat: plan(parse_config({**run, "task": {**task, "chat": chat}})).shown_as for chat in (True, "auto")}
+    assert plan(parse_config({**run, "task": task})).shown_as.startswith("plain text (chat: true")
+    assert shown == {True: "chat messages", "auto": shown["auto"]}
+    assert "as the model has a chat template" in shown["auto"]
