@@ -265,3 +265,12 @@ def test_rows_of_one_length_are_scored_as_beside_a_longer_row() -> None:
     assert not mixed.full
     for name, found_bt in policy.evaluate(full, names).items():
         torch.testing.assert_close(found_bt, policy.evaluate(mixed, names)[name][:2, :2], rtol=0, atol=1e-12)
+
+
+def test_a_copy_keeps_its_own_type_of_weights() -> None:
+    policy = Mlp(Build(Spaces(Box((2,)), Discrete(2))))
+    assert policy.dtype == torch.float32
+    other = policy.copied()
+    policy.module.double()
+    assert (policy.dtype, other.dtype, other.score_dtype) == (torch.float64, torch.float32, torch.float32)
+    assert other.device == policy.device
