@@ -125,7 +125,8 @@ def explicit_pair(row: JsonMapping, names: Names, label: str) -> Judged:
 def triple(row: JsonMapping, names: Names, label: str) -> Judged:
     """Return the completion to imitate, the winner and the loser of a pair: TRL's TPO has the first as `reference`."""
     pair = explicit_pair(row, names, label)
-    gold = _completion(row, names.reference or "reference", label)
+    assert names.reference is not None
+    gold = _completion(row, names.reference, label)
     return Judged(pair.prompt, (*pair.completions, gold), (1.0, 0.0, 2.0), pair.tied)
 
 
