@@ -19,9 +19,11 @@ from grouprl.experiments.budget import Budget
 from grouprl.experiments.calling import _teller
 from grouprl.experiments.compare import run_comparison, source_of
 from grouprl.experiments.design import TUNING_SEED, Comparison, Trial, start_trial, trial
+from grouprl.experiments.page import html
 from grouprl.experiments.preview import preview
 from grouprl.experiments.run_outcome import RunOutcome, area, outcome_of
 from grouprl.experiments.schedule import Store
+from grouprl.experiments.tables import listings
 from grouprl.experiments.trial_main import OUTCOME, RUN, make_run, write_spec
 from grouprl.experiments.writing import write_result
 from grouprl.protocols.run_events import RunListener, StepEnded
@@ -97,6 +99,31 @@ def test_the_result(tmp_path: Path) -> None:
     assert height.mean == pytest.approx(0.1)  # curves rise straight from 0
     assert result.verdict() == "dr_grpo better than grpo (eval/pass@1 at the end, 3 seeds)."
     assert any("all the steps" in note for note in result.notes)  # 40 of 160 tokens
+
+
+def test_where_less_is_better_the_lowest_is_chosen_and_called_better(tmp_path: Path) -> None:
+    result = compared(design(lower_is_better=True), pretended(tmp_path))
+    assert {each.chosen for each in result.tuned} == {("optim.lr=1e-3",)}
+    final, height = result.differences
+    assert (final.verdict, height.verdict) == ("worse", "worse")
+    assert final.mean == pytest.approx(0.2)  # numbers keep the sign of the measure
+    assert final.improvement.value == 0.0
+    assert result.verdict() == "dr_grpo worse than grpo (eval/pass@1, of which less is better, at the end, 3 seeds)."
+    assert [row[0] for row in listings(result)[0].rows] == ["grpo", "dr_grpo"]
+    least, most = (next(each.y for each in result.profiles if each.arm == arm) for arm in ("grpo", "dr_grpo"))
+    assert least[0] == 0.0
+    assert least[-1] == 1.0
+    assert all(a >= b for a, b in zip(least, most, strict=True))
+    assert least != most
+    page = html(result, "grouprl compare")
+    assert "share of runs below a level" in page
+    assert "further left wins" in page
+
+
+def test_where_more_is_better_the_highest_stands_first(tmp_path: Path) -> None:
+    result = compared(design(), pretended(tmp_path))
+    assert [row[0] for row in listings(result)[0].rows] == ["dr_grpo", "grpo"]
+    assert "share of runs above a level" in html(result, "grouprl compare")
 
 
 class Divergent(PretendedStore):

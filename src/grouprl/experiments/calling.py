@@ -53,6 +53,7 @@ def designed(
     tune_seeds: int = 2,
     against: str | None = None,
     measure: str | None = None,
+    lower_is_better: bool = False,
 ) -> Comparison:
     """Return the design of a comparison; see `compare` for what the arguments mean.
 
@@ -74,7 +75,7 @@ def designed(
     arms = tuple(arms_of(named, over or {}))
     swept = {} if tune is False or not found else tune or default_sweep(found[0])
     counted = budget if isinstance(budget, Budget) else budget_of(budget)
-    return Comparison(found, arms, seeds, counted, swept, tune_seeds, measure, against)
+    return Comparison(found, arms, seeds, counted, swept, tune_seeds, measure, against, lower_is_better)
 
 
 def compare(
@@ -89,6 +90,7 @@ def compare(
     tune_seeds: int = 2,
     against: str | None = None,
     measure: str | None = None,
+    lower_is_better: bool = False,
     folder: str | Path = FOLDER,
     workers: int | None = None,
     ray: str | None = None,
@@ -107,6 +109,7 @@ def compare(
         tune_seeds: seeds of each value tried.
         against: the label of the arm that the others are compared with; None: the first.
         measure: the metric of evaluations that is compared.
+        lower_is_better: less of the measure is better, as of a length or an error.
         folder: where runs and results are kept; finished runs are not repeated.
         workers: runs at a time; None: one per core.
         ray: the address of a Ray cluster, or "auto": runs are made on its machines, which share the folder.
@@ -128,6 +131,7 @@ def compare(
         tune_seeds=tune_seeds,
         against=against,
         measure=measure,
+        lower_is_better=lower_is_better,
     )
     with place_of(ray) as place:
         store = Store(Path(folder), workers or place.room, place.start)

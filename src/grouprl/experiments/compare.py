@@ -110,7 +110,7 @@ def _tuned(design: Comparison, make: _Trials, store: Store, tell: Tell, say: Say
     trials = [each for sweep in sweeps.values() for _, row in sweep for each in row]
     found = store.outcomes(trials, tell)
     return [
-        best(*place, [(values, [found[each.key] for each in row]) for values, row in sweep], measure)
+        best(*place, [(values, [found[each.key] for each in row]) for values, row in sweep], measure, design.sign)
         for place, sweep in sweeps.items()
     ]
 

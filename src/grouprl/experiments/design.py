@@ -52,6 +52,8 @@ class Comparison:
     """The measure of an evaluation that is compared; None: `eval/pass@1`, of graded rewards `eval/reward`."""
     against: str | None = None
     """The label of the arm that the others are compared with; None: the first."""
+    lower_is_better: bool = False
+    """Less of the measure is better, as of a length or an error."""
     rollouts_every: int = 0
     """Steps between those whose rollouts each run stores; 0: none are stored."""
 
@@ -73,6 +75,11 @@ class Comparison:
         if not self.sources:
             raise InputError("nothing is said to train on", remedy="Name a recipe, a task or a configuration file")
         self.reference  # noqa: B018  # it raises where there is no such arm
+
+    @property
+    def sign(self) -> int:
+        """1, or -1 where less of the measure is better."""
+        return -1 if self.lower_is_better else 1
 
     @property
     def reference(self) -> Arm:

@@ -15,7 +15,9 @@ CURVE_WORDS = (
     "Interquartile mean over seeds of the held-out measure, straight between evaluations, with the 95 % band of a "
     "bootstrap over whole runs."
 )
-PROFILE_WORDS = "Share of runs whose final measure is above a level, with its 95 % band: higher and further right wins."
+PROFILE_WORDS = "Share of runs whose final measure is {} a level, with its 95 % band: higher and further {} wins."
+SIDES = {False: ("above", "right"), True: ("below", "left")}
+"""By whether less of the measure is better: the side of a level that is counted, and the better end."""
 
 
 def html(result: ComparisonResult, command: str) -> str:
@@ -43,7 +45,9 @@ def _charts(result: ComparisonResult) -> str:
     for source in result.amounts:
         curves = [each for each in result.curves if each.source == source]
         drawn += _drawn(f"{source}: {result.measure} by {result.unit}", CURVE_WORDS, curves, result.unit)
-    drawn += _drawn("Performance profile: share of runs above a level", PROFILE_WORDS, result.profiles, "level")
+    side, where = SIDES[result.lower_is_better]
+    words = PROFILE_WORDS.format(side, where)
+    drawn += _drawn(f"Performance profile: share of runs {side} a level", words, result.profiles, "level")
     return "".join(drawn)
 
 

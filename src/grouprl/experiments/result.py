@@ -62,14 +62,15 @@ class Difference:
     iqm: Interval
     """Difference of the interquartile means."""
     improvement: Interval
-    """The chance that a run of this arm scores above one of the other."""
+    """The chance that a run of this arm is better than one of the other."""
     p: float
     p_holm: float
+    lower_is_better: bool = False
 
     @property
     def verdict(self) -> str:
         """The difference in a word: better, worse, or not shown."""
-        return "not shown" if self.p_holm >= LEVEL else "better" if self.mean > 0 else "worse"
+        return "not shown" if self.p_holm >= LEVEL else "better" if (self.mean > 0) != self.lower_is_better else "worse"
 
 
 @dataclass(frozen=True)
@@ -111,15 +112,21 @@ class ComparisonResult:
     differences: tuple[Difference, ...]
     curves: tuple[BandedCurve, ...]
     profiles: tuple[BandedCurve, ...]
-    """Share of runs above each final score; the source is that of the arm's runs, all together."""
+    """Share of runs whose final score is better than each level; the source is that of the arm's runs, all together."""
     tuned: tuple[Tuned, ...]
     runs: tuple[RunScore, ...]
     notes: tuple[str, ...]
+    lower_is_better: bool = False
 
     def as_json(self) -> JsonObject:
         """Return the result as JSON, with the verdict of each difference."""
         words = [{**asdict(each), "verdict": each.verdict} for each in self.differences]
         return {**asdict(self), "differences": words}
+
+    @property
+    def measured(self) -> str:
+        """The measure, and that less of it is better where it is so."""
+        return self.measure + (", of which less is better" if self.lower_is_better else "")
 
     def verdict(self) -> str:
         """Return the result in one sentence."""
@@ -128,7 +135,10 @@ class ComparisonResult:
         said = [f"{' and '.join(arms)} {word} than {self.against}" for word, arms in named.items() if arms]
         rest = [each.arm for each in found if each.verdict == "not shown"]
         left = [f"no difference of {', '.join(rest)} from {self.against} is shown"] if rest else []
-        return "; ".join([*said, *left]) + f" ({self.measure} at the end, {self.seeds} seeds)."
+        return (
+            "; ".join([*said, *left])
+            + f" ({self.measured}{',' if self.lower_is_better else ''} at the end, {self.seeds} seeds)."
+        )
 
 
 Outcomes = Mapping[tuple[str, str], Sequence[RunOutcome]]
@@ -188,10 +198,11 @@ def result_of(
         tuple(_arm(arm.label, design, found, table, chosen) for arm in design.arms),
         _differences(design, table),
         tuple(_curves(design, found, measure, amounts)),
-        tuple(_profiles(table["final"])),
+        tuple(_profiles(table["final"], design.sign)),
         tuple(tuned),
         tuple(_runs(design, found, folders, table)),
         tuple(_notes(design, found, tuned, amounts)),
+        design.lower_is_better,
     )
 
 
@@ -219,11 +230,13 @@ def _differences(design: Comparison, table: Mapping[str, Mapping[str, Floats]]) 
     pairs = [(score, arm.label) for score in SCORES for arm in design.arms if arm.label != base]
     values = [(table[score][base], table[score][arm]) for score, arm in pairs]
     p_values = [paired_p_value(b - a) for a, b in values]
+    sign, lower = design.sign, design.lower_is_better
+    chances = [improvement_interval(sign * a, sign * b) for a, b in values]
     return tuple(
-        Difference(
-            arm, base, score, float((b - a).mean()), iqm_difference(a, b), improvement_interval(a, b), p, adjusted
+        Difference(arm, base, score, float((b - a).mean()), iqm_difference(a, b), chance, p, adjusted, lower)
+        for (score, arm), (a, b), chance, p, adjusted in zip(
+            pairs, values, chances, p_values, holm(p_values), strict=True
         )
-        for (score, arm), (a, b), p, adjusted in zip(pairs, values, p_values, holm(p_values), strict=True)
     )
 
 
@@ -236,13 +249,15 @@ def _curves(design: Comparison, found: Outcomes, measure: str, amounts: Mapping[
     return drawn
 
 
-def _profiles(final: Mapping[str, Floats]) -> list[BandedCurve]:
+def _profiles(final: Mapping[str, Floats], sign: int) -> list[BandedCurve]:
+    """Return the share of runs above each level, or below it where less is better (sign -1)."""
     every = np.concatenate([score_nm.ravel() for score_nm in final.values()])
     level_l = np.linspace(min(0.0, every.min()), max(every.max(), 1e-9), LEVELS)
-    return [
-        _curve("all", arm, level_l, performance_profile(score_nm, level_l), *profile_band(score_nm, level_l))
-        for arm, score_nm in final.items()
-    ]
+    return [_curve("all", arm, level_l, *_profile(sign * score_nm, sign * level_l)) for arm, score_nm in final.items()]
+
+
+def _profile(score_nm: Floats, level_l: Floats) -> tuple[Floats, Floats, Floats]:
+    return performance_profile(score_nm, level_l), *profile_band(score_nm, level_l)
 
 
 def _curve(source: str, arm: str, *columns: Floats) -> BandedCurve:

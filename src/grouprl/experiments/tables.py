@@ -15,7 +15,7 @@ COSTS = {"tokens": "tokens sampled", "steps": "steps", "seconds": "seconds"}
 HOW = (
     "Final and area are interquartile means over seeds and tasks, the area being the mean height of the curve over the "
     "budget; 95 % intervals are percentiles of 5,000 bootstrap draws of seeds within each task (arXiv:2108.13264), of "
-    "differences paired by seed. P(better) is how likely a run of the arm scores above one of the other. p is of "
+    "differences paired by seed. P(better) is how likely a run of the arm is better than one of the other. p is of "
     f"Student's paired t-test, corrected by Holm for all rows; below {LEVEL} it counts as a difference. Intervals of "
     "fewer than ten seeds are too narrow (those of five hold the true value in about 88 of 100 comparisons): believe p "
     "where they disagree. Nothing here "
@@ -43,7 +43,7 @@ def facts(result: ComparisonResult) -> str:
     """Return one sentence about the terms of the comparison."""
     budgets = ", ".join(f"{amount:,.0f} on {source}" for source, amount in result.amounts.items())
     return (
-        f"Measured: {result.measure}. Budget of a run: {result.unit} ({budgets}). {result.seeds} paired seeds; every "
+        f"Measured: {result.measured}. Budget of a run: {result.unit} ({budgets}). {result.seeds} paired seeds; every "
         "run starts from the same weights and sees the prompts of its seed."
     )
 
@@ -62,7 +62,7 @@ def p_text(p: float) -> str:
 def _arms(result: ComparisonResult) -> ResultTable:
     head = ("arm", "final", "area", "tuned", *COSTS.values(), *HEALTH.values())
     rows = []
-    for arm in sorted(result.arms, key=lambda each: -each.final.value):
+    for arm in sorted(result.arms, key=lambda each: each.final.value, reverse=not result.lower_is_better):
         tuned = ", ".join(dict.fromkeys(arm.tuned.values())) or "–"
         costs = [f"{arm.costs[name]:,.0f}" for name in COSTS]
         health = [f"{arm.health[name]:.3g}" if name in arm.health else "–" for name in HEALTH]

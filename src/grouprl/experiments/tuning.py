@@ -36,13 +36,17 @@ class Tuned:
         return [*said, *(f"{self.arm} on {self.source} failed at {each}" for each in failed)]
 
 
-def best(source: str, arm: str, tried: Sequence[tuple[tuple[str, ...], Sequence[RunOutcome]]], measure: str) -> Tuned:
+def best(
+    source: str, arm: str, tried: Sequence[tuple[tuple[str, ...], Sequence[RunOutcome]]], measure: str, sign: int = 1
+) -> Tuned:
     """Choose the combination with the highest mean final measure over its seeds; of equals the first.
+
+    With `sign` -1 it is that with the lowest, for measures of which less is better.
 
     A combination of which a run failed, or ended with a measure that is no number, is chosen only if all have.
     """
     scores = [tuple(_score(each, measure) for each in outcomes) for _, outcomes in tried]
-    means = [-np.inf if None in row else float(np.mean([x for x in row if x is not None])) for row in scores]
+    means = [-np.inf if None in row else sign * float(np.mean([x for x in row if x is not None])) for row in scores]
     changes = tuple(each for each, _ in tried)
     return Tuned(source, arm, changes, tuple(scores), changes[int(np.argmax(means))])
 

@@ -64,6 +64,9 @@ def compare_command(
     measure: Annotated[
         str | None, typer.Option(metavar="NAME", help="Metric of evaluations that is compared (default: eval/pass@1).")
     ] = None,
+    lower_is_better: Annotated[
+        bool, typer.Option("--lower-is-better", help="Less of the measure is better, as of a length or an error.")
+    ] = False,
     folder: Annotated[Path, typer.Option(help="Where runs and results are kept.")] = Path("runs/compare"),
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")
@@ -111,6 +114,7 @@ def compare_command(
         tune_seeds=tune_seeds,
         against=against,
         measure=measure,
+        lower_is_better=lower_is_better,
     )
     say = telling(stderr=as_json)
     with apart(as_json or Telling.quiet), place_of(ray) as place:
