@@ -1,9 +1,9 @@
 """Hold PPO and A2C beside Stable-Baselines3's: the same environments, widths, hyper-parameters and numbers of actions.
 
-Run `python scripts/control_rivals.py runs PYTHON [CASE …]`, PYTHON that of an environment with stable-baselines3, and
-`… page` for the table of docs/control.md. Every run has a process of its own, with one thread; ours and theirs take
-turns. Writes docs/control_rivals.json: per case the return of each seed's final policy and the actions per second of
-processor time.
+Run `python scripts/control_rivals.py runs PYTHON [CASE …]`, PYTHON that of an environment with stable-baselines3 (it
+needs no grouprl), and `… page` for the table of docs/control.md. Every run has a process of its own, with one thread;
+ours and theirs take turns. Writes docs/control_rivals.json: per case the return of each seed's final policy and the
+actions per second of processor time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from finished import finished
-from grouprl.evaluation.pass_at_k import mean_interval
 from page_record import fill, keep
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -115,6 +113,7 @@ def ours(case: Case, seed: int, steps: int) -> Play:
     """Train by grouprl, rollouts not recorded (nor are the other's)."""
     from safetensors.torch import load_file
 
+    from finished import finished
     from grouprl.envs.environment import ArrayObservation
     from grouprl.policy import Build, Mlp
     from grouprl.protocols import Request
@@ -212,6 +211,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def compared(runs: list[dict[str, Any]]) -> list[str]:
     """Return the cells of a case: their returns, mean and interval, ours and their mean, the ratio of the speeds."""
+    from grouprl.evaluation.pass_at_k import mean_interval
+
     paid = {who: [run[who]["return"] for run in runs] for who in ("theirs", "ours")}
     told = {who: ", ".join(f"{x:g}" for x in values) for who, values in paid.items()}
     found = mean_interval(np.array(paid["theirs"]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +103,9 @@ def test_the_a2c_of_the_page_is_that_of_the_record() -> None:
         method(own["name"], **{key: own[key] for key in own if key != "name"}) for own in (ours.method, theirs.method)
     ]
     assert made[0] == made[1]
+
+
+def test_the_script_beside_stable_baselines3_loads_where_grouprl_and_its_needs_are_absent() -> None:
+    absent = "import sys; sys.modules.update(dict.fromkeys(('grouprl', 'rich', 'pydantic')))"
+    loads = f"{absent}; sys.path.insert(0, {str(Path(control_rivals.__file__).parent)!r}); import control_rivals"
+    subprocess.run([sys.executable, "-c", loads], check=True, env={"OMP_NUM_THREADS": "1"})
