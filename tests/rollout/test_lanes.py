@@ -108,6 +108,16 @@ def test_a_lane_whose_environment_fails_rests_and_begins_anew() -> None:
     assert observations(again) == [[[0.0], [1.0], [2.0]]] * 2
 
 
+def test_an_environment_that_cannot_be_closed_spoils_neither_its_episodes_nor_the_end_of_the_run() -> None:
+    lanes = counting(7, stuck=True)
+    with pytest.warns(RuntimeWarning, match="failed to close: OSError: cannot be closed"):
+        rows = lanes.rows(requests(0, 2))
+    assert not rows.scores.failed_b.any()
+    assert rows.length_b.tolist() == [5, 2, 5, 2]
+    with pytest.warns(RuntimeWarning, match="Its episodes count"):
+        lanes.close()
+
+
 def test_a_restored_source_goes_on_as_if_nothing_had_happened() -> None:
     lanes, other = source(), source()
     lanes.rows(requests(0, 3))

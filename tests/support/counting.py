@@ -11,13 +11,17 @@ from grouprl.protocols import Box, Discrete, Spaces
 
 
 class Counting:
-    """Ends after `length` actions and fails at action number `fails`; with `luck` no two episodes look alike."""
+    """Ends after `length` actions and fails at action number `fails`; with `luck` no two episodes look alike.
+
+    With `stuck` it cannot be closed once it has acted.
+    """
 
     spaces = Spaces(observation=Box((1,)), action=Discrete(2))
     made: ClassVar[int] = 0
 
-    def __init__(self, length: int = 5, fails: int = -1, luck: bool = False) -> None:
+    def __init__(self, length: int = 5, fails: int = -1, luck: bool = False, stuck: bool = False) -> None:
         Counting.made += 1
+        self.stuck = stuck
         self.length, self.fails, self.shift = length, fails, Counting.made if luck else 0
         self.time = 0
 
@@ -35,4 +39,5 @@ class Counting:
         return {"correct": 1.0, "bonus": 10.0}
 
     def close(self) -> None:
-        pass
+        if self.stuck and self.time:
+            raise OSError("cannot be closed")

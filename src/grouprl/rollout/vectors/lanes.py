@@ -9,6 +9,7 @@ insert one (`AutoresetMode.NEXT_STEP`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
@@ -117,10 +118,17 @@ class Lane:
         return dict(awaited(self._environment.score()))
 
     def stop(self) -> None:
-        """Close the environment; the next segment begins an episode."""
-        if self._environment is not None:
-            close(self._environment)
-        self._environment, self.beginning = None, None
+        """Close the environment; the next segment begins an episode.
+
+        It warns where that fails: what was played counts all the same.
+        """
+        left, self._environment, self.beginning = self._environment, None, None
+        try:
+            if left is not None:
+                close(left)
+        except (Exception, SystemExit) as error:
+            told = f"an environment failed to close: {raised(error)}. Its episodes count all the same. Fix its close()"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def state(self) -> State | None:
         """Return how the episode began and what was done in it; None before its first episode."""
