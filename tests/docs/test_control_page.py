@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,11 +70,15 @@ def test_the_table_beside_stable_baselines_is_that_of_the_record() -> None:
     assert control_rivals.table(rows) in PAGE
     for name in {row["case"] for row in rows}:
         case = control_rivals.CASES[name]
-        assert [row["seed"] for row in rows if row["case"] == name] == list(control_rivals.SEEDS)
+        assert [row["seed"] for row in rows if row["case"] == name] == list(case.seeds)
         assert {row["actions"] for row in rows if row["case"] == name} == {case.steps * case.rollout}
-        theirs = np.array([row["theirs"]["return"] for row in rows if row["case"] == name])
-        _, low, high = mean_interval(theirs)
-        assert low <= sum(row["ours"]["return"] for row in rows if row["case"] == name) / 3 <= high
+    assert {row["case"] for row in rows if outside(rows, row["case"])} == {"A2C CartPole-v1"}  # as the page says first
+
+
+def outside(rows: list[dict[str, Any]], name: str) -> bool:
+    sides = [[row[who]["return"] for row in rows if row["case"] == name] for who in ("ours", "theirs")]
+    _, low, high = mean_interval(np.array(sides[1]))
+    return not low <= np.mean(sides[0]) <= high
 
 
 @pytest.mark.parametrize("name", [name for name in control_rivals.CASES if "Lunar" not in name])  # it needs Box2D

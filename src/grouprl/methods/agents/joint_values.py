@@ -75,6 +75,7 @@ entry(
         ],
         needs=["a policy that acts by values (model: team_values)", "a world like grouprl.envs.joint_world.Together"],
         notes=[
+            "It does not beat PPO in Hauling: with light loads it stays at these, at each rate tried (docs/teams.md).",
             "Q_tot rises with every q, so each agent's best action is part of the team's best: agents act alone.",
             "With mixer: sum it is VDN (arXiv:1706.05296), which fits no value that is more than a sum over agents.",
             in_the_update("the loss without the follower"),
