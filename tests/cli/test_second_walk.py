@@ -113,6 +113,8 @@ def test_a_setting_given_as_an_option_is_told_how_it_is_given() -> None:
     assert "--set steps=" in json.loads(done.stdout)["error"]["message"]
     done = CliRunner().invoke(app, ["plan", "addition", "--lr", "3", "--json"])
     assert "--set optim.lr=" in json.loads(done.stdout)["error"]["message"]
+    done = CliRunner().invoke(app, ["plan", "addition", "--run", "3", "--json"])
+    assert "a section of settings: --set run.KEY=" in json.loads(done.stdout)["error"]["message"]
     assert "--set" not in CliRunner().invoke(app, ["tasks", "--steps", "3", "--json"]).stdout
 
 

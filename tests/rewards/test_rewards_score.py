@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouprl.core.errors import InputError, MissingExtra
+from grouprl.records.scores import Problem
 from grouprl.rewards import combine, score
 from grouprl.rewards.contract import LONGEST_MESSAGE
 from grouprl.rewards.validation import Terms, verdicts_of
@@ -350,6 +351,12 @@ def test_partial_keeps_its_options():
 def test_long_completions_are_shortened_in_problems():
     scores = run(lambda completion: None, ["x" * 10_000])
     assert len(scores.problems[0].completion) < 300
+
+
+def test_a_problem_shows_its_completion_where_there_may_be_one():
+    assert str(Problem("s0", "error", "no", "")) == "sample s0: no (completion: '')"
+    assert str(Problem("s0", "error", "no", "ab", by="environment")) == "sample s0: no (completion: 'ab')"
+    assert str(Problem("s0", "error", "no", "", by="environment")) == "sample s0: no"  # actions are no text
 
 
 def test_combine_weighs_and_names_the_parts():

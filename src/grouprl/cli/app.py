@@ -120,8 +120,11 @@ def _name_setting(error: Any) -> None:
     name = error.option_name.lstrip("-").replace("-", "_")
     sections = {key: getattr(field.annotation, "model_fields", {}) for key, field in Config.model_fields.items()}
     found = [name] if name in sections else [f"{key}.{name}" for key, inner in sections.items() if name in inner]
-    if found:
+    if sections.get(name):
+        error.message += f". It is a section of settings: --set {name}.KEY=…"
+    elif found:
         error.message += f". It is a setting: {' or '.join(f'--set {each}=…' for each in found)}"
+    if found:
         error.possibilities = None
 
 

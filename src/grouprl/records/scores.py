@@ -30,7 +30,8 @@ class Problem:
     by: By = "reward"
 
     def __str__(self) -> str:
-        return f"sample {self.sample_id}: {self.what} (completion: {self.completion!r})"
+        shown = f" (completion: {self.completion!r})" if self.completion or self.by != "environment" else ""
+        return f"sample {self.sample_id}: {self.what}{shown}"
 
 
 @dataclass(frozen=True)
