@@ -97,7 +97,7 @@ class Stuck(Asking):
 
 def test_an_episode_that_has_ended_counts_though_its_environment_cannot_be_closed(policy):
     starts = [Start(Example("q", "?", {"letter": "a"}), 0)]
-    with pytest.warns(RuntimeWarning, match=r"close\(\) raised OSError: the browser is gone. Its episode counts"):
+    with pytest.warns(RuntimeWarning, match=r"close\(\) raised OSError: the browser is gone. Its episodes count"):
         found = play(policy, Stuck, starts, max_turns=2, max_new_tokens=2)
     whole = play(policy, Asking, starts, max_turns=2, max_new_tokens=2)
     assert not found.failures

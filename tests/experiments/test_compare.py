@@ -102,13 +102,13 @@ def test_the_result(tmp_path: Path) -> None:
 
 
 def test_where_less_is_better_the_lowest_is_chosen_and_called_better(tmp_path: Path) -> None:
-    result = compared(design(lower_is_better=True), pretended(tmp_path))
+    result = compared(design(measure="eval/pass@1", lower_is_better=True), pretended(tmp_path))
     assert {each.chosen for each in result.tuned} == {("optim.lr=1e-3",)}
     final, height = result.differences
     assert (final.verdict, height.verdict) == ("worse", "worse")
     assert final.mean == pytest.approx(0.2)  # numbers keep the sign of the measure
     assert final.improvement.value == 0.0
-    assert result.verdict() == "dr_grpo worse than grpo (eval/pass@1, of which less is better, at the end, 3 seeds)."
+    assert result.verdict() == "dr_grpo worse than grpo (eval/pass@1 at the end, less is better, 3 seeds)."
     assert [row[0] for row in listings(result)[0].rows] == ["grpo", "dr_grpo"]
     least, most = (next(each.y for each in result.profiles if each.arm == arm) for arm in ("grpo", "dr_grpo"))
     assert least[0] == 0.0
@@ -118,6 +118,11 @@ def test_where_less_is_better_the_lowest_is_chosen_and_called_better(tmp_path: P
     page = html(result, "grouprl compare")
     assert "share of runs below a level" in page
     assert "further left wins" in page
+
+
+def test_less_is_better_only_of_a_measure_that_is_named() -> None:
+    with pytest.raises(InputError, match="--lower-is-better without --measure"):
+        design(lower_is_better=True)
 
 
 def test_where_more_is_better_the_highest_stands_first(tmp_path: Path) -> None:

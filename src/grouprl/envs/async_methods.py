@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 import threading
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -59,3 +60,9 @@ def awaited(found: Any) -> Any:
 def close(environment: Any) -> None:
     """Close an environment; wait for it if that is a coroutine."""
     awaited(environment.close())
+
+
+def warn_not_closed(who: str, what: str) -> None:
+    """Warn that closing an environment failed: what was played with it counts all the same."""
+    told = f"{who} failed to close: {what}. Its episodes count all the same. Fix its close()"
+    warnings.warn(told, RuntimeWarning, stacklevel=3)

@@ -61,7 +61,8 @@ class Comparison:
         """Refuse what cannot be compared.
 
         Raises:
-            InputError: there are fewer than two arms or two seeds, no source, or no arm `against`.
+            InputError: there are fewer than two arms or two seeds, no source, no arm `against`, or less is better of no
+                measure.
         """
         if len(self.arms) < 2:
             raise InputError(
@@ -74,6 +75,12 @@ class Comparison:
             )
         if not self.sources:
             raise InputError("nothing is said to train on", remedy="Name a recipe, a task or a configuration file")
+        if self.lower_is_better and self.measure is None:
+            raise InputError(
+                "--lower-is-better without --measure",
+                "of the usual measures (accuracy, reward) more is better",
+                "Name what less is better of: --measure eval/length_mean",
+            )
         self.reference  # noqa: B018  # it raises where there is no such arm
 
     @property

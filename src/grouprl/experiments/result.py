@@ -124,9 +124,9 @@ class ComparisonResult:
         return {**asdict(self), "differences": words}
 
     @property
-    def measured(self) -> str:
-        """The measure, and that less of it is better where it is so."""
-        return self.measure + (", of which less is better" if self.lower_is_better else "")
+    def direction(self) -> str:
+        """Words after the measure where less of it is better."""
+        return ", less is better" if self.lower_is_better else ""
 
     def verdict(self) -> str:
         """Return the result in one sentence."""
@@ -135,10 +135,7 @@ class ComparisonResult:
         said = [f"{' and '.join(arms)} {word} than {self.against}" for word, arms in named.items() if arms]
         rest = [each.arm for each in found if each.verdict == "not shown"]
         left = [f"no difference of {', '.join(rest)} from {self.against} is shown"] if rest else []
-        return (
-            "; ".join([*said, *left])
-            + f" ({self.measured}{',' if self.lower_is_better else ''} at the end, {self.seeds} seeds)."
-        )
+        return "; ".join([*said, *left]) + f" ({self.measure} at the end{self.direction}, {self.seeds} seeds)."
 
 
 Outcomes = Mapping[tuple[str, str], Sequence[RunOutcome]]

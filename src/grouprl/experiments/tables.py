@@ -43,8 +43,8 @@ def facts(result: ComparisonResult) -> str:
     """Return one sentence about the terms of the comparison."""
     budgets = ", ".join(f"{amount:,.0f} on {source}" for source, amount in result.amounts.items())
     return (
-        f"Measured: {result.measured}. Budget of a run: {result.unit} ({budgets}). {result.seeds} paired seeds; every "
-        "run starts from the same weights and sees the prompts of its seed."
+        f"Measured: {result.measure}{result.direction}. Budget of a run: {result.unit} ({budgets}). "
+        f"{result.seeds} paired seeds; every run starts from the same weights and sees the prompts of its seed."
     )
 
 

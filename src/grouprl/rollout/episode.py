@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeGuard, TypeVar
 
 from grouprl.chat.turn_content import THOUGHTS
+from grouprl.envs.async_methods import warn_not_closed
 from grouprl.envs.environment import COUNT, Observation, Step, worth
 from grouprl.protocols import NO_VERSION
 from grouprl.records.episode_records import Record, Turn, transcript
@@ -323,8 +323,7 @@ class Episode:
     def close_failed(self, found: Failure) -> None:
         """Warn that the environment of a finished episode could not be closed; the episode counts."""
         if self.failure is None:
-            told = f"an environment failed to close: {found.what}. Its episode counts all the same. Fix its close()"
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            warn_not_closed("an environment", found.what)
 
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
         if self.failure is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError, raised, shortened
 from grouprl.core.json_types import JsonMapping
+from grouprl.envs.async_methods import warn_not_closed
 
 if TYPE_CHECKING:
     import gymnasium
@@ -78,8 +78,7 @@ def closed(env: Closing, name: str) -> None:
     try:
         env.close()
     except Exception as error:
-        told = f"'{name}' failed to close: {raised(error)}. Its episodes count all the same. Fix its close()"
-        warnings.warn(told, RuntimeWarning, stacklevel=3)
+        warn_not_closed(f"'{name}'", raised(error))
 
 
 def not_made(name: str, error: BaseException) -> InputError:

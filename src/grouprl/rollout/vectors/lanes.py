@@ -9,7 +9,6 @@ insert one (`AutoresetMode.NEXT_STEP`).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
@@ -19,7 +18,7 @@ import numpy as np
 from grouprl.core.errors import InputError, RunError, raised
 from grouprl.core.json_types import State
 from grouprl.envs.array_spaces import bounded, observed
-from grouprl.envs.async_methods import awaited, close
+from grouprl.envs.async_methods import awaited, close, warn_not_closed
 from grouprl.envs.environment import ArrayObservation, Step
 from grouprl.protocols import Discrete, Request, SamplingSession, Spaces
 from grouprl.records.scores import LARGEST, RULE
@@ -127,8 +126,7 @@ class Lane:
             if left is not None:
                 close(left)
         except (Exception, SystemExit) as error:
-            told = f"an environment failed to close: {raised(error)}. Its episodes count all the same. Fix its close()"
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            warn_not_closed("an environment", raised(error))
 
     def state(self) -> State | None:
         """Return how the episode began and what was done in it; None before its first episode."""
