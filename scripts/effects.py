@@ -239,17 +239,23 @@ def main(
     seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 3,
     jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 2,
     only: Annotated[str, typer.Option(help="Only claims whose method or arena contains this.")] = "",
-    unshown: Annotated[bool, typer.Option(help="Only claims that were not shown at one rate for all.")] = False,
+    untuned: Annotated[
+        bool, typer.Option(help="Only claims compared at one rate alone; those it did not show first.")
+    ] = False,
 ) -> None:
     """Compare what the claims name, and write each into the record as it comes; other rows stay as they are."""
     missing = [n for n, e in methods().items() if not e.dialect_of and n not in {*NOT_RUN, *(c.name for c in CLAIMS)}]
     if missing:
         print(f"without a claim in scripts/claims.py: {', '.join(missing)}")
     rows = effects_report.read(docs)
-    left = {effects_report.key_of(row) for row in rows if row.get("one_rate", {}).get("verdict") in UNSHOWN}
-    wanted = [c for c in CLAIMS if only in f"{c.name} {c.arena}" and (not unshown or effects_report.key(c) in left)]
+    verdicts = {effects_report.key_of(row): row["one_rate"]["verdict"] for row in rows if "own_rates" not in row}
+    named = [c for c in CLAIMS if only in f"{c.name} {c.arena}" and (not untuned or effects_report.key(c) in verdicts)]
     console, store = Console(), PooledStore(out, jobs)
-    for claim in sorted(wanted, key=lambda claim: list(ARENAS).index(claim.arena)):
+
+    def order(claim: Claim) -> tuple[bool, int]:
+        return verdicts.get(effects_report.key(claim)) not in UNSHOWN, list(ARENAS).index(claim.arena)
+
+    for claim in sorted(named, key=order):
         row = compared(claim, ARENAS[claim.arena], seeds, store, teller(console))
         console.print(sentence(row), markup=False, soft_wrap=True)
         rows = effects_report.joined(rows, row)
