@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from grouprl.core.metric import Metric
     from grouprl.experiments.calling import compare
     from grouprl.experiments.evaluating import evaluate
-    from grouprl.experiments.loaded_run import load_run
     from grouprl.methods import Card, entry, method
     from grouprl.methods.compose import Resolved, compose
     from grouprl.protocols.run_events import RunListener
     from grouprl.training.starting import train
+    from grouprl.view.loaded_run import load_run
 
 __version__ = "0.2.0"
 __all__ = [
@@ -126,7 +126,7 @@ _HOMES = {
     **dict.fromkeys(("Resolved", "compose"), "grouprl.methods.compose"),
     "compare": "grouprl.experiments.calling",
     "evaluate": "grouprl.experiments.evaluating",
-    "load_run": "grouprl.experiments.loaded_run",
+    "load_run": "grouprl.view.loaded_run",
     "RunListener": "grouprl.protocols.run_events",
     "train": "grouprl.training.starting",
 }

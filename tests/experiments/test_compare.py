@@ -294,7 +294,7 @@ def test_a_run_that_is_cut_off_ends_as_one_that_is_not(tmp_path: Path, monkeypat
     make_run(tmp_path / "whole")
     train = trial_main.train
     monkeypatch.setattr(
-        trial_main, "train", lambda *a, listeners=(), **k: train(*a, listeners=[*listeners, CutOff()], **k)
+        trial_main, "train", lambda *a, callbacks=(), **k: train(*a, callbacks=[*callbacks, CutOff()], **k)
     )
     with pytest.raises(KeyboardInterrupt):
         make_run(tmp_path / "cut")

@@ -17,6 +17,7 @@ import pydantic
 import yaml
 
 from grouprl.config.paths import absolute_paths, folder_name
+from grouprl.config.python_objects import without_objects
 from grouprl.config.rates import default_rate
 from grouprl.config.sections import (
     Acting,
@@ -189,7 +190,7 @@ def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = Tru
 
 def changed_data(data: Mapping[str, object], changes: Sequence[str], *, plugins: bool = True) -> Config:
     """Build a Config from plain data with `key=value` changes, as `load_config` does from a file."""
-    changed = copy.deepcopy(dict(data))
+    changed = copy.deepcopy(dict(without_objects(data)))
     for change in changes:
         apply_change(changed, change)
     return parse_config(absolute_paths(changed, Path.cwd()) if changes else changed, plugins=plugins)
@@ -203,9 +204,13 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
-    """Build a Config from plain data and import its plugins; InputError names the key, the value and the rule."""
+    """Build a Config from data like YAML's and import its plugins; Python objects in it are named as YAML names them.
+
+    Raises:
+        InputError: it names the key, the value and the rule.
+    """
     try:
-        config = Config.model_validate(data)
+        config = Config.model_validate(without_objects(data))
     except pydantic.ValidationError as error:
         raise _in_words(error) from None
     if plugins:

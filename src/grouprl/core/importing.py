@@ -39,6 +39,8 @@ ORIGINS: dict[int, Origin] = {}
 
 SOURCES: dict[str, Source] = {}
 """Sources by the name that `import_object` gave the module of a file."""
+_EXECUTED: list[str] = []
+"""The files whose code is being executed to import them."""
 
 
 def import_object(path: str, what: str) -> object:
@@ -83,13 +85,30 @@ def module_from_source(name: str, source: Source) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = source.path
     sys.modules[name] = module  # dataclasses and pickle look their module up by name
+    _EXECUTED.append(source.path)
     try:
         exec(compile(source.text, source.path, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        _EXECUTED.pop()
     SOURCES[name] = source
     return module
+
+
+def refuse_within_import(call: str) -> None:
+    """Refuse a call that starts runs, such as `grouprl.train`, from a file that a run imports.
+
+    Raises:
+        InputError: a file is being imported.
+    """
+    if _EXECUTED:
+        raise InputError(
+            f"{_EXECUTED[-1]} calls {call} as it is imported",
+            "the processes of a run import the files that its settings name",
+            'Put the call below `if __name__ == "__main__":`',
+        )
 
 
 def import_from_beside(path: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from grouprl.config.run import Config
 from grouprl.config.yaml_files import read_yaml
@@ -103,7 +104,9 @@ def _distinct(found: list[Arm]) -> list[Arm]:
 
 
 def _name(method: Choice) -> str:
-    return method if isinstance(method, str) else Config.model_construct(method=dict(method)).method_label
+    if isinstance(method, str):
+        return Path(method).name if ".py:" in method else method
+    return Config.model_construct(method=dict(method)).method_label
 
 
 def _label(head: str, swept: Iterable[str]) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from rich.console import Console
 
+from grouprl.algorithms.method import Method
+from grouprl.config.python_objects import without_object
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
@@ -23,6 +25,7 @@ from grouprl.experiments.result import ComparisonResult
 from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.experiments.schedule import Store, Tell, TrialPlace, local_process
 from grouprl.experiments.writing import write_result
+from grouprl.methods.compose import Resolved
 from grouprl.processes.usage import core_count
 from grouprl.view.report import framed
 
@@ -80,7 +83,7 @@ def designed(
 
 def compare(
     sources: SourceLike | Sequence[SourceLike],
-    methods: str | Sequence[Choice] = (),
+    methods: str | Sequence[Choice | Callable[[], Method] | Method | Resolved] = (),
     *,
     over: Sweeps | None = None,
     changes: Sequence[str] = (),
@@ -100,7 +103,8 @@ def compare(
 
     Args:
         sources: what is trained on: recipes, files, names of tasks, or configurations.
-        methods: names, mappings of a base and changes, or `file.py:function`; none: each source's own.
+        methods: names, mappings of a base and changes, `file.py:function`, or that function or a method itself; none:
+            each source's own.
         over: settings to sweep with their values; every combination is an arm of each method.
         changes: settings `key=value` of every run.
         seeds: paired seeds of each arm.
@@ -122,7 +126,7 @@ def compare(
     """
     design = designed(
         sources,
-        methods,
+        methods if isinstance(methods, str) else [_setup(each) for each in methods],
         over=_written(over or {}),
         changes=changes,
         seeds=seeds,
@@ -166,6 +170,11 @@ def compared(design: Comparison, store: Store, console: Console, command: str) -
     )
     write_result(result, store.folder, command)
     return result
+
+
+def _setup(method: Choice | Callable[[], Method] | Method | Resolved) -> Choice:
+    """Return a method as the name or the mapping that a configuration has of it."""
+    return cast(Choice, without_object("method", method))
 
 
 def _written(sweeps: Sweeps) -> dict[str, Values]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from grouprl.config.python_objects import reference, without_object
 from grouprl.config.sections import Acting, Reward, Sampling
 from grouprl.config.yaml_files import read_yaml
 from grouprl.core.errors import InputError
@@ -31,7 +32,7 @@ from grouprl.view.runfiles import is_graded
 
 def evaluate(
     source: str | Path,
-    task: str | JsonObject | None = None,
+    task: str | Mapping[str, object] | Task | type[Task] | Callable[..., object] | None = None,
     *,
     prompts: int | None = None,
     samples: int | None = None,
@@ -40,7 +41,7 @@ def evaluate(
     temperature: float | None = None,
     max_new_tokens: int | None = None,
     checkpoint: int | str | None = None,
-    reward: str | None = None,
+    reward: str | Callable[..., object] | None = None,
     seed: int | None = None,
     engine: str | None = None,
     device: str = "auto",
@@ -49,7 +50,8 @@ def evaluate(
 
     Args:
         source: a run folder, or a model: a folder, a GGUF file or a Hub id.
-        task: a name or a mapping with options; None: the run's own. A model needs one.
+        task: a name or a mapping with options, or a task, its class, or an environment's; None: the run's own. A model
+            needs one.
         prompts: held-out prompts; None: as many as the run has at its end, else 1024.
         samples: sampled completions per prompt; None: the largest of `k`.
         k: pass@k for these k; None: the run's.
@@ -58,7 +60,7 @@ def evaluate(
         max_new_tokens: tokens per completion; None: the run's, else the task's.
         checkpoint: the step of a checkpoint of the run, its name (`warmup-40`), or "best" (`eval.best`); None: the
             final model.
-        reward: `file.py:function` or the name of one; None: the run's.
+        reward: a function, `file.py:function` or the name of one; None: the run's.
         seed: of the completions; None: the run's, else 0.
         engine: the sampler; None: the run's.
         device: of a model; a run has its own.
@@ -66,7 +68,8 @@ def evaluate(
     Raises:
         InputError: there is no such run or model, or the numbers do not fit.
     """
-    subject = subject_of(str(source), task, checkpoint, device, engine)
+    given = cast("str | JsonObject | None", without_object("task", task))
+    subject = subject_of(str(source), given, checkpoint, device, engine)
     return evaluated(
         subject,
         prompts=prompts,
@@ -75,7 +78,7 @@ def evaluate(
         greedy=greedy,
         temperature=temperature,
         max_new_tokens=max_new_tokens,
-        reward=reward,
+        reward=reward if isinstance(reward, str | None) else reference(reward),
         seed=seed,
     )[0]
 

@@ -58,15 +58,15 @@ def _spend(run: RunFolder, settings: dict[str, object], budget: Budget) -> None:
     listener, console = SpendBudget(budget), Terminal(quiet=True)
     begun = run.config.is_file()
     source = str(run.path) if begun else parse_config(settings)
-    made = train(source, folder=None if begun else run.path, resume=begun, listeners=[listener], console=console)
-    if made is None or (made.interrupted and not listener.exhausted):
+    made = train(source, folder=None if begun else run.path, resume=begun, callbacks=[listener], console=console)
+    if made is None or not (made.finished or listener.exhausted):
         raise KeyboardInterrupt
 
 
 def _continued(run: RunFolder) -> None:
     """Let the run end at the step it has reached, which evaluates it."""
     made = train(str(run.path), [f"steps={_steps(run)}"], resume=True, console=Terminal(quiet=True))
-    if made is None or made.interrupted:
+    if made is None or not made.finished:
         raise KeyboardInterrupt
 
 

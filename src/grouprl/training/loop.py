@@ -56,8 +56,6 @@ from grouprl.training.saved_model import check_final_model
 from grouprl.training.session import Session
 from grouprl.training.step_metrics import account_step, add_engine_metrics, rollout_metrics, twice_scored
 from grouprl.training.telling import phase, record_of, tell_rollout, tell_step
-from grouprl.view.report import framed, page
-from grouprl.view.runfiles import read_run
 
 When = Literal["before", "between", "after"]
 
@@ -68,10 +66,6 @@ class Summary:
 
     folder: Path
     interrupted: bool = False
-
-    def _repr_html_(self) -> str:
-        """Return the report of the run for a notebook, in a frame of its own."""
-        return framed(page(read_run(self.folder)))
 
 
 def train(

@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING
 from grouprl.config.extending import changed_config, kept_settings, made_by
 from grouprl.config.run import Config, default_folder, load_config, parse_config, recipe_names
 from grouprl.config.yaml_files import is_file
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
+from grouprl.core.importing import refuse_within_import
 from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
+from grouprl.protocols.run_events import RunListener
 from grouprl.storage.run_folder import RunFolder, runs_meant
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from grouprl.protocols.run_events import RunListener
     from grouprl.rollout.local.sampler import MakeEngine
-    from grouprl.training.loop import Summary
+    from grouprl.view.loaded_run import LoadedRun
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,23 @@ def train(
     folder: str | Path | None = None,
     resume: bool = False,
     accept_changes: bool = False,
-    listeners: Sequence[RunListener] = (),
+    callbacks: Sequence[RunListener] = (),
     engine: MakeEngine | None = None,
     console: Console | None = None,
-) -> Summary | None:
-    """Train a policy, as `grouprl train` does, and return the folder of the run and how it ended.
+) -> LoadedRun | None:
+    """Train a policy, as `grouprl train` does, and return the run, as `load_run` would.
 
-    Under torchrun every process calls this: the first one trains and tells `listeners`, the others work as its ranks
-    and get None.
+    Its `finished` is False if it was interrupted. Under torchrun every process calls this: the first one trains and
+    tells `callbacks`, the others work as its ranks and get None.
 
     Args:
-        source: a recipe, a YAML file, a run folder to resume, or a configuration (`Config`, or plain data like YAML's).
+        source: a recipe, a YAML file, a run folder to resume, or a configuration: `Config`, or data like YAML's, in
+            which functions, classes, methods, parts and tasks of a file may stand as Python objects.
         changes: settings `key=value` that differ, as in `--set`; for a file, a recipe or a run that is resumed.
         folder: the run folder; by default a new one below runs/.
         resume: continue the run in the folder, or the newest run with these settings.
         accept_changes: resume although the user's code or data has changed.
-        listeners: receive the run's events, in this order.
+        callbacks: listeners that receive the run's events, in this order.
         engine: makes the policy's sampler in place of `sampling.engine`.
         console: where progress is shown; by default the terminal.
 
@@ -76,6 +78,8 @@ def train(
         InputError: an error that the user can fix; or `cluster.learners`, as only the command line starts learners.
         RunError: the run cannot continue. Its files stay intact.
     """
+    refuse_within_import("grouprl.train")
+    check_listeners(callbacks)
     if own_rank() > 0:
         follow_leader()
         return None
@@ -86,12 +90,13 @@ def train(
         chosen = choose_config(source if isinstance(source, Config) else parse_config(source), changes, place, resume)
     from grouprl.core.terminal import Terminal
     from grouprl.training.loop import train as train_config
+    from grouprl.view.loaded_run import load_run
 
     console = console or Terminal()
     for note in chosen.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
     with leading_ranks():
-        return train_config(
+        made = train_config(
             chosen.config,
             folder=chosen.folder,
             resume=chosen.resume,
@@ -99,8 +104,25 @@ def train(
             engine=engine,
             changes=chosen.changes,
             accept_changes=accept_changes,
-            listeners=listeners,
+            listeners=callbacks,
         )
+    return load_run(made.folder)
+
+
+def check_listeners(callbacks: object) -> None:
+    """Check that callbacks are listeners, in a list.
+
+    Raises:
+        InputError: they are not.
+    """
+    rule = "callbacks are a list of objects of classes that derive from grouprl.RunListener"
+    if not isinstance(callbacks, list | tuple):
+        raise InputError(f"callbacks = {shortened(callbacks)}", rule, "Put it into a list")
+    for each in callbacks:
+        if isinstance(each, type):
+            raise InputError(f"callbacks: the class {each.__name__}", rule, f"Make an object of it: {each.__name__}()")
+        if not isinstance(each, RunListener):
+            raise InputError(f"callbacks: {shortened(each)}", rule, "Derive its class from grouprl.RunListener")
 
 
 def choose(source: str, changes: Sequence[str] = (), folder: Path | None = None, resume: bool = False) -> RunChoice:

@@ -51,6 +51,11 @@ class LoadedRun:
         return load_config(str(self._run.config), plugins=False)
 
     @property
+    def finished(self) -> bool:
+        """True once the run has made all its steps and has been evaluated after them."""
+        return self.summary.get("finished") is True
+
+    @property
     def summary(self) -> JsonObject:
         """The result of a run that has ended; {} of one that has not."""
         found: JsonObject = json.loads(self._run.summary.read_bytes()) if self._run.summary.is_file() else {}
