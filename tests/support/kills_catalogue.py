@@ -91,6 +91,8 @@ OWN: dict[str, dict[str, Any]] = {
     "reward_regression": STORED,
     "gpm": STORED,
     "exo_rw": STORED,
+    "nca_rewards": STORED,
+    "infonca": STORED,
     "attribute_regression": {
         "task": {"name": f"pairs:{ROWS / 'ratings.jsonl'}", "ratings": ["helpfulness", "correctness"]},
         "warmup": {"steps": 0},

@@ -35,6 +35,23 @@ DPO_PAPER = Paper(
     "2305.18290",
     2023,
 )
+NCA_PAPER = Paper("Noise Contrastive Alignment of Language Models with Explicit Rewards", "2402.05369", 2024)
+NCA_CODE = "thu-ml/Noise-Contrastive-Alignment: reward_trainer.py, NCATrainer.nca_loss"
+ALPHA = (
+    "the authors' code, NCAConfig.temperature_alpha: 1e-4, with which the best completion has all the weight; a larger "
+    "α shares it by the rewards"
+)
+LIST_DIFFERS = (
+    "Lists of any number of completions; the authors' code has four.",
+    "Completions of equal reward weigh alike; the authors' code adds 0.01 to the first one's score.",
+    "Groups weigh by their size, which may vary; the authors' lists have one.",
+    "Without others of its prompt a completion is left out, also from the denominator. Equal rewards are no reason to "
+    "leave a group out (stored lists of equal scores: ties: keep).",
+)
+LIST_NEEDS = (
+    REFERENCE,
+    "at least two completions per prompt with rewards, such as ranked or scored lists (task pairs:FILE)",
+)
 RECOMMENDED = {"group": 2, "learning_rate": 1e-6, "epochs": 1}
 
 

@@ -1,4 +1,4 @@
-"""DPO and its links: losses of the difference of two log-ratios, and of the log-ratios of a list (EXO-rw)."""
+"""DPO and its links: losses of the difference of two log-ratios, and of those of a list (EXO-rw, InfoNCA)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ from grouprl.algorithms.link.link import Hinge, Logistic, Squared
 from grouprl.algorithms.link.noise import Smoothed, Unbiased
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.papers.list_kl import ListKl
+from grouprl.algorithms.objective.papers.noise_contrast import InfoNca
 from grouprl.algorithms.score.score import LogRatio
 from grouprl.core.numbers import Positive
 from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import (
+    ALPHA,
     BETA,
     DPO_PAPER,
+    LIST_DIFFERS,
+    LIST_NEEDS,
+    NCA_CODE,
+    NCA_PAPER,
     NEEDS,
     PAIRS,
     RECOMMENDED,
-    REFERENCE,
     TIES,
     TRL,
     of_pairs,
@@ -253,10 +258,7 @@ entry(
                 why="1/β_r = log((1-ε)/ε): of rewards 1 and 0 the softmax is (1-ε, ε)",
             ),
         ],
-        needs=[
-            REFERENCE,
-            "at least two completions per prompt with rewards, such as ranked or scored lists (task pairs:FILE)",
-        ],
+        needs=LIST_NEEDS,
         source=EXO_CODE,
         golden=[
             one_pair(
@@ -293,6 +295,63 @@ entry(
             "counts there.",
         ],
         recommended={"learning_rate": 1e-6},
+    ),
+)
+
+
+def infonca(beta: Positive = 0.1, alpha: Positive = 1e-4) -> Method:
+    """Compose InfoNCA: which of a prompt's K completions is the policy's, each being it as much as its reward says."""
+    return Method(
+        filter=(PairedGroups(ties=True),),
+        advantage=RawReward(),
+        objective=InfoNca(beta=beta, alpha=alpha),
+        aggregate=SequenceMean(),
+    )
+
+
+entry(
+    "infonca",
+    infonca,
+    Card(
+        title="InfoNCA: noise contrastive alignment, of lists",
+        papers=[NCA_PAPER],
+        summary="DPO for K completions with their rewards: the cross-entropy of the policy's softmax to the rewards'.",
+        formula=(
+            "L = mean over groups of -Σ_i w_i·log softmax(β·s)_i,  w = softmax(R/α) over the K completions,  "
+            "s = log π/π_ref, summed over tokens"
+        ),
+        defaults={"beta": BETA, "alpha": ALPHA},
+        differs=LIST_DIFFERS,
+        reduces=[
+            Reduction(
+                "dpo",
+                ["two_completions", "binary_rewards", "mixed_groups"],
+                why="the softmax of 1/α and 0 is 1 and 0: the chosen completion has all the weight",
+            ),
+        ],
+        needs=LIST_NEEDS,
+        source=NCA_CODE,
+        golden=[
+            one_pair(
+                0.67973360,
+                [-0.02160631, -0.02160631],
+                0.02160631,
+                "w = (σ(1), σ(-1)), f = (σ(0.06), σ(-0.06)); slopes β·(f - w)",
+                settings={"alpha": 1.0},
+            ),
+            Golden(
+                rewards=[0, 2, 1],
+                lengths=[1, 1, 1],
+                log_ratio=[[0.5], [0.0], [-0.5]],
+                fields={"ref_bt": [[-1.0]] * 3},
+                settings={"beta": 2.0, "alpha": 0.5},
+                advantage=[0.0, 2.0, 1.0],
+                loss=1.50904015,
+                grad=[[1.29872943], [-1.24416972], [-0.05455971]],
+                why="w = softmax(0, 4, 2) = (0.0159, 0.8668, 0.1173), f = softmax(1, 0, -1); slopes 2·(f - w)",
+            ),
+        ],
+        recommended={"group": 4},
     ),
 )
 

@@ -1,18 +1,28 @@
-"""Preference losses that judge each completion by itself: NCA, anchored preference optimisation, SPPO."""
+"""Preference losses that judge each completion by itself: NCA, of pairs and of lists, anchored preference
+optimisation, SPPO.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from grouprl.algorithms.advantage.advantage import RawReward
 from grouprl.algorithms.advantage.papers.win_rate import WinRate
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
+from grouprl.algorithms.filter.paired import PairedGroups
 from grouprl.algorithms.link.pointwise import ApoDown, ApoZero, NcaPair, SppoHard
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.objective.papers.noise_contrast import ListNca
 from grouprl.algorithms.objective.regression import Regression
 from grouprl.core.numbers import Positive
-from grouprl.methods.card import Card, Paper, Reduction
+from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.preference.composing import (
+    ALPHA,
     BETA,
+    LIST_DIFFERS,
+    LIST_NEEDS,
+    NCA_CODE,
+    NCA_PAPER,
     NEEDS,
     PAIRS,
     RECOMMENDED,
@@ -42,11 +52,11 @@ entry(
     nca,
     Card(
         title="Noise Contrastive Alignment, for pairs",
-        papers=[Paper("Noise Contrastive Alignment of Language Models with Explicit Rewards", "2402.05369", 2024)],
+        papers=[NCA_PAPER],
         summary="The reward of each completion is fixed, not only their difference, so that likelihoods do not fall.",
         formula=("L = mean over pairs of -log σ(β·s_w) - ½·log σ(-β·s_w) - ½·log σ(-β·s_l),  " + SCORE),
         defaults={"beta": BETA},
-        differs=[PAIRS, TIES, "Pairs alone; the form with K completions and explicit rewards is not here."],
+        differs=[PAIRS, TIES, "Pairs alone; nca_rewards is the form with K completions and their rewards."],
         needs=NEEDS,
         source=f"{TRL}, loss nca_pair",
         golden=[
@@ -54,6 +64,74 @@ entry(
             three_pairs(1.380875, "1.327074, 1.465664, 1.349888"),
         ],
         recommended=RECOMMENDED,
+    ),
+)
+
+
+def nca_rewards(beta: Positive = 0.1, alpha: Positive = 1e-4) -> Method:
+    """Compose NCA for rewards: each of K completions against noise, weighed by its reward."""
+    return Method(
+        filter=(PairedGroups(ties=True),),
+        advantage=RawReward(),
+        objective=ListNca(beta=beta, alpha=alpha),
+        aggregate=SequenceMean(),
+    )
+
+
+entry(
+    "nca_rewards",
+    nca_rewards,
+    Card(
+        title="Noise Contrastive Alignment, for lists with rewards",
+        papers=[NCA_PAPER],
+        summary="K completions with their rewards: each one's log-ratio has an optimum of its own, so that likelihoods "
+        "do not fall.",
+        formula=(
+            "L = mean over groups of -Σ_i [w_i·log σ(β·s_i) + 1/K·log σ(-β·s_i)],  w = softmax(R/α) over the K "
+            "completions,  " + SCORE
+        ),
+        defaults={"beta": BETA, "alpha": ALPHA},
+        differs=LIST_DIFFERS,
+        reduces=[
+            Reduction(
+                "nca",
+                ["two_completions", "binary_rewards", "mixed_groups"],
+                why="the softmax of 1/α and 0 is 1 and 0: the chosen completion has all the weight",
+            ),
+        ],
+        needs=LIST_NEEDS,
+        source=NCA_CODE,
+        golden=[
+            one_pair(
+                1.37964725,
+                [-0.01032203, -0.01032203],
+                0.01116847,
+                "w = (σ(1), σ(-1)), β·s = 0.04 and -0.02; slopes β·(½·σ(z) - w·σ(-z))",
+                settings={"alpha": 1.0},
+            ),
+            Golden(
+                rewards=[0, 2, 1],
+                lengths=[1, 1, 1],
+                log_ratio=[[0.5], [0.0], [-0.5]],
+                fields={"ref_bt": [[-1.0]] * 3},
+                settings={"beta": 2.0, "alpha": 0.5},
+                advantage=[0.0, 2.0, 1.0],
+                loss=1.53308544,
+                grad=[[0.47883283], [-0.53348000], [0.00777269]],
+                why="w = softmax(0, 4, 2) = (0.0159, 0.8668, 0.1173); slopes 2·(σ(z)/3 - w·σ(-z)), z = 1, 0, -1",
+            ),
+            Golden(
+                rewards=[1, 0.5, 0.5, 3],
+                lengths=[1, 1, 1, 1],
+                groups=[0, 0, 0, 1],
+                fields={"ref_bt": [[-1.0]] * 4},
+                loss=1.38629436,
+                grad=[[-0.03333333], [0.01666667], [0.01666667], [0.0]],
+                why="at the reference 2·log 2, all the weight on the first; the last completion has nothing to be "
+                "compared with",
+            ),
+        ],
+        recommended={"group": 4},
     ),
 )
 
