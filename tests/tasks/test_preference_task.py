@@ -15,7 +15,14 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.records.judgements import BETWEEN, END
 from grouprl.tasks import load_task
-from grouprl.tasks.builtin.single_turn.preferences import WANTED, first_letter, liked_letters, own_letter, share_of
+from grouprl.tasks.builtin.single_turn.preferences import (
+    WANTED,
+    first_letter,
+    liked_letters,
+    mean_rating,
+    own_letter,
+    share_of,
+)
 from grouprl.testing import check_stored_rows
 from grouprl.training.loop import train
 
@@ -40,6 +47,8 @@ def truth(row: dict[str, Any], word: str) -> float:
     [
         {},
         {"form": "labels"},
+        {"form": "lists", "noise": 0.2},
+        {"form": "ratings", "noise": 0.2},
         {"judge": "cyclic"},
         {"annotators": 3, "noise": 0.2},
         {"annotators": 2, "context": 2, "noise": 0.2},
@@ -71,6 +80,114 @@ def test_noise_turns_its_share_of_the_labels(form: str, noise: float) -> None:
         flips = [one["label"] != other["label"] for one, other in zip(plain, noisy, strict=True)]
     spread = math.sqrt(PAIRS * noise * (1 - noise))
     assert abs(sum(flips) - PAIRS * noise) < 4 * spread
+
+
+def stored(task: Any, count: int = PAIRS) -> list[tuple[dict[str, Any], Any]]:
+    """The columns and the stored rows of prompts."""
+    examples = [task.example("train", index) for index in range(count)]
+    return [(example.columns, task.stored_rows(example)) for example in examples]
+
+
+def test_a_list_has_the_true_reward_of_each_word() -> None:
+    for columns, rows in stored(task_of(form="lists", words=5)):
+        assert len(rows) == 5
+        assert [row.reward for row in rows] == [truth(columns, row.completion) for row in rows]
+        best = max(row.reward for row in rows)
+        assert [row.correct for row in rows] == [row.reward == best for row in rows]
+        assert min(row.reward for row in rows) < best
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.4])
+def test_noise_puts_its_share_of_lists_in_the_opposite_order(noise: float) -> None:
+    """The words and the span of scores stay; of two words that is a pair turned round."""
+    plain, noisy = (stored(task_of(form="lists", noise=each)) for each in (0.0, noise))
+    for (_, clean), (columns, rows) in zip(plain, noisy, strict=True):
+        true = [row.reward for row in clean]
+        turned = [min(true) + max(true) - each for each in true]
+        assert [row.completion for row in rows] == [row.completion for row in clean]
+        assert [row.reward for row in rows] == (turned if columns["turned"] else true)
+    flips = sum(columns["turned"] for columns, _ in noisy)
+    assert abs(flips - PAIRS * noise) < 4 * math.sqrt(PAIRS * noise * (1 - noise))
+
+
+def test_scores_of_lists_know_length_bias_and_annotators() -> None:
+    for columns, rows in stored(task_of(form="lists", length_bias=0.25), 50):
+        assert [row.reward for row in rows] == [
+            truth(columns, row.completion) + len(row.completion) / 4 for row in rows
+        ]
+    for columns, rows in stored(task_of(form="lists", annotators=3), 50):
+        own = columns["wanted"][columns["annotator"]]
+        assert [row.reward for row in rows] == [share_of(row.completion, own) for row in rows]
+
+
+def test_words_are_rated_for_their_letters_and_for_being_short() -> None:
+    for columns, rows in stored(task_of(form="ratings", words=2, longest=4)):
+        assert len(rows) == 2
+        for row in rows:
+            brief = {1: 1.0, 2: 0.75, 3: 0.5, 4: 0.25}[len(row.completion)]
+            assert row.components == {"liked": truth(columns, row.completion), "brief": brief}
+            assert row.reward == (truth(columns, row.completion) + brief) / 2
+            assert row.reward == mean_rating(row.completion, wanted=columns["wanted"], longest=columns["longest"])
+    assert mean_rating("", wanted="abc", longest=4) == 0.0
+
+
+def test_noise_turns_each_rating_by_itself() -> None:
+    plain, noisy = (stored(task_of(form="ratings", noise=noise)) for noise in (0.0, 0.3))
+    turned = []
+    for (_, clean), (_, rows) in zip(plain, noisy, strict=True):
+        assert [row.completion for row in rows] == [row.completion for row in clean]
+        for one, other in zip(clean, rows, strict=True):
+            for name, true in one.components.items():
+                assert other.components[name] in (true, 1 - true)
+                turned += [other.components[name] == 1 - true] if true != 0.5 else []
+    assert abs(np.mean(turned) - 0.3) < 4 * math.sqrt(0.3 * 0.7 / len(turned))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"words": 3}, "words says how many a list has"),
+        ({"words": 3, "form": "labels"}, "words says how many a list has"),
+        ({"form": "lists", "judge": "cyclic"}, "compares first letters only"),
+        ({"form": "ratings", "annotators": 2}, "ratings are of one annotator"),
+        ({"form": "ratings", "length_bias": 0.1}, "ratings are of one annotator"),
+        ({"form": "lists", "annotators": 2, "context": 2}, "form to pairs"),
+    ],
+)
+def test_what_lists_and_ratings_cannot_have_is_refused(options: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        task_of(**options)
+
+
+@pytest.mark.parametrize(
+    ("task", "method", "measure"),
+    [
+        ({"form": "lists", "words": 3}, "exo_rw", "eval/reward"),
+        ({"form": "lists", "words": 3}, "nca_rewards", "eval/reward"),
+        (
+            {"form": "ratings", "words": 3},
+            {"name": "attribute_regression", "attributes": ["liked", "brief"]},
+            "eval/pair_accuracy",
+        ),
+    ],
+)
+def test_lists_and_ratings_are_trained_on(task: Any, method: Any, measure: str, tmp_path: Path) -> None:
+    config = {
+        "task": {"name": "preferences", **task},
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}},
+        "warmup": {"steps": 0},
+        "method": method,
+        "steps": 1,
+        "batch": {"prompts": 4, "group_size": 3},
+        "eval": {"every": 0, "final_prompts": 4},
+        "run": {"threads": 1},
+    }
+    if measure == "eval/pair_accuracy":
+        config.pop("warmup")
+    train(parse_config(config), folder=tmp_path / "run", console=Console(quiet=True))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert next(row for row in rows if row["phase"] == "train" and "loss" in row)["grad_norm"] > 0
+    assert 0 <= [row for row in rows if row["phase"] == "eval"][-1][measure] <= 1
 
 
 def test_a_length_bias_makes_winners_longer_and_worse() -> None:

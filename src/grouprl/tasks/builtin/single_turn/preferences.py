@@ -20,6 +20,10 @@ WANTED = 3
 """Letters of a prompt, kinds of words for the cyclic judge, and the largest number of annotators."""
 LIKED = 0.5
 """True reward from which a word is labelled as liked."""
+APART = 1e-9
+"""Least gap of two scores that differ."""
+RATINGS = ("liked", "brief")
+"""Ratings of a word: its share of wanted letters, and how short it is."""
 
 
 @register_task("preferences")
@@ -37,11 +41,20 @@ class Preferences(GeneratedTask):
     levels = tuple({"longest": longest} for longest in (2, 3, 4, 6, 8, 12))
 
     longest: int = Field(6, ge=1, le=24, description="letters of the longest words")
-    form: Literal["pairs", "labels"] = Field(
-        "pairs", description="two words of which one is better, or one word that is liked or not"
+    form: Literal["pairs", "labels", "lists", "ratings"] = Field(
+        "pairs",
+        description="two words of which one is better; one word that is liked or not; several words, each with the "
+        "judge's score, or with two ratings: its letters (liked) and how short it is (brief)",
     )
+    words: int = Field(4, ge=2, le=16, description="words of a list, or that are rated (batch.group_size)")
     judge: Literal["reward", "cyclic"] = Field("reward", description="whether a reward or a cycle orders the words")
-    noise: float = Field(0.0, ge=0, le=0.5, description="chance that a judgement is turned round")
+    noise: float = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        description="chance that a judgement is turned round: a list's scores then stand in the opposite order, and a "
+        "rating r is 1 - r",
+    )
     length_bias: float = Field(0.0, ge=-10, le=10, description="what the judge adds to a word's reward for each letter")
     annotators: int = Field(1, ge=1, le=WANTED, description="groups of annotators, each with a taste of its own")
     apart: bool = Field(
@@ -59,13 +72,19 @@ class Preferences(GeneratedTask):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
-        if self.judge == "cyclic" and (self.form == "labels" or self.length_bias or self.annotators > 1):
-            raise ValueError("a cyclic judge compares first letters only: it has no labels, length_bias or annotators")
+        if self.judge == "cyclic" and (self.form != "pairs" or self.length_bias or self.annotators > 1):
+            raise ValueError("a cyclic judge compares first letters only: it has pairs, no length_bias or annotators")
+        if self.form == "ratings" and (self.length_bias or self.annotators > 1):
+            raise ValueError(
+                "ratings are of one annotator, and length is one of them: leave out annotators, length_bias"
+            )
+        if "words" in self.model_fields_set and self.form not in ("lists", "ratings"):
+            raise ValueError("words says how many a list has: set form to lists or ratings, or leave it out")
         if self.apart and self.annotators == 1:
             raise ValueError(
                 "apart gives each group of annotators an agent, and there is one: set annotators to 2 or 3"
             )
-        if self.context and (self.apart or self.annotators == 1 or self.form == "labels"):
+        if self.context and (self.apart or self.annotators == 1 or self.form != "pairs"):
             raise ValueError(
                 "context has judgements tell annotators apart: set annotators to 2 or 3, form to pairs, and apart to "
                 "false"
@@ -96,6 +115,8 @@ class Preferences(GeneratedTask):
         """The true reward of a word; by annotator or, for the cyclic judge, by first letter."""
         if self.apart or self.context:
             return own_letter
+        if self.form == "ratings":
+            return mean_rating
         return first_letter if self.judge == "cyclic" else liked_letters
 
     @property
@@ -112,6 +133,10 @@ class Preferences(GeneratedTask):
             word = self._word(wanted, rng)
             liked = self._liked(word, wanted, annotator) >= LIKED
             return f"{wanted}>", columns | {"completion": word, "label": liked != (rng.random() < self.noise)}
+        if self.form == "lists":
+            return f"{wanted}>", columns | self._scored(wanted, annotator, rng)
+        if self.form == "ratings":
+            return f"{wanted}>", columns | {"longest": self.longest} | self._rated(wanted, rng)
         better, worse = self._pair(wanted, annotator, rng)
         turned = rng.random() < self.noise
         chosen, rejected = (worse, better) if turned else (better, worse)
@@ -123,8 +148,15 @@ class Preferences(GeneratedTask):
         return prompt.rpartition(END)[2]
 
     def stored_rows(self, example: Example) -> Sequence[StoredRow]:
-        """Return the judge's winner and loser, or the word with its label."""
+        """Return the judge's winner and loser, the word with its label, or words with their scores or ratings."""
         columns = example.columns
+        if self.form == "lists":
+            best = max(columns["scores"])
+            scored = zip(columns["completions"], columns["scores"], strict=True)
+            return tuple(StoredRow(word, score, correct=score == best) for word, score in scored)
+        if self.form == "ratings":
+            rated = zip(*(columns[name] for name in ("completions", *RATINGS)), strict=True)
+            return tuple(rated_row(word, ratings) for word, *ratings in rated)
         if self.form == "labels":
             return (StoredRow(columns["completion"], float(columns["label"]), correct=columns["label"]),)
         return StoredRow(columns["chosen"], 1.0, correct=True), StoredRow(columns["rejected"], 0.0)
@@ -135,7 +167,7 @@ class Preferences(GeneratedTask):
             step = (wanted.find(other[:1]) - wanted.find(one[:1])) % WANTED
             return None if step == 0 else step == 1
         gap = self._liked(one, wanted, annotator) - self._liked(other, wanted, annotator)
-        return None if abs(gap) < 1e-9 else gap > 0
+        return None if abs(gap) < APART else gap > 0
 
     def demonstrate(self, example: Example, rng: random.Random) -> str:
         """Write a word like those that are judged."""
@@ -166,6 +198,25 @@ class Preferences(GeneratedTask):
             if preferred is not None:
                 return (one, other) if preferred else (other, one)
 
+    def _scored(self, wanted: str, annotator: int, rng: random.Random) -> dict[str, object]:
+        """Return words with the judge's scores, of which two differ; noise puts all scores in the opposite order."""
+        while True:
+            words = [self._word(wanted, rng) for _ in range(self.words)]
+            scores = [self._liked(word, wanted, annotator) for word in words]
+            low, high = min(scores), max(scores)
+            if high - low > APART:
+                break
+        turned = rng.random() < self.noise
+        given = [low + high - score for score in scores] if turned else scores
+        return {"completions": words, "scores": given, "turned": turned}
+
+    def _rated(self, wanted: str, rng: random.Random) -> dict[str, object]:
+        """Return words with their ratings; noise turns each rating round by itself."""
+        words = [self._word(wanted, rng) for _ in range(self.words)]
+        true = [ratings_of(word, wanted, self.longest) for word in words]
+        given = [[1 - each if rng.random() < self.noise else each for each in ratings] for ratings in true]
+        return {"completions": words, **dict(zip(RATINGS, map(list, zip(*given, strict=True)), strict=True))}
+
     def _judgement(self, annotator: int, rng: random.Random) -> tuple[str, str, str]:
         """Return another prompt, and the words of which the annotator prefers the first; noise may turn them round."""
         wanted = "".join(rng.sample(LETTERS, WANTED))
@@ -189,6 +240,21 @@ class Preferences(GeneratedTask):
 def share_of(word: str, letters: str) -> float:
     """Return the share of a word's letters that are among `letters`; 0 for an empty word."""
     return sum(letter in letters for letter in word) / len(word) if word else 0.0
+
+
+def ratings_of(word: str, wanted: str, longest: int) -> tuple[float, float]:
+    """Return a word's ratings, of at most 1: its share of wanted letters, and how short it is; 0 if it is empty."""
+    return share_of(word, wanted), 1 - (len(word) - 1) / longest if word else 0.0
+
+
+def rated_row(word: str, ratings: Sequence[float]) -> StoredRow:
+    """Return a word whose reward is the mean of its ratings, which are its components."""
+    return StoredRow(word, sum(ratings) / len(ratings), components=dict(zip(RATINGS, ratings, strict=True)))
+
+
+def mean_rating(completion: str, *, wanted: str, longest: int) -> float:
+    """Return the mean of a word's true ratings."""
+    return sum(ratings_of(completion, wanted, longest)) / len(RATINGS)
 
 
 def liked_letters(completion: str, *, wanted: str, annotators: int) -> float | dict[str, float]:
