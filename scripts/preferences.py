@@ -35,7 +35,10 @@ from pooled_runs import PooledStore
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
-PAGES = {"preferences.md": ("objectives", "losses"), "reward_models.md": ("users", "cycles", "components")}
+PAGES = {
+    "preferences.md": ("objectives", "losses", "lists"),
+    "reward_models.md": ("users", "cycles", "components", "ratings"),
+}
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4
 """Most rates that are tried beyond the ends of a sweep; digits of a number."""
@@ -71,6 +74,16 @@ CIRCLES: Settings = {
     "method": "bradley_terry",
     "steps": 300,
     "batch": {"prompts": 16, "group_size": 2},
+    "eval": {"every": 0, "final_prompts": 512},
+    "run": PAIRS["run"],
+}
+LISTS: Settings = merged(PAIRS, {"task": {"form": "lists", "words": 4}, "batch": {"prompts": 8, "group_size": 4}})
+RATED: Settings = {
+    "task": {"name": "preferences", "form": "ratings", "words": 4, "noise": 0.1},
+    "model": USERS["model"],
+    "method": "bradley_terry",
+    "steps": 300,
+    "batch": {"prompts": 8, "group_size": 4},
     "eval": {"every": 0, "final_prompts": 512},
     "run": PAIRS["run"],
 }
@@ -110,6 +123,17 @@ HEADS: dict[str, Settings] = {
     "mah_dpo, a model each": {"method": "mah_dpo", "model": {"agents": "separate"}},
 }
 JUDGED: Settings = {"task": {"context": 4}}
+LISTED: dict[str, Settings] = {
+    **{name: {"method": name} for name in ("dpo", "nca", "exo_rw", "nca_rewards", "infonca")},
+    "exo_rw, beta_r 0.1": {"method": {"name": "exo_rw", "beta_r": 0.1}},
+    "nca_rewards, alpha 0.1": {"method": {"name": "nca_rewards", "alpha": 0.1}},
+    "infonca, alpha 0.1": {"method": {"name": "infonca", "alpha": 0.1}},
+}
+"""Losses of lists at their own settings, and with a tenth of the rewards' span as the temperature of rewards."""
+SCORES: dict[str, Settings] = {
+    **{name: {"method": name} for name in ("bradley_terry", "reward_regression")},
+    "attribute_regression": {"method": {"name": "attribute_regression", "attributes": ["liked", "brief"]}},
+}
 STUDIES: dict[str, Study] = {
     "objectives": Study(told(2), HEADS, (3e-4, 1e-3, 3e-3), tuned_on=2),
     "users": Study(
@@ -137,6 +161,8 @@ STUDIES: dict[str, Study] = {
         (3e-4, 1e-3, 3e-3),
         "eval/reward/liked",
     ),
+    "lists": Study(LISTS, LISTED, (3e-4, 1e-3, 3e-3), tuned_on=2),
+    "ratings": Study(RATED, SCORES, (1e-3, 3e-3, 1e-2), "eval/pair_accuracy", tuned_on=2),
     "losses": Study(PAIRS, {name: {"method": name} for name in LOSSES}, (3e-4, 1e-3, 3e-3)),
 }
 
