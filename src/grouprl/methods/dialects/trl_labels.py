@@ -10,10 +10,12 @@ from typing import Literal
 from grouprl.algorithms.augment.papers.preferences.mismatched import Mismatched
 from grouprl.algorithms.link.papers.saturating import Saturating
 from grouprl.algorithms.method import Method
+from grouprl.algorithms.pretrain.papers.prompt_density import PromptDensity
 from grouprl.algorithms.score.score import LogRatio
-from grouprl.core.numbers import NonNegative, Positive
+from grouprl.core.errors import InputError
+from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
-from grouprl.methods.preference.labels import LARGE, SMALL, bco, kto, of_labels
+from grouprl.methods.preference.labels import LARGE, SMALL, bco, kto, matched, of_labels
 from grouprl.methods.registry import entry
 
 KTOLoss = Literal["kto", "apo_zero_unpaired"]
@@ -61,9 +63,29 @@ entry(
 )
 
 
-def bco_trl(beta: Positive = 0.1) -> Method:
-    """Compose TRL's BCO."""
-    return bco(beta=beta)
+def bco_trl(
+    beta: Positive = 0.1,
+    prompt_sample_size: Count = 1024,
+    min_density_ratio: Positive = 0.5,
+    max_density_ratio: Positive = 10.0,
+    encoder: str | None = None,
+) -> Method:
+    """Compose TRL's BCO, with matched prompts if there is an encoder.
+
+    Raises:
+        InputError: settings of the density ratio without an encoder.
+    """
+    asked = (prompt_sample_size, min_density_ratio, max_density_ratio)
+    if encoder is None:
+        if asked != (1024, 0.5, 10.0):
+            raise InputError(
+                f"prompt_sample_size, min_density_ratio, max_density_ratio = {asked}",
+                "they are read beside an embedding of prompts alone, as in TRL",
+                "Set encoder to policy, or to an encoder of transformers",
+            )
+        return bco(beta=beta)
+    density = PromptDensity(encoder=encoder, sample=prompt_sample_size, low=min_density_ratio, high=max_density_ratio)
+    return matched(bco(beta=beta), density)
 
 
 entry(
@@ -73,11 +95,19 @@ entry(
         title="BCO as TRL computed it",
         summary="The classifier of TRL's BCOTrainer, with its running mean of rewards.",
         formula="L = mean of -log σ(0.1·(s - δ)) if liked, -log σ(-0.1·(s - δ)) if not,  s = Σ_t log π/π_ref",
-        defaults={"beta": "BCOConfig.beta"},
+        defaults={
+            "beta": "BCOConfig.beta",
+            "prompt_sample_size": "BCOConfig.prompt_sample_size",
+            "min_density_ratio": "BCOConfig.min_density_ratio",
+            "max_density_ratio": "BCOConfig.max_density_ratio",
+            "encoder": "BCOTrainer.embedding_func and embedding_tokenizer: None",
+        },
         differs=[
             "The running mean takes in a rollout at once; TRL takes in each micro-batch, which agrees when a rollout "
             "is one micro-batch",
-            "Its density ratio (an embedding function given to the trainer) is not here",
+            "TRL's trainer is given an embedding function and its tokenizer; encoder names a model of transformers, or "
+            "policy: the last hidden state of the policy as the run begins",
+            "TRL draws the classifier's rows with repetition, here without",
         ],
         reduces=[Reduction("bco", why="the same loss")],
         source="TRL 1.13.0, the last that has it, experimental/bco: BCOTrainer.bco_loss, run against this entry",

@@ -11,8 +11,10 @@ from grouprl.algorithms.link.link import Link, Logistic
 from grouprl.algorithms.link.papers.saturating import Saturating
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.labelled import Labelled
+from grouprl.algorithms.pretrain.papers.prompt_density import PromptDensity
 from grouprl.algorithms.score.papers.baselines import AboveMismatched, AboveRunningMean
 from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.token_weight.papers.density_weight import DensityWeight
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper
 from grouprl.methods.preference.composing import ANCHOR, BETA, LENGTHS, POLICY, REFERENCE
@@ -105,10 +107,21 @@ entry(
 )
 
 
-def bco(beta: Positive = 0.1, desirable: NonNegative = 1.0, undesirable: NonNegative = 1.0) -> Method:
+def bco(
+    beta: Positive = 0.1,
+    desirable: NonNegative = 1.0,
+    undesirable: NonNegative = 1.0,
+    encoder: str | None = None,
+) -> Method:
     """Compose BCO: a classifier of liked and disliked completions with the running mean of scores as threshold."""
     loss = of_labels(AboveRunningMean(of=LogRatio()), Logistic(beta=beta), desirable, undesirable)
-    return loss.with_parts(augment=(RunningScore(),))
+    loss = loss.with_parts(augment=(RunningScore(),))
+    return loss if encoder is None else matched(loss, PromptDensity(encoder=encoder))
+
+
+def matched(loss: Method, density: PromptDensity) -> Method:
+    """Return a loss of labels whose disliked completions have the weight of their prompt's density."""
+    return loss.with_parts(pretrain=(density,), token_weight=(DensityWeight(),))
 
 
 entry(
@@ -120,14 +133,20 @@ entry(
         summary="A classifier tells liked from disliked completions by their log-ratio above its running mean.",
         formula=(
             "L = mean of λ_D·[-log σ(β·(s - δ))] if liked, λ_U·[-log σ(-β·(s - δ))] if not,  s = Σ_t log π/π_ref,  "
-            "δ the mean of s over all completions so far"
+            "δ the mean of s over all completions so far;  with encoder λ_U times clamp(p/(1 - p + 1e-8), 0.5, 10), "
+            "p = P(liked | embedding of the prompt)"
         ),
-        defaults={"beta": BETA, "desirable": "the paper: every completion counts the same", "undesirable": "as above"},
+        defaults={
+            "beta": BETA,
+            "desirable": "the paper: every completion counts the same",
+            "undesirable": "as above",
+            "encoder": "TRL's BCOTrainer: no embedding function, so that prompts are taken to be alike",
+        },
         differs=[
             "Scores join the running mean before they are used, as they are before the update, once per rollout; the "
             "paper and TRL do so once per micro-batch.",
-            "Disliked completions weigh the same whatever their prompt; the paper weighs them by how likely their "
-            "prompt is among liked ones where prompts differ: see bco@trl.",
+            "Without encoder disliked completions weigh the same whatever their prompt; with it (policy, or an encoder "
+            "of transformers) by how likely their prompt is among liked ones, as in the paper.",
             GROUPS,
         ],
         needs=[REFERENCE, LABELS],

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.modeling_outputs import BaseModelOutput
 
     from grouprl.policy.language.causal_lm import CausalPolicy
 
@@ -79,9 +81,22 @@ class NamedEncoder(nn.Module):
         given = self.tokenizer(
             self.policy_decode(rows), padding=True, truncation=True, max_length=self.limit, return_tensors="pt"
         )
-        out = self.encoder(**given.to(self.encoder.device))
-        pooled = getattr(out, "pooler_output", None)
-        return (out.last_hidden_state[:, 0] if pooled is None else pooled).float()
+        given = given.to(self.encoder.device)
+        return self.vector(self.encoder(**given), given["attention_mask"]).float()
+
+    def vector(self, out: BaseModelOutput, there_nt: Tensor) -> Tensor:
+        """Return [N, width] of the model's output for tokens of which `there_nt` [N,T] are no padding."""
+        pooled: Tensor | None = getattr(out, "pooler_output", None)
+        return out.last_hidden_state[:, 0] if pooled is None else pooled
+
+
+class MeanEncoder(NamedEncoder):
+    """A model of transformers with a tokenizer of its own, by name or folder: the mean of its states."""
+
+    @override
+    def vector(self, out: BaseModelOutput, there_nt: Tensor) -> Tensor:
+        there_nt1 = there_nt[..., None].to(out.last_hidden_state.dtype)
+        return (out.last_hidden_state * there_nt1).sum(1) / there_nt1.sum(1)
 
 
 TextEncoder: TypeAlias = GRUEncoder | TrunkEncoder | NamedEncoder
