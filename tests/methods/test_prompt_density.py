@@ -133,7 +133,7 @@ def test_rows_have_the_ratio_of_their_prompt() -> None:
 
 @pytest.mark.parametrize("encoder", ["policy", "other"])
 def test_a_run_tells_prompts_that_are_liked_more(encoder: str, tmp_path: Path) -> None:
-    """A classifier of the prompts alone is right on three quarters of the completions at most, and on half if it sees nothing."""
+    """By prompts alone three quarters of the labels can be told, and half without looking."""
     if encoder == "other":
         train(configured(tmp_path, UNEVEN, "bco"), folder=tmp_path / "first")
         export(tmp_path / "first", tmp_path / "encoder")

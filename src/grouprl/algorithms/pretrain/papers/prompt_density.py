@@ -1,4 +1,4 @@
-"""How much likelier a prompt is among those of liked completions than among those of disliked ones (BCO)."""
+"""The density ratio of prompts, of liked completions to disliked ones, from their embeddings (BCO)."""
 
 from __future__ import annotations
 
