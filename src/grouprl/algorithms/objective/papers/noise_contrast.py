@@ -65,8 +65,8 @@ loss_bt = (loss_b * known_b)[:, None] * active_bt"""
 
 @part("objective")
 class ListNca(Listwise):
-    """Tell whether each completion is the policy's or noise: -Σ_i [w_i·log σ(β·s_i) + 1/K·log σ(-β·s_i)] over a group of
-    K, w = softmax(A/α) (NCA, arXiv:2402.05369).
+    """Tell whether each completion is the policy's or noise: -Σ_i [w_i·log σ(β·s_i) + 1/K·log σ(-β·s_i)] over a group
+    of K, w = softmax(A/α) (NCA, arXiv:2402.05369).
 
     Of two completions and a small α it is the link `nca_pair`. Each score has an optimum of its own, log(K·w_i)/β. Rows
     that do not count are in no list.
