@@ -334,8 +334,8 @@ def test_chat_messages():
 
 def test_eos_ids_include_the_models_own():
     policy = make_policy()
-    policy.model.generation_config.eos_token_id = [2, 9]
-    assert policy.eos_ids == (2, 9)
+    policy.model.generation_config.eos_token_id = [9, 1, 2]
+    assert policy.eos_ids == (2, 9, 1), "the tokenizer's own first: it is the one that is written behind texts"
 
 
 def test_a_uniform_model_scores_every_token_alike():

@@ -10,16 +10,24 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForSequenceClassification,
     MambaConfig,
     MambaForCausalLM,
+    pipeline,
 )
 
+from chat_families import CHAT_FAMILIES, family_tokenizer
 from grouprl.core.errors import InputError
 from grouprl.policy import load_policy
 from grouprl.policy.language.load_reward import load_reward_model
+from grouprl.policy.language.reward_model import RewardModel, read_to_end_of_turn
 from grouprl.policy.language.tiny import char_tokenizer
 from grouprl.policy.passes import PassSettings
+from grouprl.records.examples import Example
+from grouprl.records.offline import RowLimit, StoredRow
 from grouprl.records.tokens import Tokens
+from grouprl.rollout.stored.boundary import group_tokens
 from grouprl.testing.policies import check_trainable
 from policies import ALPHABET, FAMILIES, make_model, make_tokens, precise_norms
 
@@ -201,3 +209,58 @@ def test_it_has_no_log_probs_and_writes_nothing():
 def test_a_text_that_is_too_long_is_refused():
     with pytest.raises(InputError, match="reads at most 16"):
         tiny(max_positions=16).tokens_of(["abcdefgh"], ["abcdefgh"])
+
+
+QUESTION = ({"role": "user", "content": "1+2?"},)
+
+
+def of_family(name, *, ours):
+    """A reward model with a family's tokenizer; `ours`: as if it had been trained here."""
+    tokenizer = family_tokenizer(CHAT_FAMILIES[name])
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = LlamaForSequenceClassification(LlamaConfig(vocab_size=len(tokenizer), num_labels=1, **sizes))
+    if ours:
+        read_to_end_of_turn(model.config)
+    return RewardModel(model, tokenizer)
+
+
+@pytest.mark.parametrize("name", CHAT_FAMILIES)
+def test_a_conversation_is_scored_as_the_rows_that_were_trained_on(name):
+    """Templates put a closed thought, a space or a channel before an answer, trim it, and end its turn."""
+    model = of_family(name, ours=True)
+    for text in ("3", " 3 ", "three\n", "a\n\nb"):
+        (row,) = group_tokens(model, [(Example("q", QUESTION, {}), [StoredRow(text, 1.0)])], RowLimit(), None)
+        found = model.tokens_of([QUESTION], [text])
+        assert (row.prompt_ids, row.ids) == (found.prompt_ids[0], found.response_ids[0])
+    assert model.tokens_of([QUESTION], [""]).response_ids[0][-1] in model.eos_ids
+
+
+@pytest.mark.parametrize("name", ["qwen 2.5", "qwen 3", "llama 3", "glm 4.5", "phi 4"])
+def test_of_others_the_whole_conversation_is_read_as_their_template_writes_it(name):
+    """`apply_chat_template` of the conversation is what model cards and TRL's RewardTrainer show such a model."""
+    model = of_family(name, ours=False)
+    for text in ("3", "three"):
+        rows = model.tokens_of([QUESTION], [text])
+        whole = [*QUESTION, {"role": "assistant", "content": text}]
+        expected = model.tokenizer.apply_chat_template(whole, return_dict=True)["input_ids"]
+        assert [*rows.prompt_ids[0], *rows.response_ids[0]] == list(expected)
+
+
+def test_an_end_token_in_the_text_is_the_end_token():
+    model = tiny()
+    once, twice = (model.tokens_of(["ab"], [text]).response_ids[0] for text in ("cd", "cd<eos>"))
+    assert once == twice
+    inside = model.tokens_of(["ab"], ["c<eos>d"]).response_ids[0]
+    assert inside.count(model.eos_ids[0]) == 2
+
+
+def test_the_pipeline_of_transformers_gives_the_score_itself(tmp_path):
+    """Without a problem_type it would be σ(score)."""
+    model = tiny()
+    with torch.no_grad():
+        model.head.weight.mul_(100)
+    model.save(tmp_path)
+    score = float(model.scores(model.tokens_of(["abc"], ["de"])))
+    (found,) = pipeline("text-classification", model=str(tmp_path))("abcde<eos>")
+    assert found["score"] == pytest.approx(score, abs=1e-5)
+    assert abs(score) > 0.1

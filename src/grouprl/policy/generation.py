@@ -12,11 +12,11 @@ KEPT = ("bos_token_id", "pad_token_id", "do_sample", "temperature", "top_p", "to
 
 
 def end_tokens(model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Return the tokens that end a completion: those of the tokenizer and of the model's generation settings."""
+    """Return the tokens that end a completion: that of the tokenizer first, then those of the generation settings."""
     config = getattr(model, "generation_config", None)
     stated = getattr(config, "eos_token_id", None)
     listed = stated if isinstance(stated, list) else [stated]
-    return tuple(sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None}))
+    return tuple(dict.fromkeys(int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None))
 
 
 def generation_settings(model: PreTrainedModel, eos_ids: Sequence[int]) -> GenerationConfig:

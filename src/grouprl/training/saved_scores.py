@@ -88,4 +88,5 @@ def check_reloaded(model: UserRewardModel, folder: Path, texts: Sequence[Text]) 
 
 def _asked(model: RewardModel, prompt: Prompt, completion: str) -> dict[str, object]:
     shown, rendered = form_of(model.tokenizer, prompt)
-    return {"prompt": shown, "rendered": rendered, "completion": completion}
+    ((text, closing),) = model.read_texts([prompt], [completion])
+    return {"prompt": shown, "rendered": rendered, "text": text, "closing": closing}

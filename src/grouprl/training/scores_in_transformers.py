@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 class Asked(TypedDict):
-    """A prompt as given to the saved model, and a completion; see `answer_in_transformers`."""
+    """A prompt as given to the saved model (see `answer_in_transformers`), the text after it, and where that ends."""
 
     prompt: Prompt
     rendered: bool
-    completion: str
+    text: str
+    closing: str
 
 
 class RowScores(TypedDict):
@@ -35,9 +36,12 @@ class RowScores(TypedDict):
 
 
 def row_ids(tokenizer: PreTrainedTokenizerBase, asked: Asked) -> list[int]:
-    """Return the token ids of a prompt, its completion and the end token."""
-    completion = tokenizer(asked["completion"], add_special_tokens=False).input_ids
-    return [*prompt_ids(tokenizer, asked["prompt"], asked["rendered"]), *completion, tokenizer.eos_token_id]
+    """Return the token ids of a prompt, and of the text after it with its end token."""
+    ids, end = list(tokenizer(asked["text"], add_special_tokens=False).input_ids), tokenizer.eos_token_id
+    if asked["closing"] == "up_to_end" and end in ids:
+        ids = ids[: len(ids) - ids[::-1].index(end)]
+    missing = [end] if asked["closing"] != "whole" and ids[-1:] != [end] else []
+    return [*prompt_ids(tokenizer, asked["prompt"], asked["rendered"]), *ids, *missing]
 
 
 @torch.no_grad()
@@ -54,7 +58,7 @@ def scores(
 
 
 def main(lifeline: str, questions: str, answers: str) -> None:
-    """Read the file {folder, dtype, rows: [{prompt, rendered, completion}]}, and write the file of scores."""
+    """Read the file {folder, dtype, rows: [{prompt, rendered, text, closing}]}, and write the file of scores."""
     die_with(int(lifeline))
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
     from transformers.utils import logging

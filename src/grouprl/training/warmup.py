@@ -74,10 +74,9 @@ def demonstration_batch(
     ]
     if not good:
         return None
-    end = policy.eos_ids[0] if policy.tokenizer.eos_token_id is None else policy.tokenizer.eos_token_id
     tokens = Tokens.of(
         policy.encode_prompts([example.prompt for _, example, _ in good]),
-        [[*ids, end] for ids in policy.encode_all([completion for _, _, completion in good])],
+        [[*ids, policy.eos_ids[0]] for ids in policy.encode_all([completion for _, _, completion in good])],
     )
     if len(task.agents) > 1:
         tokens = tokens.of_agents([task.agent_of(example) for _, example, _ in good])

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from grouprl.core.errors import InputError
-from grouprl.policy.language.columns.score_columns import Columns, columns_of
+from grouprl.policy.language.columns.score_columns import REGRESSION, Columns, columns_of
 from grouprl.policy.language.columns.several_scores import AttributeModel, GeneralPreferenceModel
 from grouprl.policy.language.hub import check_on_hub
 from grouprl.policy.language.load import FAILURES, resolve_device, resolve_dtype, said_of
 from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_present
-from grouprl.policy.language.reward_model import RewardModel
+from grouprl.policy.language.reward_model import RewardModel, read_to_end_of_turn
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
@@ -87,6 +87,8 @@ def load_reward_model(
         _check_padding(model, tokenizer, str(spec))
     else:
         _fit_padding(model, tokenizer, str(spec))
+        read_to_end_of_turn(model.config)
+        model.config.problem_type = REGRESSION
     model = model if lora is None else add_lora(model, lora, seed, scores=True)
     if columns is not None:
         columns.write(base_model(model).config)

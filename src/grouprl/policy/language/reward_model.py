@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,20 @@ from torch import Tensor, nn
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import SCORE
 from grouprl.core.spans import note, spanned
-from grouprl.policy.language.text import Message
+from grouprl.policy.language.text import Message, render_kept, up_to_end, with_end
 from grouprl.policy.language.transformer_model import TransformerModel
 from grouprl.policy.lora import base_model, dropping, is_adapted
 from grouprl.policy.state import check_cotangents, check_outputs, live_rows, pull_back
 from grouprl.records.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+
+SCORED_AT, END_OF_TURN = "scored_at", "end_of_turn"
+"""Name and value in config.json of where a model that was trained here reads its scores of conversations."""
+Closing = Literal["with_end", "up_to_end", "whole"]
+"""Where the tokens of an answer end: at an end token behind them, at their last end token, or where they end."""
 
 
 class RewardModel(TransformerModel):
@@ -68,14 +77,14 @@ class RewardModel(TransformerModel):
         return self.scores(self.tokens_of(prompts, completions))
 
     def tokens_of(self, prompts: Sequence[str | Sequence[Message]], completions: Sequence[str]) -> Tokens:
-        """Return prompts and their completions as training reads them: each completion with an end token.
+        """Return prompts and their completions as training reads them: see `read_texts`.
 
         Raises:
             InputError: a pair has more tokens than the model reads.
         """
-        rows = Tokens.of(
-            self.encode_prompts(prompts), [[*ids, *self.eos_ids[:1]] for ids in self.encode_all(completions)]
-        )
+        texts, closings = zip(*self.read_texts(prompts, completions), strict=True) if completions else ((), ())
+        answers = zip(self.encode_all(texts), closings, strict=True)
+        rows = Tokens.of(self.encode_prompts(prompts), [closed(ids, self.eos_ids, each) for ids, each in answers])
         longest, most = max(rows.lengths, default=0), self.max_positions
         if most is not None and longest > most:
             raise InputError(
@@ -84,6 +93,27 @@ class RewardModel(TransformerModel):
                 "Shorten them, or take a model that reads more",
             )
         return rows
+
+    def read_texts(
+        self, prompts: Sequence[str | Sequence[Message]], completions: Sequence[str]
+    ) -> list[tuple[str, Closing]]:
+        """Return the text that is read after each prompt, and where it ends.
+
+        After a prompt of text that is the completion with an end token. After messages it is what the chat template
+        writes for the completion, up to the end of the turn; to the last character for a model that was not trained
+        here, which transformers' users show the whole conversation. A completion that the template changes is read
+        as it is.
+        """
+        return [self._read_text(*each) for each in zip(prompts, completions, strict=True)]
+
+    def _read_text(self, prompt: str | Sequence[Message], completion: str) -> tuple[str, Closing]:
+        if isinstance(prompt, str):
+            return completion, "with_end"
+        kept = render_kept(self.tokenizer, prompt, (), {"role": "assistant", "content": completion})
+        if kept is None:
+            return completion, "with_end"
+        begun, whole = kept
+        return whole[len(begun) :], "up_to_end" if ends_with_turn(self.model.config) else "whole"
 
     def make_sampler(self) -> SilentSampler:
         """Return the sampler of a model that writes nothing."""
@@ -163,6 +193,23 @@ class SilentSampler:
     def session(self, *settings: object, **options: object) -> object:
         """Refuse to sample; raises InputError."""
         return self.sample(())
+
+
+def read_to_end_of_turn(config: PretrainedConfig) -> None:
+    """Write into a model's configuration that its scores of conversations are read where the last turn ends."""
+    setattr(config, SCORED_AT, END_OF_TURN)
+
+
+def ends_with_turn(config: PretrainedConfig) -> bool:
+    """Return whether scores of conversations are read where the last turn ends, not at the template's last token."""
+    return getattr(config, SCORED_AT, None) == END_OF_TURN
+
+
+def closed(ids: Sequence[int], eos_ids: Sequence[int], closing: Closing) -> list[int]:
+    """Return the tokens of an answer with their end."""
+    if closing == "whole":
+        return [*ids]
+    return with_end(up_to_end(ids, eos_ids) if closing == "up_to_end" else ids, eos_ids)
 
 
 def _without_end(ids: tuple[int, ...], pad: int | None) -> tuple[int, ...]:

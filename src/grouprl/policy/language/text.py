@@ -120,6 +120,26 @@ def render_reply(
     return begun, template.render([*before, reply], tools, generation=False, variables=variables)
 
 
+def render_kept(
+    tokenizer: object, prompt: Sequence[Message], between: Sequence[Message], reply: Message
+) -> tuple[str, str] | None:
+    """Return what `render_reply` does; None if the template writes the prompt anew then, or leaves out some text."""
+    begun, whole = render_reply(tokenizer, prompt, between, reply)
+    kept = whole.startswith(begun) and str(reply["content"]).strip() in whole[len(begun) :]
+    return (begun, whole) if kept else None
+
+
+def up_to_end(ids: Sequence[int], eos_ids: Collection[int]) -> list[int]:
+    """Return tokens up to the last one that ends a completion; all of them if there is none."""
+    end = max((place for place, each in enumerate(ids) if each in eos_ids), default=len(ids) - 1)
+    return list(ids[: end + 1])
+
+
+def with_end(ids: Sequence[int], eos_ids: Sequence[int]) -> list[int]:
+    """Return tokens with an end token behind them, unless there is one."""
+    return [*ids] if ids and ids[-1] in eos_ids else [*ids, *eos_ids[:1]]
+
+
 class TextModel(NamedParameters):
     """Base of models over tokens: methods that only need their tokenizer."""
 

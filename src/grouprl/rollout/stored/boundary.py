@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
-from grouprl.policy.language.text import render_reply
+from grouprl.policy.language.text import render_kept, up_to_end, with_end
 from grouprl.records.examples import Example, Message, Prompt
 from grouprl.records.offline import RowLimit, StoredRow
 
@@ -125,12 +125,12 @@ def _rendered(policy: TextSide, prompt: Prompt, row: StoredRow) -> list[Piece] |
     for count, message in enumerate(said, start=1):
         if message["role"] != "assistant":
             continue
-        begun, whole = render_reply(policy.tokenizer, prompt, said[: count - 1], message)
-        written = whole[len(begun) :]
-        if not (begun.startswith(done) and whole.startswith(begun) and message["content"].strip() in written):
+        kept = render_kept(policy.tokenizer, prompt, said[: count - 1], message)
+        if kept is None or not kept[0].startswith(done):
             return None
+        begun, whole = kept
         gap = begun[len(done) :] if pieces else ""
-        pieces += [(gap, False)] * bool(gap) + [(written, True)]
+        pieces += [(gap, False)] * bool(gap) + [(whole[len(begun) :], True)]
         done = whole
     return pieces
 
@@ -145,7 +145,7 @@ def _encoded(
             continue
         ids, own = list[int](), list[bool]()
         for (_, mine), part in zip(pieces, policy.encode_all([text for text, _ in pieces]), strict=True):
-            ended = 1 + max((place for place, each in enumerate(part) if each in policy.eos_ids), default=len(part) - 1)
+            ended = len(up_to_end(part, policy.eos_ids))
             ids += part
             own += [mine and place < ended for place in range(len(part))]
         last = 1 + max((place for place, mine in enumerate(own) if mine), default=-1)
@@ -168,8 +168,8 @@ def _encoded_plain(
 
 def _ended(policy: TextSide, ids: Sequence[int], own: Sequence[bool]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     """Return tokens with an end token after them, unless there is one or there are none."""
-    end = [] if not ids or ids[-1] in policy.eos_ids else list(policy.eos_ids[:1])
-    return (*ids, *end), (*own, *repeat(True, len(end)))
+    ended = with_end(ids, policy.eos_ids) if ids else ()
+    return tuple(ended), (*own, *repeat(True, len(ended) - len(ids)))
 
 
 def _is_plain(example: Example, rows: Sequence[StoredRow]) -> bool:
