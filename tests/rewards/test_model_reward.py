@@ -223,6 +223,19 @@ def test_a_run_is_paid_by_an_ensemble(folders, tmp_path):
     assert all(record["reward_mean"] < record["reward/ensemble_mean"] for record in steps)
 
 
+def test_the_models_have_a_device_and_a_type_of_their_own(folders):
+    from grouprl.config.sections.scoring import Reward
+    from grouprl.orchestrator.reward import chosen_reward
+
+    def loaded(**more):
+        return chosen_reward(Reward(model={"name": folders, **more}), None)
+
+    assert {each.dtype for each in loaded(device="cpu", dtype="float64").models} == {torch.float64}
+    assert {each.dtype for each in loaded(device="cpu").models} == {torch.float32}
+    with pytest.raises(InputError, match="Use auto, cpu or cuda"):
+        loaded(device="gpu0")
+
+
 def test_a_run_has_one_source_of_rewards(folders):
     with pytest.raises(InputError, match="function and model both say"):
         parse_config(settings(folders[0], reward={"model": folders[0], "function": "exact_match"}))

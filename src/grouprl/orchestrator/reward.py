@@ -103,7 +103,7 @@ def _learned_reward(settings: Reward) -> RewardFunction | None:
     comparing = [name for name in chosen.names if compares(model_folder(name))]
     if comparing:
         refuse_beside(chosen, comparing[0])
-        return load_comparison(model_folder(comparing[0]), chat=chosen.chat)
+        return load_comparison(model_folder(comparing[0]), chat=chosen.chat, device=chosen.device, dtype=chosen.dtype)
     return load_model_reward(
         chosen.names,
         combine=chosen.combine,
@@ -114,6 +114,8 @@ def _learned_reward(settings: Reward) -> RewardFunction | None:
         after=chosen.after,
         strict=chosen.strict,
         weights=chosen.weights,
+        device=chosen.device,
+        dtype=chosen.dtype,
     )
 
 
@@ -123,7 +125,7 @@ def refuse_beside(chosen: ScoringModels, folder: str) -> None:
     Raises:
         InputError: naming one of them.
     """
-    plain = ScoringModels(name=chosen.name, chat=chosen.chat)
+    plain = ScoringModels(name=chosen.name, chat=chosen.chat, device=chosen.device, dtype=chosen.dtype)
     other = next((key for key in ScoringModels.model_fields if getattr(chosen, key) != getattr(plain, key)), None)
     if other is not None or len(chosen.names) > 1:
         raise InputError(

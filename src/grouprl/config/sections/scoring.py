@@ -91,6 +91,11 @@ class ScoringModels(Section):
     """With `after`: a completion without it is scored as an empty answer, not as a whole."""
     weights: dict[str, Float] | None = None
     """For a model of several attributes: the weight of each in the reward, by name; null: their mean."""
+    device: str = "auto"
+    """Where the models are, such as `cpu` or `cuda:1`, whatever `model.device` is; `auto`: a GPU where torch sees one,
+    else the CPU."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    """Type of their weights; `auto`: bfloat16 on a GPU that has it, else float32."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
