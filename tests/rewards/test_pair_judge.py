@@ -85,8 +85,34 @@ def test_an_abstention_is_no_verdict_and_not_a_loss():
         places = [GroupPlace(0, n, PROMPT) for n in range(3)]
         found = score(judge, ["xx", "z", "y"], placed(judge, [{}] * 3, places), ids=list("abc"))
     assert found.reward_b[:2].tolist() == [1.0, 0.0]  # each by the one comparison that was decided
-    assert found.status_b.tolist() == ["ok", "ok", "error"]
+    assert found.status_b.tolist() == ["ok", "ok", "not_applicable"], "an abstention is no failure of the reward"
     assert "abstained" in found.problems[0].what
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "said"),
+    [
+        ((401, "no such key"), "error", "answered 401: no such key"),
+        ("the first one!", "error", "the judge's reply is not JSON"),
+        ((200, '{"choices": []}'), "error", "sent no completion"),
+    ],
+)
+def test_a_row_whose_comparisons_all_failed_says_why(reply, status, said):
+    with judging(lambda request: reply) as (url, _):
+        judge = judge_at(url)
+        places = [GroupPlace(0, n, PROMPT) for n in range(2)]
+        found = score(judge, ["x", "y"], placed(judge, [{}] * 2, places), ids=list("ab"))
+    assert found.status_b.tolist() == [status] * 2
+    assert all(said in problem.what for problem in found.problems)
+
+
+def test_one_reply_of_each_order_is_enough():
+    def fails_once(request: dict[str, Any]) -> Any:
+        return (400, "no") if request["seed"] == 0 else longer(request)
+
+    with judging(fails_once) as (url, _):
+        assert judge_at(url, samples=2).compare([pair("x", "yy")]) == [0.0]
+        assert judge_at(url, samples=1).compare([pair("x", "yy")]) == [None]
 
 
 def test_replies_are_drawn_with_seeds_of_their_own_and_averaged():

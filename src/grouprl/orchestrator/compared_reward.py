@@ -12,12 +12,12 @@ from grouprl.policy.language.columns.score_columns import TAU
 from grouprl.policy.language.columns.several_scores import GeneralPreferenceModel
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.records.examples import Prompt
-from grouprl.rewards.judging.comparing import ComparedPair, ComparingReward
+from grouprl.rewards.judging.comparing import ComparedPair, ComparingReward, FailedComparison, Judgement
 
 
 @dataclass(frozen=True)
 class ModelComparison(ComparingReward):
-    """The comparisons of a general preference model, P(first ≻ second); pairs that it cannot read are abstained on.
+    """The comparisons of a general preference model, P(first ≻ second); pairs that it cannot read have failed.
 
     Args:
         model: the preference model.
@@ -27,18 +27,18 @@ class ModelComparison(ComparingReward):
     model: GeneralPreferenceModel
     chat: bool = False
 
-    def judged(self, questions: Sequence[ComparedPair]) -> list[float | None]:
-        """Return the chance that the first completion of each question is preferred; None where a text is too long."""
+    def judged(self, questions: Sequence[ComparedPair]) -> list[Judgement]:
+        """Return the chance that the first completion of each question is preferred, or why it cannot be read."""
         try:
             return list(self._chances(questions))
         except InputError:
             return [self._alone(question) for question in questions]
 
-    def _alone(self, question: ComparedPair) -> float | None:
+    def _alone(self, question: ComparedPair) -> Judgement:
         try:
             return self._chances([question])[0]
-        except InputError:
-            return None
+        except InputError as error:
+            return FailedComparison(str(error))
 
     def _chances(self, questions: Sequence[ComparedPair]) -> list[float]:
         prompts = [self._shown(question) for question in questions]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from grouprl.rewards.contract import Columns
 from grouprl.rewards.judging.judge import PLACE
@@ -31,21 +31,37 @@ class ComparedPair:
     columns: Columns
 
 
+@dataclass(frozen=True)
+class FailedComparison:
+    """A comparison that could not be made, unlike one about which the judge is unsure."""
+
+    what: str
+    late: bool = False
+    """Whether it took too long."""
+
+
+Judgement: TypeAlias = float | FailedComparison | None
+"""The chance, 0 to 1, that the first completion is preferred, why there is none, or None: the judge abstains."""
+
+
 class ComparingReward(VerdictReward):
     """Base: a judge of pairs. Equal texts are never asked about: each is preferred half of the time."""
 
     sees_groups: ClassVar[bool] = True
 
     @abstractmethod
-    def judged(self, questions: Sequence[ComparedPair]) -> list[float | None]:
-        """Return the chance, 0 to 1, that the first completion is preferred; None where the judge abstains."""
+    def judged(self, questions: Sequence[ComparedPair]) -> Sequence[Judgement]:
+        """Return what is said of each question."""
 
     def notes(self) -> Mapping[str, float]:
         """Return metrics of the questions asked since the last call, and forget them."""
         return {}
 
     def compare(self, questions: Sequence[ComparedPair]) -> list[float | None]:
-        """Return the chance that the first completion of each question is preferred; None: the judge abstains."""
+        """Return the chance that the first completion of each question is preferred; None: there is no verdict."""
+        return [None if isinstance(each, FailedComparison) else each for each in self._compared(questions)]
+
+    def _compared(self, questions: Sequence[ComparedPair]) -> list[Judgement]:
         asked = [question for question in questions if question.first != question.second]
         answers = iter(self.judged(asked) if asked else ())
         return [next(answers) if question.first != question.second else 0.5 for question in questions]
@@ -55,21 +71,31 @@ class ComparingReward(VerdictReward):
     ) -> list[Verdict]:
         """Return each row's mean chance to be preferred to the others of its group.
 
-        A row that is alone has 1/2. A row about which the judge abstained every time has failed.
+        A row that is alone has 1/2. A row about which the judge abstained every time has no reward; it has failed only
+        if none of its comparisons gave a verdict and one could not be made.
         """
         groups: dict[object, list[int]] = defaultdict(list)
         for row, each in enumerate(columns):
             groups[each[PLACE].group if PLACE in each else ids[row]].append(row)
         pairs = [pair for rows in groups.values() for pair in combinations(rows, 2)]
         prompts = [each[PLACE].prompt if PLACE in each else "" for each in columns]
-        found = self.compare([ComparedPair(prompts[i], completions[i], completions[j], columns[i]) for i, j in pairs])
-        chances: dict[int, list[float]] = defaultdict(list)
-        for (i, j), chance in zip(pairs, found, strict=True):
-            if chance is not None:
-                chances[i].append(chance)
-                chances[j].append(1 - chance)
+        found = self._compared([ComparedPair(prompts[i], completions[i], completions[j], columns[i]) for i, j in pairs])
+        said: dict[int, list[Judgement]] = defaultdict(list)
+        for (i, j), judged in zip(pairs, found, strict=True):
+            said[i].append(judged)
+            said[j].append(of_turned(judged))
         lone = {rows[0] for rows in groups.values() if len(rows) == 1}
-        return [_verdict([ALONE] if row in lone else chances[row]) for row in range(len(completions))]
+        return [_verdict([ALONE] if row in lone else said[row]) for row in range(len(completions))]
+
+
+def decided(said: Sequence[Judgement]) -> list[float]:
+    """Return the chances, without abstentions and failures."""
+    return [each for each in said if not (each is None or isinstance(each, FailedComparison))]
+
+
+def of_turned(judged: Judgement) -> Judgement:
+    """Return what is said of a pair, as it is said of the same pair turned round."""
+    return judged if judged is None or isinstance(judged, FailedComparison) else 1 - judged
 
 
 def comparing(reward: object) -> ComparingReward | None:
@@ -78,7 +104,10 @@ def comparing(reward: object) -> ComparingReward | None:
     return paid if isinstance(paid, ComparingReward) else None
 
 
-def _verdict(chances: Sequence[float]) -> Verdict:
-    if not chances:
-        return Verdict("error", what="the judge abstained on every comparison")
-    return Verdict("ok", sum(chances) / len(chances), {}, False, graded=True)
+def _verdict(said: Sequence[Judgement]) -> Verdict:
+    if chances := decided(said):
+        return Verdict("ok", sum(chances) / len(chances), {}, False, graded=True)
+    for each in said:
+        if isinstance(each, FailedComparison):
+            return Verdict("timeout" if each.late else "error", what=each.what)
+    return Verdict("not_applicable", what="the judge abstained on every comparison")

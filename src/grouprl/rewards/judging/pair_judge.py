@@ -10,15 +10,22 @@ from statistics import fmean
 from threading import Lock
 from typing import TypeAlias
 
-from grouprl.rewards.judging.comparing import ComparedPair, ComparingReward
+from grouprl.rewards.judging.comparing import (
+    ComparedPair,
+    ComparingReward,
+    FailedComparison,
+    Judgement,
+    decided,
+    of_turned,
+)
 from grouprl.rewards.judging.judge import side_by_side
 from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer, check_url
 from grouprl.rewards.judging.judge_text import as_messages
 from grouprl.rewards.judging.pair_text import PAIR_RUBRIC, read_better, shown_pair
 from grouprl.rewards.judging.verdict_store import VerdictStore
 
-Replies: TypeAlias = list[float | None]
-"""What was said of one pair in one order: 1 the first is better, 0 the second, ½ neither, None unsure or no answer."""
+Replies: TypeAlias = list[Judgement]
+"""What was said of one pair in one order: 1 the first is better, 0 the second, ½ neither, None unsure, or no answer."""
 
 
 class Pace:
@@ -64,7 +71,7 @@ class PairJudge(ComparingReward):
 
     The chance that the first is preferred is the mean of the replies in each order, averaged over the orders, so that a
     judge who always takes what it reads first says ½. "unsure" and requests without a usable reply are no replies; a
-    pair that has none in one of the orders has no verdict.
+    pair that has none in one of the orders has no verdict, and has failed if a request did.
 
     Args:
         client: the endpoint.
@@ -101,8 +108,8 @@ class PairJudge(ComparingReward):
         check_url(self.client.url)
         object.__setattr__(self, "pace", Pace(self.per_minute))
 
-    def judged(self, questions: Sequence[ComparedPair]) -> list[float | None]:
-        """Return the chance that the first completion of each question is preferred; None without a verdict."""
+    def judged(self, questions: Sequence[ComparedPair]) -> list[Judgement]:
+        """Return the chance that the first completion of each question is preferred, or why there is no verdict."""
         return side_by_side(self._judged, questions, self.at_once)
 
     def notes(self) -> Mapping[str, float]:
@@ -119,25 +126,26 @@ class PairJudge(ComparingReward):
         found = {name: part / whole for name, (part, whole) in shares.items() if whole}
         return {**found, "judge_requests": counts.get("requests", 0)}
 
-    def _judged(self, question: ComparedPair) -> float | None:
+    def _judged(self, question: ComparedPair) -> Judgement:
         """Return the verdict on one pair, and count how it came about."""
         orders = [self._replies(question, turned=False)]
         if self.both_orders:
-            orders.append([None if x is None else 1 - x for x in self._replies(question, turned=True)])
-        means = [fmean(said) if (said := [x for x in replies if x is not None]) else None for replies in orders]
+            orders.append([of_turned(x) for x in self._replies(question, turned=True)])
+        means = [fmean(said) if (said := decided(replies)) else None for replies in orders]
         self._count(orders, means)
-        known = [mean for mean in means if mean is not None]
-        return fmean(known) if len(known) == len(means) else None
+        if None not in means:
+            return fmean(decided(means))
+        return next((x for replies in orders for x in replies if isinstance(x, FailedComparison)), None)
 
     def _count(self, orders: Sequence[Replies], means: Sequence[float | None]) -> None:
         flat = [x for replies in orders for x in replies]
-        said = Counter(x for x in flat if x is not None)
+        said = Counter(decided(flat))
         sides = {mean > 0.5 for mean in means if mean is not None and mean != 0.5}
         whole = len(means) == 2 and None not in means
         self.tally.add(
             pairs=1,
             replies=len(flat),
-            unsure=flat.count(None),
+            unsure=len(flat) - said.total(),
             decided=said.total(),
             agreeing=max(said.values(), default=0),
             turned=int(whole),
@@ -149,7 +157,7 @@ class PairJudge(ComparingReward):
         told = shown_pair(as_messages(question.prompt), texts, self.rubric, self.seed, self.longest)
         return [self._reply(told.messages, told.names, self.seed + number) for number in range(self.samples)]
 
-    def _reply(self, messages: Sequence[Mapping[str, str]], names: Sequence[str], seed: int) -> float | None:
+    def _reply(self, messages: Sequence[Mapping[str, str]], names: Sequence[str], seed: int) -> Judgement:
         """Return one reply, from the store if it was given before; requests that fail are not stored."""
         settings = {"max_tokens": self.tokens, "temperature": self.temperature, "seed": seed}
         request = [self.client.url, self.client.model, settings, *messages]
@@ -167,8 +175,8 @@ class PairJudge(ComparingReward):
 
         try:
             found = self.client.tried(attempt)
-        except NoAnswer:
-            return None
+        except NoAnswer as error:
+            return FailedComparison(error.what, error.late)
         if self.store is not None:
             self.store.keep(request, () if found is None else (found,))
         return found
