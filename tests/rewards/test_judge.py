@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from email.utils import formatdate
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.rewards import score
 from grouprl.rewards.judging import judge_client
 from grouprl.rewards.judging.judge import GroupPlace, TrajectoryJudge, placed
-from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer
+from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer, asked_pause
 from grouprl.rewards.judging.judge_text import RUBRIC, JudgedTrajectory, as_messages, quoted, read_scores, shown
 from judge_server import judging, material, scores
 
@@ -321,3 +323,22 @@ def test_a_judge_that_gives_such_a_score_costs_its_group_and_not_the_run():
     with judging(lambda request: scores(request, lambda text: 10**400)) as (url, _):
         found = scored(judge_at(url, tries=1), ["1", "1 2"])
     assert found.status_b.tolist() == ["error", "error"]
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7), ("45", 45), ("1.5", 1.5), ("soon", 0), ("", 0)])
+def test_an_endpoint_says_how_long_to_wait(header, seconds):
+    assert asked_pause(header) == seconds
+    assert 55 < asked_pause(formatdate(time.time() + 60, usegmt=True)) <= 60
+    assert asked_pause(formatdate(time.time() - 60, usegmt=True)) == 0
+
+
+def test_the_wait_that_is_asked_for_is_kept_and_one_without_end_is_not(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr("grouprl.rewards.judging.judge_client.time.sleep", slept.append)
+    for asked, requests, pauses in (("90", 3, [90, 90]), ("3600", 1, [])):
+        slept.clear()
+        with judging(lambda request, asked=asked: (429, "slow down", {"Retry-After": asked})) as (url, got):
+            with pytest.raises(NoAnswer, match="429: slow down"):
+                client = JudgeClient(url, "m", "", 5.0, 3)
+                client.tried(lambda complaint, client=client: client.complete([], {}))
+        assert (len(got), slept) == (requests, pauses)

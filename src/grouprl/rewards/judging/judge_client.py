@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TypeVar, cast
 
 from grouprl.chat.refusal import Refusal
@@ -20,6 +21,9 @@ LARGEST_REPLY = 4 * 2**20
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 """HTTP statuses after which the same request may succeed."""
 LONGEST_PAUSE = 30.0
+"""Seconds between two tries at most, where the endpoint does not say how long to wait."""
+LONGEST_ASKED = 300.0
+"""Seconds that an endpoint may ask to wait; one that asks for more has no answer."""
 T = TypeVar("T")
 
 
@@ -77,7 +81,7 @@ class JudgeClient:
                 complaint = error.what
                 if error.lasting or number + 1 == self.tries:
                     raise
-                time.sleep(min(LONGEST_PAUSE, max(error.pause, 0.5 * 2**number)))
+                time.sleep(max(error.pause, min(LONGEST_PAUSE, 0.5 * 2**number)))
         raise AssertionError
 
     def _send(self, given: JsonMapping) -> object:
@@ -119,9 +123,18 @@ def _one_text(content: object) -> object:
 
 def _refused(reply: HttpReply, who: str) -> NoAnswer:
     said = reply.content[:2000].decode(errors="replace")
-    pause, elsewhere = reply.headers.get("retry-after", ""), reply.headers.get("location", "")
-    seconds = float(pause) if re.fullmatch(r"[0-9]+(\.[0-9]*)?", pause) else 0.0
+    seconds, elsewhere = asked_pause(reply.headers.get("retry-after", "")), reply.headers.get("location", "")
     if 300 <= reply.status < 400 and elsewhere:
         said = f"it redirects to {elsewhere}, which is not followed; give the address itself"
     what = f"{who}'s endpoint answered {reply.status}: {said[:300]}"
-    return NoAnswer(what, lasting=reply.status not in AGAIN, pause=seconds)
+    return NoAnswer(what, lasting=reply.status not in AGAIN or seconds > LONGEST_ASKED, pause=seconds)
+
+
+def asked_pause(header: str) -> float:
+    """Return the seconds that a header Retry-After asks to wait, a number or a date; 0 if it says neither."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]*)?", header):
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except ValueError:
+        return 0.0
