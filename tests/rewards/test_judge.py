@@ -332,13 +332,12 @@ def test_an_endpoint_says_how_long_to_wait(header, seconds):
     assert asked_pause(formatdate(time.time() - 60, usegmt=True)) == 0
 
 
-def test_the_wait_that_is_asked_for_is_kept_and_one_without_end_is_not(monkeypatch):
+@pytest.mark.parametrize(("asked", "requests", "pauses"), [("90", 3, [90, 90]), ("3600", 1, [])])
+def test_the_wait_that_is_asked_for_is_kept_and_one_without_end_is_not(monkeypatch, asked, requests, pauses):
     slept: list[float] = []
     monkeypatch.setattr("grouprl.rewards.judging.judge_client.time.sleep", slept.append)
-    for asked, requests, pauses in (("90", 3, [90, 90]), ("3600", 1, [])):
-        slept.clear()
-        with judging(lambda request, asked=asked: (429, "slow down", {"Retry-After": asked})) as (url, got):
-            with pytest.raises(NoAnswer, match="429: slow down"):
-                client = JudgeClient(url, "m", "", 5.0, 3)
-                client.tried(lambda complaint, client=client: client.complete([], {}))
-        assert (len(got), slept) == (requests, pauses)
+    with judging(lambda request: (429, "slow down", {"Retry-After": asked})) as (url, got):
+        client = JudgeClient(url, "m", "", 5.0, 3)
+        with pytest.raises(NoAnswer, match="429: slow down"):
+            client.tried(lambda complaint: client.complete([], {}))
+    assert (len(got), slept) == (requests, pauses)
