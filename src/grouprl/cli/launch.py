@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -18,6 +17,7 @@ from grouprl.cli.quiet import Telling
 from grouprl.cli.results import Results
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
+from grouprl.processes.passed_signals import passed_on
 
 TOLD = 60.0
 """Seconds that rank 0 has to notice and report that another rank is gone, before it is ended."""
@@ -67,7 +67,7 @@ def run_ranks(command: Sequence[str], count: int) -> int:
         RunError: a process was ended from outside, or a rank failed and rank 0 did not report it.
     """
     started = [_start(command, rank, count, environment) for rank, environment in enumerate(_environments(count))]
-    with _passed_on(started[0]):
+    with passed_on(started[0]):  # rank 0 ends the run, and thereby the other ranks
         try:
             return _outcome(started)
         finally:
@@ -91,20 +91,6 @@ def _start(command: Sequence[str], rank: int, count: int, environment: dict[str,
     heard = None if rank == 0 else subprocess.DEVNULL
     results = Results.stream if rank == 0 else subprocess.DEVNULL
     return subprocess.Popen(command, env=environment, start_new_session=True, stdin=heard, stdout=results)
-
-
-@contextmanager
-def _passed_on(leader: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass SIGINT and SIGTERM on to rank 0, which ends the run and thereby the other ranks."""
-    before = {
-        number: signal.signal(number, lambda number, _: leader.send_signal(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _outcome(started: Sequence[subprocess.Popen[bytes]]) -> int:

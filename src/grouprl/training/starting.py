@@ -22,6 +22,7 @@ from grouprl.core.importing import refuse_within_import
 from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
 from grouprl.protocols.run_events import RunListener
 from grouprl.storage.run_folder import RunFolder, runs_meant
+from grouprl.training.by_command import resume_by_command, train_by_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +62,8 @@ def train(
     """Train a policy, as `grouprl train` does, and return the run, as `load_run` would.
 
     Its `finished` is False if it was interrupted. Under torchrun every process calls this: the first one trains and
-    tells `callbacks`, the others work as its ranks and get None.
+    tells `callbacks`, the others work as its ranks and get None. Learners of `cluster.learners` are started as by the
+    command line, and this process waits for them.
 
     Args:
         source: a recipe, a YAML file, a run folder to resume, or a configuration: `Config`, or data like YAML's, in
@@ -75,7 +77,7 @@ def train(
         console: where progress is shown; by default the terminal.
 
     Raises:
-        InputError: an error that the user can fix; or `cluster.learners`, as only the command line starts learners.
+        InputError: an error that the user can fix, such as `callbacks` with `cluster.learners`.
         RunError: the run cannot continue. Its files stay intact.
     """
     refuse_within_import("grouprl.train")
@@ -95,6 +97,9 @@ def train(
     console = console or Terminal()
     for note in chosen.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
+    if (placed := placed_config(chosen)) is not None:
+        _train_by_learners(placed, chosen, callbacks, engine, accept_changes, console.quiet)
+        return load_run(chosen.place())
     with leading_ranks():
         made = train_config(
             chosen.config,
@@ -107,6 +112,33 @@ def train(
             listeners=callbacks,
         )
     return load_run(made.folder)
+
+
+def _train_by_learners(
+    config: Config,
+    chosen: RunChoice,
+    callbacks: Sequence[RunListener],
+    engine: MakeEngine | None,
+    accept_changes: bool,
+    quiet: bool,
+) -> None:
+    """Train in the learners that the configuration asks for, which are processes of their own.
+
+    Raises:
+        InputError: objects of this process are to be told of the run, or to sample for it.
+        RunError: the run ended with an error.
+    """
+    if callbacks or engine is not None:
+        raise InputError(
+            f"cluster.learners = {config.cluster.learners} with {'callbacks' if callbacks else 'an engine'}",
+            "learners are processes of their own, which objects of this one do not reach",
+            "Leave it out and read the run when it has ended, or start this program by torchrun",
+        )
+    options = [*["--quiet"] * quiet, *["--accept-changes"] * accept_changes]
+    if chosen.resume:
+        resume_by_command(chosen.place(), chosen.changes, options)
+    else:
+        train_by_command(config, chosen.place(), options)
 
 
 def check_listeners(callbacks: object) -> None:

@@ -1,0 +1,93 @@
+"""Runs from Python whose learners are processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import grouprl
+from grouprl import InputError, RunError
+from grouprl.training import by_command
+from grouprl.training.by_command import run_command
+from short_runs import SMALL, quiet
+
+SEVERAL = {**SMALL, "cluster": {"learners": 2}}
+PROGRAM = """
+import sys, grouprl
+run = grouprl.train({settings}, folder="run", **{options})
+print("finished", run.finished)
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_learners_are_started_and_their_run_is_returned_and_continued(tmp_path: Path) -> None:
+    run = grouprl.train(SEVERAL, folder=tmp_path / "run", console=quiet())
+    assert run is not None
+    assert run.finished
+    alone = grouprl.train(SMALL, folder=tmp_path / "alone", console=quiet())
+    assert alone is not None
+    assert run.metrics("train")["reward_mean"].tolist() == alone.metrics("train")["reward_mean"].tolist()
+    more = grouprl.train(run.folder, ["steps=3"], resume=True, console=quiet())
+    assert more is not None
+    assert more.summary["steps"] == 3
+
+
+def test_objects_of_this_process_do_not_reach_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cluster.learners = 2 with callbacks.*torchrun"):
+        grouprl.train(SEVERAL, folder=tmp_path / "run", callbacks=[grouprl.RunListener()], console=quiet())
+    with pytest.raises(InputError, match="with an engine"):
+        grouprl.train(SEVERAL, folder=tmp_path / "run", engine=lambda *_: None, console=quiet())  # type: ignore[arg-type,misc]
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_theirs_is_one_here(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="ended with exit code 2; it has said why"):
+        grouprl.train({**SEVERAL, "reward": {"function": "nowhere.py:f"}}, folder=tmp_path / "run", console=quiet())
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_an_interrupted_run_is_no_error(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(by_command.run_with_parent, "main", exits)
+    run_command([str(code)])
+    with pytest.raises(RunError, match="exit code 7"):
+        run_command(["7"])
+
+
+def exits(lifeline: str, *command: str) -> None:
+    """End with the code that is the last word."""
+    sys.exit(int(command[-1]))
+
+
+def test_another_thread_may_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_command.run_with_parent, "main", exits)
+    thread = threading.Thread(target=run_command, args=(["0"],))
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_an_interrupt_ends_them_in_order_with_a_checkpoint(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(settings={**SEVERAL, "steps": 500}, options={}))
+    process = subprocess.Popen(
+        [sys.executable, program.name], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_text().count('"train"') > 2):
+        pass
+    os.kill(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert said.endswith("finished False\n")
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
