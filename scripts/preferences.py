@@ -131,8 +131,9 @@ LISTED: dict[str, Settings] = {
 }
 """Losses of lists at their own settings, and with a tenth of the rewards' span as the temperature of rewards."""
 SCORES: dict[str, Settings] = {
-    **{name: {"method": name} for name in ("bradley_terry", "reward_regression")},
+    "bradley_terry": {"method": "bradley_terry"},
     "attribute_regression": {"method": {"name": "attribute_regression", "attributes": ["liked", "brief"]}},
+    "reward_regression": {"method": "reward_regression"},
 }
 STUDIES: dict[str, Study] = {
     "objectives": Study(told(2), HEADS, (3e-4, 1e-3, 3e-3), tuned_on=2),

@@ -37,6 +37,11 @@ def of_labels(score: Score, link: Link, desirable: float = 1.0, undesirable: flo
     )
 
 
+def matched(loss: Method, density: PromptDensity) -> Method:
+    """Return a loss of labels whose disliked completions have the weight of their prompt's density."""
+    return loss.with_parts(pretrain=(density,), token_weight=(DensityWeight(),))
+
+
 def apart(rewards: list[float], fields: dict[str, object]) -> dict[str, object]:
     """Return the settings of a golden example in which every row is a group of its own."""
     ratio = [[policy / n + 1] * n for n, policy in zip(LENGTHS, POLICY, strict=True)]
@@ -117,11 +122,6 @@ def bco(
     loss = of_labels(AboveRunningMean(of=LogRatio()), Logistic(beta=beta), desirable, undesirable)
     loss = loss.with_parts(augment=(RunningScore(),))
     return loss if encoder is None else matched(loss, PromptDensity(encoder=encoder))
-
-
-def matched(loss: Method, density: PromptDensity) -> Method:
-    """Return a loss of labels whose disliked completions have the weight of their prompt's density."""
-    return loss.with_parts(pretrain=(density,), token_weight=(DensityWeight(),))
 
 
 entry(
