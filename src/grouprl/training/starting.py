@@ -7,6 +7,7 @@ used, so that a wrong name is reported at once.
 from __future__ import annotations
 
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.config.extending import changed_config, kept_settings, made_by
-from grouprl.config.run import Config, default_folder, load_config, parse_config, recipe_names
+from grouprl.config.run import Config, default_folder, load_config, parse_config, recipe_names, with_absolute_paths
 from grouprl.config.yaml_files import is_file
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.importing import refuse_within_import
 from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
+from grouprl.processes.own_command import run_command
 from grouprl.protocols.run_events import RunListener
 from grouprl.storage.run_folder import RunFolder, runs_meant
-from grouprl.training.by_command import resume_by_command, train_by_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -135,10 +136,14 @@ def _train_by_learners(
             "Leave it out and read the run when it has ended, or start this program by torchrun",
         )
     options = [*["--quiet"] * quiet, *["--accept-changes"] * accept_changes]
+    folder = str(chosen.place().absolute())
     if chosen.resume:
-        resume_by_command(chosen.place(), chosen.changes, options)
-    else:
-        train_by_command(config, chosen.place(), options)
+        run_command(["train", folder, "--resume", *(w for each in chosen.changes for w in ("--set", each)), *options])
+        return
+    with tempfile.TemporaryDirectory() as home:
+        settings = Path(home) / "run.yaml"
+        settings.write_text(with_absolute_paths(config).dump(), encoding="utf-8")
+        run_command(["train", str(settings), "--folder", folder, *options])
 
 
 def check_listeners(callbacks: object) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import grouprl
 from grouprl import InputError, RunError
-from grouprl.training import by_command
-from grouprl.training.by_command import run_command
+from grouprl.processes import own_command
+from grouprl.processes.own_command import run_command
 from short_runs import SMALL, quiet
 
 SEVERAL = {**SMALL, "cluster": {"learners": 2}}
@@ -58,7 +58,7 @@ def test_an_error_of_theirs_is_one_here(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [130, 143])
 def test_an_interrupted_run_is_no_error(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr(by_command.run_with_parent, "main", exits)
+    monkeypatch.setattr(own_command.run_with_parent, "main", exits)
     run_command([str(code)])
     with pytest.raises(RunError, match="exit code 7"):
         run_command(["7"])
@@ -70,7 +70,7 @@ def exits(lifeline: str, *command: str) -> None:
 
 
 def test_another_thread_may_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_command.run_with_parent, "main", exits)
+    monkeypatch.setattr(own_command.run_with_parent, "main", exits)
     thread = threading.Thread(target=run_command, args=(["0"],))
     thread.start()
     thread.join(60)
