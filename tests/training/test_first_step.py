@@ -57,6 +57,20 @@ def test_another_policy_than_the_reference_ends_the_run() -> None:
     check_first_step(grouprl.method("dpo"), batch.replace(source_b=torch.tensor([3, 3])), torch.float32)
 
 
+def test_dropout_of_trained_adapters_ends_the_run_and_that_of_new_ones_does_not(tmp_path: Path) -> None:
+    """New adapters add 0 whatever drops out; the reference of trained ones is read without dropout."""
+    pytest.importorskip("peft")
+    model = {**config("dpo")["model"], "lora": {"r": 4, "dropout": 0.5}}
+    new = train(parse_config(config("dpo", model=model)), folder=tmp_path / "new").folder
+    assert losses(new)[0] == pytest.approx(math.log(2), rel=1e-5)
+    trained = config("dpo", model=model, warmup={"steps": 20, "batch": 8, "lr": 0.03})
+    with pytest.raises(RunError, match=r"model.lora.dropout changes the log-prob of a token by .* nats"):
+        train(parse_config(trained), folder=tmp_path / "trained")
+    kept = {**model, "lora": {"r": 4, "dropout": 0.0}}
+    without = train(parse_config({**trained, "model": kept}), folder=tmp_path / "without").folder
+    assert losses(without)[0] == pytest.approx(math.log(2), rel=1e-5)
+
+
 def test_a_guiding_reference_gives_margins_at_the_first_step(tmp_path: Path) -> None:
     """The first loss is -log σ(-β·margin of the guide); with itself as guide the run is DPO's."""
     warm = config("dpo", steps=2, warmup={"steps": 2, "batch": 8}, optim={"lr": 3e-3})

@@ -17,9 +17,10 @@ from grouprl.algorithms.method import Method
 from grouprl.algorithms.references import scores_against_frozen
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
+from grouprl.core.outputs import LOG_PROB
 from grouprl.orchestrator.make_policy import build_one
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.protocols import Policy, Scorer
+from grouprl.protocols import Policy, Scorer, Trainable
 from grouprl.training.references import NATS, follower_of
 
 
@@ -42,6 +43,29 @@ def check_first_step(method: Method, batch: Batch, dtype: torch.dtype) -> None:
             f"below 0, and the loss of {method.name} not at its value for equal policies. Causes: weights that changed "
             "after the reference was kept, an adapter that is part of the policy alone, dropout while scoring. A "
             "reference of other weights is named: model.reference: FOLDER"
+        )
+
+
+def check_first_pass(method: Method, batch: Batch, model: Trainable) -> None:
+    """Check that policy and reference agree on the first group also in a pass that takes gradients, where dropout acts.
+
+    Raises:
+        RunError: a token's log-probs differ, because adapters that are not new drop out.
+    """
+    if batch.ref_bt is None or batch.inputs is None or not scores_against_frozen(method.parts()):
+        return
+    rows = torch.nonzero(batch.group_b == batch.group_b[0])[:, 0]
+    with torch.random.fork_rng():
+        logp_bt = model.evaluate(batch.inputs.rows(rows), (LOG_PROB,), grad=True)[LOG_PROB].detach()
+    width = logp_bt.shape[1]
+    own_bt = (batch.mask_bt & ~batch.from_source("replay", "reference")[:, None])[rows, :width]
+    worst = float(torch.where(own_bt, logp_bt - batch.ref_bt[rows, :width], 0).abs().max())
+    if worst > NATS.get(logp_bt.dtype, NATS[torch.float32]):
+        raise RunError(
+            f"at the first step model.lora.dropout changes the log-prob of a token by {worst:.3g} nats: the adapters "
+            "are not new, and the reference has no dropout. Every margin would begin above or below 0, and the loss of "
+            f"{method.name} not at its value for equal policies. Set model.lora.dropout: 0, or warm up every weight in "
+            "a run of its own (steps: 0, without model.lora) and begin with new adapters on its folder"
         )
 
 

@@ -44,7 +44,7 @@ from grouprl.trackers.choice import chosen_tracker
 from grouprl.trackers.listener import TrackerListener
 from grouprl.training.announcer import Announcer
 from grouprl.training.ending import conclude, is_best, values_before, write_before
-from grouprl.training.first_reference import check_first_step
+from grouprl.training.first_reference import check_first_pass, check_first_step
 from grouprl.training.interrupt import Interrupt, Stopped
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
 from grouprl.training.opening import resume as resume_session
@@ -231,6 +231,8 @@ def reinforce_step(session: Session) -> None:
         batch = batch_of(session, rollout.wanted) if rollout is not None else None
         if batch is not None and session.step == 0 and not session.resolved.guides:
             check_first_step(method, batch, getattr(session.model, "dtype", batch.dtype))
+            if config.model.lora is not None and config.model.lora.dropout:
+                check_first_pass(method, batch, session.model)
         session.references.follow(session.step)
         with torch.no_grad(), span("advantages"):
             prepared = method.compute_advantages(batch) if batch is not None else None
