@@ -98,3 +98,10 @@ def test_a_loaded_model_is_looked_through_whatever_its_file(folder: Path) -> Non
     torch.save(state, folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"up_proj\.weight holds nan \(256 of 256 numbers\)"):
         load_policy(folder)
+
+
+def test_adapters_alone_are_no_model(folder: Path) -> None:
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    refused(folder, r"adapters of peft alone.*merge_and_unload")
+    (folder / "adapter_config.json").unlink()
+    refused(folder, r"has no config.json")

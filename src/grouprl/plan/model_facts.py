@@ -16,7 +16,14 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.devices import BYTES, device_name
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.gguf import as_folder
-from grouprl.policy.language.model_checks import check_config, check_files, check_state, check_tensors, has_no_weights
+from grouprl.policy.language.model_checks import (
+    check_config,
+    check_files,
+    check_state,
+    check_tensors,
+    check_whole,
+    has_no_weights,
+)
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, CountedCharacters, build_tiny, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
@@ -154,8 +161,8 @@ def _read_pretrained(name: str, described: bool) -> tuple[object, object] | None
         raise InputError(
             f"The folder {name} does not exist", "a model is 'tiny', a folder or a Hub id", "Check the path"
         )
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise InputError(f"{folder} has no config.json", "a model folder holds config.json, weights and a tokenizer")
+    if folder.is_dir():
+        check_whole(folder)
     where = str(folder) if folder.is_dir() else name
     if folder.is_dir():
         check_tokenizer_files(folder)

@@ -17,7 +17,14 @@ from grouprl.policy.devices import device_name, dtype_name
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.gguf import as_folder
 from grouprl.policy.language.hub import check_on_hub
-from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_state, check_tensors
+from grouprl.policy.language.model_checks import (
+    check_config,
+    check_files,
+    check_missing,
+    check_state,
+    check_tensors,
+    check_whole,
+)
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import PRINTABLE, build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
@@ -130,12 +137,7 @@ def described(spec: str | Path, tiny: Mapping[str, object]) -> tuple[str, Pretra
     path = as_folder(spec)
     folder = Path(path).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise InputError(
-                f"{folder} has no config.json",
-                "A model folder needs config.json, weights and a tokenizer",
-                "Give the folder that save_pretrained wrote",
-            )
+        check_whole(folder)
         path = str(folder)
     else:
         check_on_hub(path)

@@ -52,6 +52,27 @@ def check_state(model: Module, spec: str) -> None:
         raise InputError(f"{spec} is a {type(core).__name__}", rule)
 
 
+def check_whole(folder: Path) -> None:
+    """Check that a folder holds a model, and not adapters alone.
+
+    Raises:
+        InputError: it has no config.json.
+    """
+    if (folder / "config.json").is_file():
+        return
+    if (folder / "adapter_config.json").is_file():
+        raise InputError(
+            f"{folder} holds adapters of peft alone",
+            "a model is read whole; model.lora puts new adapters on it",
+            "Load it with peft's AutoPeftModelForCausalLM, and save merge_and_unload() and the tokenizer",
+        )
+    raise InputError(
+        f"{folder} has no config.json",
+        "a model folder holds config.json, weights and a tokenizer",
+        "Give the folder that save_pretrained wrote",
+    )
+
+
 def check_files(folder: Path) -> None:
     """Check that the weights in a folder are complete, by the headers of their files.
 
