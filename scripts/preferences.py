@@ -36,8 +36,8 @@ from pooled_runs import PooledStore
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
 PAGES = {
-    "preferences.md": ("objectives", "losses", "lists"),
-    "reward_models.md": ("users", "cycles", "components", "ratings"),
+    "preferences.md": ("objectives", "losses"),
+    "reward_models.md": ("users", "cycles", "components"),
 }
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4

@@ -27,7 +27,12 @@ def test_every_arm_of_a_study_is_a_configuration(name):
         assert config.method_name.split("@")[0] in {
             *preferences.LOSSES,
             "mah_dpo",
+            "exo_rw",
+            "nca_rewards",
+            "infonca",
             "bradley_terry",
+            "reward_regression",
+            "attribute_regression",
             "gpm",
             "vpl",
             "barfi",
