@@ -469,6 +469,24 @@ def test_pairs_stand_side_by_side_with_their_margin_and_log_ratios(tmp_path):
     assert 'id="by-ratio" checked' in text
 
 
+def test_a_loss_of_pairs_pushes_the_worse_completion_down_and_has_curves_of_its_own(tmp_path):
+    """The worse one's stored advantage is its reward, 0; only a loss without pairs has no gradient there."""
+    run = make_run(tmp_path / "run")
+    pq.write_table(pa.Table.from_pylist(pair_rows()), run / "rollouts" / "step-000140.parquet")
+    plain = write_report(run).read_text("utf-8")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    of_pairs = {"pair_margin": 0.5, "pair_accuracy": 0.75, "rewards/chosen": 0.1, "rewards/rejected": -0.1}
+    lines = [line | of_pairs if line["phase"] == "train" else line for line in lines]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = write_report(run).read_text("utf-8")
+    pushed = re.compile(r'<span class="t (up|down)\d[^"]*" data-v="[^"]*">[bc]</span>')
+    assert [found[1] for found in pushed.finditer(plain)] == ["up"] * 2
+    assert [found[1] for found in pushed.finditer(text)] == ["up", "down"] * 2
+    assert (text.count("better, pushed up"), text.count("worse, pushed down")) == (2, 2)
+    for title in ("Pairs ranked right (share)", "Margin of pairs", "Rewards of the loss"):
+        assert (title in text, title in plain) == (True, False)
+
+
 def test_groups_that_are_no_pairs_stay_below_each_other(tmp_path):
     tie = [row | {"reward": 1.0} for row in pair_rows(1)]
     three = [*pair_rows(1), pair_rows(1)[0]]

@@ -33,6 +33,14 @@ SHOWN_AGES = 5
 """Number of token ages, in steps from 0, that share a chart; each higher age has a chart under further metrics."""
 PICTURES = (
     Picture("Reward", {"reward_mean": "mean"}, floor=None),
+    Picture("Pairs ranked right (share)", {"pair_accuracy": "in training"}),
+    Picture("Margin of pairs", {"pair_margin": "better less worse"}, floor=None),
+    Picture("Rewards of the loss (β·nats)", {"rewards/chosen": "better", "rewards/rejected": "worse"}, floor=None),
+    Picture(
+        "Moved from the reference (nats per token)",
+        {"chosen_drift": "better", "rejected_drift": "worse"},
+        floor=None,
+    ),
     Picture("Length of completions (tokens)", {"length_mean": "mean", "length_max": "longest"}),
     Picture("Entropy (nats per token)", {"entropy": "entropy"}),
     Picture(

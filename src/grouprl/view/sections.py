@@ -159,7 +159,9 @@ def rollouts(run: RunData) -> str:
         for key, label in options
     )
     played = any(row.get("turns") for row in run.rollouts)
-    groups = "".join((episode_groups if played else rollout_groups)(run.rollouts, run.folder))
+    compared = any("pair_margin" in record for record in run.of_phase("train"))
+    found = episode_groups(run.rollouts, run.folder) if played else None
+    groups = "".join(found or rollout_groups(run.rollouts, run.folder, compared=compared))
     more = " <code>grouprl show</code> prints any other."
     return (
         f'<p class="muted">From {escape(run.rollout_file)}: mixed groups first. '

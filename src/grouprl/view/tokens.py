@@ -21,17 +21,28 @@ ENTROPY_LEVELS = (0.05, 0.3, 0.7, 1.5)
 """Thresholds of the colours: a token below the first probability (above the first entropy) gets the first tint."""
 COMPARED = {"advantage": ("up", "down"), "log_ratio": ("more", "less")}
 """Numbers whose colours are relative to the largest of their group, and the tints of those above and below 0."""
+SIDES = {"better, pushed up": 1.0, "worse, pushed down": -1.0}
+"""What the loss of a pair does with its completions, and the sign of their colours."""
 CONTEXT = 8
 """Number of tokens decoded together, so that leading spaces and characters of several tokens are right."""
 
 Pieces = Callable[[JsonObject], list[str] | None]
 
 
-def rollout_groups(rows: Sequence[dict[str, object]], folder: Path) -> list[str]:
-    """Return the HTML of a few groups, mixed ones first, with the best and worst completions of each."""
+def rollout_groups(rows: Sequence[dict[str, object]], folder: Path, *, compared: bool = False) -> list[str]:
+    """Return the HTML of a few groups, mixed ones first, with the best and worst completions of each.
+
+    `compared`: the loss is one of pairs, which push one completion up and the other down.
+    """
     mixed_first = sorted(_by_group(rows), key=lambda group: len({_reward(r) for r in group}) == 1)
     pieces = token_texts(folder)
-    return [_group(group, pieces) for group in mixed_first[:GROUPS]]
+    return [_group(_sides(group) if compared else group, pieces) for group in mixed_first[:GROUPS]]
+
+
+def _sides(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return a pair with the way in which its loss pushes each row; other groups as they are."""
+    ranked = sorted(rows, key=_reward, reverse=True)
+    return [{**row, "side": side} for row, side in zip(ranked, SIDES, strict=True)] if is_pair(ranked) else rows
 
 
 def all_pairs(rows: Sequence[dict[str, object]]) -> bool:
@@ -139,7 +150,8 @@ def verdict(correct: bool | None) -> str:
 def _completion(row: JsonObject, pieces: list[str] | None, largest: Mapping[str, float]) -> str:
     advantage = _list(row, "advantage")
     facts = [f"reward {number(_reward(row))}" if row.get("reward") is not None else "no reward"]
-    facts.append(f"advantage {sum(advantage) / len(advantage):+.3g}" if advantage else "not trained on")
+    trained = str(row.get("side") or f"advantage {sum(advantage) / len(advantage):+.3g}") if advantage else ""
+    facts.append(trained or "not trained on")
     facts += ["cut off"] * bool(row.get("truncated"))
     facts.append(f"{len(row.get('completion_ids') or [])} tokens")
     head = f'{verdict(row.get("correct"))}<span class="muted">{escape(" · ".join(facts))}</span>'
@@ -192,7 +204,7 @@ def token_span(
 
 def _list(row: JsonObject, name: str) -> list[float]:
     """Return a per-token column as a list; a single number applies to every token."""
-    value = row.get(name)
+    value = SIDES[str(row["side"])] if name == "advantage" and row.get("side") and row.get(name) else row.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return [float(value)] * len(row.get("completion_ids") or [0])
     return list(value) if isinstance(value, list) else []
