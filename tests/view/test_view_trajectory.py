@@ -70,7 +70,7 @@ def _place(row: Any, number: int) -> int:
 def test_the_text_tells_everything(team: Path) -> None:
     each = called(team)
     text = shown(each)
-    assert f"prompt {each.prompt} · completion {each.sample} · step 2" in text
+    assert f"prompt {each.prompt} · episode {each.sample} · step 2" in text
     assert "row 0 (boss): reward" in text
     assert "thrift -0.01" in text
     assert f"over because: {each.ended}" in text

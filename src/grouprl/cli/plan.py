@@ -178,10 +178,10 @@ def show_plan(plan: Plan, console: Console, everything: bool = False) -> None:
     console.print(_stages(plan))
     console.print(Padding(Text(plan.formula), (1, 2, 0, 2)))
     heading(console, "Method settings")
-    console.print(_table(plan.method_settings))
+    console.print(_table(plan, plan.method_settings))
     heading(console, "Run settings" if everything else "Run settings that were set (--all shows the defaults too)")
     shown = [s for s in plan.settings if everything or s.origin != "default"]
-    console.print(_table(shown) if shown else Padding("none: everything is at its default", (0, 2)))
+    console.print(_table(plan, shown) if shown else Padding("none: everything is at its default", (0, 2)))
     _sentences(console, "Without effect", map(plan.worded, plan.idle), "yellow")
     _sentences(console, "Notes", map(plan.worded, plan.notes), "cyan")
     _sentences(console, "Refused: this run cannot work", plan.refusals, "bold red")
@@ -271,15 +271,15 @@ def _stages(plan: Plan) -> Table:
     for stage in plan.stages:
         text = Text(plan.worded(stage.words))
         if stage.formula:
-            text.append(f"\n{stage.formula}", style="dim")
+            text.append(f"\n{plan.worded(stage.formula)}", style="dim")
         table.add_row(Text(f"{stage.kind}\n{stage.part}", style="cyan"), text)
     return table
 
 
-def _table(settings: Iterable[Setting]) -> Table:
+def _table(plan: Plan, settings: Iterable[Setting]) -> Table:
     table = plain_table("setting", "value", "where it comes from")
     for setting in settings:
-        origin = f"{setting.origin}. {setting.meaning}" if setting.meaning else setting.origin
+        origin = f"{setting.origin}. {plan.worded(setting.meaning)}" if setting.meaning else setting.origin
         style = "dim" if setting.origin.startswith("default") else "default"
         table.add_row(Text(setting.key, style="cyan"), Text(_value(setting.value)), Text(origin, style=style))
     return table

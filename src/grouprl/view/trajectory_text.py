@@ -15,7 +15,8 @@ UP, DOWN = ("green", "bold green"), ("red", "bold red")
 
 def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
     """Yield the printed lines; `plain` has no colours, and puts tokens that were not trained on in ⟦ ⟧."""
-    yield Text(f"prompt {trajectory.prompt} · completion {trajectory.sample} · step {trajectory.step}", style="bold")
+    kind = "episode" if len(trajectory.turns) > 1 else "completion"
+    yield Text(f"prompt {trajectory.prompt} · {kind} {trajectory.sample} · step {trajectory.step}", style="bold")
     for row in trajectory.rows:
         yield Text("  " + _outcome(row, trajectory))
     yield Text(f"  over because: {trajectory.ended.replace('_', ' ')}")

@@ -1,0 +1,41 @@
+"""Where a policy acts instead of writing, the plan and `show` speak of episodes and actions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from grouprl.cli.app import app
+
+SETTINGS = {
+    "task": {"name": "control:CartPole-v1", "turns": 6},
+    "model": {"name": "mlp", "settings": {"hidden": [4]}},
+    "method": "ppo_control",
+    "steps": 1,
+    "batch": {"prompts": 2, "group_size": 2},
+    "eval": {"every": 0, "prompts": 1, "final_prompts": 1},
+    "run": {"threads": 1},
+}
+
+
+def said(*words: str) -> str:
+    ended = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert ended.exit_code == 0, ended.output
+    return ended.output
+
+
+def test_the_plan_and_an_episode_are_told_without_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gymnasium")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(SETTINGS))
+    plan = said("plan", "run.yaml")
+    assert "at the last action of turn k" in plan
+    assert "set by you. Episodes per prompt." in plan
+    assert "token" not in plan.replace("token_mean", "")
+    said("train", "run.yaml", "--folder", "run")
+    shown = said("show", "run")
+    assert " · episode 0 · step 1" in shown
+    assert "token" not in shown
