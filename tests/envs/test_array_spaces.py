@@ -108,7 +108,9 @@ MAP = {"map": np.eye(2)}
     ("found", "said"),
     [
         (ArrayObservation([0.0], context=MAP), r"has the shape \(1,\)"),
-        (ArrayObservation(["a", "b"], context=MAP), "is list"),
+        (ArrayObservation(["a", "b"], context=MAP), r"is \['a', 'b'\]"),
+        (ArrayObservation(None, context=MAP), "is None"),
+        (ArrayObservation([1e300, 0.0], context=MAP), "is 1e\\+300 0.*finite numbers in float32"),
         (ArrayObservation([0.0, np.inf], context=MAP), "is 0 inf"),
         (ArrayObservation([0.0, 1.0]), "has the names"),
         (ArrayObservation([0.0, 1.0], [1, 0], MAP), r"mask of the shape \(2,\)"),

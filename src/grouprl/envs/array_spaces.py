@@ -36,8 +36,8 @@ def _fitted(space: ArraySpace, value: object) -> np.ndarray:
     except (TypeError, ValueError, OverflowError):
         array = np.array(None)
     if array.dtype.kind not in "biuf":
-        said = shortened(value.tolist(), 60) if isinstance(value, np.ndarray) else type(value).__name__
-        raise InputError(f"is {said}", f"the space is {words(space)}")
+        given = value.tolist() if isinstance(value, np.ndarray) else value
+        raise InputError(f"is {shortened(given, 60)}", f"the space is {words(space)}")
     if array.dtype == space.dtype:
         found = array.copy()
     else:
@@ -124,7 +124,7 @@ def words(space: ArraySpace) -> str:
         return f"{len(space.counts)} whole numbers below {space.counts}"
     if isinstance(space, Image):
         return f"bytes of the shape {space.shape}"
-    return f"{space.size} finite numbers" + f" of the shape {space.shape}" * (len(space.shape) != 1)
+    return f"{space.size} finite numbers in {space.dtype}" + f" of the shape {space.shape}" * (len(space.shape) != 1)
 
 
 def told(shown: ArrayObservation) -> str:
