@@ -18,6 +18,7 @@ from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.pretrain.papers.prompt_density import PromptDensity, balanced_fit, density_ratio, drawn
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.methods.diff import EXAMPLES, ContrastExample, numbers
 from grouprl.training.export import export
 from grouprl.training.loop import train
 from small import f64, near, small
@@ -60,6 +61,12 @@ def test_even_prompts_change_nothing() -> None:
     logp_bt = f64([[-0.5], [-1.2]])
     plain, weighed = (grouprl.method("bco", encoder=encoder) for encoder in (None, "policy"))
     near(weighed.loss(logp_bt, weighed.prepare(batch)).value, plain.loss(logp_bt, plain.prepare(batch)).value)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_methods_that_are_compared_in_numbers_have_even_prompts(example: ContrastExample) -> None:
+    plain, weighed = (grouprl.method("bco", encoder=encoder) for encoder in (None, "policy"))
+    assert numbers(weighed, example) == numbers(plain, example)
 
 
 def test_a_classifier_of_one_number_by_hand() -> None:

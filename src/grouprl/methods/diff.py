@@ -133,7 +133,7 @@ def _with_mappings(batch: Batch, old_bt: Tensor) -> Batch:
         past={
             **dict.fromkeys(("visits", "mean", "std", "baseline", "advantage", "fewest_calls", "v"), zero_b),
             **dict.fromkeys(("score_mean", "reward_mean", "multiplier", "root_weight", "kl_weight"), zero_b),
-            **dict.fromkeys(("reward_std", "group_weight"), zero_b + 1),
+            **dict.fromkeys(("reward_std", "group_weight", "density_ratio"), zero_b + 1),
             "q": batch.reward_b,
         },
     )
