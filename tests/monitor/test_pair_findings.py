@@ -18,9 +18,12 @@ from grouprl.algorithms.regularize.chosen import ChosenNLL
 from grouprl.algorithms.score.papers.baselines import AboveMismatched, AboveRunningMean
 from grouprl.algorithms.score.score import LogProb
 from grouprl.config.run import parse_config
+from grouprl.core.batch import SOURCES, Batch
 from grouprl.methods.preference.composing import of_pairs
 from grouprl.monitor.health import examine
 from grouprl.monitor.history import HealthFacts
+from grouprl.monitor.metrics import prepared_metrics
+from grouprl.training.health_facts import health_facts
 from grouprl.training.loop import train
 
 SMALL = {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}}
@@ -149,3 +152,24 @@ def test_the_baseline_of_kto_is_kl_by_trls_name_and_that_of_bco_is_not() -> None
     method = grouprl.method("kto")
     found = method.loss(torch.tensor([[-0.5], [-0.8], [-0.4]]).double(), method.prepare(batch)).metrics
     assert float(found["kl"]) == pytest.approx(0.6)
+
+
+def test_a_selection_of_pairs_that_never_acts_is_no_finding():
+    config = parse_config({"task": "preferences", "method": "dpo", "batch": {"prompts": 2, "group_size": 2}})
+    assert health_facts(config, grouprl.method("dpo"), exact=True, max_tokens=8).filters == ()
+    assert health_facts(config, grouprl.method("dapo"), exact=True, max_tokens=8).filters == ("mixed_groups",)
+
+
+def test_stored_rows_have_no_divergence_from_the_reference():
+    """Their mean log-ratio is no mean over the policy's own tokens: it falls below 0, where no divergence is."""
+    old_bt, ref_bt = torch.full((2, 2), -2.0), torch.full((2, 2), -1.0)
+    batch = Batch(
+        mask_bt=torch.ones(2, 2, dtype=torch.bool),
+        group_b=torch.zeros(2, dtype=torch.int64),
+        reward_b=torch.tensor([1.0, 0.0]),
+        old_bt=old_bt,
+        ref_bt=ref_bt,
+    )
+    assert prepared_metrics(batch)["kl_ref"] == -1
+    stored_b = torch.full((2,), SOURCES["demonstration"])
+    assert "kl_ref" not in prepared_metrics(batch.replace(source_b=stored_b))

@@ -109,11 +109,15 @@ def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray
 
 
 def prepared_metrics(prepared: Batch) -> dict[str, float]:
-    """Return the metrics that need the prepared batch: distances to reference and inexact sampler, and the critic's."""
+    """Return the metrics that need the prepared batch: distances to reference and inexact sampler, and the critic's.
+
+    Where every row was stored before the run there is no distance to the reference: it is a mean over the policy's own
+    tokens.
+    """
     metrics: dict[str, float] = {}
-    if prepared.ref_bt is not None and prepared.old_bt is not None:
-        metrics["kl_ref"] = float((prepared.old_bt - prepared.ref_bt)[prepared.mask_bt].mean())
     sampled_bt = prepared.mask_bt & prepared.from_source("sampled", "review")[:, None]  # others may differ
+    if prepared.ref_bt is not None and prepared.old_bt is not None and sampled_bt.any():
+        metrics["kl_ref"] = float((prepared.old_bt - prepared.ref_bt)[prepared.mask_bt].mean())
     if prepared.old_bt is not None and prepared.behavior_bt is not None and sampled_bt.any():
         behavior, old = prepared.behavior_bt[sampled_bt], prepared.old_bt[sampled_bt]
         metrics |= {} if torch.equal(behavior, old) else {"kl_behavior": float((behavior - old).mean())}

@@ -41,7 +41,7 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         kl_weight=cast("float | None", weights[0]) if weights else None,
         refill=method.refill is not None,
         refill_max_rounds=getattr(method.refill, "max_rounds", 0),
-        filters=tuple(p.name for p in method.filter),
+        filters=tuple(p.name for p in method.filter if not p.guards),
         max_tokens=max_tokens,
         blind=tuple(part.blind for part in method.parts() if part.blind),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,6 +26,9 @@ By = Literal["outcome", "reward"]
 
 class Filter(Part):
     """Base: a batch with a smaller loss mask or fewer rows in its statistics."""
+
+    guards: ClassVar[bool] = False
+    """Whether it only takes out what its loss cannot read, so that a run in which it never acts is as it should be."""
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with rows or tokens taken out."""

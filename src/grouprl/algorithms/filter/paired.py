@@ -29,6 +29,7 @@ class PairedGroups(Filter):
 
     ties: bool = False
     pairing: Pairing = AllPairs()
+    guards = True
 
     def __post_init__(self) -> None:
         if self.ties and self.pairing != AllPairs():
