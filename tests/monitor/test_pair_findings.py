@@ -154,13 +154,13 @@ def test_the_baseline_of_kto_is_kl_by_trls_name_and_that_of_bco_is_not() -> None
     assert float(found["kl"]) == pytest.approx(0.6)
 
 
-def test_a_selection_of_pairs_that_never_acts_is_no_finding():
+def test_a_selection_of_pairs_that_never_acts_is_no_finding() -> None:
     config = parse_config({"task": "preferences", "method": "dpo", "batch": {"prompts": 2, "group_size": 2}})
     assert health_facts(config, grouprl.method("dpo"), exact=True, max_tokens=8).filters == ()
     assert health_facts(config, grouprl.method("dapo"), exact=True, max_tokens=8).filters == ("mixed_groups",)
 
 
-def test_stored_rows_have_no_divergence_from_the_reference():
+def test_stored_rows_have_no_divergence_from_the_reference() -> None:
     """Their mean log-ratio is no mean over the policy's own tokens: it falls below 0, where no divergence is."""
     old_bt, ref_bt = torch.full((2, 2), -2.0), torch.full((2, 2), -1.0)
     batch = Batch(
