@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
@@ -172,7 +173,17 @@ def test_a_new_head_follows_from_the_seed_alone():
 
 def test_a_folder_without_a_head_is_no_trained_reward_model(tmp_path):
     gpt2(tmp_path, pad="<pad>")
-    with pytest.raises(InputError, match=r"lack score\.weight"):
+    with pytest.raises(InputError, match=r"a language model: its weights lack score\.weight.*train reward_model"):
+        load_reward_model(tmp_path, trained=True)
+
+
+def test_a_reward_model_whose_head_was_lost_is_refused(tmp_path):
+    model = tiny()
+    model.save(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["score.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"weights lack score\.weight, which would be random numbers"):
         load_reward_model(tmp_path, trained=True)
 
 

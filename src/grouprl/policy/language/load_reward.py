@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,6 +168,8 @@ def _pretrained(
                 spec, num_labels=labels, dtype=dtype, output_loading_info=True
             )
         missing = sorted(told["missing_keys"])
+        if trained:
+            _check_trained(config, missing, spec)
         check_missing([name for name in missing if trained or name.partition(".")[0] != HEAD], spec)
         if missing:
             _draw_head(model, seed)
@@ -214,18 +216,33 @@ def _check_reads_forward(config: PretrainedConfig, spec: str) -> None:
         ) from None
 
 
+def _check_trained(config: PretrainedConfig, missing: Sequence[str], spec: str) -> None:
+    """Refuse a language model where a trained reward model is asked for."""
+    absent = [name for name in missing if name.partition(".")[0] == HEAD]
+    if absent and not _scores(config):
+        raise InputError(
+            f"{spec} holds a language model: its weights lack {', '.join(absent)}",
+            f"a reward model has a layer '{HEAD}' that was trained",
+            "Name the folder of a reward model; one is trained by `grouprl train reward_model`",
+        )
+
+
+def _scores(config: PretrainedConfig) -> bool:
+    return any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
+
+
 def check_labels(config: PretrainedConfig, spec: str, labels: int = 1) -> None:
     """Check that a head, if there is one, gives as many scores as are asked for.
 
     Raises:
         InputError: it has another number of labels.
     """
-    scored = any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ())
-    if scored and config.num_labels != labels:
+    if _scores(config) and config.num_labels != labels:
         raise InputError(
             f"{spec} has a head with {config.num_labels} label{'s' * (config.num_labels != 1)}",
             "a reward model gives one score" if labels == 1 else f"this one gives {labels} numbers",
-            f"Take a folder with num_labels={labels}, or a language model without such a head",
+            f"Take a folder with num_labels={labels}, or a language model to train; a classifier pays through a reward "
+            "function of your own (reward.function)",
         )
 
 
