@@ -86,6 +86,18 @@ def test_a_closed_terminal_ends_a_run_after_its_step() -> None:
     assert "The terminal is closed" in said[0]
 
 
+def test_a_process_that_was_forked_meanwhile_does_not_hold_up_the_end() -> None:
+    """It has all that was open, so that nothing is closed while it lives: gymnasium's AsyncVectorEnv forks some."""
+    held, holding = os.pipe()
+    with Interrupt(lambda text: None):
+        if (child := os.fork()) == 0:
+            os.close(holding)
+            os.read(held, 1)
+            os._exit(0)
+    os.close(holding)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_nohup_is_left_alone() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -22,6 +22,8 @@ SAID: dict[int, str] = {
     signal.SIGTERM: ("Stopping after this step, or in {grace:g} seconds; what is not in a checkpoint is lost then."),
     signal.SIGHUP: "The terminal is closed: stopping after this step; a checkpoint will be written.",
 }
+OVER = b"\0"
+"""Said to the thread that announces signals when there is nothing more to announce; no signal has this number."""
 
 
 class Stopped(Exception):
@@ -60,6 +62,10 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._teller is not None and self._heard is not None:
+            with suppress(BrokenPipeError):  # it has announced a signal, and is done
+                os.write(
+                    self._heard, OVER
+                )  # closing would not do: a process that the user's code forked has it open, too
             os.close(self._heard)
             self._teller.join()
 
@@ -81,10 +87,10 @@ class Interrupt:
             os.write(self._heard, bytes([number]))
 
     def _tell(self, reader: int) -> None:
-        """Wait until the pipe gives a signal or closes; announce the signal's effect, and end the grace period."""
+        """Wait until the pipe gives a signal or the end; announce the signal's effect, and end the grace period."""
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             number = pipe.read(1)
-            if not number:
+            if number in (b"", OVER):
                 return
             with suppress(OSError):  # the terminal is closed
                 self._announce(SAID[number[0]].format(grace=GRACE))
