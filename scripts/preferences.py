@@ -36,8 +36,8 @@ from pooled_runs import PooledStore
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
 PAGES = {
-    "preferences.md": ("objectives", "losses"),
-    "reward_models.md": ("users", "cycles", "components"),
+    "preferences.md": ("objectives", "losses", "lists"),
+    "reward_models.md": ("users", "cycles", "components", "ratings"),
 }
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4
@@ -126,14 +126,11 @@ JUDGED: Settings = {"task": {"context": 4}}
 LISTED: dict[str, Settings] = {
     **{name: {"method": name} for name in ("dpo", "nca", "exo_rw", "nca_rewards", "infonca")},
     "exo_rw, beta_r 0.1": {"method": {"name": "exo_rw", "beta_r": 0.1}},
-    "nca_rewards, alpha 0.1": {"method": {"name": "nca_rewards", "alpha": 0.1}},
-    "infonca, alpha 0.1": {"method": {"name": "infonca", "alpha": 0.1}},
 }
-"""Losses of lists at their own settings, and with a tenth of the rewards' span as the temperature of rewards."""
+"""Losses of lists at their own settings, and EXO-rw with a tenth of the rewards' span as their temperature."""
 SCORES: dict[str, Settings] = {
     "bradley_terry": {"method": "bradley_terry"},
     "attribute_regression": {"method": {"name": "attribute_regression", "attributes": ["liked", "brief"]}},
-    "reward_regression": {"method": "reward_regression"},
 }
 STUDIES: dict[str, Study] = {
     "objectives": Study(told(2), HEADS, (3e-4, 1e-3, 3e-3), tuned_on=2),
