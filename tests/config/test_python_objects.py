@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import gymnasium
+import pettingzoo
 import pytest
 import torch
 
@@ -97,6 +98,14 @@ class Bell:
         pass
 
 
+class Pair(pettingzoo.ParallelEnv):  # type: ignore[type-arg]
+    """An environment of PettingZoo whose agents act at once."""
+
+
+class Turns(pettingzoo.AECEnv):  # type: ignore[type-arg]
+    """An environment of PettingZoo whose agents act in turn."""
+
+
 class Pole(gymnasium.Env):  # type: ignore[type-arg]
     """An environment of Gymnasium."""
 
@@ -182,6 +191,8 @@ def test_tasks_and_environments() -> None:
     assert named(Bell) == f"env:{HERE}:Bell"
     assert named({"name": Bell, "max_turns": 2}) == {"name": f"env:{HERE}:Bell", "max_turns": 2}
     assert named(Pole) == f"control:{HERE}:Pole"
+    assert named(Pair) == f"squad:{HERE}:Pair"
+    assert named(Turns) == f"pettingzoo:{HERE}:Turns"
     assert named(Path("data.jsonl")) == "data.jsonl"
     assert named("addition") == "addition"
     with pytest.raises(InputError, match=r"Hiding does not say its secret.*\{'name': Hiding, 'secret': …\}"):

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 WRITTEN = (str, bool, int, float, type(None))
 """Types that YAML has beside lists and mappings."""
-ENVIRONMENTS = {"gymnasium": ("Env", "control:"), "pettingzoo": ("ParallelEnv AECEnv", "pettingzoo:")}
-"""By library, the classes of its environments and the prefix of the task that acts in them."""
+ENVIRONMENTS = {
+    "control:": ("gymnasium", "Env"),
+    "squad:": ("pettingzoo", "ParallelEnv"),
+    "pettingzoo:": ("pettingzoo", "AECEnv"),
+}
+"""By the prefix of a task, the library and the class of the environments that it acts in."""
 RULE = "processes of a run import it by its name, which stands at the top of a file"
 
 
@@ -232,8 +236,7 @@ def _installed(file: Path) -> bool:
 def _prefix(make: Callable[..., object]) -> str:
     """Return the prefix of the task that acts in the environments of a class or of a maker."""
     if isinstance(make, type):
-        for library, (names, prefix) in ENVIRONMENTS.items():
-            kinds = tuple(getattr(sys.modules.get(library), name, ()) for name in names.split())
-            if issubclass(make, kinds):
+        for prefix, (library, name) in ENVIRONMENTS.items():
+            if issubclass(make, getattr(sys.modules.get(library), name, ())):
                 return prefix
     return "env:"
