@@ -11,7 +11,7 @@ from typing import Any
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.rewards.contract import Failure
 
-READ = ("seconds",)
+READ = ("seconds", "finals")
 """The entries of a step's `info` that are read outside the environment."""
 
 
