@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 
 import grouprl
 from grouprl import Batch
-from grouprl.core.errors import InputError
 from small import f64, near, small
 
 BETTER, WORSE = (-1.0, -0.5, -0.25), (-2.0, -0.125)
@@ -91,27 +89,3 @@ def test_reward_regression_is_the_mean_squared_error_of_scores() -> None:
     score_b = f64([1.0, 1.0, 1.0])
     found = method.loss(None, method.prepare(batch), outputs={"score": score_b}).value
     near(found, (0.25 + 1.0 + 4.0) / 3)
-
-
-@pytest.mark.parametrize("name", ["tr_dpo", "iterative_dpo", "dno", "inpo"])
-def test_a_batch_with_one_reference_alone_is_read_against_it(name: str) -> None:
-    """Its weights are those that the reference which follows the policy begins with; two are told apart."""
-    method = grouprl.method(name)
-    logp_bt, ref_bt, other_bt = (torch.full((2, 2), x, dtype=torch.float64) for x in (-1.5, -1.0, -3.0))
-    logp_bt[1] = -2.5
-    given = Batch(
-        mask_bt=torch.ones(2, 2, dtype=torch.bool),
-        group_b=torch.zeros(2, dtype=torch.int64),
-        reward_b=torch.tensor([1.0, 0.0], dtype=torch.float64),
-        old_bt=logp_bt,
-        ref_bt=ref_bt,
-    )
-    both = given.replace(refs={"iterates": ref_bt})
-    alone, same = (method.loss(logp_bt, method.prepare(batch)).value for batch in (given, both))
-    assert alone.dtype == torch.float64
-    assert float(alone) == float(same)
-    other_bt[1] = -1.0
-    moved = method.prepare(given.replace(refs={"iterates": other_bt}))
-    assert float(method.loss(logp_bt, moved).value) != pytest.approx(float(alone))
-    with pytest.raises(InputError, match=r"iterates|ref_bt"):
-        method.loss(logp_bt, method.prepare(given.replace(ref_bt=None)))

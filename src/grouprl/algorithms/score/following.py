@@ -14,23 +14,11 @@ from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, PositiveShare
 
 
-def of_iterate(batch: Batch, reader: str) -> Tensor:
-    """Return [B,T] log-probs under the reference that follows the policy; `ref_bt` where the batch holds that alone.
-
-    Raises:
-        InputError: the batch holds neither.
-    """
-    alone = "iterates" not in batch.refs and batch.ref_bt is not None
-    found: Tensor = batch.need("ref_bt" if alone else "refs.iterates", reader)
-    return found
-
-
 @part("score")
 class FollowingRatio(Score):
     """log π/π_t of the completion, π_t a copy of the policy that follows it (TR-DPO, arXiv:2404.09656).
 
     Every `every` steps the copy's weights move by `share` towards the policy's: 1 replaces it (the hard update).
-    A batch that holds no log-probs of such a copy is read against `ref_bt`, whose weights the copy begins with.
     """
 
     every: Count = 512
@@ -44,7 +32,7 @@ class FollowingRatio(Score):
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
         """Return Σ_t log π(y_t)/π_t(y_t)."""
-        return over_tokens(logp_bt - of_iterate(batch, self.name), batch, self.length)
+        return over_tokens(logp_bt - batch.need("refs.iterates", self.name), batch, self.length)
 
     @override
     def words(self) -> str:

@@ -9,7 +9,6 @@ from typing_extensions import override
 
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.references import Iterates, ReferenceRule
-from grouprl.algorithms.score.following import of_iterate
 from grouprl.algorithms.score.score import Score, over_code, over_tokens
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import Count, Share
@@ -32,8 +31,7 @@ class MixedRatio(Score):
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
         """Return Σ_t [log π - ρ·log π_ref - (1-ρ)·log π_t](y_t)."""
         for name, weight in self._weights().items():
-            read_bt = batch.need(name, self.name) if name == "ref_bt" else of_iterate(batch, self.name)
-            logp_bt = logp_bt - weight * read_bt
+            logp_bt = logp_bt - weight * batch.need(name, self.name)
         return over_tokens(logp_bt, batch, "sum")
 
     def _weights(self) -> dict[str, float]:
