@@ -152,6 +152,22 @@ def test_a_run_tells_prompts_that_are_liked_more(encoder: str, tmp_path: Path) -
     assert 0.6 < told["density_accuracy"] < 0.77
 
 
+def test_the_ratios_are_there_after_a_resume(tmp_path: Path) -> None:
+    """They are fitted once, so that a run that is continued has those of the first weights."""
+    method = {"name": "bco@trl", "encoder": "policy", "prompt_sample_size": 64}
+    config = configured(tmp_path, UNEVEN, method)
+    longer = parse_config({**config.model_dump(mode="json"), "steps": config.steps + 1})
+    train(longer, folder=tmp_path / "whole")
+    train(config, folder=tmp_path / "cut")
+    train(config, folder=tmp_path / "cut", resume=True, changes=[f"steps={longer.steps}"])
+
+    def losses(name: str) -> list[float]:
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        return [record["loss"] for record in map(json.loads, lines) if record["phase"] == "train"]
+
+    assert losses("cut") == pytest.approx(losses("whole"), rel=1e-2)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -64,6 +64,7 @@ COMPOSED: dict[str, dict[str, Any]] = {
 ELSEWHERE = {
     "advantage.lagrangian": "it needs a task with costs: docs/kills_catalogue.json has its kill",
     "augment.return_scale": "it needs a policy over arrays: tests/orchestrator/test_other_policies.py, lanes",
+    "pretrain.prompt_density": "it needs stored labels: tests/methods/test_prompt_density.py",
     "pretrain.interventions": "it needs a task of steps: tests/algorithms/test_interventions.py",
     "augment.send_called": "two runs exchange rows: tests/algorithms/test_exchange.py",
     "buffer.take_called": "two runs exchange rows: tests/algorithms/test_exchange.py",
