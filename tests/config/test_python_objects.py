@@ -177,6 +177,7 @@ def test_rewards() -> None:
     several = [half, "exact_match", {"name": a_quarter, "weight": 0.5}]
     named = [f"{HERE}:half", "exact_match", {"name": f"{HERE}:a_quarter", "weight": 0.5}]
     assert without_objects({"reward": several}) == {"reward": {"function": named}}
+    assert without_objects({"reward": ["exact_match"], "task": Letters})["reward"] == ["exact_match"]  # refused, as ever
     assert without_objects({"reward": {"function": half}}) == {"reward": {"function": f"{HERE}:half"}}
     assert without_objects({"eval": {"metrics": (half,)}}) == {"eval": {"metrics": [f"{HERE}:half"]}}
 

@@ -100,7 +100,7 @@ class Naming:
         """Return what stands at a key of the configuration in place of `value`."""
         if key == "task":
             return self._task(value)
-        if key == "reward" and (callable(value) or isinstance(value, list | tuple)):
+        if key == "reward" and not (isinstance(value, Mapping) or _is_written(value)):
             return {"function": self.named(value)}
         return self.named(value)
 

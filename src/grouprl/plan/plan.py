@@ -147,6 +147,10 @@ class Plan:
         lines += [f"note: {sentence}" for sentence in (*self.idle, *self.notes)]
         return [self.worded(line) for line in lines]
 
+    def __str__(self) -> str:
+        """Return the plan in a few lines, with what rules the run out."""
+        return "\n".join([*self.short(), *(f"this run cannot work: {reason}" for reason in self.refusals)])
+
     def _repr_markdown_(self) -> str:
         """Return the plan as a notebook shows it: its lines, the objective and the parts."""
         parts = "\n".join(f"| {self.worded(each.kind)} | `{each.part}` | {each.words} |" for each in self.stages)
