@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import subprocess
@@ -177,7 +178,9 @@ def test_rewards() -> None:
     several = [half, "exact_match", {"name": a_quarter, "weight": 0.5}]
     named = [f"{HERE}:half", "exact_match", {"name": f"{HERE}:a_quarter", "weight": 0.5}]
     assert without_objects({"reward": several}) == {"reward": {"function": named}}
-    assert without_objects({"reward": ["exact_match"], "task": Letters})["reward"] == ["exact_match"]  # refused, as ever
+    assert without_objects({"reward": ["exact_match"], "task": Letters})["reward"] == [
+        "exact_match"
+    ]  # refused, as ever
     assert without_objects({"reward": {"function": half}}) == {"reward": {"function": f"{HERE}:half"}}
     assert without_objects({"eval": {"metrics": (half,)}}) == {"eval": {"metrics": [f"{HERE}:half"]}}
 
@@ -203,7 +206,12 @@ def test_tasks_and_environments() -> None:
 def test_methods_and_parts() -> None:
     found = without_objects({"method": doubled()})
     assert found["plugins"] == [HERE]
-    assert found["method"]["advantage"] == {"part": "twice", "times": 2.0}  # type: ignore[index]
+    assert found["method"] == {"base": "grpo", "advantage": {"part": "twice", "times": 2.0}}
+    assert without_object("method", grouprl.method("grpo")) == "grpo"
+    assert without_object("method", grouprl.method("dapo", clip_high=0.3)) == {"base": "dapo", "clip_high": 0.3}
+    renamed = without_object("method", dataclasses.replace(grouprl.method("grpo"), name="mine"))
+    assert renamed["name"] == "mine"  # type: ignore[index]
+    assert "base" not in renamed  # type: ignore[operator]
     assert without_objects({"method": doubled}) == {"method": f"{HERE}:doubled"}
     by_class = {"method": {"base": "grpo", "advantage": Twice}, "plugins": ["json", HERE]}
     assert without_objects(by_class) == {"method": {"base": "grpo", "advantage": "twice"}, "plugins": ["json", HERE]}
@@ -214,7 +222,14 @@ def test_methods_and_parts() -> None:
     assert list(again.method.parts()) == list(resolved.method.parts())
 
 
+def test_an_empty_configuration_is_refused() -> None:
+    with pytest.raises(InputError, match="the configuration is empty"):
+        grouprl.train({}, console=quiet())
+
+
 def test_what_is_neither_written_nor_named_is_left_to_the_check() -> None:
+    with pytest.raises(InputError, match="no configuration file can hold"):
+        grouprl.plan({"task": {"name": "addition", "digits": functools}})
     with pytest.raises(InputError, match="no configuration file can hold"):
         parse_config({"task": {"name": "addition", "digits": torch.tensor(2)}})
 
@@ -235,6 +250,8 @@ def test_a_comparison_takes_methods_and_functions_that_make_them() -> None:
     methods = [without_object("method", each) for each in ("grpo", doubled)]
     design = designed({**SMALL, "task": Letters}, methods, seeds=2)  # type: ignore[arg-type]
     assert [arm.label for arm in design.arms] == ["grpo", "test_python_objects.py:doubled"]
+    with pytest.raises(InputError, match=r"methods has 3\. each is a name"):
+        grouprl.compare(SMALL, ["grpo", 3], console=quiet())  # type: ignore[list-item]
     with pytest.raises(InputError, match=r"a method with parts of .*Give the function"):
         without_object("method", doubled())
 

@@ -19,7 +19,8 @@ def test_the_program_of_the_page_runs_and_its_run_can_be_continued(tmp_path: Pat
     assert ended.returncode == 0, ended.stderr
     finished, reward = re.findall(r"^(True|False) ([\d.]+)$", ended.stdout, re.MULTILINE)[0]
     assert finished == "True"
-    assert ended.stdout.startswith("words.py:Words · tiny")
+    assert ended.stdout.startswith(f"{program}:Words · tiny (")
+    assert " · grpo with clip_high 0.28\n" in ended.stdout
     assert float(reward) > 0.6  # a quarter by chance
     run = grouprl.load_run(tmp_path / "words")
     assert run.config.task == {"name": f"{program}:Words", "letters": "abc"}

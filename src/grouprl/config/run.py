@@ -5,7 +5,6 @@ Unknown keys are refused with a suggestion, at every depth. Lengths are in token
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -190,10 +189,17 @@ def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = Tru
 
 def changed_data(data: Mapping[str, object], changes: Sequence[str], *, plugins: bool = True) -> Config:
     """Build a Config from plain data with `key=value` changes, as `load_config` does from a file."""
-    changed = copy.deepcopy(dict(without_objects(data)))
+    changed = {key: _copied(value) for key, value in without_objects(data).items()}
     for change in changes:
         apply_change(changed, change)
     return parse_config(absolute_paths(changed, Path.cwd()) if changes else changed, plugins=plugins)
+
+
+def _copied(value: object) -> object:
+    """Return a value whose mappings and lists are new ones."""
+    if isinstance(value, Mapping):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
 def with_absolute_paths(config: Config) -> Config:

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from rich.console import Console
 
 from grouprl.algorithms.method import Method
 from grouprl.config.python_objects import without_object
 from grouprl.config.run import Config
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
 from grouprl.core.terminal import Terminal
 from grouprl.experiments.arms import Choice, Values, arms_of, methods_of
 from grouprl.experiments.budget import Budget, budget_of
@@ -173,8 +173,16 @@ def compared(design: Comparison, store: Store, console: Console, command: str) -
 
 
 def _setup(method: Choice | Callable[[], Method] | Method | Resolved) -> Choice:
-    """Return a method as the name or the mapping that a configuration has of it."""
-    return cast(Choice, without_object("method", method))
+    """Return a method as the name or the mapping that a configuration has of it.
+
+    Raises:
+        InputError: it is nothing that a configuration can say.
+    """
+    found = without_object("method", method)
+    if not isinstance(found, str | Mapping):
+        rule = "each is a name, a mapping of a base and changes, a method or the function that makes one"
+        raise InputError(f"methods has {shortened(method)}", rule)
+    return found
 
 
 def _written(sweeps: Sweeps) -> dict[str, Values]:

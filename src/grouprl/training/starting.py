@@ -87,6 +87,8 @@ def train(
         follow_leader()
         return None
     place = None if folder is None else Path(folder)
+    if isinstance(source, Mapping) and not source:
+        raise InputError("the configuration is empty", "a configuration names at least its task", 'Set "task"')
     if isinstance(source, (str, Path)):
         chosen = choose(str(source), changes, place, resume)
     else:
