@@ -23,7 +23,7 @@ def test_the_program_of_the_page_runs_and_its_run_can_be_continued(tmp_path: Pat
     assert " · grpo with clip_high 0.28\n" in ended.stdout
     assert float(reward) > 0.6  # a quarter by chance
     run = grouprl.load_run(tmp_path / "words")
-    assert run.config.task == {"name": f"{program}:Words", "letters": "abc"}
+    assert run.config.task == {"name": f"{program}:Words", "letters": "abcd"}
     assert run.summary["method"] == "grpo"
     words = [sys.executable, "-m", "grouprl", "train", "words", "--resume", "--set", "steps=32", "-q"]
     more = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
