@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.importing import SOURCES
-from grouprl.core.json_types import JsonObject
 
 if TYPE_CHECKING:
     from grouprl.algorithms.method import Method
@@ -135,9 +134,11 @@ class Naming:
         return reference(value) if callable(value) or _is_global(value) else value
 
     def _method(self, method: Method) -> object:
+        from grouprl.methods.compose import as_written
+
         for part in method.parts():
             self._needs(part)
-        return _as_written(method)
+        return as_written(method)
 
     def _needs(self, part: Part) -> None:
         for each in part.whole():
@@ -171,23 +172,6 @@ class Naming:
                 f"Give the class with its options: {{'name': {type(task).__name__}, '{lost[0]}': …}}",
             )
         return {name: self.named(getattr(task, name)) for name in wanted}
-
-
-def _as_written(method: Method) -> str | JsonObject:
-    """Return a method as one would write it: its name, with the settings or else the stages that are not its own."""
-    from grouprl.methods import methods
-    from grouprl.methods.compose import as_data, compose
-
-    if method.name not in methods():
-        return as_data(method)
-    base = compose(method.name).method
-    own, data = as_data(base), as_data(method)
-    changed = {key: value for key, value in method.settings.items() if value != base.settings.get(key)}
-    if as_data(compose({"base": method.name, **changed}).method) == data:
-        return {"base": method.name, **changed} if changed else method.name
-    stages = {key: value for key, value in data.items() if value != own.get(key)}
-    written: JsonObject = {"base": method.name, **stages}
-    return written if as_data(compose(written).method) == data else data
 
 
 def _is_written(value: object) -> bool:

@@ -89,6 +89,24 @@ def as_data(method: Method) -> JsonObject:
     return data | {flag: True for flag in FLAGS if getattr(method, flag)}
 
 
+def as_written(method: Method) -> str | JsonObject:
+    """Return a specification of `method` as one would write it: the name of a method of the catalogue, with the
+    settings or else the stages that differ from its own. `compose` of it builds the same method.
+    """
+    data = as_data(method)
+    if method.name not in CATALOGUE:
+        return data
+    base = compose(method.name).method
+    own, known = as_data(base), base.settings
+    changed = {key: value for key, value in method.settings.items() if value != known.get(key)}
+    stages = {key: value for key, value in data.items() if value != own.get(key)}
+    for each in (changed, stages):
+        written: JsonObject = {"base": method.name, **each}
+        if as_data(compose(written).method) == data:
+            return written if each else method.name
+    return data
+
+
 def part_data(part: Part) -> JsonObject:
     """Return a part as plain data: its name and settings, with the parts that it holds as such data, too."""
     return {"part": part.name, **part.settings(), **{name: part_data(held) for name, held in part.nested().items()}}
