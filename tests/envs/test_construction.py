@@ -1,14 +1,12 @@
-"""Constructive problems: costs by hand, exact solutions against enumeration, masks, and vrplib's format."""
+"""Constructive problems: costs by hand, exact solutions against enumeration, and masks."""
 
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
 from grouprl.envs.construction import (
     PROBLEMS,
@@ -22,7 +20,6 @@ from grouprl.envs.construction import (
     Tsp,
 )
 from grouprl.envs.construction.problem import solved
-from grouprl.envs.construction.vrplib import read_instance
 from grouprl.records.examples import Example
 from grouprl.tasks import load_task
 from grouprl.testing import check_environment
@@ -191,76 +188,6 @@ def test_a_node_that_is_not_legal_is_told() -> None:
     here = world.reset(task.example("train", 0), 0).values["here"]
     with pytest.raises(InputError, match=f"node {here}"):
         world.step(here)
-
-
-VRP = """NAME : small
-TYPE : CVRP
-DIMENSION : 4
-EDGE_WEIGHT_TYPE : EUC_2D
-CAPACITY : 4
-NODE_COORD_SECTION
-1 0 0
-2 10 0
-3 10 10
-4 0 10
-DEMAND_SECTION
-1 0
-2 2
-3 2
-4 2
-DEPOT_SECTION
- 1
- -1
-EOF
-"""
-
-
-def test_files_in_vrplibs_format_are_read_with_their_rounding(tmp_path: Path) -> None:
-    (tmp_path / "small.vrp").write_text(VRP)
-    problem, instance = read_instance(tmp_path / "small.vrp")
-    assert problem.best(instance) == 54  # 10 + 10 + 14 (√200 = 14.14…), and 20
-    (tmp_path / "small.sol").write_text("Route #1: 1 2\nRoute #2: 3\nCost 54\n")
-    task = load_task({"name": f"construct:{tmp_path / 'small.vrp'}", "gap": True})
-    world = task.environment()
-    world.reset(task.example("train", 0), 0)
-    for node in (1, 0, 2, 0, 3):
-        step = world.step(node)
-    assert step.reward == -(20 + 28 + 20)
-    assert world.score() == {"#gap_percent": pytest.approx(100 * (68 - 54) / 54)}
-
-
-def test_a_file_is_found_beside_the_configuration_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "small.vrp").write_text(VRP)
-    (tmp_path / "run.yaml").write_text("task: 'construct:small.vrp'\nmodel: {name: pointer}\nmethod: rloo\n")
-    task = load_task(load_config(str(tmp_path / "run.yaml")).task)
-    assert task.of.nodes == 4
-    assert task.name == "construct:small.vrp"
-    assert load_task("construct:tsp").name == "construct:tsp"
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ("EUC_2D", "GEO", "EUC_2D, CEIL_2D"),
-        ("CAPACITY : 4\n", "", "no CAPACITY"),
-        ("3 2\n", "3 9\n", "more than the capacity"),
-        (" 1\n -1", " 2\n -1", "there must be one"),
-        ("2 10 0", "2 ten 0", "cannot be read"),
-        ("2 10 0", "2 10", "cannot be read"),
-    ],
-)
-def test_files_that_are_something_else_are_told(tmp_path: Path, before: str, after: str, said: str) -> None:
-    assert before in VRP
-    (tmp_path / "bad.vrp").write_text(VRP.replace(before, after))
-    with pytest.raises(InputError, match=said):
-        read_instance(tmp_path / "bad.vrp")
-
-
-def test_unknown_problems_and_files_are_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Did you mean 'cvrp'"):
-        load_task("construct:cvpr")
-    with pytest.raises(InputError, match="there is no file"):
-        load_task(f"construct:{tmp_path / 'none.tsp'}")
 
 
 def test_an_object_is_one_episode() -> None:

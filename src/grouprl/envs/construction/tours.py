@@ -26,8 +26,9 @@ def distances(place_n2: np.ndarray) -> np.ndarray:
 class _Tour(Building):
     """A round trip through all cities; what is seen of a city is its distance and whether it was visited."""
 
-    def __init__(self, far_nn: np.ndarray, start: int) -> None:
-        self._far_nn, self.chosen = far_nn, [start]
+    def __init__(self, instance: Instance, start: int) -> None:
+        far_nn = length_of(instance)
+        self._far_nn, self._seen_nn, self.chosen = far_nn, seen_length(instance), [start]
         self._open = np.ones(len(far_nn), dtype=bool)
         self._open[start] = False
 
@@ -43,7 +44,7 @@ class _Tour(Building):
     def view(self) -> View:
         """Return the distance of each city from here and from the first, and whether it is still open."""
         here, first = self.chosen[-1], self.chosen[0]
-        nodes_nd = np.stack([self._far_nn[here], self._far_nn[first], self._open], -1)
+        nodes_nd = np.stack([self._seen_nn[here], self._seen_nn[first], self._open], -1)
         return View(here, nodes_nd, np.array([self._open.mean()]))
 
     def cost(self) -> float:
@@ -84,7 +85,7 @@ class Tsp(ConstructionProblem):
 
     def begin(self, instance: Instance, luck: np.random.Generator) -> Building:
         """Start in a city that `luck` chooses: the several starts of POMO (Kwon et al. 2020), drawn, not counted."""
-        return _Tour(length_of(instance), int(luck.integers(self.size)))
+        return _Tour(instance, int(luck.integers(self.size)))
 
     def closed(self, building: Building) -> list[int]:
         """Return the tour and the way home."""
@@ -110,10 +111,11 @@ class Tsp(ConstructionProblem):
 class _Routes(Building):
     """Routes from the depot and back, one after the other."""
 
-    def __init__(self, far_nn: np.ndarray, demand_n: np.ndarray, capacity: float) -> None:
-        self._far_nn, self._demand_n, self._capacity = far_nn, demand_n, capacity
-        self.chosen, self._left = [DEPOT], capacity
-        self._open = np.ones(len(far_nn), dtype=bool)
+    def __init__(self, instance: Instance) -> None:
+        self._far_nn, self._seen_nn = length_of(instance), seen_length(instance)
+        self._demand_n, self._capacity = instance["demand"], float(instance["capacity"][0])
+        self.chosen, self._left = [DEPOT], self._capacity
+        self._open = np.ones(len(self._far_nn), dtype=bool)
         self._open[DEPOT] = False
 
     def legal(self) -> np.ndarray:
@@ -131,7 +133,7 @@ class _Routes(Building):
     def view(self) -> View:
         """Return distances from here and from the depot, what is open, and what fits; the load that is left."""
         fits_n = self._demand_n <= self._left + 1e-9
-        nodes_nd = np.stack([self._far_nn[self.chosen[-1]], self._far_nn[DEPOT], self._open, fits_n], -1)
+        nodes_nd = np.stack([self._seen_nn[self.chosen[-1]], self._seen_nn[DEPOT], self._open, fits_n], -1)
         return View(self.chosen[-1], nodes_nd, np.array([self._left / self._capacity, self._open.mean()]))
 
     def cost(self) -> float:
@@ -188,7 +190,7 @@ class Cvrp(ConstructionProblem):
 
     def begin(self, instance: Instance, luck: np.random.Generator) -> Building:
         """Start at the depot."""
-        return _Routes(length_of(instance), instance["demand"], float(instance["capacity"][0]))
+        return _Routes(instance)
 
     def closed(self, building: Building) -> list[int]:
         """Return the routes, which begin and end at the depot."""
@@ -214,6 +216,16 @@ class Cvrp(ConstructionProblem):
 def length_of(instance: Instance) -> np.ndarray:
     """Return the distances [N,N] of an instance: its own, or the Euclidean ones of its places."""
     return instance["distance"] if "distance" in instance else distances(instance["place"])
+
+
+def seen_length(instance: Instance) -> np.ndarray:
+    """Return distances [N,N] for a policy: those of an instance that has its own, in any unit, are scaled to the
+    extent that its places have on the map.
+    """
+    far_nn = length_of(instance)
+    if "distance" not in instance:
+        return far_nn
+    return far_nn * float(distances(unit(instance["place"])).max()) / max(float(far_nn.max()), 1e-12)
 
 
 def unit(place_n2: np.ndarray) -> np.ndarray:

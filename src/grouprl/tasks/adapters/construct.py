@@ -72,7 +72,8 @@ class Construct(SeededTask):
         """Find the problem, or read the file.
 
         Raises:
-            InputError: an unknown name, a size that is too small, or a file that cannot be read.
+            InputError: an unknown name, a size that is too small, a file that cannot be read, or a gap to a cost that
+                nothing finds.
         """
         if self.problem.endswith(ENDINGS):
             self._problem, self._given = read_instance(self.problem)
@@ -91,6 +92,21 @@ class Construct(SeededTask):
             )
         if self.solver == "pyvrp":
             self.best_of(self.instance(self.example("train", 0)))
+        if self.gap:
+            self._given = self._given and self._with_best(self._given)
+            self._check_gap()
+
+    def _with_best(self, given: Instance) -> Instance:
+        found = None if "best" in given else self.best_of(given)
+        return given if found is None else {**given, "best": np.array([found.cost])}
+
+    def _check_gap(self) -> None:
+        if "best" not in self.instance(self.example("train", 0)):
+            raise InputError(
+                f"task.gap = true for {self.problem} of size {self._problem.size}",
+                "no lowest cost of so large an instance is computed here",
+                "Set task.solver to pyvrp (tours and routes), lower task.count, or put a .sol beside the file",
+            )
 
     def best_of(self, instance: Instance) -> Solution | None:
         """Return a best solution of an instance, by the task's solver; None if there is none for its size.
