@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from grouprl.policy import load_policy
+from grouprl.policy import PRINTABLE, load_policy
 
 TOOLS = (
     "{% if tools %}<|tools|>{% for tool in tools %}{{ tool.function.name }};{% endfor %}<eos>{% endif %}"
@@ -15,7 +15,6 @@ TOOLS = (
     "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}\n</tool_call>{% endfor %}<eos>"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-PRINTABLE = "".join(chr(c) for c in range(32, 127)) + "\n"
 
 
 def chatting(template: str | None = TOOLS, **sizes: int) -> Any:

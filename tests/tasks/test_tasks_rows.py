@@ -5,6 +5,7 @@ import json
 import pytest
 
 from grouprl.core.errors import InputError
+from grouprl.records.characters import PRINTABLE
 from grouprl.records.examples import prompt_text
 from grouprl.rewards import score
 from grouprl.tasks import load_task
@@ -42,6 +43,13 @@ def test_questions_splits_and_reward():
     assert example == task.example("train", 0)
     assert example.columns in ROWS
     assert score(task.reward, [example.columns["answer"]], [example.columns], ids=["x"]).reward_b == [1.0]
+
+
+def test_the_characters_of_rows_are_those_that_can_be_typed_and_their_own():
+    assert jsonl().alphabet == PRINTABLE
+    rows = [{"prompt": [{"role": "user", "content": "über"}], "answer": 3, "hints": ["näher", "\u202e"], "größe": "x"}]
+    task = jsonl(rows, system="→", hints="hints", eval_fraction=0)
+    assert task.alphabet == PRINTABLE + "äü\u202e→"
 
 
 def test_the_id_names_the_line_and_blank_lines_count():

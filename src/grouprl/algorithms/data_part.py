@@ -297,10 +297,11 @@ class Pretraining(DataPart):
 
 def alphabet_of(task: Task, parts: Iterator[Part]) -> str:
     """Return the characters of a task and those that `parts` add to what the policy reads and writes; "" if unknown."""
-    if not task.alphabet:
+    alphabet = task.alphabet
+    if not alphabet:
         return ""
     more = "".join(part.letters() for part in data_parts(parts))
-    return "".join(dict.fromkeys(task.alphabet + more))
+    return "".join(dict.fromkeys(alphabet + more))
 
 
 def data_parts(parts: Iterator[Part]) -> list[DataPart]:

@@ -25,9 +25,10 @@ from grouprl.policy.language.model_checks import (
     has_no_weights,
 )
 from grouprl.policy.language.template_settings import set_defaults
-from grouprl.policy.language.tiny import PRINTABLE, CountedCharacters, build_tiny, tiny_parameters
+from grouprl.policy.language.tiny import CountedCharacters, build_tiny, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.lora import adapts, check_targets
+from grouprl.records.characters import PRINTABLE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from grouprl.policy.language.load import load_policy
     from grouprl.policy.language.reference import FrozenPolicy
     from grouprl.policy.language.text import Message
-    from grouprl.policy.language.tiny import PRINTABLE, build_tiny, char_tokenizer
+    from grouprl.policy.language.tiny import build_tiny, char_tokenizer
     from grouprl.policy.threads import choose_threads, set_threads
     from grouprl.policy.vectors.achievements import Achievements
     from grouprl.policy.vectors.array_distributions import MultiCategorical
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from grouprl.policy.vectors.recurrent import Recurrent
     from grouprl.policy.vectors.saboteur import Saboteur
     from grouprl.policy.vectors.team_values import TeamValues
+    from grouprl.records.characters import PRINTABLE
     from grouprl.records.tokens import Tokens
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "set_threads",
 ]
 _HOMES = {
+    "records.characters": ("PRINTABLE",),
     "policy.kinds": (
         "Build",
         "register_policy",
@@ -83,7 +85,6 @@ _HOMES = {
     "policy.language.reference": ("FrozenPolicy",),
     "policy.language.text": ("Message",),
     "policy.language.tiny": (
-        "PRINTABLE",
         "build_tiny",
         "char_tokenizer",
     ),

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.hashing import content_number
 from grouprl.core.json_types import JsonObject
+from grouprl.records.characters import PRINTABLE, characters_in
 from grouprl.records.examples import Example, Message, Split
 from grouprl.rewards import Reward, load_reward
 from grouprl.rewards.contract import inspect_reward, missing_column
@@ -86,6 +87,12 @@ class RowTask(QuestionTask):
                 "prompts that are held out are not trained on",
                 "Lower eval_fraction, or give a file with other prompts.",
             )
+
+    @property
+    def alphabet(self) -> str:
+        """Printable ASCII, and the other characters of the rows and of the texts among the options."""
+        cells = [row for table in self.tables() for row in table.rows]
+        return PRINTABLE + "".join(sorted(characters_in([cells, self.model_dump()]) - set(PRINTABLE)))
 
     @property
     def reward(self) -> Reward:

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.importing import import_object
+from grouprl.records.characters import PRINTABLE
 from grouprl.records.episode_records import Turn
 from grouprl.records.examples import Chat, Message, Prompt
 
@@ -87,7 +88,7 @@ class JsonReview:
     """For models that follow instructions: a JSON object with verdict, diagnosis, retry_from_step and advice."""
 
     tokens = 256
-    letters = "".join(chr(code) for code in range(32, 127)) + "\n"
+    letters = PRINTABLE
 
     def prompt(self, first: Prompt, turns: Sequence[Turn], reward: float) -> Prompt:
         """Return the transcript and the question."""

@@ -26,10 +26,11 @@ from grouprl.policy.language.model_checks import (
     check_whole,
 )
 from grouprl.policy.language.template_settings import set_defaults
-from grouprl.policy.language.tiny import PRINTABLE, build_tiny
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
 from grouprl.policy.lora import add_lora
 from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.records.characters import PRINTABLE
 from grouprl.storage.pickles import refusal
 
 if TYPE_CHECKING:

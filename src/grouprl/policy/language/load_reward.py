@@ -18,12 +18,13 @@ from grouprl.policy.language.load import FAILURES, resolve_device, resolve_dtype
 from grouprl.policy.language.model_checks import check_config, check_files, check_missing, check_present
 from grouprl.policy.language.reward_model import RewardModel, read_to_end_of_turn
 from grouprl.policy.language.template_settings import set_defaults
-from grouprl.policy.language.tiny import PRINTABLE, build_tiny
+from grouprl.policy.language.tiny import build_tiny
 from grouprl.policy.language.tokenizer_checks import check_finite, check_tokenizer_files, check_vocabulary
 from grouprl.policy.language.users.layers import UserLayers, UserSizes
 from grouprl.policy.language.users.user_reward_model import UserRewardModel, has_user_layers, stored_layers
 from grouprl.policy.lora import add_lora, base_model
 from grouprl.policy.passes import AUTO, PassSettings
+from grouprl.records.characters import PRINTABLE
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

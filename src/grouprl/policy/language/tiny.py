@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
-PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
 
 
 def build_tiny(alphabet: str, *, seed: int = 0, **sizes: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from grouprl.policy.language.load import described, load_whole, specials, told_of_model
 from grouprl.policy.language.model_checks import check_state
 from grouprl.policy.language.template_settings import set_defaults
-from grouprl.policy.language.tiny import PRINTABLE, initial_weights, tiny_config
+from grouprl.policy.language.tiny import initial_weights, tiny_config
 from grouprl.policy.language.tokenizer_checks import check_vocabulary
 from grouprl.policy.lora import add_lora
+from grouprl.records.characters import PRINTABLE
 from grouprl.storage.model_files import StoredTensors, stored_shapes
 
 if TYPE_CHECKING:
