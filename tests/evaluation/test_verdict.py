@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -13,7 +14,10 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.experiments.result import measure_of
+from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.monitor.outcome import verdict
+from grouprl.monitor.summary import summary_table
 from grouprl.policy.language.hub import check_on_hub
 from grouprl.tasks import environments, load_task
 from grouprl.tasks.rows import LONGEST
@@ -55,6 +59,41 @@ def test_graded_rewards_are_judged_by_their_mean() -> None:
     before = evaluated(graded=True, reward=0.05, **{"pass@1": 0.0})
     after = evaluated(graded=True, reward=0.78, **{"pass@1": 0.0})
     assert verdict(before, after).words.startswith("Learned: held-out mean reward 0.05 → 0.78")
+
+
+def test_returns_are_judged_by_their_mean_although_a_threshold_says_which_are_right() -> None:
+    before, after = (
+        {**evaluated(reward=mean, **{"pass@1": 0.0, "greedy": 0.0}), "eval/returns": 1.0} for mean in (22.0, 180.0)
+    )
+    assert verdict(before, after).words.startswith("Learned: held-out mean reward 22.00 → 180.00")
+    shown = Console(file=io.StringIO(), width=120)
+    shown.print(summary_table(before, after))
+    rows = [line.split()[0] for line in shown.file.getvalue().splitlines() if "[" in line]
+    assert rows[:3] == ["mean", "greedy", "sampled"]
+    numbers = {"reward": 22.0, "pass@1": 0.0, "returns": 1.0}
+    outcome = RunOutcome((0.0,), {f"eval/{name}": (value,) for name, value in numbers.items()}, {}, {})
+    assert measure_of([outcome], None) == "eval/reward"
+
+
+def test_an_evaluation_of_an_environment_with_a_threshold_reports_its_returns(tmp_path) -> None:
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install 'grouprl[control]'")
+    config = parse_config(
+        {
+            "task": {"name": "control:CartPole-v1", "horizon": 8},
+            "model": {"name": "mlp", "settings": {"hidden": [4]}},
+            "method": {"name": "ppo_control", "size": 16},
+            "steps": 1,
+            "batch": {"prompts": 2, "group_size": 1},
+            "eval": {"every": 0, "final_prompts": 3},
+            "run": {"threads": 1},
+        }
+    )
+    train(config, folder=tmp_path / "run", console=quiet())
+    after = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))["after"]
+    assert (after["eval/graded"], after["eval/returns"]) == (0, 1)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "held-out mean reward" in page
+    assert page.index("<h3>Mean reward</h3>") < page.index("<h3>Right, greedy</h3>")
 
 
 def test_a_run_without_an_end_has_no_verdict() -> None:

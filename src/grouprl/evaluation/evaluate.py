@@ -55,6 +55,8 @@ class Evaluation:
     """Share of the pairs of stored completions that a reward model ranks right; None for a policy."""
     graded: bool = False
     """Whether rewards are graded: then pass@k counts rewards of at least 1, and no completion is marked wrong."""
+    returns: bool = False
+    """Whether rewards are the returns of episodes over arrays, other than 0 and 1: their mean is the first number."""
     by_prompt: Mapping[str, PromptValues] = field(default_factory=dict)
     """The values of each prompt behind "greedy", "pass@k", "reward", "greedy_reward" and "reward/<component>", or of a
     reward model behind "pair_accuracy" and what the gaps between its scores say.
@@ -89,6 +91,7 @@ class Evaluation:
             "eval/length_mean": self.length_mean,
             "eval/truncated": self.truncated,
             "eval/graded": float(self.graded),
+            "eval/returns": float(self.returns),
             "eval/prompts": self.prompts,
             "eval/samples": self.samples_per_prompt,
         }
@@ -208,6 +211,7 @@ def evaluate_rows(
         greedy_reward=named.get("greedy_reward"),
         by_prompt=values,
         graded=any(completions.scores.graded for completions in found),
+        returns=not source.text and not all(completions.binary for completions in found),
         length_mean=float(found[0].length_b.mean()),
         truncated=float(found[0].truncated_b.mean()),
         failed=sum(int(completions.scores.failed_b.sum()) for completions in found),

@@ -58,6 +58,11 @@ class Completions:
         value_q = np.where(count_q > 0, mean_q, np.nan)
         return PromptValues.of(value_q, self.each, shares=shares, least=float(known.min()), most=float(known.max()))
 
+    @property
+    def binary(self) -> bool:
+        """True if every reward is 0 or 1."""
+        return bool(np.isin(self.scores.reward_b[self.valid_b], (0.0, 1.0)).all())
+
     def pass_at(self, k: int) -> PromptValues:
         """Return pass@k of each prompt of which at least k completions could be scored.
 

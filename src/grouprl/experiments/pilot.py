@@ -11,6 +11,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 from grouprl.experiments.power import Floats, Spread, extrapolated, teaching
+from grouprl.monitor.outcome import mean_first
 from grouprl.storage.run_folder import RunFolder
 from grouprl.view.app.row_table import file_table
 from grouprl.view.runfiles import read_run
@@ -110,8 +111,8 @@ def held_against(folder: Path, pilot: Pilot, completions: int) -> list[Held]:
 def finals(folders: Sequence[Path]) -> tuple[str, list[float]]:
     """Return the measure that all runs' last evaluations have, and its values; ("", []) if there is none."""
     records = [next(reversed(read_run(folder, rollouts=False).of_phase("eval")), {}) for folder in folders]
-    graded = any(record.get("eval/graded") for record in records)
-    for name in reversed(MEASURES) if graded else MEASURES:
+    means = any(map(mean_first, records))
+    for name in reversed(MEASURES) if means else MEASURES:
         if all(name in record for record in records):
             return name, [float(record[name]) for record in records]
     return "", []

@@ -143,7 +143,8 @@ Outcomes = Mapping[tuple[str, str], Sequence[RunOutcome]]
 
 
 def measure_of(outcomes: Sequence[RunOutcome], asked: str | None) -> str:
-    """Return the measure that is compared: the one asked for, else that of reward models, of graded rewards or pass@1.
+    """Return the measure that is compared: the one asked for, else that of reward models, the mean of graded
+    rewards and of returns, or pass@1.
 
     Raises:
         InputError: the runs do not have the measure asked for.
@@ -152,8 +153,9 @@ def measure_of(outcomes: Sequence[RunOutcome], asked: str | None) -> str:
         for each in outcomes:
             each.curve(asked, 1.0, 2)
         return asked
-    graded = any(max(each.measures.get("eval/graded", (0.0,))) > 0 for each in outcomes)
-    names = ("eval/pair_accuracy", *(() if graded else ("eval/pass@1",)), "eval/reward")
+    kinds = ("eval/graded", "eval/returns")
+    means = any(max(each.measures.get(kind, (0.0,))) > 0 for each in outcomes for kind in kinds)
+    names = ("eval/pair_accuracy", *(() if means else ("eval/pass@1",)), "eval/reward")
     return next(name for name in names if all(name in each.measures for each in outcomes))
 
 

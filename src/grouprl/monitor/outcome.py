@@ -13,7 +13,7 @@ MEASURES = (
     *(("eval/pair_accuracy", "pair accuracy"), ("eval/pass@1", "sampled pass@1"), ("eval/greedy", "greedy pass@1")),
     ("eval/reward", "mean reward"),
 )
-"""Measures for a verdict, of which the first evaluated one counts; with graded rewards, the mean reward is first."""
+"""Measures for a verdict, of which the first evaluated one counts; where `mean_first`, from the last one on."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,11 @@ class Verdict:
 
     kind: Literal["learned", "worse", "unclear", "unfinished"]
     words: str
+
+
+def mean_first(record: JsonMapping) -> bool:
+    """Return whether the mean reward of an evaluation says more than its shares: of graded rewards, and of returns."""
+    return bool(record.get("eval/graded") or record.get("eval/returns"))
 
 
 def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -> Verdict:
@@ -34,7 +39,7 @@ def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -
         return Verdict("unfinished", "Not finished: there is no evaluation after training yet.")
     if steps == 0:
         return Verdict("unfinished", "Nothing was trained: the run has no steps.")
-    measures = MEASURES[::-1] if after.get("eval/graded") else MEASURES
+    measures = MEASURES[::-1] if mean_first(after) else MEASURES
     found = [(name, label, recorded_gain(before, after, name)) for name, label in measures]
     for name, label, gain in found:
         if gain is not None and before.get(name) is not None:

@@ -20,6 +20,7 @@ from grouprl.core.finding import RunFinding, gravest_first
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.history import percent
+from grouprl.monitor.outcome import mean_first
 from grouprl.protocols.run_events import Sample
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def _evaluation(record: Mapping[str, object], first: Mapping[str, object]) -> st
     rewards = {"eval/reward": "reward"} | {
         name: name[5:] for name in record if name.startswith("eval/reward/") and not name.endswith(SUFFIXES)
     }
-    names = {**shares, **rewards}
+    names = {**rewards, **shares} if mean_first(record) else {**shares, **rewards}
     if record.get("eval/graded"):  # shares count rewards of at least 1, which graded rewards may never reach
         names = {"eval/reward": "reward", "eval/greedy_reward": "greedy reward", **rewards}
     parts = []

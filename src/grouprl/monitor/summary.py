@@ -12,6 +12,7 @@ from rich.text import Text
 from grouprl.core.display_nouns import worded
 from grouprl.core.json_types import JsonMapping
 from grouprl.evaluation.gain import SUFFIXES
+from grouprl.monitor.outcome import mean_first
 from grouprl.monitor.screen import plain, shorten, verdict_mark
 from grouprl.protocols.run_events import Sample
 
@@ -77,7 +78,7 @@ def _rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     shares += [(f"eval/pass@{k}", f"sampled pass@{k}") for k in ks]
     if record.get("eval/graded"):
         shares = [(name, f"{label} (reward ≥ 1)") for name, label in shares]
-    rows = [*rewards, *shares] if record.get("eval/graded") else [*shares, *rewards]
+    rows = [*rewards, *shares] if mean_first(record) else [*shares, *rewards]
     rows += [("eval/truncated", "truncated"), ("eval/length_mean", "length (tokens)")]
     return [(name, label) for name, label in rows if name in record]
 

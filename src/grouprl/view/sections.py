@@ -8,7 +8,7 @@ from html import escape
 
 from grouprl.core.finding import time_of
 from grouprl.core.json_types import JsonMapping
-from grouprl.monitor.outcome import verdict
+from grouprl.monitor.outcome import mean_first, verdict
 from grouprl.orchestrator.accounting import in_words, set_aside_words, totals
 from grouprl.view.charts import number
 from grouprl.view.curves import components, further, held_out_rewards, leading, pictures, reward_parts, success
@@ -221,7 +221,7 @@ def _headline_rows(record: Mapping[str, object]) -> list[tuple[str, str]]:
     shares = list(OF_SCORES)
     shares += [("eval/greedy", f"{right}, greedy"), *((f"eval/pass@{k}", f"{right}, sampled (pass@{k})") for k in ks)]
     rewards = [("eval/reward", "Mean reward"), *((name, f"Reward: {name[12:]}") for name in parts)]
-    rows = [*rewards, *shares] if graded else [*shares, *rewards]
+    rows = [*rewards, *shares] if mean_first(record) else [*shares, *rewards]
     rows.append(("eval/length_mean", "Length (tokens)"))
     return [(name, label) for name, label in rows if _is_number(record.get(name))]
 

@@ -101,6 +101,13 @@ define(
     "judge by eval/reward then",
 )
 define(
+    "eval/returns",
+    "0 or 1",
+    "evaluation",
+    "1 where rewards are returns of episodes over arrays, other than 0 and 1: the mean return is the first number then",
+    "judge by eval/reward then; pass@k is the share of episodes that reach the task's threshold",
+)
+define(
     "eval/*_low", "share or reward", "evaluation", "lower end of the 95 % interval of that number", "compare intervals"
 )
 define(
