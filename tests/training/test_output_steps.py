@@ -104,7 +104,7 @@ def test_a_step_is_the_same_in_one_pass_in_two_and_by_autograd(positions: int) -
     step = step.replace(reward_b=torch.where(torch.arange(12) == 3, 0.5, step.reward_b))
     found = []
     for couples in ("sequence", "batch"):
-        metrics = accumulate(model, Fitted(couples), step)
+        metrics = accumulate(model, Fitted(couples), step, model.owners())
         assert metrics["rows_trained"] == pytest.approx(11 / 12)
         found.append((metrics, gradient(model)))
     out = Fitted()(model.evaluate(step.inputs, ("score", "said"), grad=True), step)

@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
@@ -146,13 +147,13 @@ class Method:
         """Return the parts that see the policy's current log-probs."""
         return tuple(each for p in (self.objective, *self.token_gate, *self.regularize) for each in p.whole())
 
-    @property
+    @cached_property
     def couples(self) -> str:
         """The rows that the loss must see together: 'sequence', 'group' or 'batch'."""
         order = ("sequence", "group", "batch")
         return max((p.couples for p in self._in_loss()), key=order.index)
 
-    @property
+    @cached_property
     def reads_log_probs(self) -> bool:
         """True if the loss reads log-probs of tokens; if not, it reads scores of whole rows."""
         return all(p.log_probs for p in self.objective.whole())
@@ -162,7 +163,7 @@ class Method:
         """Number of times that the optimiser steps of a rollout are taken."""
         return 1 if self.update is None else self.update.phases
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Names of the model's outputs that the loss reads: log-probs, values of a critic, and what parts ask for."""
         asked = [name for p in self._in_loss() for name in p.outputs()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from grouprl.core.batch_rules import BT, BT_MAPPINGS, check
+from grouprl.core.batch_rules import B_MAPPINGS, BT, BT_MAPPINGS, check
 from grouprl.core.edges import Edges, moved
 from grouprl.core.errors import InputError, suggest
 
@@ -237,14 +237,11 @@ class Batch:
         return copied
 
     def _with(self, changes: Mapping[str, object]) -> Batch:
-        unknown = set(changes) - set(self.__dataclass_fields__)
-        if unknown:
+        if unknown := changes.keys() - self.__dataclass_fields__.keys():
             wrong = sorted(unknown)
             raise TypeError(f"Batch has no field {', '.join(wrong)}. {suggest(wrong[0], self.__dataclass_fields__)}")
         copied = object.__new__(type(self))
-        copied.__dict__.update(self.__dict__)
-        for name, value in changes.items():
-            object.__setattr__(copied, name, value)
+        copied.__dict__.update(self.__dict__, **changes)
         return copied
 
     def rows(self, index: Tensor) -> Batch:
@@ -252,13 +249,10 @@ class Batch:
         if index.dtype == torch.bool:
             index = index.nonzero()[:, 0]
         changes: dict[str, object] = {}
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if value is None:
-                continue
+        for name, value in self.__dict__.items():
             if isinstance(value, torch.Tensor):
                 changes[name] = value.index_select(0, index)
-            elif isinstance(value, Mapping) and value and name != "edges":
+            elif name in B_MAPPINGS or name in BT_MAPPINGS:
                 changes[name] = {k: v.index_select(0, index) for k, v in value.items()}
         changes["edges"] = {k: v.rows(index, self.size[0]) for k, v in self.edges.items()}
         if self.inputs is not None:

@@ -15,16 +15,17 @@ from grouprl.core.levels import compact
 if TYPE_CHECKING:
     from torch import Tensor
 
-BT = (
-    *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
-    *("version_bt", "token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+BT = frozenset(
+    ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt", "version_bt")
+    + ("token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt")
 )
 BT_MAPPINGS = ("marks", "stats", "refs")
 B_MAPPINGS = ("rewards", "keys", "past", "row_outputs")
-B = (
-    *("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
-    *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b", "share_b", "group_share_b"),
-    *("step_liked_b", "step_disliked_b"),
+MAPPINGS = frozenset((*BT_MAPPINGS, *B_MAPPINGS))
+B = frozenset(
+    ("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b")
+    + ("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b", "share_b", "group_share_b")
+    + ("step_liked_b", "step_disliked_b")
 )
 FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
@@ -147,7 +148,7 @@ def _check_kinds(batch: Checked, names: Collection[str]) -> None:
     """Refuse fields that are not tensors, or not mappings of tensors, although they must be."""
     for name in names:
         value = getattr(batch, name)
-        if name in (*BT_MAPPINGS, *B_MAPPINGS):
+        if name in MAPPINGS:
             if not isinstance(value, Mapping):
                 raise WrongField(f"{name} is of type {type(value).__name__}", "it must be a mapping of tensors by name")
             for key, column in value.items():
@@ -181,7 +182,7 @@ def _check_shapes(batch: Checked, names: Collection[str]) -> None:
             _expect(name, value, (b, t))
         elif name in B:
             _expect(name, value, (b,))
-        elif name in (*B_MAPPINGS, *BT_MAPPINGS):
+        elif name in MAPPINGS:
             for key, column in value.items():
                 _expect(f"{name}['{key}']", column, (b,) if name in B_MAPPINGS else (b, t))
         elif name.endswith("_bs") and value is not None and (value.ndim != 2 or value.shape[0] != b):

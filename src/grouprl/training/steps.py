@@ -10,7 +10,8 @@ import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from itertools import chain
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,11 @@ from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
 from grouprl.policy.state import pull_back
 from grouprl.protocols import PolicyInputs, Trainable, distributed
+
+
+Owners: TypeAlias = Sequence[list[nn.Parameter]]
+"""The trainable parameters of a model by owner (`Trainable.owners`). To look them up takes longer than a small layer,
+so whoever takes many steps does it once."""
 
 
 class OutputLoss(ABC):
@@ -50,30 +56,30 @@ def take_step(
     model: Trainable, optimizer: torch.optim.Optimizer, loss: OutputLoss, step: Batch, *, grad_clip: float = 1.0
 ) -> dict[str, float]:
     """Take one optimiser step; return its metrics. Raises RunError if the gradient is not finite."""
-    found = accumulate(model, loss, step)
-    return {**found, "grad_norm": apply_gradient(model, optimizer, grad_clip)}
+    owners = model.owners()
+    found = accumulate(model, loss, step, owners)
+    return {**found, "grad_norm": apply_gradient(model, optimizer, grad_clip, owners)}
 
 
-def accumulate(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float]:
-    """Add the gradient of one optimiser step to the parameters' `.grad`; return its metrics.
+def accumulate(model: Trainable, loss: OutputLoss, step: Batch, owners: Owners) -> dict[str, float]:
+    """Add the gradient of one optimiser step to the `.grad` of the parameters of `owners`; return its metrics.
 
     These are the metrics of the loss, summed over the step, and its value as `loss`; `rows_trained` is the share of
     rows passed through the model with gradients.
     """
     found = (_one_pass if loss.couples == "sequence" else _coupled)(model, loss, step)
-    for parameter in model.parameters() if distributed(model) is None else []:
+    for parameter in chain.from_iterable(owners) if distributed(model) is None else ():
         if parameter.grad is None:  # an optimiser would skip it, including weight decay and momentum
             parameter.grad = torch.zeros_like(parameter)
     return found
 
 
 @spanned("optimiser")
-def apply_gradient(model: Trainable, optimizer: torch.optim.Optimizer, grad_clip: float) -> float:
+def apply_gradient(model: Trainable, optimizer: torch.optim.Optimizer, grad_clip: float, owners: Owners) -> float:
     """Clip the gradient, take the optimiser's step, zero the gradient; return the norm before clipping.
 
     Raises RunError when the gradient is not finite (no step is taken then).
     """
-    owners = model.owners()
     norm = _clipped_norm(model, owners, grad_clip)
     _let_idle_rest(owners)
     optimizer.step()
@@ -188,7 +194,7 @@ def _add(sums: dict[str, float], metrics: Mapping[str, Tensor | float]) -> None:
         sums[name] = max(sums[name], number) if name == "_gap_max" else sums[name] + number
 
 
-def _let_idle_rest(owners: Sequence[list[nn.Parameter]]) -> None:
+def _let_idle_rest(owners: Owners) -> None:
     """If there are several owners of parameters, drop gradients that are exactly zero, so that these take no step."""
     for owned in owners if len(owners) > 1 else []:
         if not any(bool(p.grad.any()) for p in owned if p.grad is not None):
@@ -196,7 +202,7 @@ def _let_idle_rest(owners: Sequence[list[nn.Parameter]]) -> None:
                 parameter.grad = None
 
 
-def _clipped_norm(model: Trainable, owners: Sequence[list[nn.Parameter]], grad_clip: float) -> float:
+def _clipped_norm(model: Trainable, owners: Owners, grad_clip: float) -> float:
     """Clip the gradient to `grad_clip` (0: no clipping), and return its norm before."""
     limit = grad_clip if grad_clip > 0 else math.inf
     if (spread := distributed(model)) is not None:

@@ -7,8 +7,9 @@ through the policy is in `grouprl.training.steps`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -25,15 +26,11 @@ from grouprl.monitor.glossary import lookup
 from grouprl.protocols import Trainable, distributed
 from grouprl.training.measures.gradient_watch import GradientWatch, positive_share
 from grouprl.training.measures.update_record import UpdateRecord
-from grouprl.training.steps import OutputLoss, accumulate, apply_gradient, columns, outputs_of
+from grouprl.training.steps import OutputLoss, Owners, accumulate, apply_gradient, columns, outputs_of
 
 if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext
     from grouprl.algorithms.update.update import UpdateSteps
-
-GAPS = ("logp_gap_mean", "logp_gap_max")
-"""Differences of sampler and trainer, which are comparable only at the first optimiser step after a rollout."""
-
 
 def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
     """Divide the rows into `parts` sets of whole groups, in random order by `seed`; fewer if groups are too few.
@@ -67,6 +64,14 @@ class Learner:
     """Looks at the gradients of the steps that `take` makes."""
     record: UpdateRecord | None = None
     """Keeps what the steps see of each token."""
+    told: list[dict[str, float]] = field(default_factory=list)
+    """The metrics of the steps so far. The first step alone compares the trainer with the sampler, from which later
+    ones are expected to differ."""
+
+    @cached_property
+    def owners(self) -> Owners:
+        """The policy's parameters by owner."""
+        return self.policy.owners()
 
     def steps(self, prepared: Batch) -> Iterator[Batch]:
         """Yield the batch of each optimiser step with its loss weights, epoch by epoch."""
@@ -76,12 +81,12 @@ class Learner:
 
     def accumulate(self, step: Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
-        found = accumulate(self.policy, MethodLoss(self.method, self.old_of_update, self.record), step)
-        return _closed(found)
+        loss = MethodLoss(self.method, self.old_of_update, self.record, compared=not self.told)
+        return _closed(accumulate(self.policy, loss, step, self.owners))
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:
         """Add the gradient of the critic's loss of one step alone; returns its metrics."""
-        found = accumulate(self.policy, ValuesAlone(self.method), step)
+        found = accumulate(self.policy, ValuesAlone(self.method), step, self.owners)
         return {name: x for name, x in found.items() if name not in ("loss", "rows_trained")}
 
     @torch.no_grad()
@@ -100,7 +105,7 @@ class Learner:
 
         Raises RunError when the gradient is not finite (no step is taken then).
         """
-        return apply_gradient(self.policy, self.optimizer, self.grad_clip)
+        return apply_gradient(self.policy, self.optimizer, self.grad_clip, self.owners)
 
     def take(self, step: Batch) -> dict[str, float]:
         """Take one whole optimiser step; returns its metrics. Without an active token no step is taken."""
@@ -141,17 +146,10 @@ def update(
     own = method.update
     watch = GradientWatch(parts) if own is None and distributed(policy) is None else None
     learner = Learner(policy, optimizer, method, parts, epochs, seed, grad_clip, context, old_of_update, watch, record)
-    sums: dict[str, float] = defaultdict(float)
-    counts: dict[str, int] = defaultdict(int)
     plain = (learner.take(step) for step in learner.steps(prepared))
-    for number, found in enumerate(plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared)):
-        for name, value in found.items():
-            if name in GAPS and number:  # later steps are expected to differ from the sampler
-                continue
-            sums[name] += value
-            counts[name] += 1
-    metrics = {name: value / counts[name] for name, value in sums.items()}
-    return metrics | (watch.metrics() if watch is not None else {})
+    for found in plain if own is None else each_of(own, own, cast("UpdateSteps", learner), prepared):
+        learner.told.append(found)
+    return _averaged(learner.told) | (watch.metrics() if watch is not None else {})
 
 
 @dataclass(frozen=True)
@@ -164,6 +162,8 @@ class MethodLoss(OutputLoss):
     method: Method
     old_of_update: bool = False
     record: UpdateRecord | None = None
+    compared: bool = True
+    """Whether the sampler's log-probs are compared with those that the step computes."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -192,7 +192,8 @@ class MethodLoss(OutputLoss):
         if self.method.critic is not None:
             value_loss = self.method.value_loss(found[VALUE], batch)
             total, metrics = total + value_loss.value, metrics | dict(value_loss.metrics)
-        return Loss(total, metrics | _gap(logp_bt, batch, signed=self.old_of_update))
+        metrics |= {f"_share/{level}": share.sum() for level, share in shares(batch).items()}
+        return Loss(total, metrics | (_gap(logp_bt, batch, signed=self.old_of_update) if self.compared else {}))
 
 
 @dataclass(frozen=True)
@@ -209,20 +210,30 @@ class ValuesAlone(OutputLoss):
 
 
 def _gap(logp_bt: Tensor | None, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
-    """Compare the trainer's log-probs with the sampler's, which is meaningful on the first step after a rollout.
+    """Compare the trainer's log-probs with the sampler's; return nothing where there is nothing to compare.
 
     With `signed`, also return the sum by which the sampler's exceed them, if no other part compares old log-probs.
 
     Rows from other sources (stored, or with advice or a hint) are left out, as they are expected to differ.
     """
-    share = {f"_share/{level}": share.sum() for level, share in shares(batch).items()}
     sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
     if logp_bt is None or batch.behavior_bt is None or not sampled_bt.any():
-        return share
+        return {}
     over = (batch.behavior_bt - logp_bt.detach())[sampled_bt]
     gap = over.abs()
     found = {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
-    return share | found | ({"_gap_signed": over.sum()} if signed else {})
+    return found | ({"_gap_signed": over.sum()} if signed else {})
+
+
+def _averaged(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric over the steps that have it."""
+    sums: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    for found in told:
+        for name, value in found.items():
+            sums[name] += value
+            counts[name] += 1
+    return {name: value / counts[name] for name, value in sums.items()}
 
 
 def _closed(sums: dict[str, float]) -> dict[str, float]:
