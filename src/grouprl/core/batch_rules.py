@@ -15,22 +15,22 @@ from grouprl.core.levels import compact
 if TYPE_CHECKING:
     from torch import Tensor
 
-BT = frozenset(
-    ("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt", "version_bt")
-    + ("token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt")
-)
+BT = {
+    *("old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt", "turn_bt"),
+    *("version_bt", "token_bt", "loss_mask_bt", "multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt"),
+}
 BT_MAPPINGS = ("marks", "stats", "refs")
 B_MAPPINGS = ("rewards", "keys", "past", "row_outputs")
-MAPPINGS = frozenset((*BT_MAPPINGS, *B_MAPPINGS))
-B = frozenset(
-    ("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b")
-    + ("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b", "share_b", "group_share_b")
-    + ("step_liked_b", "step_disliked_b")
-)
+MAPPINGS = {*BT_MAPPINGS, *B_MAPPINGS}
+B = {
+    *("group_b", "reward_b", "final_value_b", "greedy_reward_b", "agent_b", "parent_b", "truncated_b", "correct_b"),
+    *("stat_b", "raw_reward_b", "source_b", "step_row_b", "step_group_b", "step_size_b", "share_b", "group_share_b"),
+    *("step_liked_b", "step_disliked_b"),
+}
 FLOATS = (
     *("reward_b", "old_bt", "behavior_bt", "ref_bt", "entropy_bt", "value_bt", "token_reward_bt"),
     *("final_value_b", "greedy_reward_b", "turn_reward_bs", "raw_reward_b"),
-    *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt", "share_bt", "share_b", "group_share_b"),
+    *("multiplier_bt", "advantage_bt", "return_bt", "weight_bt"),
 )
 FLOAT_MAPPINGS = ("stats", "refs")
 """Mappings whose entries must be finite on action tokens."""

@@ -23,7 +23,6 @@ from grouprl.core.spans import span, spanned
 from grouprl.policy.state import pull_back
 from grouprl.protocols import PolicyInputs, Trainable, distributed
 
-
 Owners: TypeAlias = Sequence[list[nn.Parameter]]
 """The trainable parameters of a model by owner (`Trainable.owners`). To look them up takes longer than a small layer,
 so whoever takes many steps does it once."""

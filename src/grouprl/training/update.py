@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from grouprl.algorithms.data_part import RunContext
     from grouprl.algorithms.update.update import UpdateSteps
 
+
 def minibatches(group_b: Tensor, parts: int, seed: int) -> list[Tensor]:
     """Divide the rows into `parts` sets of whole groups, in random order by `seed`; fewer if groups are too few.
 
