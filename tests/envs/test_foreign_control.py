@@ -117,6 +117,44 @@ def test_what_is_no_environment_is_told_before_the_run(name: str, options: dict[
         control(name, **options)
 
 
+CLOSING = """
+import sys
+from pathlib import Path
+from gymnasium.vector import SyncVectorEnv
+sys.path.insert(0, {folder!r})
+from foreign_control import Walk, spaces_within
+
+class Noted(Walk):
+    def close(self):
+        Path({closed!r}).touch()
+
+def two():
+    return SyncVectorEnv([Noted, Noted])
+
+def worded():
+    found = Noted()
+    found.observation_space = spaces_within("text").observation_space
+    return found
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("two", {}, "a vector environment of 2 places"),
+        ("worded", {}, "are .*Text"),
+        ("Noted", {"turns": None}, "has no limit of steps"),
+        ("Noted", {"wrappers": ["gymnasium.wrappers:ClipAction"]}, "refuses"),
+    ],
+)
+def test_a_refused_environment_is_closed(tmp_path: Path, name: str, options: dict[str, Any], said: str) -> None:
+    closed = tmp_path / "closed"
+    (tmp_path / "noted.py").write_text(CLOSING.format(folder=str(FILE.parent), closed=str(closed)))
+    with pytest.raises(InputError, match=said):
+        load_task({"name": f"control:{tmp_path / 'noted.py'}:{name}", "turns": 10, **options})
+    assert closed.exists()
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -10,10 +10,12 @@ import pytest
 
 import grouprl
 from batches import random_case
+from grouprl.config.run import parse_config
 from grouprl.core.finding import CODES, RunFinding
 from grouprl.monitor.health import Health, HealthWatch, examine
 from grouprl.monitor.history import WINDOW, HealthFacts, History, percent
 from grouprl.protocols.run_events import EvaluationEnded, FindingChanged, StepEnded
+from grouprl.training.health_facts import health_facts
 
 FACTS = HealthFacts(
     completions=128,
@@ -218,6 +220,17 @@ def test_episodes_that_run_out_of_turns_are_no_alarm():
     finding = found(history(truncated_fraction=0.7, turns_mean=3.5))["truncation"]
     assert finding.severity == "note"
     assert finding.text.startswith("70 % of the episodes are cut off by a limit, of turns")
+
+
+def test_segments_that_the_end_of_a_step_cuts_are_no_finding():
+    facts = HealthFacts(segments=True)
+    assert examine(history(truncated_fraction=0.7, turns_mean=3.5), HealthFacts())
+    assert not examine(history(truncated_fraction=0.7, turns_mean=3.5), facts)
+    settings = {"model": {"name": "mlp"}, "method": "ppo_control"}
+    for horizon, segments in ((8, True), (None, False)):
+        config = parse_config({"task": {"name": "control:CartPole-v1", "horizon": horizon}, **settings})
+        read = health_facts(config, grouprl.method("ppo_control"), 1, exact=True)
+        assert (read.actions, read.segments) == (True, segments)
 
 
 def test_length_growth_with_and_without_progress():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import RunError
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
@@ -31,18 +33,18 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def counting(horizon: int, **settings: Any) -> LaneRows:
+def counting(horizon: int, seconds: float = 0.0, **settings: Any) -> LaneRows:
     path = Path(__file__).parents[1] / "support" / "counting.py"
     task = {"name": f"env:{path}:Counting", "turns": 30, "horizon": horizon, "config": settings}
-    return source({**CONFIG, "task": task})
+    return source({**CONFIG, "task": task}, seconds)
 
 
-def source(config: dict[str, Any] | None = None) -> LaneRows:
+def source(config: dict[str, Any] | None = None, seconds: float = 0.0) -> LaneRows:
     run = resolve(parse_config(config or CONFIG))
     policy: Any = build_policy(run)
-    found = open_rows(
-        run.config, run.task, policy, run.reward, 1, ErrorPolicy("drop_row", max_fraction=1.0), kind=run.row_kind
-    )
+    errors = ErrorPolicy("drop_row", max_fraction=1.0)
+    found = open_rows(run.config, run.task, policy, run.reward, 1, errors, kind=run.row_kind)
+    found.stage = WorkerStage(run.task, 1, timeout=seconds, memory_gb=4) if seconds else found.stage
     assert isinstance(found, LaneRows)
     return found
 
@@ -106,6 +108,27 @@ def test_a_lane_whose_environment_fails_rests_and_begins_anew() -> None:
     assert "broken" in rows.scores.problems[0].what
     again = lanes.rows(requests(2, 2))
     assert observations(again) == [[[0.0], [1.0], [2.0]]] * 2
+
+
+def test_a_lane_whose_environment_hangs_is_left_in_time_and_begins_anew() -> None:
+    lanes = counting(7, seconds=0.2, hangs=3)
+    began = time.monotonic()
+    rows = lanes.rows(requests(0, 2))
+    assert rows.length_b.tolist() == [3, 3]
+    assert [problem.status for problem in rows.scores.problems] == ["timeout"] * 2
+    said = rows.scores.problems[0].what
+    assert "turn 2): step() did not return within 0.2 s (environment.timeout), at " in said
+    assert "counting.py:" in said
+    assert observations(lanes.rows(requests(2, 2))) == [[[0.0], [1.0], [2.0]]] * 2
+    lanes.close()
+    assert time.monotonic() - began < 30
+
+
+def test_an_environment_that_hangs_while_a_run_is_resumed_is_told() -> None:
+    lanes = counting(2)
+    lanes.rows(requests(0, 1))
+    with pytest.raises(RunError, match=r"step\(\) did not return within 0\.2 s"):
+        counting(2, seconds=0.2, hangs=1).restore(lanes.state())
 
 
 def test_an_environment_that_cannot_be_closed_spoils_neither_its_episodes_nor_the_end_of_the_run() -> None:

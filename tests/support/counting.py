@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,15 +14,17 @@ from grouprl.protocols import Box, Discrete, Spaces
 class Counting:
     """Ends after `length` actions and fails at action number `fails`; with `luck` no two episodes look alike.
 
-    With `stuck` it cannot be closed once it has acted.
+    With `stuck` it cannot be closed once it has acted; at action number `hangs` it does not return.
     """
 
     spaces = Spaces(observation=Box((1,)), action=Discrete(2))
     made: ClassVar[int] = 0
 
-    def __init__(self, length: int = 5, fails: int = -1, luck: bool = False, stuck: bool = False) -> None:
+    def __init__(
+        self, length: int = 5, fails: int = -1, luck: bool = False, stuck: bool = False, hangs: int = -1
+    ) -> None:
         Counting.made += 1
-        self.stuck = stuck
+        self.stuck, self.hangs = stuck, hangs
         self.length, self.fails, self.shift = length, fails, Counting.made if luck else 0
         self.time = 0
 
@@ -32,6 +35,8 @@ class Counting:
         self.time += 1
         if self.time == self.fails:
             raise ValueError("broken")
+        if self.time == self.hangs:
+            time.sleep(600)
         shown: Any = np.array([self.time + self.shift], np.float32)
         return Step(shown, float(self.time), self.time >= self.length)
 
@@ -39,5 +44,7 @@ class Counting:
         return {"correct": 1.0, "bonus": 10.0}
 
     def close(self) -> None:
+        if self.time == self.hangs:
+            time.sleep(600)
         if self.stuck and self.time:
             raise OSError("cannot be closed")

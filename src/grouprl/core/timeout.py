@@ -51,6 +51,12 @@ def alarm(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, around - (time.monotonic() - begun)))
 
 
+def reached(late: TooLong) -> str:
+    """Return ", at FILE:LINE", the line at which the time was up; "" if it is unknown."""
+    frames = [each for each in traceback.extract_tb(late.__traceback__) if each.filename != __file__]
+    return f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
 @contextmanager
 def imported_in_time(where: str) -> Iterator[None]:
     """Refuse the module or file `where` if the block, which imports it, does not end in time.
@@ -63,10 +69,8 @@ def imported_in_time(where: str) -> Iterator[None]:
         with alarm(seconds):
             yield
     except TooLong as late:
-        frames = [each for each in traceback.extract_tb(late.__traceback__) if each.filename != __file__]
-        place = f", at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         raise InputError(
-            f"'{where}' is still being imported after {seconds:g} seconds{place}",
+            f"'{where}' is still being imported after {seconds:g} seconds{reached(late)}",
             "importing a module must come to an end",
             f"Move code that waits or loads into a function, or give it more time: environment variable {VARIABLE}",
         ) from None

@@ -177,7 +177,7 @@ def _density_entropy(past: History, now: float, start: float) -> Finding | None:
 def truncation(past: History, facts: HealthFacts) -> Finding | None:
     """Report completions cut off by the token limit, or episodes cut off by the turn limit."""
     cut = past.mean("truncated_fraction")
-    if cut is None or cut < TRUNCATED_WARNING:
+    if cut is None or cut < TRUNCATED_WARNING or facts.segments:
         return None
     if past.mean("turns_mean") is not None:
         words = f"{percent(cut)} of the episodes are cut off by a limit, of turns or of room, before they reach an end."

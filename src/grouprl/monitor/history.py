@@ -45,6 +45,8 @@ class HealthFacts:
     """Token limit of a completion; 0 if unknown."""
     actions: bool = False
     """Whether the policy takes actions instead of writing tokens; findings are worded accordingly."""
+    segments: bool = False
+    """Whether episodes continue from step to step, so that the end of a step cuts them where no limit does."""
     reach: float = 0.0
     """Estimate, in nats per unit of the learning rate, of how far the updates of one rollout can move a log-prob; 0 if
     unknown."""

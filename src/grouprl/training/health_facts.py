@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -16,9 +17,7 @@ from grouprl.protocols import Trainable
 
 def health_facts_of(config: Config, method: Method, max_tokens: int, exact: bool, policy: Trainable) -> HealthFacts:
     """Return the facts for the health report that follow from the run's settings and its policy."""
-    other = policy_kind(config.model.name) is not None
-    facts = health_facts(config, method, max_tokens, exact)
-    facts = replace(facts, actions=other, adapters=config.model.lora is not None)
+    facts = replace(health_facts(config, method, max_tokens, exact), adapters=config.model.lora is not None)
     widths = widths_of(policy)
     if method.update is not None or widths is None or config.optim.name != "adamw":
         return facts  # no rule predicts the steps at this rate, or a part sets the rate itself
@@ -44,4 +43,6 @@ def health_facts(config: Config, method: Method, max_tokens: int, exact: bool) -
         filters=tuple(p.name for p in method.filter if not p.guards),
         max_tokens=max_tokens,
         blind=tuple(part.blind for part in method.parts() if part.blind),
+        actions=policy_kind(config.model.name) is not None,
+        segments=isinstance(config.task, Mapping) and config.task.get("horizon") is not None,
     )

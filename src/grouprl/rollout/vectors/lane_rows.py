@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.core.spans import span
+from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.protocols import EntropyScaling, Spaces
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
@@ -28,7 +29,7 @@ class LaneRows(VectorEpisodes):
     """Source of segments for training: each requested completion is a lane, which takes `task.horizon` actions.
 
     The n-th completion that a step requests is always the same lane. Evaluations and probes play whole episodes.
-    Environments of lanes run in this process, without a clock.
+    Environments of lanes run in this process, in its main thread, with the clock that workers would have.
     """
 
     _carried: list[Lane] | None = None
@@ -88,7 +89,8 @@ class LaneRows(VectorEpisodes):
         super().close()
 
     def _lane(self) -> Lane:
-        return Lane(self.task.environment, self._spaces, lambda index: self.task.example("train", index))
+        seconds = self.stage.timeout if isinstance(self.stage, WorkerStage) else 0.0
+        return Lane(self.task.environment, self._spaces, lambda index: self.task.example("train", index), seconds)
 
     @property
     def _spaces(self) -> Spaces:

@@ -9,7 +9,8 @@ insert one (`AutoresetMode.NEXT_STEP`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError, RunError, raised
 from grouprl.core.json_types import State
+from grouprl.core.timeout import TooLong, alarm, reached
 from grouprl.envs.array_spaces import bounded, observed
 from grouprl.envs.async_methods import awaited, close, warn_not_closed
 from grouprl.envs.environment import ArrayObservation, Step
@@ -67,11 +69,38 @@ class Segment:
     failure: Failure | None = None
 
 
-class Lane:
-    """An environment in play, which can be rebuilt from how its episode began and the actions since."""
+class LateCall(RunError):
+    """An environment did not return in time."""
 
-    def __init__(self, make: Callable[[], Environment], spaces: Spaces, example: Callable[[int], Example]) -> None:
-        self._make, self._spaces, self._example = make, spaces, example
+
+@contextmanager
+def in_time(method: str, seconds: float) -> Iterator[None]:
+    """Raise LateCall if the block, a call of `method`, takes longer; 0 seconds: there is no limit."""
+    try:
+        with alarm(seconds):
+            yield
+    except TooLong as late:
+        raise LateCall(f"{method}() did not return within {seconds:g} s (environment.timeout){reached(late)}") from None
+
+
+class Lane:
+    """An environment in play, which can be rebuilt from how its episode began and the actions since.
+
+    Args:
+        make: makes an environment.
+        spaces: what it shows and takes.
+        example: returns the prompt of a number.
+        seconds: the most that a call of the environment may take; 0: there is no limit.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Environment],
+        spaces: Spaces,
+        example: Callable[[int], Example],
+        seconds: float = 0.0,
+    ) -> None:
+        self._make, self._spaces, self._example, self._seconds = make, spaces, example, seconds
         self._environment: Environment | None = None
         self.beginning: Beginning | None = None
         self.shown = ArrayObservation(None)
@@ -83,8 +112,9 @@ class Lane:
     def begin(self, beginning: Beginning) -> None:
         """Begin an episode; whatever the environment raises passes through."""
         self.stop()
-        self._environment, self.beginning, self.done, self.total = self._make(), beginning, [], 0.0
-        first = awaited(self._environment.reset(self._example(beginning.index), beginning.seed))
+        with in_time("reset", self._seconds):
+            self._environment, self.beginning, self.done, self.total = self._make(), beginning, [], 0.0
+            first = awaited(self._environment.reset(self._example(beginning.index), beginning.seed))
         self.shown = observed(self._spaces, first, first=True)
         self.context = self.shown.context
 
@@ -100,7 +130,8 @@ class Lane:
             if isinstance(self._spaces.action, Discrete)
             else bounded(self._spaces.action, np.asarray(action))
         )
-        step = cast("Step", awaited(self._environment.step(told)))  # type: ignore[arg-type]
+        with in_time("step", self._seconds):
+            step = cast("Step", awaited(self._environment.step(told)))  # type: ignore[arg-type]
         if not isinstance(step.reward, int | float | np.number) or not abs(step.reward) <= LARGEST:
             raise InputError(f"step() returned the reward {step.reward!r}", RULE)
         shown = cast("object", step.observation)
@@ -114,7 +145,8 @@ class Lane:
     def score(self) -> Mapping[str, float]:
         """Return the environment's own components for the episode."""
         assert self._environment is not None
-        return dict(awaited(self._environment.score()))
+        with in_time("score", self._seconds):
+            return dict(awaited(self._environment.score()))
 
     def stop(self) -> None:
         """Close the environment; the next segment begins an episode.
@@ -124,9 +156,14 @@ class Lane:
         left, self._environment, self.beginning = self._environment, None, None
         try:
             if left is not None:
-                close(left)
+                with in_time("close", self._seconds):
+                    close(left)
         except (Exception, SystemExit) as error:
             warn_not_closed("an environment", raised(error))
+
+    def abandon(self) -> None:
+        """Forget the environment without closing it, as one that hangs may hang again."""
+        self._environment = self.beginning = None
 
     def state(self) -> State | None:
         """Return how the episode began and what was done in it; None before its first episode."""
@@ -242,9 +279,12 @@ def _advance(place: LaneStep, action: Action, logp: float, entropy: float, *, ma
 def _fail(place: LaneStep, segment: Segment, error: BaseException) -> None:
     lane = place.lane
     where = f"prompt {lane.beginning.index}, seed {lane.beginning.seed}, " if lane.beginning else ""
-    what = f"the environment failed ({where}turn {len(lane.done)}): {raised(error)}"
-    segment.failure, segment.ended, place.failed = Failure(what, "", "error", "environment"), "error", True
-    lane.beginning = None
+    late = isinstance(error, LateCall)
+    what = f"the environment failed ({where}turn {len(lane.done)}): {error if late else raised(error)}"
+    segment.failure = Failure(what, "", "timeout" if late else "error", "environment")
+    segment.ended, place.failed, lane.beginning = "error", True, None
+    if late:
+        lane.abandon()
 
 
 def _written(values: Arrays | object) -> object:

@@ -13,7 +13,7 @@ from grouprl.envs.adapters.gymnasium_calls import closed
 from grouprl.envs.adapters.gymnasium_spaces import spaces_of
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
-from grouprl.tasks.adapters.gymnasium_makers import Wrapper, label, limit_of, made
+from grouprl.tasks.adapters.gymnasium_makers import Wrapper, closed_if_refused, label, limit_of, made
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 
@@ -63,7 +63,11 @@ class Control(SeededTask):
             InputError: there is no such environment or wrapper, it has no end, or its values are not arrays of numbers.
         """
         env = self._make()
-        spec = env.spec
+        with closed_if_refused(env, self.id):
+            self._look_at(env)
+        closed(env, self.id)
+
+    def _look_at(self, env: gymnasium.Env) -> None:
         self._spaces = spaces_of(self.id, env)
         own = limit_of(env)
         limit = self.turns or own
@@ -71,9 +75,8 @@ class Control(SeededTask):
             raise InputError(f"'{self.id}' has no limit of steps", "an episode must end", "Set the option turns")
         self._limit = limit
         whole = limit >= (own or limit)
-        threshold = getattr(spec, "reward_threshold", None) if whole else None
+        threshold = getattr(env.spec, "reward_threshold", None) if whole else None
         self._threshold = self.success if self.success is not None else threshold
-        closed(env, self.id)
 
     @property
     def name(self) -> str:
@@ -102,7 +105,7 @@ class Control(SeededTask):
 
     def first_text(self, example: Example) -> str:
         """Return the beginning of the episode as text for a reader."""
-        return f"{self.id}, seed {example.columns['seed']}"
+        return f"{label(self.id)}, seed {example.columns['seed']}"
 
     @property
     def needs_clock(self) -> bool:

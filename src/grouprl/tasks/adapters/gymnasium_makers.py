@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.envs.adapters.gymnasium_calls import not_made
+from grouprl.envs.adapters.gymnasium_calls import Closing, closed, not_made
 
 if TYPE_CHECKING:
     import gymnasium
@@ -36,13 +37,25 @@ def made(name: str, config: JsonMapping, who: str, wrappers: Sequence[Wrapper] =
         raise MissingExtra("gymnasium", "envs", who) from error
     own = own_maker(name)
     found = _registered(name, config) if own is None else _called(own, name, config)
-    for wrapper in wrappers:
-        found = _wrapped(found, wrapper)
-    if not isinstance(found, gymnasium.Env):
-        raise InputError(
-            f"'{name}' makes {type(found).__name__}", "it makes a gymnasium.Env or a gymnasium.vector.VectorEnv"
-        )
+    with closed_if_refused(found, name):
+        for wrapper in wrappers:
+            found = _wrapped(found, wrapper)
+        if not isinstance(found, gymnasium.Env):
+            raise InputError(
+                f"'{name}' makes {type(found).__name__}", "it makes a gymnasium.Env or a gymnasium.vector.VectorEnv"
+            )
     return found
+
+
+@contextmanager
+def closed_if_refused(env: object, name: str) -> Iterator[None]:
+    """Close an environment if the block raises, so that nothing it started outlives the refusal."""
+    try:
+        yield
+    except BaseException:
+        if callable(getattr(env, "close", None)):
+            closed(cast("Closing", env), name)
+        raise
 
 
 def own_maker(name: str) -> Callable[..., object] | None:
@@ -118,7 +131,8 @@ def _single(found: object) -> object:
         return found
     from grouprl.envs.adapters.one_of_vector import OneOfVector
 
-    return OneOfVector(found)
+    with closed_if_refused(found, "a vector environment"):
+        return OneOfVector(found)
 
 
 def _wrapped(env: object, wrapper: Wrapper) -> object:
