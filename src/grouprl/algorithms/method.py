@@ -124,8 +124,11 @@ class Method:
 
     def parts(self) -> Iterator[Part]:
         """Yield every part in the order in which it acts, each before the parts that it holds."""
-        for part in self._by_stage():
-            yield from part.whole()
+        yield from self._whole
+
+    @cached_property
+    def _whole(self) -> tuple[Part, ...]:
+        return tuple(each for part in self._by_stage() for each in part.whole())
 
     def _by_stage(self) -> Iterator[Part]:
         yield from (
@@ -176,6 +179,10 @@ class Method:
 
     def needs(self) -> tuple[str, ...]:
         """Return the names of the Batch fields that the method reads besides mask, group and reward."""
+        return self._needs
+
+    @cached_property
+    def _needs(self) -> tuple[str, ...]:
         names = [name for p in self.parts() for name in p.needs()]
         return tuple(dict.fromkeys([*names, *(["greedy_reward_b"] if self.greedy_baseline else [])]))
 

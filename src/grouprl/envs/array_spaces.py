@@ -139,4 +139,4 @@ def spelt(values: object, most: int = 64) -> str:
     numbers_n = np.asarray(values).ravel()
     if len(numbers_n) > most:
         return f"array of {'×'.join(map(str, np.asarray(values).shape))}"
-    return " ".join(f"{float(x):.4g}" for x in numbers_n.tolist())
+    return " ".join(["%.4g"] * len(numbers_n)) % tuple(numbers_n.tolist())

@@ -45,7 +45,7 @@ def _environment_errors(samples: ScoredSamples) -> dict[str, float]:
 
 
 def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
-    scores, ok_b = sampled.scores, sampled.scores.ok_b
+    scores, ok_b, first_b = sampled.scores, sampled.scores.ok_b, sampled.first_b
     lengths_b, acted_bt = sampled.length_b, sampled.acted_bt
     metrics = {
         "length_mean": float(lengths_b.mean()),
@@ -59,7 +59,7 @@ def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
         metrics |= {
             "reward_mean": float(scores.reward_b[ok_b].mean()),
             "reward_std": float(scores.reward_b[ok_b].std()),
-            "pass@1": float(scores.correct_b[ok_b & sampled.first_b].mean()) if (ok_b & sampled.first_b).any() else 0.0,
+            "pass@1": float(scores.correct_b[ok_b & first_b].mean()) if (ok_b & first_b).any() else 0.0,
             **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], sampled.group_b[ok_b]),
         }
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
@@ -85,6 +85,8 @@ def agent_metrics(sampled: ScoredSamples) -> dict[str, float]:
     """
     names = [None if record is None else record.agent for record in sampled.records or ()]
     found = {name: [row for row, other in enumerate(names) if other == name] for name in names if name}
+    if not found:
+        return {}
     reward_b, ok_b = sampled.scores.reward_b, sampled.scores.ok_b
     scored = {name: [row for row in rows if ok_b[row]] for name, rows in found.items()}
     episodes = max(1, int(sampled.first_b.sum()))

@@ -114,8 +114,11 @@ class SampledCounts:
 def dropped(samples: ScoredSamples, *, asynchronous: bool = False) -> Fates:
     """Return [B] the reasons why rows are dropped; `asynchronous`: they were sampled ahead."""
     status_b = samples.scores.status_b
-    failed_b, gone_b = np.isin(status_b, FAILED), ~samples.valid_b
+    gone_b = ~samples.valid_b
     fate_b = np.where(gone_b, "late" if asynchronous else "augment", "").astype("<U14")
+    if not gone_b.any():
+        return fate_b
+    failed_b = np.isin(status_b, FAILED)
     fate_b[gone_b & np.isin(samples.ordinal_b, samples.ordinal_b[failed_b])] = "group"
     if samples.greedy_reward_b is not None:
         fate_b[gone_b & ~np.isfinite(samples.greedy_reward_b)] = "baseline"

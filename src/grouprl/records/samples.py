@@ -91,7 +91,9 @@ class ScoredSamples:
             return np.ones(len(self), dtype=bool)
         order = np.lexsort((np.arange(len(self)), self.context_b))
         _, places = np.unique(self.extras["keys.episode"][order], return_index=True)
-        return np.isin(np.arange(len(self)), order[places])
+        first_b = np.zeros(len(self), dtype=bool)
+        first_b[order[places]] = True
+        return first_b
 
     @property
     def acted_bt(self) -> np.ndarray:

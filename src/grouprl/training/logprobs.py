@@ -47,14 +47,15 @@ def with_scores(
         logp_bt = policy.logp(inputs.rows(rows.tolist())).cpu()
         return with_foreign(batch, rows, F.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
     unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
-    found = policy.evaluate(inputs, (LOG_PROB, *((ENTROPY,) if unknown else ()), *values))
+    stored_b = batch.from_source("replay", "reference")
+    rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
+    known = (LOG_PROB,) if len(rows) else ()
+    found = policy.evaluate(inputs, (*known, *((ENTROPY,) if unknown else ()), *values))
     batch = batch.replace(value_bt=found[VALUE].cpu() if values else None)
     batch = with_final_values(policy, batch, inputs) if values else batch
     if unknown and batch.entropy_bt is not None:  # the sampler does not compute it
         batch = batch.replace(entropy_bt=torch.where(batch.mask_bt, found[ENTROPY].cpu(), batch.entropy_bt))
-    stored_b = batch.from_source("replay", "reference")
-    rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
-    return with_foreign(batch, rows, found[LOG_PROB].cpu()[rows])
+    return with_foreign(batch, rows, found[LOG_PROB].cpu()[rows]) if len(rows) else batch
 
 
 def with_references(session: Session, batch: Batch, inputs: PolicyInputs) -> Batch:

@@ -56,7 +56,8 @@ class VectorEpisodes(PlayedRows):
     def _admitted(self, samples: Rows) -> Rows:
         kept = super().counted(samples)
         if isinstance(self.policy, ArrayPolicy) and isinstance(kept.inputs, ArrayInputs) and kept.valid_b.any():
-            self.policy.observe(kept.inputs.rows(kept.valid_b.nonzero()[0]))
+            whole = kept.valid_b.all()
+            self.policy.observe(kept.inputs if whole else kept.inputs.rows(kept.valid_b.nonzero()[0]))
         return kept
 
     def _play(self, starts: Sequence[Start], *, greedy: bool, scaling: EntropyScaling | None) -> Episodes:
