@@ -32,7 +32,8 @@ def own_code(config: Config) -> dict[str, str]:
     named = {path.resolve() for text in texts for path in _files(text)}
     named |= {path.resolve() for plugin in config.plugins for path in _plugin(plugin)}
     roots = {path.parent for path in named}
-    beside = {path for path in _imported() if any(root in path.parents for root in roots)}
+    imported = _imported() if roots else set()
+    beside = {path for path in imported if any(root in path.parents for root in roots)}
     return {str(path): text for path in sorted(named | beside) if (text := _read(path)) is not None}
 
 
