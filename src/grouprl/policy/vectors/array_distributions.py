@@ -145,11 +145,11 @@ def _category(probs_ra: Tensor, chance_r: Sequence[float] | np.ndarray, greedy: 
     """
     if greedy:
         return probs_ra.argmax(-1)
-    uniform_r = torch.as_tensor(np.asarray(chance_r), dtype=torch.float64)
-    below_ra = probs_ra.double().cpu().cumsum(-1)
-    chosen_r = torch.searchsorted(below_ra, (uniform_r * below_ra[:, -1])[:, None], right=True)[:, 0]
-    last_r = (below_ra >= below_ra[:, -1:]).int().argmax(-1)  # keeps rounding from choosing an action of probability 0
-    return torch.minimum(chosen_r, last_r).to(probs_ra.device)
+    below_ra = probs_ra.double().cpu().numpy().cumsum(-1)
+    whole_r1 = below_ra[:, -1:]
+    chosen_r = (below_ra <= np.asarray(chance_r)[:, None] * whole_r1).sum(-1)
+    last_r = (below_ra >= whole_r1).argmax(-1)  # keeps rounding from choosing an action of probability 0
+    return torch.from_numpy(np.minimum(chosen_r, last_r)).to(probs_ra.device)
 
 
 def _without(logits_na: Tensor, legal_na: Tensor) -> Tensor:
