@@ -40,36 +40,36 @@ def _first(high: int, low: int, increment_high: int, increment_low: int) -> floa
     return float(drawn >> 11) / 2**53
 
 
-class _Hash:
-    """The hash of SeedSequence, whose constant changes with each call."""
+def _constants(first: int, factor: int, count: int) -> np.ndarray:
+    """Return the constants [count+1,1] uint32 with which SeedSequence hashes `count` words, one after the other."""
+    return np.array([[first * pow(factor, n, 2**32) % 2**32] for n in range(count + 1)], dtype=np.uint32)
 
-    def __init__(self, constant: int, factor: int) -> None:
-        self.constant, self.factor = constant, factor
 
-    def __call__(self, value_n: np.ndarray) -> np.ndarray:
-        value_n = value_n ^ np.uint32(self.constant)
-        self.constant = self.constant * self.factor & 0xFFFFFFFF
-        value_n = value_n * np.uint32(self.constant)
-        mixed_n: np.ndarray = value_n ^ value_n >> np.uint32(16)
-        return mixed_n
+_OF_POOL = _constants(0x43B0D7E5, 0x931E8875, _WORDS * _WORDS)
+_OF_OUTPUT = _constants(0x8B51F9DD, 0x58F38DED, 2 * _WORDS)
+
+
+def _hashed(word_wn: np.ndarray, constant_w1: np.ndarray) -> np.ndarray:
+    """Return words [W,N] hashed with W + 1 constants."""
+    value_wn = (word_wn ^ constant_w1[:-1]) * constant_w1[1:]
+    hashed_wn: np.ndarray = value_wn ^ value_wn >> np.uint32(16)
+    return hashed_wn
 
 
 def _states(seed_n: np.ndarray) -> np.ndarray:
     """Return the first four words [4,N] uint64 that SeedSequence makes of seeds [N] uint64."""
     low_n, high_n = (seed_n & np.uint64(0xFFFFFFFF)).astype(np.uint32), (seed_n >> np.uint64(32)).astype(np.uint32)
-    hashed = _Hash(0x43B0D7E5, 0x931E8875)
     nothing_n = np.zeros_like(low_n)
-    pool = [hashed(word_n) for word_n in (low_n, high_n, nothing_n, nothing_n)]
+    pool_wn = _hashed(np.stack([low_n, high_n, nothing_n, nothing_n]), _OF_POOL[: _WORDS + 1])
     for source in range(_WORDS):
-        for place in (p for p in range(_WORDS) if p != source):
-            pool[place] = _mixed(pool[place], hashed(pool[source]))
-    final = _Hash(0x8B51F9DD, 0x58F38DED)
-    word_wn = np.stack([final(pool[number % _WORDS]) for number in range(2 * _WORDS)]).astype(np.uint64)
+        others, used = [place for place in range(_WORDS) if place != source], _WORDS + source * (_WORDS - 1)
+        pool_wn[others] = _mixed(pool_wn[others], _hashed(pool_wn[source], _OF_POOL[used : used + _WORDS]))
+    word_wn = _hashed(np.concatenate([pool_wn, pool_wn]), _OF_OUTPUT).astype(np.uint64)
     joined_wn: np.ndarray = word_wn[0::2] | word_wn[1::2] << np.uint64(32)
     return joined_wn
 
 
-def _mixed(one_n: np.ndarray, other_n: np.ndarray) -> np.ndarray:
-    value_n: np.ndarray = np.uint32(0xCA01F9DD) * one_n - np.uint32(0x4973F715) * other_n
-    mixed_n: np.ndarray = value_n ^ value_n >> np.uint32(16)
-    return mixed_n
+def _mixed(one_wn: np.ndarray, other_wn: np.ndarray) -> np.ndarray:
+    value_wn: np.ndarray = np.uint32(0xCA01F9DD) * one_wn - np.uint32(0x4973F715) * other_wn
+    mixed_wn: np.ndarray = value_wn ^ value_wn >> np.uint32(16)
+    return mixed_wn
