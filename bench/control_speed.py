@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 RECORD = Path(__file__).parent.parent / "docs" / "control_speed.json"
-ACTIONS, STEPS, ROUNDS = 256, 40, 2
+ACTIONS, STEPS, ROUNDS = 256, 40, 3
 """Actions per step of training (8 environments of 32), steps that are measured, and rounds."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,11 +13,11 @@ import grouprl
 from batches import close, random_case
 from grouprl.algorithms.token_weight.token_weight import OffPolicyMask
 from grouprl.core.batch import Batch
-from grouprl.core.outputs import LANGUAGE_OUTPUTS, has_output
+from grouprl.core.outputs import ENTROPY, LANGUAGE_OUTPUTS, LOG_PROB, VALUE, has_output
 from grouprl.methods import CATALOGUE
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.records.tokens import Tokens
-from grouprl.training.logprobs import reads_old_early
+from grouprl.training.logprobs import reads_old_early, with_scores
 from updates import accumulate, gradient, make_policy
 
 
@@ -68,3 +70,22 @@ def test_what_reads_old_log_probs_before_the_loss_gets_them_from_a_pass_of_their
     corrected = grouprl.method("grpo").with_parts(token_weight=(OffPolicyMask(),))
     assert reads_old_early(corrected)
     assert not reads_old_early(grouprl.method("grpo"))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_critic_is_asked_for_log_probs_only_if_the_sampler_has_none(exact: bool) -> None:
+    _, batch = sampled_case(4096)
+    asked: list[tuple[str, ...]] = []
+
+    def evaluate(inputs: Tokens, names: tuple[str, ...]) -> dict[str, torch.Tensor]:
+        asked.append(names)
+        return {name: torch.full_like(batch.reward_b, -2.0)[:, None].expand(batch.size) for name in names}
+
+    policy = SimpleNamespace(evaluate=evaluate, outputs=(LOG_PROB, ENTROPY, VALUE))
+    config = SimpleNamespace(updates_per_rollout=2, model=SimpleNamespace(lora=None))
+    session = SimpleNamespace(model=policy, policy=policy, method=grouprl.method("ppo"), config=config, references={})
+    foreign_b = torch.zeros_like(batch.group_b, dtype=torch.bool)
+    found = with_scores(cast("Any", session), batch, cast("Tokens", batch.inputs), foreign_b, exact=exact)
+    assert asked == [(VALUE,) if exact else (LOG_PROB, VALUE)]
+    assert torch.equal(found.need("old_bt", "the test"), batch.old_bt) == exact
+    assert found.value_bt is not None

@@ -186,6 +186,30 @@ def test_a_dead_step_has_no_averages_that_could_dilute_those_of_others(
     assert alive["ratio_mean"] > 0.5
 
 
+def test_the_sampler_is_compared_at_the_first_step_alone() -> None:
+    """The policy has moved by the second step: its difference would say nothing of the sampler."""
+    policy, grpo = make_policy(), method("grpo")
+    learner = Learner(policy, torch.optim.SGD(policy.parameters(), lr=0.1), grpo, parts=2)
+    for number, step in enumerate(learner.steps(grpo.compute_advantages(make_batch(policy)))):
+        found = learner.take(step)
+        assert ("logp_gap_mean" in found) == ("logp_gap_max" in found) == (number == 0)
+        learner.told.append(found)
+    assert number == 1
+
+
+def test_the_gap_of_an_update_is_that_of_its_first_step() -> None:
+    policy, grpo = make_policy(), method("grpo")
+    prepared = grpo.compute_advantages(make_batch(policy))
+    state = policy.trainable_state()
+    first = update(policy, torch.optim.SGD(policy.parameters(), lr=0.1), grpo, prepared)
+    policy.load_trainable_state(state)
+    found = update(policy, torch.optim.SGD(policy.parameters(), lr=0.1), grpo, prepared, epochs=3)
+    assert first["logp_gap_mean"] > 0
+    assert {name: found[name] for name in ("logp_gap_mean", "logp_gap_max")} == pytest.approx(
+        {name: first[name] for name in ("logp_gap_mean", "logp_gap_max")}
+    )
+
+
 def test_a_gradient_that_is_not_finite_stops_before_the_step() -> None:
     policy = make_policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2)
