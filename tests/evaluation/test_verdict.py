@@ -93,6 +93,7 @@ def test_an_evaluation_of_an_environment_with_a_threshold_reports_its_returns(tm
     assert (after["eval/graded"], after["eval/returns"]) == (0, 1)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "held-out mean reward" in page
+    assert page.index("Held-out reward") < page.index("Correct episodes")
     assert page.index("<h3>Mean reward</h3>") < page.index("<h3>Right, greedy</h3>")
 
 

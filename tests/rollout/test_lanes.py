@@ -100,6 +100,15 @@ def test_returns_are_those_of_whole_episodes_and_rewards_those_of_segments() -> 
     assert one.scores.correct_b.tolist() == [True, False]
 
 
+def test_a_step_in_which_no_episode_ends_does_not_call_rewards_graded() -> None:
+    lanes = counting(3)
+    first, second = lanes.rows(requests(0, 1)), lanes.rows(requests(1, 1))
+    assert np.isnan(first.scores.components["return"]).all()
+    assert np.isfinite(second.scores.components["return"]).any()
+    assert not first.scores.graded
+    assert not second.scores.graded
+
+
 def test_a_lane_whose_environment_fails_rests_and_begins_anew() -> None:
     lanes = counting(7, fails=3)
     rows = lanes.rows(requests(0, 2))

@@ -81,7 +81,7 @@ def leading(run: RunData) -> str:
 
     It is drawn twice, for wide and for narrow screens; the style sheet shows one of them.
     """
-    draw = held_out_rewards if run.graded else success
+    draw = held_out_rewards if run.mean_first else success
     return draw(run, WIDE) + f'<div class="only-narrow">{draw(run, NARROW)}</div>'
 
 
@@ -102,7 +102,9 @@ def held_out_rewards(run: RunData, size: tuple[int, int] = NARROW) -> str:
     evaluations."""
     evals = run.of_phase("eval")
     parts = reward_parts(evals)
-    series = [_series(run.of_phase("train"), "reward_mean", "training")] if run.graded else []
+    train = run.of_phase("train")
+    whole = "reward/return" if any("reward/return" in record for record in train) else "reward_mean"
+    series = [_series(train, whole, "training")] if run.mean_first else []
     series += [_points(evals, "eval/reward", "mean, held out")]
     series += [_points(evals, name, name.removeprefix("eval/reward/")) for name in parts]
     words = "Mean reward of held-out completions and of its components, with 95 % intervals over prompts."

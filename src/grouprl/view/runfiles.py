@@ -13,6 +13,7 @@ from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_ranges
+from grouprl.monitor.outcome import mean_first
 from grouprl.storage.run_folder import runs_meant
 
 MOST_NAMED = 10_000
@@ -43,6 +44,11 @@ class RunData:
         evaluated = (record.get("eval/graded") for record in self.of_phase("eval"))
         stored = (row.get("correct") is None and row.get("reward") is not None for row in self.rollouts)
         return any((self.summary.get("graded"), *evaluated, *stored))
+
+    @property
+    def mean_first(self) -> bool:
+        """True if the mean reward of evaluations says more than their shares: of graded rewards, and of returns."""
+        return self.graded or any(map(mean_first, self.of_phase("eval")))
 
     def of_phase(self, phase: str) -> list[JsonObject]:
         """Return the records of one phase, in order."""

@@ -109,7 +109,7 @@ def curves(run: RunData) -> str:
     """Return the learning curves."""
     if not run.records:
         return _none("No metrics yet.")
-    second = success(run) if run.graded else held_out_rewards(run)
+    second = success(run) if run.mean_first else held_out_rewards(run)
     small, more = [second, components(run), *pictures(run)], further(run)[:FURTHER]
     fold = f'<details><summary>{len(more)} further metrics</summary><div class="charts">{"".join(more)}</div></details>'
     return f'{leading(run)}<div class="charts">{"".join(small)}</div>{fold if more else ""}'

@@ -28,7 +28,7 @@ def scored_segments(which: Rows, segments: Sequence[Segment], spaces: Spaces, se
     """Arrange segments as scored rows; each belongs to (request, number of the completion)."""
     names = [sample_id(request.example.id, n) for request, n in which]
     verdicts = [_verdict(segment, settings.correct_at) for segment in segments]
-    graded = not any("correct" in segment.components for segment in segments if segment.finished)
+    graded = any("correct" not in segment.components for segment in segments if segment.finished)
     scores = score(
         _stated,
         [""] * len(segments),
