@@ -325,7 +325,10 @@ def test_a_judge_that_gives_such_a_score_costs_its_group_and_not_the_run():
     assert found.status_b.tolist() == ["error", "error"]
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7), ("45", 45), ("1.5", 1.5), ("soon", 0), ("", 0)])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7), ("45", 45), ("1.5", 1.5), ("soon", 0), ("", 0), ("Fri, 31 Dec 9" + "9" * 20 + " 23:59:59 GMT", 0)],
+)
 def test_an_endpoint_says_how_long_to_wait(header, seconds):
     assert asked_pause(header) == seconds
     assert 55 < asked_pause(formatdate(time.time() + 60, usegmt=True)) <= 60

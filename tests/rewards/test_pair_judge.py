@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from grouprl.core.errors import InputError
 from grouprl.rewards import score
 from grouprl.rewards.judging import judge_client, pair_judge
-from grouprl.rewards.judging.comparing import ComparedPair
+from grouprl.rewards.judging.comparing import ComparedPair, FailedComparison
 from grouprl.rewards.judging.judge import GroupPlace, placed
 from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer
 from grouprl.rewards.judging.pair_judge import PairJudge
@@ -168,11 +169,61 @@ def test_requests_keep_the_pace(monkeypatch):
     assert len(slept) == 4
 
 
-@pytest.mark.parametrize("reply", ["", "[]", '{"better": "c"}', '{"better": 1}', '{"better": "a", "score": 1}', "null"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("", "[]", '{"better": "c"}', '{"better": 1}', '{"better": "a", "score": 1}', "null"),
+        *('{"better": "a", "better": "b"}', '{"better": ["a", "b"]}', '{"better": "a"}\n{"better": "b"}'),
+        '```json\n{"better": "a"}\n```\n```json\n{"better": "b"}\n```',
+        *("A is better.", "Lo mejor es a.", '<think>{"better": "a"}</think>', '<think>{"better": "a"}', "\ud800"),
+    ],
+)
 def test_replies_without_a_verdict_are_refused(reply):
     with pytest.raises(NoAnswer):
         read_better(reply, ("a", "b"))
-    assert read_better('```json\n{"why": "x", "better": "b"}\n```', ("a", "b")) == 0.0
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        *("{}", "```json\n{}\n```", "```JSON\r\n{}\r\n```", "``` {} ```", "\ufeff{}", "\n\n{}\n"),
+        *("<think>b, no: a</think>\n{}", "<think>b</think>```json\n{}```"),
+    ],
+)
+def test_a_verdict_is_read_in_a_block_and_behind_thinking(around):
+    assert read_better(around.replace("{}", '{"why": "x", "better": "b"}'), ("a", "b")) == 0.0
+
+
+def test_a_block_without_end_is_read_at_once():
+    """Judges held to JSON fill their budget with blank lines; a pattern may not go through all ways to divide them."""
+    begin = time.monotonic()
+    for blank in ("\n", " ", " \n"):
+        with pytest.raises(NoAnswer):
+            read_better("```json" + blank * 200_000 + "x", ("a", "b"))
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ((200, b'data: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n'), "did not send JSON"),
+        ((200, b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'), "did not send JSON"),
+        ((200, b""), "did not send JSON"),
+        ((200, b'{"choices": [{"message": {"content": null, "reasoning_content": "a"}}]}'), "without text"),
+        ((200, b'{"choices": [{"message": {"content": "{"}, "finish_reason": "length"}]}'), "increase reward"),
+        ((200, b'{"choices": [{"message": {"content": ""}}]}'), "reply is not JSON"),
+        ((200, b'{"error": {"message": "overloaded"}}'), "sent no completion"),
+        ((429, b"\xff slow", {"Retry-After": "Fri, 31 Dec 99999999999999999999 23:59:59 GMT"}), "answered 429"),
+        ((503, b"<html>"), "answered 503"),
+    ],
+)
+def test_an_endpoint_that_speaks_otherwise_costs_the_pair_and_not_the_run(reply, said):
+    with judging(lambda request: reply) as (url, _):
+        judge = judge_at(url)
+        (found,) = judge.judged([pair("x", "y")])
+        assert isinstance(found, FailedComparison)
+        assert said in found.what
+        assert "judge_flips" not in judge.notes()
 
 
 def test_an_address_is_checked():

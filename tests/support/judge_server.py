@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Reply = str | tuple[int, str] | tuple[int, str, dict[str, str]]
+Reply = str | tuple[int, str | bytes] | tuple[int, str | bytes, dict[str, str]]
 """The judge's words, or the status and body of the HTTP response (and its headers)."""
 
 
@@ -41,9 +41,10 @@ def judging(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[tuple[str, li
             self.send_response(status)
             for name, value in (headers[0] if headers else {}).items():
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(body.encode())))
+            content = body if isinstance(body, bytes) else body.encode()
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(body.encode())
+            self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
             pass

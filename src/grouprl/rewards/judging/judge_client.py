@@ -136,5 +136,5 @@ def asked_pause(header: str) -> float:
         return float(header)
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

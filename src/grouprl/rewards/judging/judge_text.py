@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 MARKS = re.compile(r"[<|]|\[(?=/?[A-Z][A-Z_]+\])")
 """The characters that begin marks of chat templates (<|im_start|>, <s>, [INST]) inside JSON strings."""
-FENCE = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
+FENCE = re.compile(r"```(?:json)?(.*)```", re.DOTALL | re.IGNORECASE)
+"""A reply that is one code block. What is around the JSON in it is left to the parser: spaces that several parts of a
+pattern may match cost time that grows with the cube of their number."""
 RUBRIC = """\
 - A trajectory that reaches its goal scores well above one that does not.
 - One that reaches it in fewer steps, with less that is beside the point, scores a little higher.
@@ -104,21 +106,31 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
         NoAnswer: if the reply is not one JSON object (alone, or as the only code block) with a score from 0 to 1 for
             each name.
     """
-    text = split_thinking(reply)[1].strip()
-    if fenced := FENCE.fullmatch(text):
-        text = fenced[1]
-    try:
-        found = read_text(text)
-        once = json.loads(text, object_pairs_hook=_once)
-    except (Refusal, ValueError) as error:
-        raise NoAnswer(f"the judge's reply is not JSON: {error}") from None
-    entries = found.get("scores") if isinstance(found, dict) and once and list(found) == ["scores"] else None
+    found = read_reply(reply)
+    entries = found.get("scores") if isinstance(found, dict) and list(found) == ["scores"] else None
     if not isinstance(entries, list):
         raise NoAnswer('the judge\'s reply is not an object with only a list of "scores"')
     scores = dict(map(_entry, entries))
     if len(scores) < len(entries) or set(scores) != set(names):
         raise NoAnswer("the judge's reply does not name each trajectory once")
     return tuple(scores[name] for name in names)
+
+
+def read_reply(reply: str) -> object:
+    """Return the JSON value that a judge's reply is behind its thinking, alone or as the only code block.
+
+    Raises:
+        NoAnswer: it is none, or one of its objects holds a key twice, so that it says two things at once.
+    """
+    text = split_thinking(reply)[1].strip()
+    if fenced := FENCE.fullmatch(text):
+        text = fenced[1]
+    try:
+        found = read_text(text)
+        json.loads(text.encode("utf-8"), object_pairs_hook=_once)
+    except (Refusal, ValueError) as error:
+        raise NoAnswer(f"the judge's reply is not JSON: {error}") from None
+    return found
 
 
 def _entry(entry: object) -> tuple[Hashable, float]:

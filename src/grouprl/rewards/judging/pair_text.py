@@ -7,11 +7,8 @@ import json
 import random
 from collections.abc import Sequence
 
-from grouprl.chat.refusal import Refusal
-from grouprl.chat.safe_json import read_json
-from grouprl.chat.turn_content import split_thinking
 from grouprl.rewards.judging.judge_client import NoAnswer
-from grouprl.rewards.judging.judge_text import FENCE, Messages, ShownGroup, quoted
+from grouprl.rewards.judging.judge_text import Messages, ShownGroup, quoted, read_reply
 
 NEITHER, UNSURE = "neither", "unsure"
 """Replies that call both equally good, and that decide nothing."""
@@ -53,15 +50,9 @@ def read_better(reply: str, names: Sequence[str]) -> float | None:
     """Return 1 if the first is better, 0 if the second is, ½ for neither, and None if the judge is unsure.
 
     Raises:
-        NoAnswer: the reply is not one JSON object (alone, or as the only code block) with such a "better".
+        NoAnswer: the reply is not one JSON object (alone, or as the only code block) with one such "better".
     """
-    text = split_thinking(reply)[1].strip()
-    if fenced := FENCE.fullmatch(text):
-        text = fenced[1]
-    try:
-        found = read_json(text.encode("utf-8", "surrogatepass"))
-    except Refusal as error:
-        raise NoAnswer(f"the judge's reply is not JSON: {error.message}") from None
+    found = read_reply(reply)
     better = found.get("better") if isinstance(found, dict) and {"better"} <= set(found) <= {"why", "better"} else None
     values: dict[object, float | None] = {names[0]: 1.0, names[1]: 0.0, NEITHER: 0.5, UNSURE: None}
     if not isinstance(better, str) or better not in values:
