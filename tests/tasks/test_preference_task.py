@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from grouprl.records.judgements import BETWEEN, END
 from grouprl.tasks import load_task
 from grouprl.tasks.builtin.single_turn.preferences import (
     WANTED,
+    alphabet_kind,
     first_letter,
     liked_letters,
     mean_rating,
@@ -50,6 +52,7 @@ def truth(row: dict[str, Any], word: str) -> float:
         {"form": "lists", "noise": 0.2},
         {"form": "ratings", "noise": 0.2},
         {"judge": "cyclic"},
+        {"judge": "alphabet", "noise": 0.2},
         {"annotators": 3, "noise": 0.2},
         {"annotators": 2, "context": 2, "noise": 0.2},
     ],
@@ -223,6 +226,20 @@ def test_the_cyclic_judge_has_no_winner() -> None:
     assert sum(first_letter("h", wanted="abc").values()) == 0.0
 
 
+def test_the_alphabet_has_a_circle_of_its_own_whatever_the_prompt() -> None:
+    """a, d win against b, e, these against c, f, those against a, d: the best order is right on two of three."""
+    task = task_of(judge="alphabet", longest=1)
+    kinds = {letter: number % WANTED for number, letter in enumerate("abcdef")}
+    pairs = [(kinds[row["chosen"]], kinds[row["rejected"]]) for row in judged(task)]
+    assert set(pairs) == {(0, 1), (1, 2), (2, 0)}
+    orders = ([pair in {(a, b), (b, c), (a, c)} for pair in pairs] for a, b, c in permutations(range(WANTED)))
+    assert 0.6 < max(map(np.mean, orders)) < 0.75
+    assert task.prefers("hgb", 0, "d", "b") is True
+    assert task.prefers("hgb", 0, "a", "d") is None
+    assert alphabet_kind("eh") == {"kind_0": 0.0, "kind_1": 0.5, "kind_2": 0.0}
+    assert sum(alphabet_kind("").values()) == sum(alphabet_kind("g").values()) == 0.0
+
+
 def test_annotators_differ() -> None:
     """Each prefers by its own letter: two annotators often disagree on a pair, and one never does with itself."""
     task, rows = task_of(annotators=3), judged(task_of(annotators=3))
@@ -244,6 +261,8 @@ def test_tastes_add_up_to_the_true_reward() -> None:
 def test_what_a_cyclic_judge_cannot_have_is_refused() -> None:
     with pytest.raises(InputError, match="compares first letters only"):
         task_of(judge="cyclic", length_bias=0.5)
+    with pytest.raises(InputError, match="compares first letters only"):
+        task_of(judge="alphabet", annotators=2)
 
 
 def test_an_evaluation_samples_and_scores_by_the_truth(tmp_path: Path) -> None:

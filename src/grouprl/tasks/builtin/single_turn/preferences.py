@@ -18,6 +18,8 @@ from grouprl.tasks.registry import register_task
 LETTERS = "abcdefgh"
 WANTED = 3
 """Letters of a prompt, kinds of words for the cyclic judge, and the largest number of annotators."""
+CIRCLE = LETTERS[: 2 * WANTED]
+"""First letters of words for the alphabet judge: two of each kind."""
 LIKED = 0.5
 """True reward from which a word is labelled as liked."""
 APART = 1e-9
@@ -34,7 +36,8 @@ class Preferences(GeneratedTask):
     and its loser, as the judge saw them. An evaluation samples words and scores them by the true reward, which a noisy
     or a biased judge does not tell. With several annotators each is pleased by a letter of its own, and the true reward
     is what all together like. The cyclic judge prefers words by their first letter, the prompt's first to its second,
-    the second to the third and the third to the first: no reward orders them.
+    the second to the third and the third to the first: no reward orders them. The alphabet judge has such a circle
+    whatever the prompt: a and d win against b and e, these against c and f, and those against a and d.
     """
 
     samples_evaluations: ClassVar[bool] = True
@@ -47,7 +50,9 @@ class Preferences(GeneratedTask):
         "judge's score, or with two ratings: its letters (liked) and how short it is (brief)",
     )
     words: int = Field(4, ge=2, le=16, description="words of a list, or that are rated (batch.group_size)")
-    judge: Literal["reward", "cyclic"] = Field("reward", description="whether a reward or a cycle orders the words")
+    judge: Literal["reward", "cyclic", "alphabet"] = Field(
+        "reward", description="whether a reward, a cycle of the prompt's letters or one of the alphabet's orders words"
+    )
     noise: float = Field(
         0.0,
         ge=0,
@@ -72,7 +77,7 @@ class Preferences(GeneratedTask):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
-        if self.judge == "cyclic" and (self.form != "pairs" or self.length_bias or self.annotators > 1):
+        if self.in_circles and (self.form != "pairs" or self.length_bias or self.annotators > 1):
             raise ValueError("a cyclic judge compares first letters only: it has pairs, no length_bias or annotators")
         if self.form == "ratings" and (self.length_bias or self.annotators > 1):
             raise ValueError(
@@ -90,6 +95,11 @@ class Preferences(GeneratedTask):
                 "false"
             )
         return self
+
+    @property
+    def in_circles(self) -> bool:
+        """Whether the judge's preferences go in a circle, so that no reward tells them."""
+        return self.judge != "reward"
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -112,11 +122,13 @@ class Preferences(GeneratedTask):
 
     @property
     def reward(self) -> Reward:
-        """The true reward of a word; by annotator or, for the cyclic judge, by first letter."""
+        """The true reward of a word; by annotator or, for the cyclic judges, by first letter."""
         if self.apart or self.context:
             return own_letter
         if self.form == "ratings":
             return mean_rating
+        if self.judge == "alphabet":
+            return alphabet_kind
         return first_letter if self.judge == "cyclic" else liked_letters
 
     @property
@@ -163,8 +175,9 @@ class Preferences(GeneratedTask):
 
     def prefers(self, wanted: str, annotator: int, one: str, other: str) -> bool | None:
         """Return whether the judge, without noise, prefers one word to another; None if it has no preference."""
-        if self.judge == "cyclic":
-            step = (wanted.find(other[:1]) - wanted.find(one[:1])) % WANTED
+        if self.in_circles:
+            order = wanted if self.judge == "cyclic" else CIRCLE
+            step = (order.find(other[:1]) - order.find(one[:1])) % WANTED
             return None if step == 0 else step == 1
         gap = self._liked(one, wanted, annotator) - self._liked(other, wanted, annotator)
         return None if abs(gap) < APART else gap > 0
@@ -179,8 +192,8 @@ class Preferences(GeneratedTask):
         return str(example.columns["wanted"])[own]
 
     def reward_examples(self) -> tuple[KnownExample, ...]:
-        """Return a word of wanted letters, and one of others; for the cyclic judge no word is right."""
-        if self.judge == "cyclic":
+        """Return a word of wanted letters, and one of others; for the cyclic judges no word is right."""
+        if self.in_circles:
             return ()
         example = self.example("train", 0)
         other = next(letter for letter in LETTERS if letter not in example.columns["wanted"])
@@ -224,11 +237,11 @@ class Preferences(GeneratedTask):
         return (f"{wanted}>", worse, better) if rng.random() < self.noise else (f"{wanted}>", better, worse)
 
     def _word(self, wanted: str, rng: random.Random) -> str:
-        """Return a word of any length and any share of wanted letters; for the cyclic judge it begins with one."""
+        """Return a word of any length and any share of wanted letters; for a cyclic judge it begins in the circle."""
         share, length = rng.random(), rng.randint(1, self.longest)
         letters = [rng.choice(wanted if rng.random() < share else LETTERS) for _ in range(length)]
-        if self.judge == "cyclic":
-            letters[0] = rng.choice(wanted)
+        if self.in_circles:
+            letters[0] = rng.choice(wanted if self.judge == "cyclic" else CIRCLE)
         return "".join(letters)
 
     def _liked(self, word: str, wanted: str, annotator: int) -> float:
@@ -272,3 +285,8 @@ def own_letter(completion: str, *, wanted: str, annotator: int) -> float:
 def first_letter(completion: str, *, wanted: str) -> dict[str, float]:
     """Return how often a word wins against one of each kind, 1/2, under the name of its own first letter."""
     return {f"kind_{number}": 0.5 * completion.startswith(letter) for number, letter in enumerate(wanted)}
+
+
+def alphabet_kind(completion: str) -> dict[str, float]:
+    """Return how often a word wins against one of each kind, 1/2, under the name of its kind in the alphabet."""
+    return {f"kind_{number}": 0.5 * (completion[:1] in [*CIRCLE[number::WANTED]]) for number in range(WANTED)}
