@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,15 @@ def test_the_plan_and_an_episode_are_told_without_tokens(tmp_path: Path, monkeyp
     shown = said("show", "run")
     assert " · episode 0 · step 1" in shown
     assert "token" not in shown
+
+
+def test_the_key_of_a_long_observation_is_shown_by_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tours = {"task": {"name": "construct:tsp", "count": 8}, "model": {"name": "pointer", "settings": {"width": 8}}}
+    method = {"method": {"base": "reinforce", "baseline": "group"}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(SETTINGS | tours | method))
+    assert "does not depend on the episode" in said("plan", "run.yaml", "--set", "method=reinforce")
+    said("train", "run.yaml", "--folder", "run")
+    assert re.search(r"turn 2 · state \S{8}…\S{8} · reward", said("show", "run"))
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"state \S{8}…\S{8}", page)

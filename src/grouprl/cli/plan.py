@@ -279,7 +279,7 @@ def _stages(plan: Plan) -> Table:
 def _table(plan: Plan, settings: Iterable[Setting]) -> Table:
     table = plain_table("setting", "value", "where it comes from")
     for setting in settings:
-        origin = f"{setting.origin}. {plan.worded(setting.meaning)}" if setting.meaning else setting.origin
+        origin = plan.worded(f"{setting.origin}. {setting.meaning}" if setting.meaning else setting.origin)
         style = "dim" if setting.origin.startswith("default") else "default"
         table.add_row(Text(setting.key, style="cyan"), Text(_value(setting.value)), Text(origin, style=style))
     return table

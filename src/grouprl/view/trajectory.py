@@ -27,6 +27,10 @@ class Piece:
     """Whether the token is part of the turn's thinking."""
 
 
+LONGEST_STATE = 40
+"""Characters of a state that are shown."""
+
+
 @dataclass(frozen=True)
 class TurnShown:
     """One turn: the agent that acted, its state, its text, and the environment's reply."""
@@ -48,6 +52,11 @@ class TurnShown:
     def shown_number(self) -> int:
         """Number of the turn for readers, counted from 1 as in `check-env`."""
         return self.number + 1
+
+    @property
+    def state_shown(self) -> str:
+        """The state for readers; of a long key, as arrays have it, the ends, which tell states apart."""
+        return self.state if len(self.state) <= LONGEST_STATE else f"{self.state[:8]}…{self.state[-8:]}"
 
     @property
     def thinking(self) -> str:

@@ -60,7 +60,7 @@ def _turn(turn: TurnShown, follows: TurnShown | None, several: bool, strongest: 
         called = f", called by row {turn.caller}" if turn.caller >= 0 else ""
         words = f"row {turn.row} begins: {turn.agent or 'the policy'}{called}"
         begun = f'<p class="row">{escape(words)}</p>' * several + f'<pre class="prompt">{_text(turn.prompt)}</pre>'
-    facts = [*[turn.agent] * bool(turn.agent), *[f"state {turn.state}"] * bool(turn.state)]
+    facts = [*[turn.agent] * bool(turn.agent), *[f"state {turn.state_shown}"] * bool(turn.state)]
     facts += [f"reward {turn.reward:+.3g}"] * (turn.reward is not None)
     facts.append("not trained on" if turn.advantage is None else f"advantage {turn.advantage:+.3g}")
     facts += [f"{turn.trained} of {len(turn.said)} tokens trained on"] * (0 < turn.trained < len(turn.said))

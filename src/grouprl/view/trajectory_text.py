@@ -95,7 +95,7 @@ def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, pl
 
 def _head(turn: TurnShown) -> str:
     facts = [f"turn {turn.shown_number}", *[turn.agent] * bool(turn.agent)]
-    facts += [f"state {turn.state}"] * bool(turn.state)
+    facts += [f"state {turn.state_shown}"] * bool(turn.state)
     facts += [f"reward {turn.reward:+.3g}"] * (turn.reward is not None)
     facts.append("not trained on" if turn.advantage is None else f"advantage {turn.advantage:+.3g}")
     if 0 < turn.trained < len(turn.said):
