@@ -15,7 +15,7 @@ from grouprl.core import timeout as clocks
 from grouprl.core.errors import InputError
 from grouprl.core.importing import import_object
 from grouprl.core.plugins import load_file, load_module
-from grouprl.core.timeout import TooLong, alarm, seconds_to_import
+from grouprl.core.timeout import CallClock, TooLong, alarm, seconds_to_import
 from grouprl.tasks import load_task, registry
 
 HANGS = "import time\n\nX = 1\ntime.sleep(100)\n"
@@ -81,6 +81,30 @@ def test_the_outer_alarm_goes_on_behind_an_inner_one() -> None:
     with pytest.raises(TooLong), alarm(0.4):
         with alarm(0.2):
             pass
+        time.sleep(10)
+
+
+def test_a_clock_ends_the_call_that_takes_too_long_and_no_other() -> None:
+    clock, begun = CallClock(0.2), time.perf_counter()
+    with clock.running():
+        for _ in range(3):  # together they take longer than one may
+            with clock:
+                time.sleep(0.1)
+        time.sleep(0.5)  # between two calls there is no limit
+        with pytest.raises(TooLong), clock:
+            time.sleep(10)
+    assert time.perf_counter() - begun < 5
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_clock_goes_on_behind_an_alarm_and_leaves_one_around_it_alone() -> None:
+    clock = CallClock(0.4)
+    with clock.running():
+        with alarm(0.05):
+            pass
+        with pytest.raises(TooLong), clock:
+            time.sleep(10)
+    with pytest.raises(TooLong), alarm(0.2), clock.running(), clock:
         time.sleep(10)
 
 

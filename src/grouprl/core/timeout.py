@@ -17,6 +17,8 @@ MAKING = 60.0
 IMPORTING = 60.0
 """Seconds that the import of a user's module may take, unless an environment variable sets another limit."""
 VARIABLE = "GROUPRL_IMPORT_SECONDS"
+LOOKS = 4
+"""How often a `CallClock` looks at a call before its time is up."""
 
 
 class TooLong(BaseException):
@@ -29,10 +31,10 @@ def alarm(seconds: float) -> Iterator[None]:
 
     There is no limit with 0 seconds, or where no alarm can be set (in another thread, on Windows).
     """
-    if not seconds or threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if not _can_ring(seconds):
         yield
         return
-    around, begun = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
+    (around, every), begun = signal.getitimer(signal.ITIMER_REAL), time.monotonic()
     if 0 < around <= seconds:
         yield
         return
@@ -48,7 +50,51 @@ def alarm(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if around:
-            signal.setitimer(signal.ITIMER_REAL, max(1e-3, around - (time.monotonic() - begun)))
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, around - (time.monotonic() - begun)), every)
+
+
+class CallClock:
+    """A limit of time for each of many short calls: `with clock.running(): …`, and `with clock: …` around each.
+
+    A timer looks now and then at how long the call under way has taken, so that it has `seconds` and a part of them
+    more. To set an alarm for each call would take longer than a small environment's step.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._begun = 0.0
+        """When the call under way began; 0: there is none."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let the limit hold in the block, unless an alarm is set already, or none can be (see `alarm`)."""
+        if not _can_ring(self.seconds) or signal.getitimer(signal.ITIMER_REAL)[0]:
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds / LOOKS, self.seconds / LOOKS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def _look(self, number: int, frame: object) -> None:
+        if self._begun and time.monotonic() - self._begun >= self.seconds:
+            self._begun = 0.0
+            raise TooLong
+
+    def __enter__(self) -> None:
+        self._begun = time.monotonic()
+
+    def __exit__(self, *raised: object) -> None:
+        self._begun = 0.0
+
+
+def _can_ring(seconds: float) -> bool:
+    """Return whether there is a limit, and an alarm can be set for it here."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return bool(seconds) and in_main and hasattr(signal, "setitimer")
 
 
 def reached(late: TooLong) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.core.spans import span
+from grouprl.core.timeout import CallClock
 from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.protocols import EntropyScaling, Spaces
 from grouprl.records.requests import RolloutRequest
@@ -67,7 +69,7 @@ class LaneRows(VectorEpisodes):
         assert horizon is not None
         self.lanes.extend([self._lane() for _ in range(len(rows) - len(self.lanes))])
         places = [self._place(lane, *row) for lane, row in zip(self.lanes, rows, strict=False)]
-        with self.watch("rollout"), span("environments"), self.sampler.session() as session:
+        with self.watch("rollout"), span("environments"), self._clock.running(), self.sampler.session() as session:
             collect(places, session, horizon, self.task.max_turns)
         return self._admitted(self._scored(rows, places))
 
@@ -78,19 +80,24 @@ class LaneRows(VectorEpisodes):
     def restore(self, state: State) -> None:
         """Rebuild the episodes of `state`. Raises RunError if an environment is not reproducible."""
         self.lanes.clear()
-        for one in state.get("lanes", []):
-            self.lanes.append(self._lane())
-            self.lanes[-1].restore(one)
+        with self._clock.running():
+            for one in state.get("lanes", []):
+                self.lanes.append(self._lane())
+                self.lanes[-1].restore(one)
 
     def close(self) -> None:
         """Close the environments of the lanes, and the processes that run those of evaluations."""
-        for lane in self.lanes:
-            lane.stop()
+        with self._clock.running():
+            for lane in self.lanes:
+                lane.stop()
         super().close()
 
     def _lane(self) -> Lane:
-        seconds = self.stage.timeout if isinstance(self.stage, WorkerStage) else 0.0
-        return Lane(self.task.environment, self._spaces, lambda index: self.task.example("train", index), seconds)
+        return Lane(self.task.environment, self._spaces, lambda index: self.task.example("train", index), self._clock)
+
+    @cached_property
+    def _clock(self) -> CallClock:
+        return CallClock(self.stage.timeout if isinstance(self.stage, WorkerStage) else 0.0)
 
     @property
     def _spaces(self) -> Spaces:

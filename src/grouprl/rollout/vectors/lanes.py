@@ -18,7 +18,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError, RunError, raised
 from grouprl.core.json_types import State
-from grouprl.core.timeout import TooLong, alarm, reached
+from grouprl.core.timeout import CallClock, TooLong, reached
 from grouprl.envs.array_spaces import bounded, observed
 from grouprl.envs.async_methods import awaited, close, warn_not_closed
 from grouprl.envs.environment import ArrayObservation, Step
@@ -74,13 +74,14 @@ class LateCall(RunError):
 
 
 @contextmanager
-def in_time(method: str, seconds: float) -> Iterator[None]:
-    """Raise LateCall if the block, a call of `method`, takes longer; 0 seconds: there is no limit."""
+def in_time(method: str, clock: CallClock) -> Iterator[None]:
+    """Raise LateCall if the block, a call of `method`, takes longer than a running clock allows."""
     try:
-        with alarm(seconds):
+        with clock:
             yield
     except TooLong as late:
-        raise LateCall(f"{method}() did not return within {seconds:g} s (environment.timeout){reached(late)}") from None
+        what = f"{method}() did not return within {clock.seconds:g} s (environment.timeout){reached(late)}"
+        raise LateCall(what) from None
 
 
 class Lane:
@@ -90,7 +91,7 @@ class Lane:
         make: makes an environment.
         spaces: what it shows and takes.
         example: returns the prompt of a number.
-        seconds: the most that a call of the environment may take; 0: there is no limit.
+        clock: limits the calls of the environment while it runs.
     """
 
     def __init__(
@@ -98,9 +99,9 @@ class Lane:
         make: Callable[[], Environment],
         spaces: Spaces,
         example: Callable[[int], Example],
-        seconds: float = 0.0,
+        clock: CallClock,
     ) -> None:
-        self._make, self._spaces, self._example, self._seconds = make, spaces, example, seconds
+        self._make, self._spaces, self._example, self._clock = make, spaces, example, clock
         self._environment: Environment | None = None
         self.beginning: Beginning | None = None
         self.shown = ArrayObservation(None)
@@ -112,7 +113,7 @@ class Lane:
     def begin(self, beginning: Beginning) -> None:
         """Begin an episode; whatever the environment raises passes through."""
         self.stop()
-        with in_time("reset", self._seconds):
+        with in_time("reset", self._clock):
             self._environment, self.beginning, self.done, self.total = self._make(), beginning, [], 0.0
             first = awaited(self._environment.reset(self._example(beginning.index), beginning.seed))
         self.shown = observed(self._spaces, first, first=True)
@@ -130,7 +131,7 @@ class Lane:
             if isinstance(self._spaces.action, Discrete)
             else bounded(self._spaces.action, np.asarray(action))
         )
-        with in_time("step", self._seconds):
+        with in_time("step", self._clock):
             step = cast("Step", awaited(self._environment.step(told)))  # type: ignore[arg-type]
         if not isinstance(step.reward, int | float | np.number) or not abs(step.reward) <= LARGEST:
             raise InputError(f"step() returned the reward {step.reward!r}", RULE)
@@ -145,7 +146,7 @@ class Lane:
     def score(self) -> Mapping[str, float]:
         """Return the environment's own components for the episode."""
         assert self._environment is not None
-        with in_time("score", self._seconds):
+        with in_time("score", self._clock):
             return dict(awaited(self._environment.score()))
 
     def stop(self) -> None:
@@ -156,7 +157,7 @@ class Lane:
         left, self._environment, self.beginning = self._environment, None, None
         try:
             if left is not None:
-                with in_time("close", self._seconds):
+                with in_time("close", self._clock):
                     close(left)
         except (Exception, SystemExit) as error:
             warn_not_closed("an environment", raised(error))
