@@ -18,7 +18,7 @@ IMPORTING = 60.0
 """Seconds that the import of a user's module may take, unless an environment variable sets another limit."""
 VARIABLE = "GROUPRL_IMPORT_SECONDS"
 LOOKS = 4
-"""How often a `CallClock` looks at a call before its time is up."""
+"""Looks of a `CallClock` at a call before its time is up."""
 
 
 class TooLong(BaseException):
@@ -63,7 +63,7 @@ class CallClock:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._begun = 0.0
-        """When the call under way began; 0: there is none."""
+        """Beginning of the call under way, in seconds of the monotonic clock; 0: there is none."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
