@@ -37,7 +37,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
 PAGES = {
     "preferences.md": ("objectives", "losses", "lists"),
-    "reward_models.md": ("users", "cycles", "components", "ratings"),
+    "reward_models.md": ("users", "circle", "cycles", "components", "ratings"),
 }
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4
@@ -77,6 +77,14 @@ CIRCLES: Settings = {
     "eval": {"every": 0, "final_prompts": 512},
     "run": PAIRS["run"],
 }
+CIRCLE: Settings = merged(
+    CIRCLES,
+    {
+        "task": {"judge": "alphabet", "noise": 0.0, "longest": 1},
+        "steps": 150,
+        "eval": {"final_prompts": 256},
+    },
+)
 LISTS: Settings = merged(PAIRS, {"task": {"form": "lists", "words": 4}, "batch": {"prompts": 8, "group_size": 4}})
 RATED: Settings = {
     "task": {"name": "preferences", "form": "ratings", "words": 4, "noise": 0.1},
@@ -147,6 +155,13 @@ STUDIES: dict[str, Study] = {
         CIRCLES,
         {name: {"method": name} for name in ("bradley_terry", "gpm")},
         (1e-3, 3e-3, 1e-2),
+        "eval/pair_accuracy",
+        tuned_on=2,
+    ),
+    "circle": Study(
+        CIRCLE,
+        {name: {"method": name} for name in ("bradley_terry", "gpm")},
+        (3e-4, 1e-3, 3e-3),
         "eval/pair_accuracy",
         tuned_on=2,
     ),
