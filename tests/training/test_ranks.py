@@ -17,8 +17,8 @@ from ranks import run_on_ranks
 
 SCRIPTS = Path(__file__).parents[1] / "support"
 METHODS = ("grpo", "dapo", "dr_grpo", "grpo@nemo_rl", "intellect2", "ppo", "clip_cov", "nca_rewards", "infonca")
-"""Sequence mean, token mean, constant, KL, entropy bonus, value head, an objective that sees all rows at once, and losses of
-lists."""
+"""Sequence mean, token mean, constant, KL, entropy bonus, value head, an objective that sees all rows at once; and
+losses of lists."""
 WAYS = ("dapo+tensor", "clip_cov+tensor+anew", "ppo+lora+offload", "grpo+compiled+anew")
 """Matrices cut by both ranks; layers computed anew; adapters, a value head, parts in main memory; compiled."""
 MIXED = ("grpo+mixed+small", "grpo+mixed+small+tensor")
