@@ -240,7 +240,7 @@ def test_an_unknown_agent_ends_the_episode() -> None:
     assert "it names the agent 'c'" in failure.what
 
 
-def test_bad_squads_are_refused_by_name() -> None:
+def test_bad_squads_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="parents act earlier, in the order row, column"):
         MatrixGame(parents={"row": ("column",)})
     with pytest.raises(InputError, match="they are given by agent, or are 'all'"):
@@ -248,8 +248,15 @@ def test_bad_squads_are_refused_by_name() -> None:
     with pytest.raises(InputError, match="a square of finite numbers"):
         MatrixGame(payoff=[[1.0, 2.0]])
     pytest.importorskip("pettingzoo", reason="pettingzoo is not installed: pip install 'grouprl[teams]'")
+    import parallel_ferry
+
+    closed: list[object] = []
+    monkeypatch.setattr(parallel_ferry.Ferry, "close", lambda world: closed.append(world))
     with pytest.raises(InputError, match="the agents early and late have the spaces"):
         load_task({"name": "squad:parallel_ferry", "config": {"odd": True}})
+    with pytest.raises(InputError, match="parents act earlier"):
+        load_task({"name": "squad:parallel_ferry", "parents": {"early": ("late",)}})
+    assert len(closed) == 2  # what is refused leaves no window and no process behind
     with pytest.raises(InputError, match="There is no environment 'no_such_world'"):
         load_task("squad:no_such_world")
     with pytest.raises(InputError, match="has no parallel_env"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -79,6 +80,17 @@ def closed(env: Closing, name: str) -> None:
         env.close()
     except Exception as error:
         warn_not_closed(f"'{name}'", raised(error))
+
+
+@contextmanager
+def closed_if_refused(env: object, name: str) -> Iterator[None]:
+    """Close an environment if the block raises, so that nothing it started outlives the refusal."""
+    try:
+        yield
+    except BaseException:
+        if callable(getattr(env, "close", None)):
+            closed(cast("Closing", env), name)
+        raise
 
 
 def not_made(name: str, error: BaseException) -> InputError:

@@ -103,7 +103,7 @@ def _leaf(what: str, space: gymnasium.Space) -> ArraySpace:
         raise InputError(
             f"{what} are {space}",
             "control reads numbers and arrays of numbers, by name where they are several, and acts with one such space",
-            "Put a wrapper around it: task.wrappers",
+            "Put a wrapper around it: task.wrappers of control:…, or a function of yours that returns it wrapped",
         )
     if space.dtype == np.uint8 and len(space.shape) == 3:
         return Image(*space.shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
-from grouprl.envs.adapters.gymnasium_calls import flag, one_number
+from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, flag, one_number
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, spaces_of
 from grouprl.envs.environment import ArrayObservation
 from grouprl.envs.joint_world import JointStep
@@ -42,8 +42,9 @@ class PettingZooWorld:
 
     def __init__(self, make: Callable[[], ParallelEnv], *, rounds: int, success: float | None = None) -> None:
         self._env, self._rounds, self._success = make(), rounds, success
-        self.agents = tuple(self._env.possible_agents)
-        self.spaces = shared_spaces(self._env)
+        with closed_if_refused(self._env, "an environment"):
+            self.agents = tuple(self._env.possible_agents)
+            self.spaces = shared_spaces(self._env)
         self._round, self._total = 0, 0.0
 
     def begin(self, example: Example, seed: int) -> Mapping[str, object]:

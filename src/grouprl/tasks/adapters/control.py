@@ -9,11 +9,11 @@ from pydantic import Field, PrivateAttr
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.adapters.control import ControlEnvironment
-from grouprl.envs.adapters.gymnasium_calls import closed
+from grouprl.envs.adapters.gymnasium_calls import closed, closed_if_refused
 from grouprl.envs.adapters.gymnasium_spaces import spaces_of
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
-from grouprl.tasks.adapters.gymnasium_makers import Wrapper, closed_if_refused, label, limit_of, made
+from grouprl.tasks.adapters.gymnasium_makers import Wrapper, label, limit_of, made
 from grouprl.tasks.environments import SeededTask
 from grouprl.tasks.registry import register_task
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError, MissingExtra, suggest
 from grouprl.core.importing import import_object
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.envs.adapters.gymnasium_calls import Closing, closed, not_made
+from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, not_made
 
 if TYPE_CHECKING:
     import gymnasium
@@ -45,17 +44,6 @@ def made(name: str, config: JsonMapping, who: str, wrappers: Sequence[Wrapper] =
                 f"'{name}' makes {type(found).__name__}", "it makes a gymnasium.Env or a gymnasium.vector.VectorEnv"
             )
     return found
-
-
-@contextmanager
-def closed_if_refused(env: object, name: str) -> Iterator[None]:
-    """Close an environment if the block raises, so that nothing it started outlives the refusal."""
-    try:
-        yield
-    except BaseException:
-        if callable(getattr(env, "close", None)):
-            closed(cast("Closing", env), name)
-        raise
 
 
 def own_maker(name: str) -> Callable[..., object] | None:

@@ -12,7 +12,7 @@ from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.importing import own_is_named, working_directory_importable
 from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
-from grouprl.envs.adapters.gymnasium_calls import closed, not_made
+from grouprl.envs.adapters.gymnasium_calls import closed, closed_if_refused, not_made
 from grouprl.envs.adapters.squads import PettingZooWorld
 from grouprl.envs.joint_world import InTurns
 from grouprl.protocols import Spaces
@@ -56,7 +56,8 @@ class Squad(SeededTask):
             InputError: there is no such environment, or agents differ in their spaces.
         """
         world = self._world()
-        self._agents, self._spaces = world.agents, InTurns(world, parents=self.parents).spaces
+        with closed_if_refused(world, self.id):
+            self._agents, self._spaces = world.agents, InTurns(world, parents=self.parents).spaces
         closed(world, self.id)
 
     def _world(self) -> PettingZooWorld:
