@@ -257,7 +257,7 @@ def test_bad_squads_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(InputError, match="parents act earlier"):
         load_task({"name": "squad:parallel_ferry", "parents": {"early": ("late",)}})
     assert len(closed) == 2  # what is refused leaves no window and no process behind
-    with pytest.raises(InputError, match="There is no environment 'no_such_world'"):
+    with pytest.raises(InputError, match=r"There is no environment 'no_such_world'.*: pip install no_such_world"):
         load_task("squad:no_such_world")
     with pytest.raises(InputError, match="has no parallel_env"):
         load_task("squad:json")

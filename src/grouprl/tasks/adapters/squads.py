@@ -92,7 +92,7 @@ class Squad(SeededTask):
             raise InputError(
                 f"There is no environment '{self.id}'",
                 str(error),
-                f"pip install {package}, if that package has it. {own_is_named(self.id, 'function')}",
+                f"Install it, if {package} has it: pip install {package}. {own_is_named(self.id, 'function')}",
             ) from error
         if not hasattr(module, "parallel_env"):
             raise InputError(

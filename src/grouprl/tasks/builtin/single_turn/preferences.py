@@ -98,7 +98,7 @@ class Preferences(GeneratedTask):
 
     @property
     def in_circles(self) -> bool:
-        """Whether the judge's preferences go in a circle, so that no reward tells them."""
+        """True if the judge's preferences go in a circle, so that no reward tells them."""
         return self.judge != "reward"
 
     @property
