@@ -20,6 +20,9 @@ REMEMBERING = ("vapo", "dph_rl", "otc")
 """A value model learnt before; reference rows and first rates; fewest calls, in turns. Optimiser steps of their own,
 refill, stores and moving references are in test_resume and test_kills."""
 
+EXCHANGED = {"iterative_dpo": {"every": 2}, "accelerated_dpo": {"every": 2}, "inpo": {"every": 1}}
+"""Entries whose reference is the policy of an earlier round, with rounds so short that it changes within a run."""
+
 
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_what_a_part_remembers_outlives_a_kill(name: str, tmp_path: Path) -> None:
@@ -28,6 +31,16 @@ def test_what_a_part_remembers_outlives_a_kill(name: str, tmp_path: Path) -> Non
     assert found["kills"]
     assert found["steps_with_gradient"] >= 2
     assert found["optimizer_tensors"] > 0
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_an_exchanged_reference_outlives_a_kill(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At their own settings a round is longer than the catalogue's runs, so that the first reference stays."""
+    monkeypatch.setitem(kills_catalogue.SPECIAL, name, EXCHANGED[name])
+    found = kills_catalogue.tried(name, tmp_path, seed=1, count=3)
+    assert found["different"] == []
+    assert len(found["kills"]) == 3
+    assert found["steps_with_gradient"] == found["steps"]
 
 
 def test_the_record_holds_every_entry_and_no_run_that_ended_otherwise_or_shows_nothing() -> None:
