@@ -113,6 +113,12 @@ def build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
     return policy
 
 
+def build_teacher(run: ResolvedRun, folder: str) -> CausalPolicy:
+    """Load the language model in a folder with the run's settings, without new adapters."""
+    options = load_options(run, folder, run.config.seed)
+    return load_policy(folder, **{name: x for name, x in options.items() if name != "lora"})
+
+
 def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
     """Return the arguments with which `load_policy` builds the language model `name` of a run."""
     config, model = run.config, run.config.model

@@ -18,9 +18,11 @@ from grouprl.algorithms.references import scores_against_frozen
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.outputs import LOG_PROB
-from grouprl.orchestrator.make_policy import build_one
+from grouprl.orchestrator.make_policy import build_teacher
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.protocols import Policy, Scorer, Trainable
+from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.protocols import Policy, Scorer, Trainable, distributed
+from grouprl.records.tokens import Tokens
 from grouprl.training.references import NATS, follower_of
 
 
@@ -69,49 +71,98 @@ def check_first_pass(method: Method, batch: Batch, model: Trainable) -> None:
         )
 
 
-def guiding_weights(run: ResolvedRun, policy: Policy) -> dict[str, Tensor]:
-    """Return the weights of the model that `model.reference` names, by the names of the policy's own.
+def guide_of(run: ResolvedRun, policy: Policy) -> tuple[dict[str, Tensor], Scorer]:
+    """Return what `model.reference` names: its weights, which the run keeps, and the reference with them.
 
-    Of several models it is the average of their weights by their shares, a soup (SALSA);
-    `initial` among them is the policy itself. Averaged in float64, so that a soup of equal weights has those.
+    Of several models it is the average of their weights by their shares, a soup (SALSA); `initial` among them is the
+    policy itself. Averaged in float64, so that a soup of equal weights has those. One model of other layers than those
+    that are trained, such as a larger teacher, is a reference of its own.
 
     Raises:
-        InputError: the policy is no language model or has adapters, or a model has another architecture or tokenizer.
+        InputError: the policy is no language model, or a model has another tokenizer, or has other layers and is to be
+            averaged, or stands beside a policy that is divided among processes.
     """
-    soup: dict[str, Tensor] = {}
+    own, soup = policy.trainable_state(), dict[str, Tensor]()
     for folder, share in run.guides.items():
-        weights = policy.trainable_state() if folder == "initial" else _weights_in(folder, run, policy)
+        weights = own
+        if folder != "initial":
+            model = _model_in(folder, run, policy)
+            weights = model.trainable_state()
+            if not _alike(weights, own):
+                _check_alone(folder, run, policy)
+                return weights, FrozenModel(model)
         for name, x in weights.items():
             soup[name] = soup.get(name, 0) + share * x.double()
-    own = policy.trainable_state()
-    return {name: x.to(own[name].dtype) for name, x in soup.items()}
+    averaged = {name: x.to(own[name].dtype) for name, x in soup.items()}
+    return averaged, with_weights(policy, averaged)
 
 
-def _weights_in(folder: str, run: ResolvedRun, policy: Policy) -> dict[str, Tensor]:
-    """Return the weights of the model in a folder, which must fit the policy."""
+def kept_guide(run: ResolvedRun, policy: Policy, weights: Mapping[str, Tensor]) -> Scorer:
+    """Return the same reference with the weights that the run has kept; a model of other layers is built as its folder
+    says.
+    """
+    if _alike(weights, policy.trainable_state()):
+        return with_weights(policy, weights)
+    model = _model_in(next(iter(run.guides)), run, policy)
+    model.load_trainable_state(weights)
+    return FrozenModel(model)
+
+
+class FrozenModel:
+    """A language model that is never trained, with layers of its own."""
+
+    def __init__(self, model: CausalPolicy) -> None:
+        self._model = model
+        model.model.requires_grad_(False)
+
+    def whole(self) -> CausalPolicy:
+        """Return the model, for sampling."""
+        return self._model
+
+    def logp(self, inputs: Tokens) -> Tensor:
+        """Return the log-prob of every response token, [B,T], without a graph."""
+        return self._model.logp(inputs)
+
+
+def _alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    return {name: x.shape for name, x in weights.items()} == {name: x.shape for name, x in own.items()}
+
+
+def _model_in(folder: str, run: ResolvedRun, policy: Policy) -> CausalPolicy:
+    """Return the model in a folder, whose tokenizer must be the policy's."""
     tokenizer = getattr(policy, "tokenizer", None)
-    if tokenizer is None or run.config.model.lora is not None:
-        what = type(policy).__name__ if tokenizer is None else "a policy with adapters"
+    if tokenizer is None:
         raise InputError(
-            f"model.reference names a model, beside {what}",
-            "a reference of other weights is put into a copy of a language model that is trained whole",
-            "Train every weight (no model.lora), or use model.reference: initial",
+            f"model.reference names a model, beside {type(policy).__name__}",
+            "a reference of other weights is a language model that reads what another language model reads",
+            "Use model.reference: initial",
         )
-    guide = build_one(run, folder, run.config.seed)
-    own, found = policy.trainable_state(), guide.trainable_state()
-    if {name: x.shape for name, x in own.items()} != {name: x.shape for name, x in found.items()}:
-        raise InputError(
-            f"the reference {folder} has other layers than the model {run.config.model.name}",
-            "a reference of other weights has the policy's architecture",
-            "Name a model that was trained from the same one",
-        )
-    if guide.tokenizer.get_vocab() != tokenizer.get_vocab():
+    model = build_teacher(run, folder)
+    if model.tokenizer.get_vocab() != tokenizer.get_vocab():
         raise InputError(
             f"the reference {folder} has another tokenizer than the model {run.config.model.name}",
             "both score the same tokens",
             "Name a model of the same family",
         )
-    return found
+    return model
+
+
+def _check_alone(folder: str, run: ResolvedRun, policy: Policy) -> None:
+    """Check that a model of other layers than the trained ones may be the reference."""
+    trained = "adapters" if run.config.model.lora is not None else f"the layers of {run.config.model.name}"
+    what = f"the reference {folder} has other layers than what is trained, {trained}"
+    if len(run.guides) > 1:
+        raise InputError(
+            what,
+            "weights are averaged where all models have the same layers",
+            "Name models that were trained from the same one and train every weight (no model.lora), or name one model",
+        )
+    if distributed(policy) is not None:
+        raise InputError(
+            f"{what}, in several processes",
+            "a model of other layers is kept whole in one process",
+            "Train in one process, or name a model that was trained from the same one",
+        )
 
 
 def with_weights(policy: Policy, weights: Mapping[str, Tensor]) -> Scorer:

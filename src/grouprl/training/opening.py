@@ -31,9 +31,8 @@ from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.run_folder import RunFolder, in_words, settle, write_json, write_text
-from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task
-from grouprl.training.session import Session, assemble, frozen, placement_of, reward_of, settings_digest, versions
+from grouprl.training.session import Session, assemble, placement_of, reward_of, settings_digest, versions
 
 
 def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine | None = None) -> Session:
@@ -260,10 +259,7 @@ def _restore(session: Session, checkpoint: Checkpoint | None) -> None:
         return
     state = checkpoint.state
     if state["has_reference"]:
-        session.renewed = state["reference_renewed"]
-        model.load_trainable_state(load_weights(session.run.reference_of(session.renewed)))
-        first = session.renewed is None
-        session.references.freeze(session.first_reference() if first else frozen(session.policy))
+        session.restore_reference(state["reference_renewed"])
     session.phase, session.step, session.elapsed = state["phase"], state["step"], state["elapsed"]
     session.evaluated = state.get("evaluated", session.step)
     session.graded = state.get("graded", False)

@@ -43,9 +43,10 @@ from grouprl.storage.checkpoint import PARTS, prune, save_checkpoint, whole_para
 from grouprl.storage.lock import FolderLock
 from grouprl.storage.model_files import write_tensors
 from grouprl.storage.run_folder import RunFolder, replacing
+from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task
 from grouprl.training.announcer import Announcer
-from grouprl.training.first_reference import guiding_weights, with_weights
+from grouprl.training.first_reference import guide_of, kept_guide
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
 
@@ -136,19 +137,33 @@ class Session:
         self.phase, self.step = phase, 0
         self.optimizer = make_optimizer(self.config, self.model, phase)
         if phase != "warmup" and first and self.resolved.needs_reference:
-            guide = guiding_weights(self.resolved, self.policy) if self.resolved.guides else None
             with replacing(self.run.reference) as temporary:
-                if guide is None:
-                    self._write_weights(temporary)
+                if self.resolved.guides:
+                    weights, reference = guide_of(self.resolved, self.policy)
+                    save_file(weights, temporary)
                 else:
-                    save_file(guide, temporary)
-            self.references.freeze(self.first_reference() if guide is None else with_weights(self.policy, guide))
+                    reference = self.first_reference()
+                    self._write_weights(temporary)
+            self.references.freeze(reference)
         if phase == "train" and self.references:
             self.references.begin(self.policy)
 
+    def restore_reference(self, renewed: int | None) -> None:
+        """Restore the frozen reference as it was kept at the beginning, or when it was renewed after step `renewed`.
+
+        The weights of the policy are then those of the reference, unless the run names a model as its first one.
+        """
+        self.renewed = renewed
+        weights = load_weights(self.run.reference_of(renewed))
+        if renewed is None and self.resolved.guides:
+            self.references.freeze(kept_guide(self.resolved, self.policy, weights))
+            return
+        self.model.load_trainable_state(weights)
+        self.references.freeze(self.first_reference() if renewed is None else frozen(self.policy))
+
     def first_reference(self) -> Scorer:
         """Return the policy as it is now as the reference: the base of adapters that nothing has trained yet."""
-        trained = self.config.warmup.steps > 0 or bool(self.resolved.guides)
+        trained = self.config.warmup.steps > 0
         return frozen(self.policy) if self.config.model.lora and trained else self.policy.reference()
 
     def publish(self) -> None:
