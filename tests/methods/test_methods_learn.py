@@ -48,18 +48,20 @@ whose weights make the policy term small, keeps it near the reference. Optima of
 and EXO-rw are tilts, too: their own β leave half of the chance or more to wrong tokens.
 GTPO's 0.7 nats is below the entropy this policy starts from: nothing would ever train. Of three tokens PPPO's 35 % are
 one. G-RA has no outcome beside the one turn here. Intuitor knows no correct completions by itself. SFT and OTR imitate,
-they need demonstrations. DVPO reads no reward, only what its value model learnt before. The losses of reward models
-train scores, not log-probs (tests/training/test_reward_run.py, test_process_reward.py). Flow networks take the reward
-as log R at no other scale, and sample in proportion to R: the optimum of two is in `TILTS`; the others have a flow for
-each state, and the critic here knows positions only (tests/algorithms/test_flow_balance.py).
-COUNTERPOL seeks the return it is told, here the highest. GMAH and RLAP fit values, which no policy here acts by
+they need demonstrations; MiniLLM follows a teacher and no reward (tests/training/test_teacher.py). DVPO reads no
+reward, only what its value model learnt before.
+The losses of reward models train scores, not log-probs (tests/training/test_reward_run.py, test_process_reward.py).
+Flow networks take the reward as log R at no other scale, and sample in proportion to R: the optimum of two is in
+`TILTS`; the others have a flow for each state, and the critic here knows positions only
+(tests/algorithms/test_flow_balance.py). COUNTERPOL seeks the return it is told, here the highest. GMAH and RLAP fit
+values, which no policy here acts by
 (tests/algorithms/test_followed_values.py, test_ordered_sub_tasks.py)."""
 STORED = ("weighted_bc", "f_dvl", "odice", "mo_dt", "oppo")
 """Methods for stored trajectories, which clone and do not explore (tests/tasks/test_trajectories.py and
 test_return_to_go.py, tests/methods/test_oppo.py)."""
 FLOWS = ("vargrad", "tb", "db", "subtb")
 SCORED = ("bradley_terry", "reward_regression", "attribute_regression", "process_reward", "gpm", "vpl")
-OTHERS = ("sft", *STORED, "gmah", "rlap", "otr", "dvpo", *SCORED, *FLOWS)
+OTHERS = ("sft", "minillm", *STORED, "gmah", "rlap", "otr", "dvpo", *SCORED, *FLOWS)
 TILTS = {"vargrad": 1.0, "tb": 1.0, "f_dpg": 1.0, "dno": 0.1, "exo_rw": 1.0}
 """Methods whose optimum is the uniform reference tilted by exp(R/β), and their own β."""
 NAMES = [n for n in grouprl.methods() if "@" not in n and n not in OTHERS]

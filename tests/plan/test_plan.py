@@ -92,12 +92,12 @@ def test_a_pass_of_processes_that_share_rows_has_a_slice_of_each():
     alone = batch_arithmetic(parse_config({"batch": {"tokens_per_microbatch": 10}}), 40, 40, 1)
     assert alone.tokens_per_pass == 80, "a row that is longer than a pass is one all the same"
     model, _ = read_model(resolve(config))
-    size = {cost.what: cost.bytes for cost in memory(model, longer, reference=False)}
-    whole = {cost.what: cost.bytes for cost in memory(model, alone, reference=False)}
+    size = {cost.what: cost.bytes for cost in memory(model, longer, reference=0)}
+    whole = {cost.what: cost.bytes for cost in memory(model, alone, reference=0)}
     assert 4 * size["activations of a pass"] == whole["activations of a pass"]
     assert size["keys of shared rows"] == 3 * 80 * 2 * model.kv_width * 4
     assert "keys of shared rows" not in whole
-    assert peak(memory(model, longer, reference=False)) >= sum(
+    assert peak(memory(model, longer, reference=0)) >= sum(
         size[name] for name in ("weights", "gradients", "Adam moments", "activations of a pass", "keys of shared rows")
     )
 
@@ -165,11 +165,11 @@ def test_memory_by_hand():
     config = parse_config({"batch": {"prompts": 2, "group_size": 3}})
     model, _ = read_model(resolve(config))
     batch = batch_arithmetic(config, 10, 20, 1)
-    size = {cost.what: cost.bytes for cost in memory(model, batch, reference=True)}
+    size = {cost.what: cost.bytes for cost in memory(model, batch, reference=model.parameters)}
     assert size["weights"] == size["gradients"] == size["reference copy"] == 4 * model.parameters
     assert size["Adam moments"] == 8 * model.parameters
     assert size["rollout cache"] == 6 * 30 * 3 * 2 * 64 * 4
-    assert "reference copy" not in {cost.what for cost in memory(model, batch, reference=False)}
+    assert "reference copy" not in {cost.what for cost in memory(model, batch, reference=0)}
 
 
 def test_peak_takes_the_larger_of_update_and_rollout():
@@ -197,7 +197,7 @@ def test_activation_estimate_is_what_autograd_keeps(engine, hidden, layers, inte
     assert output.requires_grad
     config = parse_config({"model": {"tiny": size}, "batch": {"prompts": 16, "group_size": 1}})
     model, _ = read_model(resolve(config))
-    costs = memory(model, batch_arithmetic(config, 16, 32, 1), reference=False)
+    costs = memory(model, batch_arithmetic(config, 16, 32, 1), reference=0)
     estimate = next(cost.bytes for cost in costs if cost.what == "activations of a pass")
     assert 0.9 * measured < estimate < 1.25 * measured
 
@@ -286,7 +286,7 @@ def test_run_facts():
     assert facts == RunFacts(
         updates_per_rollout=2,
         group_size=4,
-        has_reference=False,
+        has_reference=0,
         exact_sampler=False,
         rounded=True,
         max_length=16,

@@ -87,11 +87,11 @@ def test_offloading_is_told_and_leaves_the_input_of_one_layer(monkeypatch):
     value, why = ways(on_cpu)["checkpointing"]
     assert value == "on"
     assert "on a CPU" in why
-    kept = memory(on_cpu.model, on_cpu.batch, reference=False, anew=True)
+    kept = memory(on_cpu.model, on_cpu.batch, reference=0, anew=True)
     assert {cost.what: cost.bytes for cost in kept} | {c.what: c.bytes for c in on_cpu.costs} == {
         cost.what: cost.bytes for cost in on_cpu.costs
     }, "nothing leaves a CPU's memory"
-    moved = memory(on_cpu.model, on_cpu.batch, reference=False, anew=True, offloads=True)
+    moved = memory(on_cpu.model, on_cpu.batch, reference=0, anew=True, offloads=True)
     sizes = [{c.what: c.bytes for c in costs}["activations of a pass"] for costs in (kept, moved)]
     model, tokens = on_cpu.model, on_cpu.batch.tokens_per_pass
     assert sizes[0] - sizes[1] == tokens * (model.layers - 1) * model.hidden * 4

@@ -29,7 +29,7 @@ from grouprl.plan.memory import (
     memory_of_kind,
     memory_on_ranks,
 )
-from grouprl.plan.model_facts import ModelFacts
+from grouprl.plan.model_facts import ModelFacts, reference_parameters
 from grouprl.policy.devices import device_name
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
@@ -117,7 +117,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
         no_room: list[str] = []
         costs = memory_of_kind(run)
     else:
-        anew, reference = computed_anew(config, model, batch), run.needs_reference
+        anew, reference = computed_anew(config, model, batch), reference_parameters(run, model)
         followers = follower_count(method)
         costs = memory(
             model,

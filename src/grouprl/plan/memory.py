@@ -149,7 +149,7 @@ def memory(
     model: ModelFacts,
     batch: Arithmetic,
     *,
-    reference: bool,
+    reference: int,
     followers: int = 0,
     second_models: int = 0,
     samplers: int = 0,
@@ -159,10 +159,10 @@ def memory(
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
-    `followers` is the number of references that follow the policy; `second_models` that of models kept by parts of the
-    method, whose weights are stored once more for checkpoints. With `samplers`, other processes sample, and weights
-    are sent through shared memory with room for two versions; a process that samples holds the completions of
-    `steps_at_once` steps.
+    `reference` is the number of parameters of the frozen reference, 0 without one; `followers` is the number of
+    references that follow the policy; `second_models` that of models kept by parts of the method, whose weights are
+    stored once more for checkpoints. With `samplers`, other processes sample, and weights are sent through shared
+    memory with room for two versions; a process that samples holds the completions of `steps_at_once` steps.
 
     With `anew`, a pass keeps the inputs of its layers and the activations of one layer; with `offloads` too, the input
     of one layer.
@@ -194,11 +194,11 @@ def _trained(model: ModelFacts) -> Iterator[Cost]:
         yield Cost("float32 copies", train * wide, f"{train:,} × {wide} bytes: what the optimiser steps")
 
 
-def _copies(model: ModelFacts, *, reference: bool, followers: int, second_models: int) -> Iterator[Cost]:
+def _copies(model: ModelFacts, *, reference: int, followers: int, second_models: int) -> Iterator[Cost]:
     """Yield the costs of further models in this process."""
     each, size = model.parameters, model.bytes_each
     if reference:
-        yield Cost("reference copy", each * size, f"{each:,} × {size} bytes")
+        yield Cost("reference copy", reference * size, f"{reference:,} × {size} bytes")
     if followers:
         yield Cost(FOLLOWERS, followers * each * size, f"{followers} × {each:,} × {size} bytes")
     if second_models:

@@ -79,6 +79,18 @@ def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts
     return facts, tokenizer
 
 
+def reference_parameters(run: ResolvedRun, model: ModelFacts) -> int:
+    """Return the number of parameters of a run's frozen reference, 0 without one: `model`'s, or those of a teacher.
+
+    Raises:
+        InputError: the folder that `model.reference` names does not exist or is not a model.
+    """
+    if not run.needs_reference:
+        return 0
+    found = None if len(run.guides) != 1 else _read_pretrained(next(iter(run.guides)), described=False)
+    return model.parameters if found is None else sum(p.numel() for p in found[0].parameters())
+
+
 def _read(run: ResolvedRun, dtype: str, described: bool) -> tuple[ModelFacts | None, object]:
     config = run.config
     names = list(model_names(config, run.task).values())
