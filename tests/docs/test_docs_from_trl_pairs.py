@@ -14,6 +14,7 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.core.foreign_names import TRL
+from grouprl.policy import load_policy
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.training.loop import train
 
@@ -29,19 +30,22 @@ def files_of_the_page() -> None:
         "preferences": [{"prompt": f"pear {n}", "chosen": "yes", "rejected": "no"} for n in numbers],
         "labels": [{"prompt": f"pear {n}", "completion": "yes", "label": n % 2 == 0} for n in numbers],
         "steps": [{"prompt": f"{n}", "completions": ["a", "b", "c"], "labels": [True, True, False]} for n in numbers],
-        "questions": [{"question": f"pear {n}"} for n in numbers],
+        "questions": [{"question": f"pear {n}", "answer": "yes"} for n in numbers],
     }
     for name, each in rows.items():
         Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, each)))
+    load_policy("tiny", seed=1, **{**SIZES, "layers": 2}).save("teacher")
     load_reward_model("tiny", dtype="float32", **{**SIZES, "layers": 1}).save("runs/rm")
 
 
-@pytest.mark.parametrize("block", RUNS, ids=lambda block: re.findall(r"\w+@trl|process_reward|ppo", block)[0])
+@pytest.mark.parametrize("block", RUNS, ids=lambda block: re.findall(r"\w+@trl|process_reward|ppo|minillm", block)[0])
 def test_a_run_of_the_page_takes_a_step(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files_of_the_page()
     config: dict[str, Any] = yaml.safe_load(block)
-    small = {"model": {"name": "tiny", "tiny": SIZES}, "steps": 1, "sampling": {"max_new_tokens": 4}}
+    small: dict[str, Any] = {"model": {"name": "tiny", "tiny": SIZES}, "steps": 1, "sampling": {"max_new_tokens": 4}}
+    if "reference" in config["model"]:
+        small["model"]["reference"] = "teacher"
     if "questions" not in str(config["task"]):
         small.pop("sampling")
     batch = {**config["batch"], "prompts": 4}

@@ -25,6 +25,8 @@ from claims import NOT_RUN, OF_TEAMS, OF_TURNS
 from grouprl import methods
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
+from grouprl.orchestrator.resolve import resolve
+from grouprl.policy import load_policy
 from grouprl.training.loop import train
 
 EXACT = (
@@ -261,6 +263,8 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 """Entries that need a task of their own, and the warm-up in which it is learnt a little."""
+TAUGHT = ("minillm",)
+"""Entries that learn from a teacher, a model of other layers than theirs."""
 ON_TURNS = (*OF_TURNS, "hi_agent")
 THINKING = ("hbpo", "brpo")
 """Entries that budget thoughts, which must be long enough to have several budgets."""
@@ -302,6 +306,13 @@ def coin(completion: str) -> dict[str, float]:
     return {"reward": right, "correct": right}
 
 
+def teacher(chosen: dict[str, Any], folder: Path) -> Path:
+    """Write a model of other layers than the run's, with its alphabet."""
+    model = load_policy("tiny", alphabet=resolve(parse_config(chosen)).alphabet, layers=1, hidden=8, heads=2)
+    model.save(folder)
+    return folder
+
+
 def warm(home: Path) -> None:
     """Have this process import all that a run imports, and let runs be forks of it: most of a short run is imports."""
     train(parse_config(settings("ppo")), folder=home / "warm", console=Console(quiet=True))
@@ -312,7 +323,10 @@ def tried(name: str, home: Path, seed: int, count: int = 1) -> dict[str, Any]:
     """Run an entry whole, and once killed `count` times inside of training; what came of it."""
     home.mkdir(parents=True, exist_ok=True)
     config = home / "run.yaml"
-    config.write_text(yaml.safe_dump(settings(name)))
+    chosen = settings(name)
+    if name in TAUGHT:
+        chosen["model"] = chosen["model"] | {"reference": str(teacher(chosen, home / "teacher"))}
+    config.write_text(yaml.safe_dump(chosen))
     arrived = home / "arrivals.json"
     kills.finish(kills.launch(config, home / "whole", count=arrived), home / "whole")
     arrivals = [(point, (phase, step)) for point, (phase, step) in json.loads(arrived.read_text())]

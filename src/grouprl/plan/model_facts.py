@@ -88,7 +88,9 @@ def reference_parameters(run: ResolvedRun, model: ModelFacts) -> int:
     if not run.needs_reference:
         return 0
     found = None if len(run.guides) != 1 else _read_pretrained(next(iter(run.guides)), described=False)
-    return model.parameters if found is None else sum(p.numel() for p in found[0].parameters())
+    if found is None:
+        return model.parameters
+    return sum(p.numel() for p in cast("PreTrainedModel", found[0]).parameters())
 
 
 def _read(run: ResolvedRun, dtype: str, described: bool) -> tuple[ModelFacts | None, object]:

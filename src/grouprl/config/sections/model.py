@@ -123,8 +123,9 @@ class Model(Section):
     every engine alike, and for the exported model. A conversation that sets one itself has its own value."""
     reference: WrittenName | dict[WrittenName, WrittenPositive] = "auto"
     """The frozen reference policy. `auto`: the policy as reinforcement begins, if the method reads one; `initial`:
-    that, read or not; `none`; the folder of a model of the same architecture and tokenizer; or several such folders
-    with shares that add up to 1, whose weights are averaged: {initial: 0.5, runs/other/model: 0.5}."""
+    that, read or not; `none`; the folder of a model with the same tokenizer, such as a larger teacher; or several
+    folders of models of the same architecture with shares that add up to 1, whose weights are averaged: {initial:
+    0.5, runs/other/model: 0.5}."""
 
     @pydantic.field_validator("reference")
     @classmethod
