@@ -21,7 +21,7 @@ from rich.console import Console
 
 import effects_report
 from claims import CLAIMS, NOT_RUN, PASS, Claim, Setup
-from effects_report import UNSHOWN, Row, sentence, setup_words
+from effects_report import Row, Size, sentence, setup_words
 from grouprl.core.errors import GrouprlError
 from grouprl.experiments.budget import Budget
 from grouprl.experiments.compare import run_comparison, source_of
@@ -45,6 +45,10 @@ COMMON: Settings = {
     "eval": {"every": 0, "final_prompts": 256, "samples": 8, "k": [1, 8]},
     "run": {"checkpoint_every": 10**6},
 }
+LARGER: Settings = {"model": {"tiny": {"layers": 4, "hidden": 128, "intermediate": 352}}}
+"""The model of 0.8 million parameters."""
+LARGER_RATES = 1 / 3
+"""What its rates are multiplied by: a wider model is trained at lower ones."""
 TUNE_SEEDS = 1
 """Seeds on which a rate is tried; they are none of those compared."""
 STANDARD = "grpo"
@@ -133,6 +137,12 @@ ARENAS: dict[str, Arena] = {
         },
     ),
 }
+
+
+def larger(arena: Arena) -> Arena:
+    """Return an arena whose model has 0.8 million parameters."""
+    factors = tuple(LARGER_RATES * factor for factor in arena.factors)
+    return replace(arena, common=merged(arena.common, LARGER), factors=factors)
 
 
 def ground(name: str, arena: Arena) -> Ground:
@@ -239,26 +249,24 @@ def main(
     seeds: Annotated[int, typer.Option(help="Seeds per method.")] = 3,
     jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 2,
     only: Annotated[str, typer.Option(help="Only claims whose method or arena contains this.")] = "",
-    untuned: Annotated[
-        bool, typer.Option(help="Only claims compared at one rate alone; those it did not show first.")
+    missing: Annotated[
+        bool, typer.Option(help="Only claims not compared so at own rates, unshown ones first.")
     ] = False,
+    size: Annotated[Size, typer.Option(help="Parameters of the model, in millions.")] = Size.SMALL,
 ) -> None:
     """Compare what the claims name, and write each into the record as it comes; other rows stay as they are."""
-    missing = [n for n, e in methods().items() if not e.dialect_of and n not in {*NOT_RUN, *(c.name for c in CLAIMS)}]
-    if missing:
-        print(f"without a claim in scripts/claims.py: {', '.join(missing)}")
+    unnamed = [n for n, e in methods().items() if not e.dialect_of and n not in {*NOT_RUN, *(c.name for c in CLAIMS)}]
+    if unnamed:
+        print(f"without a claim in scripts/claims.py: {', '.join(unnamed)}")
     rows = effects_report.read(docs)
-    verdicts = {effects_report.key_of(row): row["one_rate"]["verdict"] for row in rows if "own_rates" not in row}
-    named = [c for c in CLAIMS if only in f"{c.name} {c.arena}" and (not untuned or effects_report.key(c) in verdicts)]
+    arenas = ARENAS if size is Size.SMALL else {name: larger(arena) for name, arena in ARENAS.items()}
+    done = {effects_report.key_of(row) for row in rows if size.record in row} if missing else set()
+    named = [c for c in CLAIMS if only in f"{c.name} {c.arena}" and effects_report.key(c) not in done]
     console, store = Console(), PooledStore(out, jobs)
-
-    def order(claim: Claim) -> tuple[bool, int]:
-        return verdicts.get(effects_report.key(claim)) not in UNSHOWN, list(ARENAS).index(claim.arena)
-
-    for claim in sorted(named, key=order):
-        row = compared(claim, ARENAS[claim.arena], seeds, store, teller(console))
+    for claim in sorted(named, key=lambda claim: list(ARENAS).index(claim.arena)):
+        row = compared(claim, arenas[claim.arena], seeds, store, teller(console))
         console.print(sentence(row), markup=False, soft_wrap=True)
-        rows = effects_report.joined(rows, row)
+        rows = effects_report.joined(rows, row, size)
         effects_report.write(rows, {name: arena.words for name, arena in ARENAS.items()}, docs)
 
 

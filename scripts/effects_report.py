@@ -6,6 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,20 @@ UNSHOWN = ("not shown", "opposite")
 Measures = Sequence[Mapping[str, float]] | str
 """What runs measured, seed by seed; or why they could not."""
 Row = Mapping[str, Any]
+
+
+class Size(StrEnum):
+    """Millions of parameters of a model; `record` is where a row keeps what was seen of it at own rates."""
+
+    SMALL = "0.07"
+    LARGER = "0.8"
+
+    @property
+    def record(self) -> str:
+        """The name of the entry."""
+        return "own_rates" if self is Size.SMALL else "larger"
+
+
 NAMES = ("method", "setup", "rival", "arena", "measure", "claim", "words")
 """The entries of a row that say what is claimed; the others say what was seen."""
 
@@ -123,12 +138,12 @@ def key_of(row: Row) -> str:
     return json.dumps([row["setup"], row["arena"], row["measure"]])
 
 
-def joined(rows: Sequence[Row], seen: Row) -> list[Row]:
-    """Return the rows of a record with what was seen of a claim at own rates, in place of what it had of it."""
+def joined(rows: Sequence[Row], seen: Row, size: Size) -> list[Row]:
+    """Return the rows of a record with what was seen of a claim at own rates, in place of what it had of that size."""
     named = {name: seen[name] for name in NAMES}
     own = {name: value for name, value in seen.items() if name not in NAMES}
     old = {key_of(row): row for row in rows}
-    old[key_of(seen)] = {**old.get(key_of(seen), {}), **named, "own_rates": own}
+    old[key_of(seen)] = {**old.get(key_of(seen), {}), **named, size.record: own}
     return list(old.values())
 
 
@@ -155,37 +170,49 @@ def page(rows: Sequence[Row], arenas: Mapping[str, str]) -> str:
         if any(row["arena"] == arena for row in rows)
     ]
     own = sum("own_rates" in row for row in rows)
-    numbers = {"count": len(rows), "own": own, "rest": len(rows) - own, "margin": MARGIN}
+    larger = sum("larger" in row for row in rows)
+    numbers = {"count": len(rows), "own": own, "rest": len(rows) - own, "larger": larger, "margin": MARGIN}
+    tables_of = {"moved": crossed(rows, *RATES), "sizes": crossed(rows, *SIZES)}
     left = sum("own_rates" not in row and row["one_rate"]["verdict"] in UNSHOWN for row in rows)
-    return PAGE.format(**numbers, left=left, summary=summary, moved=moved(rows), sections="\n\n".join(sections))
+    return PAGE.format(**numbers, **tables_of, left=left, summary=summary, sections="\n\n".join(sections))
 
 
-def moved(rows: Sequence[Row]) -> str:
-    """Return a table of what became, at own rates, of the verdicts at one rate."""
-    pairs = Counter((row["one_rate"]["verdict"], row["own_rates"]["verdict"]) for row in rows if len(_both(row)) == 2)
-    before = [name for name in VERDICTS if any(pairs[name, after] for after in VERDICTS)]
-    after = [name for name in VERDICTS if any(pairs[other, name] for other in VERDICTS)]
-    body = [[name, *(str(pairs[name, each]) for each in after)] for name in before]
-    return markdown(["at one rate for all", *(f"{name} at own rates" for name in after)], body)
-
-
-def _both(row: Row) -> list[Row]:
-    return [row[name] for name in ("one_rate", "own_rates") if name in row]
+def crossed(rows: Sequence[Row], before: str, after: str, words: tuple[str, str]) -> str:
+    """Return a table of what became of the verdicts of the entry `before` in the entry `after`."""
+    both = [row for row in rows if before in row and after in row]
+    pairs = Counter((row[before]["verdict"], row[after]["verdict"]) for row in both)
+    down = [name for name in VERDICTS if any(pairs[name, each] for each in VERDICTS)]
+    across = [name for name in VERDICTS if any(pairs[each, name] for each in VERDICTS)]
+    body = [[name, *(str(pairs[name, each]) for each in across)] for name in down]
+    return markdown([words[0], *(f"{name} {words[1]}" for name in across)], body)
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """Return the claims of an arena with their outcomes: those at own rates, then those at one rate for all."""
+    """Return the claims of an arena with their outcomes: at own rates, at one rate for all, with the larger model."""
     own = [row for row in rows if "own_rates" in row]
     rest = [{**row, **row["one_rate"]} for row in rows if "own_rates" not in row]
+    larger = [row for row in rows if "larger" in row]
     first = f"Each at its own rate:\n\n{own_table(own)}" if own else ""
     second = f"One rate for all:\n\n{table(rest)}" if rest else ""
-    return "\n\n".join(filter(None, (first, second)))
+    third = f"Each at its own rate, 0.8 million parameters:\n\n{larger_table(larger)}" if larger else ""
+    return "\n\n".join(filter(None, (first, second, third)))
 
 
 def own_table(rows: Sequence[Row]) -> str:
     """Return a Markdown table of claims at own rates, with their verdicts at one rate for all."""
     head = [*OWN_HEAD, "at one rate for all"]
-    return markdown(head, [_own_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
+    return markdown(head, [_own_cells(row) for row in sorted(rows, key=_method)])
+
+
+def larger_table(rows: Sequence[Row]) -> str:
+    """Return a Markdown table of claims seen with the larger model, with their verdicts with the smaller one."""
+    head = [*OWN_HEAD, "0.07 million"]
+    cells = [[*own_cells({**row, **row["larger"]}), _before(newest(row))] for row in sorted(rows, key=_method)]
+    return markdown(head, cells)
+
+
+def _method(row: Row) -> str:
+    return str(row["method"])
 
 
 def _own_cells(row: Row) -> list[str]:
@@ -206,13 +233,16 @@ def _before(outcome: Row | None) -> str:
     return f"{outcome['difference']:+.3f} {outcome['verdict']}"
 
 
+RATES = ("one_rate", "own_rates", ("at one rate for all", "at own rates"))
+SIZES = ("own_rates", "larger", ("0.07 million", "with 0.8 million"))
+"""What is set against each other: two entries of rows, and the words for them."""
 HEAD = ("method", "what its paper claims, seen here as", "method", "rival", "difference", "verdict")
 OWN_HEAD = (*HEAD[:2], "rate", "rival's", *HEAD[2:])
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return a Markdown table of claims with their outcomes."""
-    return markdown(HEAD, [_cells(row) for row in sorted(rows, key=lambda row: row["method"])])
+    return markdown(HEAD, [_cells(row) for row in sorted(rows, key=_method)])
 
 
 def markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
@@ -241,11 +271,11 @@ def setup_words(setup: str | Mapping[str, Any]) -> str:
 PAGE = """# Does each method do what its paper says?
 
 Recorded by `make zoo` (`scripts/effects.py`, `scripts/claims.py`): {count} claims, three seeds each, all runs of an
-arena from one warmed-up tiny model of 70,000 parameters. Method and rival differ in nothing but the method and, where
-the table says so, the learning rate. Intervals are 95 % of the mean paired difference over seeds (Student). "No worse"
-allows {margin} of pass@1.
+arena from one warmed-up tiny model of 70,000 parameters, {larger} of the claims from one of 800,000, too. Method and
+rival differ in nothing but the method and, where the table says so, the learning rate. Intervals are 95 % of the mean
+paired difference over seeds (Student). "No worse" allows {margin} of pass@1.
 
-A toy of 70,000 parameters can show that an idea acts as described; it cannot show that it pays at scale, and where it
+A toy of such a size can show that an idea acts as described; it cannot show that it pays at scale, and where it
 shows nothing, the idea may still be right where it was meant to be. Some claims are compared on a pretrained model of
 135 million parameters, too ([what has been run](effects_pretrained.md)).
 
@@ -261,6 +291,11 @@ for all; each table says which. Of those, {left} that are not shown or opposite 
 Claims that were tried at both, by verdict:
 
 {moved}
+
+**Sizes.** {larger} claims are compared with a model of 0.8 million parameters, too, in the same way, at a third of the
+rates. Claims that were tried with both, each method at its own rate, by verdict:
+
+{sizes}
 
 Measures: `eval/…` on held-out prompts after training, `train/…` the mean of the last ten steps, `whole/…` of all
 steps, `distinct_right` the different correct completions per group of 16 in the last step, `length_right` the tokens

@@ -13,6 +13,8 @@ from grouprl import methods
 from grouprl.experiments.design import TUNING_SEED
 from grouprl.experiments.tuning import Tuned
 
+SMALL = effects_report.Size.SMALL
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -137,9 +139,28 @@ AFTER = {
 
 def test_what_is_seen_at_own_rates_stands_beside_what_was_seen_at_one():
     old = [{**NAMED, "one_rate": BEFORE}, {**NAMED, "setup": "opo", "method": "opo", "one_rate": BEFORE}]
-    rows = effects_report.joined(old, {**NAMED, "words": "newer words", **AFTER})
+    rows = effects_report.joined(old, {**NAMED, "words": "newer words", **AFTER}, SMALL)
     assert rows == [{**NAMED, "words": "newer words", "one_rate": BEFORE, "own_rates": AFTER}, old[1]]
-    assert effects_report.joined([], {**NAMED, **AFTER}) == [{**NAMED, "own_rates": AFTER}]
+    assert effects_report.joined([], {**NAMED, **AFTER}, SMALL) == [{**NAMED, "own_rates": AFTER}]
+
+
+def test_what_is_seen_with_a_larger_model_stands_beside_what_was_seen_with_a_small_one():
+    old = [{**NAMED, "one_rate": BEFORE, "own_rates": BEFORE}]
+    rows = effects_report.joined(old, {**NAMED, **AFTER}, effects_report.Size.LARGER)
+    assert rows == [{**old[0], "larger": AFTER}]
+    text = effects_report.page(rows, {"plain": "a task"})
+    assert "**Sizes.** 1 claims" in text
+    assert "| 0.07 million | shown with 0.8 million |\n| --- | --- |\n| opposite | 1 |" in text
+    assert "0.8 million parameters:" in text
+    assert text.rstrip().endswith("| -0.100 opposite |")
+
+
+def test_the_larger_arena_has_a_larger_model_and_lower_rates():
+    arena = effects.ARENAS["plain"]
+    larger = effects.larger(arena)
+    assert larger.whole()["model"]["tiny"] == {"layers": 4, "hidden": 128, "intermediate": 352}
+    assert larger.factors == tuple(factor / 3 for factor in arena.factors)
+    assert larger.settings == arena.settings
 
 
 def test_the_page_says_which_rows_are_at_own_rates_and_what_became_of_verdicts():
