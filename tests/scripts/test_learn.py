@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 import learn
 import learn_report
@@ -80,6 +81,29 @@ def test_two_methods_run_once_and_are_reported(tmp_path, monkeypatch):
         assert f"| `{method}` | 0 of 1 |" in page, "nothing is learnt in two steps, and the page says so"
     assert len(json.loads((tmp_path / "docs" / "learning.json").read_text())["runs"]) == 3
     assert (tmp_path / "docs" / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_method_has_the_best_of_three_rates_on_a_seed_apart(tmp_path):
+    found = learn.run_trial(learn.Trial("reverse", "grpo", 0), tmp_path, TINY)
+    assert list(found["tried"]) == ["0.00033", "0.001", "0.003"]
+    assert found["config"]["optim"]["lr"] == float(learn.best_rate(found["tried"]))
+    ran = yaml.safe_load((tmp_path / "reverse-grpo-lr0.003" / "config.yaml").read_text())
+    assert ran["seed"] == learn.TUNING_SEED
+    assert ran["optim"]["lr"] == 0.003
+
+
+def test_the_best_rate_is_the_lowest_of_equals_and_never_one_at_which_the_run_was_lost():
+    assert learn.best_rate({"0.1": 0.5, "0.2": 0.7, "0.3": 0.7}) == "0.2"
+    assert learn.best_rate({"0.1": None, "0.2": 0.0}) == "0.2"
+
+
+def test_newer_runs_take_the_place_of_older_ones_of_the_same_method_task_and_seed():
+    old, newer = outcome(0.4, 0.5), {**outcome(0.4, 0.9), "tried": {"0.1": 0.9, "0.3": None}}
+    other = outcome(0.4, 0.6, "rloo")
+    assert learn.joined([old, other], [newer]) == [newer, other]
+    page = learn_report.page([newer, other])
+    assert "| 0.1: 0.900, 0.3: lost | 3 |" in page
+    assert "1 runs are at the method's own" in " ".join(page.split())
 
 
 def test_a_refused_run_is_reported_and_tried_again(tmp_path):
