@@ -260,8 +260,12 @@ def main(
         print(f"without a claim in scripts/claims.py: {', '.join(unnamed)}")
     rows = effects_report.read(docs)
     arenas = ARENAS if size is Size.SMALL else {name: larger(arena) for name, arena in ARENAS.items()}
-    done = {effects_report.key_of(row) for row in rows if size.record in row} if missing else set()
-    named = [c for c in CLAIMS if only in f"{c.name} {c.arena}" and effects_report.key(c) not in done]
+    known = {effects_report.key_of(row): row for row in rows}
+    named = [claim for claim in CLAIMS if only in f"{claim.name} {claim.arena}"]
+    if size is not Size.SMALL:  # it is set against what the smaller model showed
+        named = [claim for claim in named if Size.SMALL.record in known.get(effects_report.key(claim), {})]
+    if missing:
+        named = [claim for claim in named if size.record not in known.get(effects_report.key(claim), {})]
     console, store = Console(), PooledStore(out, jobs)
     for claim in sorted(named, key=lambda claim: list(ARENAS).index(claim.arena)):
         row = compared(claim, arenas[claim.arena], seeds, store, teller(console))
