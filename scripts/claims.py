@@ -171,6 +171,7 @@ NOT_RUN = {
     **dict.fromkeys(OF_TEAMS, TEAMS),
     **dict.fromkeys(("archer", "hi_agent"), PLANNED),
     **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), AHEAD),
+    "minillm": "learns from a teacher; docs/policies.md tells of runs",
     "step_grpo": "needs a reward that knows the steps of a completion: see the recipe r1_vl",
     "text2grad": WORDS,
     **dict.fromkeys(("r3l", "echo", "search_r2", "retroformer"), REVIEWED),

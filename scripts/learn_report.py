@@ -179,6 +179,7 @@ WHY_NOT = {
     "it learned about as well as GRPO (docs/effects.md)",
     "self": "an artefact of its task: the policy is the same before and after, so no step trained on anything",
     "dvpo": "its value model is fixed before training and no reward is read after; it did not guide this model",
+    "passk": "it rewards k completions together, for which one that is right is enough; pass@1 is not what it raises",
     "dapo_direct": "its critic explains no variance on this task; on `addition`, where it does, the method learns",
 }
 """What is known of methods that did not learn."""
