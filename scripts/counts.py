@@ -28,6 +28,7 @@ def counted() -> str:
     claims = json.loads((DOCS / "effects.json").read_text(encoding="utf-8"))
     found = Counter(newest(claim)["verdict"] for claim in claims)
     own = sum("own_rates" in claim for claim in claims)
+    larger = sum("larger" in row for row in claims)
     real = json.loads((DOCS / "real.json").read_text(encoding="utf-8"))
     gained = sum(any(rose(run, measure) for measure in ("pass@1", "reward")) for run in real)
     examples = json.loads((DOCS / "examples.json").read_text(encoding="utf-8"))
@@ -41,9 +42,9 @@ def counted() -> str:
         "of a few by their abstract alone. Each card says which.\n"
         f"- **{good} of {len(runs)} recorded toy runs learned**; [which did not](docs/learning.md) is listed. Over "
         f"{tens(ran)} methods have a recorded run; `grouprl methods` says which learned, a card says it first.\n"
-        f"- **{len(claims)} claims of papers tried at toy size**: {found['shown']} shown, {found['leaning']} leaning, "
-        f"{found['not shown']} not shown, {found['opposite']} [the other way](docs/effects.md); {own} of them with "
-        "each method at its own learning rate.\n"
+        f"- **{len(claims)} claims of papers tried at toy size**, {own} with each method at its own learning rate: "
+        f"{found['shown']} shown, {found['leaning']} leaning, {found['not shown']} not shown, {found['opposite']} "
+        f"[the other way](docs/effects.md); {larger} with a larger toy, too.\n"
         f"- **{taught} of {len(examples)} recorded examples** of these pages learned; {len(EXAMPLES) - len(examples)} "
         f"are [run, but not shown to learn](docs/examples.md). {len(recipes)} of {len(recipe_names())} "
         f"[recipes](docs/recipes.md) are recorded, {sure} of them with a sure gain in every seed.\n"
