@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 import grouprl
 from batches import random_case
-from grouprl import GroupLoss, InputError, Metric, PairLoss, RowLoss, TokenLoss
+from grouprl import Batch, GroupLoss, InputError, Metric, PairLoss, RowLoss, TokenLoss
 from grouprl.algorithms.advantage.advantage import RawReward, Relative
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
-from grouprl.algorithms.losses import at_tokens, paired
+from grouprl.algorithms.losses import at_tokens, paired, shares
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.objective import Objective, PolicyGradient
 from grouprl.core import levels
 from grouprl.core.metric import GLOSSARY, declare
 from grouprl.training.steps import _add
-from grouprl.training.update import _closed, _gap
+from grouprl.training.update import _closed
 from small import f64, near, small
 
 LEVELS = {"mean_of_tokens": "token", "mean_of_rows": "row", "mean_of_pairs": "pair", "mean_of_groups": "group"}
@@ -87,11 +87,16 @@ def test_sums_of_micro_batches_of_whole_groups_are_those_of_the_step(seed, order
         part, logp_bt = ready.rows(rows), case.logp_bt[rows]
         out = method.loss(logp_bt, part)
         total += float(out.value)
-        _add(sums, {**out.metrics, **{k: v for k, v in _gap(logp_bt, part, signed=False).items() if "share" in k}})
+        _add(sums, {**out.metrics, **counted(part)})
     near(whole.value, total)
     found = _closed({**sums, "rows_trained": 1.0})
     for name, value in whole.metrics.items():
         near(value, found.get(name, 0.0))
+
+
+def counted(batch: Batch) -> dict[str, float]:
+    """The shares of each level in the step, as the trainer adds them up beside the metrics."""
+    return {f"_share/{level}": float(share.sum()) for level, share in shares(batch).items()}
 
 
 def test_a_mean_over_nothing_is_absent():
@@ -99,7 +104,7 @@ def test_a_mean_over_nothing_is_absent():
     batch, method = small([1, 1], [1, 2]), every()
     ready = method.prepare(batch)
     sums = {k: float(v) for k, v in method.loss(batch.old_bt, ready).metrics.items()}
-    sums |= {k: float(v) for k, v in _gap(batch.old_bt, ready, signed=False).items()}
+    sums |= counted(ready)
     assert {"mean_of_pairs"} == set(LEVELS) - _closed({**sums, "rows_trained": 1.0}).keys()
 
 
