@@ -286,7 +286,7 @@ def test_run_facts():
     assert facts == RunFacts(
         updates_per_rollout=2,
         group_size=4,
-        has_reference=0,
+        has_reference=False,
         exact_sampler=False,
         rounded=True,
         max_length=16,

@@ -94,6 +94,8 @@ class RunFacts:
     updates_per_rollout: int = 1
     group_size: int = 8
     has_reference: bool = True
+    named_reference: bool = True
+    """Whether the frozen reference is a model that the run names, not the policy as it began."""
     exact_sampler: bool = True
     rounded: bool = False
     """Whether weights or products have half precision."""

@@ -319,6 +319,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         updates_per_rollout=config.updates_per_rollout * method.phases,
         group_size=config.batch.group_size,
         has_reference=run.needs_reference,
+        named_reference=bool(run.guides),
         stored=not run.row_kind.samples,
         exact_sampler=run.exact and not config.run.async_steps,
         rounded=run.rounded,

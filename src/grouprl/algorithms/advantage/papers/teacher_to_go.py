@@ -56,7 +56,10 @@ class TeacherToGo(Advantage):
         return "\n".join(lines)
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse a run without a reference."""
-        if run.has_reference:
+        """Refuse a run whose reference is the policy's own beginning, with which it always agrees, or that has none."""
+        if run.has_reference and run.named_reference:
             return []
-        return ["the teacher is the reference, and model.reference is none. Set it to the folder of a model"]
+        return [
+            "the teacher is the reference, and model.reference names no model: the policy would be its own teacher, "
+            "from which it learns nothing. Set it to the folder of a model"
+        ]
