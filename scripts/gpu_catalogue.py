@@ -64,7 +64,7 @@ def numbers_of(name: str, device: str, folder: Path) -> tuple[Numbers, Numbers]:
 
     Of two, since what a step leaves is read off the numbers of the next.
     """
-    settings = kills_catalogue.settings(name)
+    settings = kills_catalogue.with_teacher(name, folder.parent)
     model = settings["model"] if isinstance(settings["model"], dict) else {"name": settings["model"]}
     settings["model"] = model | {"device": device}
     settings["run"] = settings["run"] | {"checkpoint_every": 1, "keep": 3}

@@ -287,6 +287,7 @@ def test_run_facts():
         updates_per_rollout=2,
         group_size=4,
         has_reference=False,
+        named_reference=False,
         exact_sampler=False,
         rounded=True,
         max_length=16,
@@ -418,6 +419,8 @@ def test_every_catalogue_entry_can_be_planned():
             assert "needs 3 agents, but the task has 1" in found[0]
         elif name == "adpo":
             assert "informative_pairs chooses among stored pairs" in found[0]
+        elif name == "minillm":
+            assert "model.reference names no model" in found[0]
         elif name == "weighted_bc":
             assert "stored_returns draws stored rows" in found[0]
         else:

@@ -306,11 +306,14 @@ def coin(completion: str) -> dict[str, float]:
     return {"reward": right, "correct": right}
 
 
-def teacher(chosen: dict[str, Any], folder: Path) -> Path:
-    """Write a model of other layers than the run's, with its alphabet."""
-    model = load_policy("tiny", alphabet=resolve(parse_config(chosen)).alphabet, layers=1, hidden=8, heads=2)
-    model.save(folder)
-    return folder
+def with_teacher(name: str, home: Path) -> dict[str, Any]:
+    """The configuration of an entry's run; a teacher of other layers, if it has one, is in `home`."""
+    chosen = settings(name)
+    if name not in TAUGHT:
+        return chosen
+    folder = home / "teacher"
+    load_policy("tiny", alphabet=resolve(parse_config(chosen)).alphabet, layers=1, hidden=8, heads=2).save(folder)
+    return chosen | {"model": chosen["model"] | {"reference": str(folder)}}
 
 
 def warm(home: Path) -> None:
@@ -323,10 +326,7 @@ def tried(name: str, home: Path, seed: int, count: int = 1) -> dict[str, Any]:
     """Run an entry whole, and once killed `count` times inside of training; what came of it."""
     home.mkdir(parents=True, exist_ok=True)
     config = home / "run.yaml"
-    chosen = settings(name)
-    if name in TAUGHT:
-        chosen["model"] = chosen["model"] | {"reference": str(teacher(chosen, home / "teacher"))}
-    config.write_text(yaml.safe_dump(chosen))
+    config.write_text(yaml.safe_dump(with_teacher(name, home)))
     arrived = home / "arrivals.json"
     kills.finish(kills.launch(config, home / "whole", count=arrived), home / "whole")
     arrivals = [(point, (phase, step)) for point, (phase, step) in json.loads(arrived.read_text())]
