@@ -20,7 +20,7 @@ SMALL: Settings = {
 def arena(words: str, task: Mapping[str, Any], warmup: int, steps: int, **more: Any) -> Arena:
     """Return an arena of the common size."""
     own = {"task": task, "warmup": {"steps": warmup}, "steps": steps, **more}
-    return Arena(words, merged(SMALL, own), factors=())
+    return Arena(words, merged(SMALL, own))
 
 
 KEYS: Mapping[str, Any] = {"name": "keys"}
@@ -146,7 +146,7 @@ CONTESTS: tuple[Contest, ...] = (
         {"name": "intellect2", "max_rounds": 1},
         "no loss grows without bound where a wrong move became likelier",
         note="without sampling prompts again until all have right and wrong completions, which takes three times "
-        "episodes.",
+        "as many episodes.",
     ),
     Contest(
         "keys",
@@ -182,7 +182,8 @@ CONTESTS: tuple[Contest, ...] = (
         {"name": "text2grad", "feedback": "grouprl.envs.builtin.key_door:critique"},
         "a critic names the moves that lead on and those that do not",
         CRITIC,
-        note="the critic is `grouprl.envs.builtin.key_door:critique`, a rule that knows the way; nothing else pays.",
+        note="the critic is `grouprl.envs.builtin.key_door:critique`, a rule that knows the way; nothing else is "
+        "rewarded.",
     ),
     Contest("far keys", "arpo_replay", "a stored success joins a group that failed"),
     Contest(
