@@ -22,6 +22,7 @@ from grouprl.view.app.exported_page import export_page, stored_data
 from grouprl.view.app.row_table import COLUMNS
 from grouprl.view.app.server import listening, make_view, serve_view
 from grouprl.view.app.shown_runs import RunLibrary
+from grouprl.view.report import write_report
 from viewed_runs import EVIL, rows_of, run_folder, stored_row
 
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -479,3 +480,67 @@ def test_what_updates_saw_and_calls_are_shown(source, address, words, request):
 def test_a_run_that_kept_nothing_of_its_updates_says_so(served):
     assert "run.record_updates: tokens" in rendered(f"{served}#/group?run=a&step=1&group=1")
     assert "run.record_updates: gradients" in rendered(f"{served}#/groups?run=a&step=1")
+
+
+# ---- a reward model and its pairs
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three stored pairs, whose attributes agree in the first alone; the model has the second one wrong."""
+    place = tmp_path_factory.mktemp("scored")
+    folder = run_folder(place / "model", steps=1)
+    scores = {1: (0.5, -0.25), 2: (-1.0, 1.0), 3: (0.125, 0.0)}
+    each = [(group, sample, pair[sample]) for group, pair in scores.items() for sample in (0, 1)]
+    zero = {"behavior_logp": [0.0] * 3, "entropy": [0.0] * 3, "source": "demonstration"}
+    rows = [stored_row(1, group, sample, "ab", 1.0 - sample, score=score, **zero) for group, sample, score in each]
+    named = pa.array([[("kind", score * 2), ("short", 0.5)] for *_, score in each], pa.map_(pa.string(), pa.float64()))
+    table = pa.Table.from_pylist(rows).append_column("scores", named)
+    pq.write_table(table, folder / "rollouts" / "step-000001.parquet")
+    return place
+
+
+def test_pairs_of_a_reward_model_begin_with_those_that_it_has_wrong(scored):
+    client = TestClient(make_view(RunLibrary([scored])), base_url="http://127.0.0.1")
+    found = asked(client, "/api/groups?run=model&step=1")["groups"]
+    assert [(each["group"], each["margin"]) for each in found] == [(2, -2.0), (3, 0.125), (1, 0.75)]
+    group = asked(client, "/api/group?run=model&step=1&group=2")
+    assert group["pair"] == {"log_ratio": None, "score": -2.0, "scores": {"kind": -4.0, "short": 0.0}, "right": False}
+    assert [row["scores"] for row in group["rows"]] == [{"kind": -2.0, "short": 0.5}, {"kind": 2.0, "short": 0.5}]
+    assert group["columns"] == ["advantage", "mask"]
+    assert asked(client, "/api/rows?run=model&score_min=0.1&sort=-score")["total"] == 3
+    policy = TestClient(make_view(RunLibrary([run_folder(scored.parent / "policy")])), base_url="http://127.0.0.1")
+    assert {each["margin"] for each in asked(policy, "/api/groups?run=policy")["groups"]} == {None}
+    assert asked(policy, "/api/group?run=policy&step=1&group=1")["pair"] is None
+
+
+def test_the_report_tells_scores_and_margin_of_a_pair(scored):
+    text = write_report(scored / "model").read_text("utf-8")
+    assert "a pair, the better completion first: margin of scores -2, the model has it wrong" in text
+    assert "score -1 · kind -2 · short 0.5" in text
+
+
+@needs_chromium
+@pytest.mark.parametrize("exports", [False, True])
+def test_a_browser_shows_scores_margins_and_which_pairs_are_right(scored, exports, tmp_path):
+    if exports:
+        export_page(RunLibrary([scored]), tmp_path / "page.html", 100)
+        base = (tmp_path / "page.html").as_uri()
+    else:
+        opened = listening("127.0.0.1", 0)
+        threading.Thread(target=serve_view, args=(make_view(RunLibrary([scored])), opened), daemon=True).start()
+        base = f"http://127.0.0.1:{opened.getsockname()[1]}/"
+
+    def shown(address: str) -> str:
+        """What the page shows, without its script, which has the same words."""
+        return rendered(base + address).split('id="view"')[1].split("</main>")[0]
+
+    pair = shown("#/group?step=1&group=2")
+    wrong = ["margin of scores -2 (kind -4, short 0)", "the model has it wrong", "score -1 · kind -2 · short 0.5"]
+    assert [each for each in [*wrong, "<b>chosen </b>", "<b>rejected </b>"] if each not in pair] == []
+    assert "record_updates" not in pair
+    assert "✗ wrong" not in pair
+    listed = shown("#/groups?step=1")
+    assert "The model has 2 of 3 pairs right" in listed
+    assert listed.count('verdict wrong">✗') == 1
+    assert "0.125" in shown("#/rows?step=1&sort=score")

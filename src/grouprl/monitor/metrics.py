@@ -153,14 +153,16 @@ def rollout_table(
     advantage: PerRow,
     log_ratio: PerRow,
     updates: Mapping[str, PerRow] | None = None,
+    scores: Mapping[str, Sequence[float | None]] | None = None,
 ) -> pa.Table:
     """Return every completion of a step as a table; a row that is not trained on has no `advantage`.
 
     `log_ratio` is log π/π_ref of its tokens, None for a row where one of both is unknown. `updates` are the columns
     `ratio`, `weight` and `push` of its tokens, and the row's share `gradient` as its only number; NaN stands for none.
+    `scores` are those of a reward model that is trained, the whole score by the name "", others by their names.
     """
     found = _columns(step, samples, advantage, log_ratio) | _update_columns(len(samples), updates or {})
-    return pa.table(found, schema=SCHEMA)
+    return pa.table(found | _score_columns(len(samples), scores or {}), schema=SCHEMA)
 
 
 TURN = [
@@ -218,6 +220,8 @@ SCHEMA = pa.schema(
         ("weight", pa.list_(pa.float32())),
         ("push", pa.list_(pa.float32())),
         ("gradient", pa.float64()),
+        ("score", pa.float64()),
+        ("scores", pa.map_(pa.string(), pa.float64())),
     ]
 )
 """One row per completion, or per row of an episode; `correct` is null where rewards are graded. `caller` to `turns`
@@ -225,10 +229,12 @@ are null for single-turn tasks. `row` is which row of its episode it is and `cal
 is the turn of each token, -1 for the environment's tokens, and `turns` those turns. `version` is how many steps the
 policy that sampled each token had been trained for, -1 for tokens of an environment; null where nothing is sampled
 ahead. `log_ratio` is log π/π_ref of each token as the step began; null where no reference is read, or the log-probs
-are left to the update. `edges` are the relations that begin at the row; null where rows have none. The last four
-columns are null unless `run.record_updates` asks for them: π/π_old of each token at the first optimiser step with a
+are left to the update. `edges` are the relations that begin at the row; null where rows have none. `ratio` to
+`gradient` are null unless `run.record_updates` asks for them: π/π_old of each token at the first optimiser step with a
 gradient of its row, its weight in the loss, minus the derivative of the loss by its log-prob, and the row's share of
-the gradient."""
+the gradient. `score` is what the reward model in training gave the row as it was first trained on it, and `scores` are
+its attributes, or the coordinates of its vector, by name; null where no reward model is trained, or several numbers are
+not given."""
 
 
 def _update_columns(rows: int, updates: Mapping[str, PerRow]) -> dict[str, pa.Array]:
@@ -243,6 +249,13 @@ def _update_columns(rows: int, updates: Mapping[str, PerRow]) -> dict[str, pa.Ar
     share = [None if row is None or isnan(row[0]) else row[0] for row in updates.get("gradient", nothing)]
     lists = {name: pa.array(column, type=pa.list_(pa.float32())) for name, column in kept.items()}
     return lists | {"gradient": pa.array(share, type=pa.float64())}
+
+
+def _score_columns(rows: int, scores: Mapping[str, Sequence[float | None]]) -> dict[str, pa.Array]:
+    whole = scores.get("", [None] * rows)
+    named = [{name: x[row] for name, x in scores.items() if name and x[row] is not None} for row in range(rows)]
+    maps = [list(each.items()) or None for each in named]
+    return {"score": pa.array(whole, SCHEMA.field("score").type), "scores": pa.array(maps, SCHEMA.field("scores").type)}
 
 
 _SOURCE_NAMES = {code: name for name, code in SOURCES.items()}

@@ -9,7 +9,8 @@ from grouprl.config.rates import Squares, ratio_of_squares, summed_squares, upda
 from grouprl.core.batch import Batch
 from grouprl.policy.weight_kinds import weight_kind
 from grouprl.protocols import DistributedOptimizer, Trainable
-from grouprl.training.measures.update_record import UpdateRecord
+from grouprl.training.measures.score_record import ScoreRecord
+from grouprl.training.measures.update_record import StepRecord, UpdateRecord, numbered
 from grouprl.training.session import Session
 from grouprl.training.update import update
 
@@ -25,7 +26,7 @@ def optimise(
     *,
     parts: int,
     epochs: int,
-    record: UpdateRecord | None = None,
+    record: StepRecord | None = None,
 ) -> dict[str, float]:
     """Take the optimiser steps of a prepared batch at learning rate `rate`; return their metrics."""
     assert session.optimizer is not None
@@ -35,7 +36,7 @@ def optimise(
         session.model,
         session.optimizer,
         method,
-        prepared if record is None else record.numbered(prepared),
+        prepared if record is None else numbered(prepared),
         parts=parts,
         epochs=epochs,
         seed=session.config.seed * 1_000_003 + session.step,
@@ -46,12 +47,17 @@ def optimise(
     )
 
 
-def record_of_updates(session: Session, prepared: Batch) -> UpdateRecord | None:
-    """Return what keeps the numbers of the step's updates; None if they are not asked for or not stored."""
+def record_of_updates(session: Session, prepared: Batch) -> UpdateRecord | ScoreRecord | None:
+    """Return what keeps the numbers of the step's updates: a reward model's scores, or what is asked for; None if the
+    step is not stored.
+    """
     kept, every = session.config.run.record_updates, session.config.run.rollouts_every
-    if kept == "none" or not every or (session.step + 1) % every:
+    if not every or (session.step + 1) % every:
         return None
-    return UpdateRecord(prepared, gradients=kept == "gradients")
+    if session.resolved.scores:
+        columns = session.resolved.columns
+        return ScoreRecord(len(prepared.group_b), () if columns is None else columns.names)
+    return None if kept == "none" else UpdateRecord(prepared, gradients=kept == "gradients")
 
 
 def moved(session: Session, grad_norm: float) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from math import nan
+from math import isnan, nan
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from grouprl.monitor.metrics import PerRow, memory_mb, rollout_table
 from grouprl.orchestrator.accounting import StepRollout
 from grouprl.protocols.run_events import PhaseBegan, PhaseEnded, RolloutScored, Sample, StepEnded
 from grouprl.records.samples import ScoredSamples
+from grouprl.training.measures.score_record import ScoreRecord
 from grouprl.training.measures.update_record import UpdateRecord
 from grouprl.training.session import Session
 
@@ -50,7 +51,10 @@ def tell_step(session: Session, name: str, metrics: dict[str, float], rollout: S
 
 @spanned("records")
 def tell_rollout(
-    session: Session, rollout: StepRollout, prepared: Batch | None, record: UpdateRecord | None = None
+    session: Session,
+    rollout: StepRollout,
+    prepared: Batch | None,
+    record: UpdateRecord | ScoreRecord | None = None,
 ) -> None:
     """Announce the rollout of a step, with advantages of rows that were trained on, and what updates saw."""
     table = partial(_table, session.step, marked(session, rollout.sampled), rollout.wanted, prepared, record)
@@ -95,16 +99,29 @@ def shown_samples(samples: ScoredSamples) -> tuple[Sample, ...]:
 
 
 def _table(
-    step: int, sampled: ScoredSamples, wanted: ScoredSamples, prepared: Batch | None, record: UpdateRecord | None
+    step: int,
+    sampled: ScoredSamples,
+    wanted: ScoredSamples,
+    prepared: Batch | None,
+    record: UpdateRecord | ScoreRecord | None,
 ) -> pa.Table:
     known = None if prepared is None else prepared.need("advantage_bt", "the rollout record")
     advantage, log_ratio = (_by_row(sampled, wanted, each_bt) for each_bt in (known, _log_ratio(prepared)))
     updates: dict[str, PerRow] = {}
-    if record is not None:
+    scores: dict[str, list[float | None]] = {}
+    if isinstance(record, UpdateRecord):
         updates = {name: _by_row(sampled, wanted, value_bt) for name, value_bt in record.tokens().items()}
-        shares = dict(zip(wanted.row_keys, record.shares().tolist(), strict=True))
-        updates["gradient"] = [[shares.get(key, nan)] for key in sampled.row_keys]
-    return rollout_table(step, sampled, advantage, log_ratio, updates)
+        updates["gradient"] = [None if x is None else [x] for x in _of_rows(sampled, wanted, record.shares())]
+    elif record is not None:
+        named = {"": record.score(), **record.named()}
+        scores = {name: _of_rows(sampled, wanted, value_b) for name, value_b in named.items()}
+    return rollout_table(step, sampled, advantage, log_ratio, updates, scores)
+
+
+def _of_rows(sampled: ScoredSamples, wanted: ScoredSamples, value_b: Tensor) -> list[float | None]:
+    """Return the values [B] of the wanted rows for each sampled row; None for the others, and for NaN."""
+    found = dict(zip(wanted.row_keys, value_b.tolist(), strict=True))
+    return [None if isnan(found.get(key, nan)) else found[key] for key in sampled.row_keys]
 
 
 def _log_ratio(prepared: Batch | None) -> Tensor | None:

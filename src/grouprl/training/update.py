@@ -25,7 +25,7 @@ from grouprl.core.spans import spanned
 from grouprl.monitor.glossary import lookup
 from grouprl.protocols import Trainable, distributed
 from grouprl.training.measures.gradient_watch import GradientWatch, positive_share
-from grouprl.training.measures.update_record import UpdateRecord
+from grouprl.training.measures.update_record import StepRecord
 from grouprl.training.steps import OutputLoss, Owners, accumulate, apply_gradient, columns, outputs_of
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Learner:
     old_of_update: bool = False
     watch: GradientWatch | None = None
     """Looks at the gradients of the steps that `take` makes."""
-    record: UpdateRecord | None = None
-    """Keeps what the steps see of each token."""
+    record: StepRecord | None = None
+    """Keeps what the steps see of each row."""
     told: list[dict[str, float]] = field(default_factory=list)
     """The metrics of the steps so far. The first step alone compares the trainer with the sampler, from which later
     ones are expected to differ."""
@@ -134,13 +134,13 @@ def update(
     grad_clip: float = 1.0,
     context: RunContext | None = None,
     old_of_update: bool = False,
-    record: UpdateRecord | None = None,
+    record: StepRecord | None = None,
 ) -> dict[str, float]:
     """Train on one prepared rollout: `epochs` passes of `parts` optimiser steps; returns metrics averaged over them.
 
     `context` is the run's (`grouprl.algorithms.data_part.RunContext`), for an `update` part that samples between two
     steps. `old_of_update`: the rollout has no old log-probs and is used for one optimiser step, whose own are taken.
-    `record` keeps what the steps see of each token of a rollout whose rows are numbered.
+    `record` keeps what the steps see of a rollout whose rows are numbered.
 
     Raises RunError when a gradient is not finite (no step is taken then).
     """
@@ -162,7 +162,7 @@ class MethodLoss(OutputLoss):
 
     method: Method
     old_of_update: bool = False
-    record: UpdateRecord | None = None
+    record: StepRecord | None = None
     compared: bool = True
     """Whether the sampler's log-probs are compared with those that the step computes."""
 
@@ -185,8 +185,8 @@ class MethodLoss(OutputLoss):
         logp_bt = found.get(LOG_PROB)
         if logp_bt is not None and self.old_of_update:
             batch = batch.replace(old_bt=logp_bt.detach())
-        if logp_bt is not None and self.record is not None:
-            self.record.watch(logp_bt, batch)
+        if self.record is not None:
+            self.record.watch(found, batch)
         named = {name: x for name, x in found.items() if name not in (LOG_PROB, ENTROPY, VALUE)}
         loss = self.method.loss(logp_bt, batch, found.get(ENTROPY), outputs=named)
         total, metrics = loss.value, dict(loss.metrics)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.core.json_types import JsonObject
 from grouprl.view.charts import number
+from grouprl.view.pairs import is_pair, pair_words, score_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -108,29 +109,10 @@ def _group(rows: Sequence[dict[str, object]], pieces: Pieces) -> str:
     completions = "".join(_completion(row, pieces(row), largest) for row in shown)
     head = f"{len(rows)} completions, {right_among(rows)}{len(shown)} shown"
     if is_pair(ranked):
-        head, completions = escape(margin(*ranked)), f'<div class="beside">{completions}</div>'
+        head, completions = escape(pair_words(*ranked)), f'<div class="beside">{completions}</div>'
     return (
         f'<article class="group"><pre class="prompt">{prompt}</pre><p class="muted">{head}</p>{completions}</article>'
     )
-
-
-def is_pair(ranked: Sequence[JsonObject]) -> bool:
-    """Return whether the rows of a group, best first, are two that were compared, one better than the other."""
-    return (
-        len(ranked) == 2
-        and None not in (row.get("reward") for row in ranked)
-        and _reward(ranked[0]) > _reward(ranked[1])
-    )
-
-
-def margin(better: JsonObject, worse: JsonObject) -> str:
-    """Return by how much the policy has moved towards the better completion of a pair, and away from the worse one."""
-    gains = [sum(_list(row, "log_ratio")) for row in (better, worse) if _list(row, "log_ratio")]
-    words = "a pair, the better completion first"
-    if len(gains) < 2:
-        return words
-    first, second = gains
-    return f"{words}: log π/π_ref {first:+.3g} and {second:+.3g}, margin {first - second:+.3g} nats"
 
 
 def right_among(rows: Sequence[Mapping[str, object]]) -> str:
@@ -151,6 +133,7 @@ def _completion(row: JsonObject, pieces: list[str] | None, largest: Mapping[str,
     advantage = _list(row, "advantage")
     facts = [f"reward {number(_reward(row))}" if row.get("reward") is not None else "no reward"]
     trained = str(row.get("side") or f"advantage {sum(advantage) / len(advantage):+.3g}") if advantage else ""
+    facts += score_words(row)
     facts.append(trained or "not trained on")
     facts += ["cut off"] * bool(row.get("truncated"))
     facts.append(f"{len(row.get('completion_ids') or [])} tokens")

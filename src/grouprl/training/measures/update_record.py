@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,21 @@ from grouprl.training.steps import columns, inputs_of
 
 ROW = "record.row"
 """Key of a batch: the number of each row in the prepared rollout."""
+
+
+class StepRecord(Protocol):
+    """Keeps what optimiser steps see of the rows of a rollout, which are numbered (`numbered`)."""
+
+    def watch(self, outputs: Mapping[str, Tensor], batch: Batch, /) -> None:
+        """Look at a model's outputs for some rows of a step, before the loss."""
+
+    def measure(self, policy: Trainable, step: Batch, /) -> None:
+        """Look at a step whose gradient is accumulated and not yet applied."""
+
+
+def numbered(prepared: Batch) -> Batch:
+    """Return the rollout with the numbers of its rows, by which they are recognised in optimiser steps."""
+    return prepared.replace(keys={**prepared.keys, ROW: torch.arange(len(prepared.group_b))})
 
 
 class UpdateRecord:
@@ -31,14 +47,10 @@ class UpdateRecord:
         self.share_b = torch.full((len(empty_bt),), torch.nan, dtype=torch.float64)
         self.gradients, self.steps = gradients, 0
 
-    @staticmethod
-    def numbered(prepared: Batch) -> Batch:
-        """Return the rollout with the numbers of its rows, by which they are recognised in optimiser steps."""
-        return prepared.replace(keys={**prepared.keys, ROW: torch.arange(len(prepared.group_b))})
-
-    def watch(self, logp_bt: Tensor, batch: Batch) -> None:
+    def watch(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
         """Note ratios and weights of some rows of a step, and the derivatives once they are known."""
-        if not logp_bt.requires_grad:
+        logp_bt = outputs.get(LOG_PROB)
+        if logp_bt is None or not logp_bt.requires_grad:
             return
         rows, width = batch.keys[ROW], logp_bt.shape[1]
         new_b = self.push_bt[rows].isnan().all(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -9,11 +11,12 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.view.app.parameters import Parameters
 from grouprl.view.app.row_table import COLUMNS
+from grouprl.view.pairs import is_pair, score_margin
 
 WHOLE = ("step", "group", "sample", "row")
 NAMES = ("prompt_id", "agent", "source", "ended", "status")
 FLAGS = ("correct", "used")
-RANGES = ("reward", "length", "advantage", "entropy", "logp", "pull", "gradient")
+RANGES = ("reward", "length", "advantage", "entropy", "logp", "pull", "gradient", "score")
 PAGE, LARGEST_PAGE = 50, 1000
 """Rows of a page by default and at most."""
 EXCERPT = 240
@@ -112,13 +115,30 @@ def _sorted(rows: pa.Table, order: str) -> pa.Table:
 
 def groups_of(rows: pa.Table, step: int) -> list[JsonObject]:
     """Return the groups of a step, those that pull most first: their rewards, lengths, and shares of |advantage| and
-    of the gradient.
+    of the gradient; and the margin of the scores of a pair, null for other groups. Pairs with margins, which a reward
+    model is trained on, begin with the lowest.
     """
-    found = rows.filter(pc.equal(rows["step"], step)).group_by("group", use_threads=False).aggregate(list(TOTALS))
+    own = rows.filter(pc.equal(rows["step"], step))
+    found = own.group_by("group", use_threads=False).aggregate(list(TOTALS))
     names = {f"{column}_{how}": column if how == "first" else f"{column}_{how}" for column, how in TOTALS}
     named = found.rename_columns([names.get(name, name) for name in found.column_names])
-    listed: list[JsonObject] = named.to_pylist()
-    return sorted(listed, key=lambda each: each["pull_sum"] or 0.0, reverse=True)
+    margins = _margins(own)
+    listed: list[JsonObject] = [each | {"margin": margins.get(each["group"])} for each in named.to_pylist()]
+    return sorted(listed, key=_rank)
+
+
+def _rank(group: JsonObject) -> tuple[float, float]:
+    margin = group["margin"]
+    return (math.inf if margin is None else margin, -(group["pull_sum"] or 0.0))
+
+
+def _margins(rows: pa.Table) -> dict[int, float | None]:
+    """Return the margin of the scores of each pair by the number of its group."""
+    groups: dict[int, list[JsonObject]] = {}
+    for row in rows.select(["group", "reward", "score"]).to_pylist():
+        groups.setdefault(row["group"], []).append(row)
+    ranked = {number: sorted(group, key=lambda row: -(row["reward"] or 0.0)) for number, group in groups.items()}
+    return {number: score_margin(*group) for number, group in ranked.items() if is_pair(group)}
 
 
 def choices(rows: pa.Table) -> JsonObject:

@@ -31,6 +31,7 @@ COLUMNS = pa.schema(
         ("logp", pa.float64()),
         ("pull", pa.float64()),
         ("gradient", pa.float64()),
+        ("score", pa.float64()),
         ("prompt", pa.string()),
         ("completion", pa.string()),
     ]
@@ -39,7 +40,7 @@ COLUMNS = pa.schema(
 
 `advantage`, `entropy` and `logp` are means over the trained tokens. `pull` is the row's share of |advantage|, summed
 over the trained tokens of its step; `gradient` is its true share of the gradient, null where the run has not measured
-it (`run.record_updates`).
+it (`run.record_updates`). `score` is that of the reward model that is trained; null where none is.
 """
 LISTS = ("completion_ids", "mask", "advantage", "entropy", "behavior_logp")
 

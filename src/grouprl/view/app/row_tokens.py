@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
+from grouprl.view.pairs import named_scores, pair_of
 from grouprl.view.tokens import Pieces
 
 HELD = "held"
@@ -37,7 +38,8 @@ def group_of(folder: Path, rows: pa.Table, step: int, number: int, pieces: Piece
     """Return the rows of a group as plain data: those of the table, whole texts, tokens and turns; best first.
 
     Each row's `tokens` are lists of the token's text and the numbers named in `columns`, None where texts are unknown;
-    `calls` says whether its episode has several rows.
+    `calls` says whether its episode has several rows, `scores` are the numbers of a reward model by name, and `pair`
+    the margins of a pair (`pair_of`). Log-probs and entropies that are 0 for every token were never measured: left out.
 
     Raises:
         InputError: the group is not stored.
@@ -47,7 +49,7 @@ def group_of(folder: Path, rows: pa.Table, step: int, number: int, pieces: Piece
         raise InputError(f"group {number} of step {step} is not stored", "rows are listed by /api/rows")
     found = sorted(mine.to_pylist(), key=lambda row: -1e300 if row["reward"] is None else row["reward"], reverse=True)
     whole = [row | _held(row) for row in stored_rows(folder, step, [row["place"] for row in found])]
-    columns = [name for name in NUMBERS if any(row.get(name) is not None for row in whole)]
+    columns = [name for name in NUMBERS if any(_measured(row, name) for row in whole)]
     beside = rows.filter(pc.equal(rows["step"], step))
     sizes = Counter(zip(beside["prompt_id"].to_pylist(), beside["sample"].to_pylist(), strict=True))
     shown = [
@@ -60,7 +62,14 @@ def group_of(folder: Path, rows: pa.Table, step: int, number: int, pieces: Piece
         "previous": near[place - 1] if place else None,
         "next": near[place + 1] if place + 1 < len(near) else None,
     }
-    return {"step": step, "group": number, **neighbours, "columns": columns, "rows": shown}
+    pair = pair_of([row | {"reward": one["reward"]} for row, one in zip(whole, found, strict=True)])
+    return {"step": step, "group": number, **neighbours, "columns": columns, "pair": pair, "rows": shown}
+
+
+def _measured(row: JsonObject, name: str) -> bool:
+    """Return whether a row has numbers of a column; zeros stand for none where a model's own would not all be 0."""
+    value = row.get(name)
+    return value is not None and (name not in ("behavior_logp", "entropy") or value != [0.0] * len(value))
 
 
 def _held(row: JsonObject) -> JsonObject:
@@ -106,6 +115,7 @@ def _details(row: JsonObject, pieces: Pieces, columns: Sequence[str]) -> JsonObj
     ]
     return {
         "components": dict(row.get("components") or ()),
+        "scores": named_scores(row),
         "problem": row.get("problem"),
         "caller": row.get("caller"),
         "tokens": tokens,

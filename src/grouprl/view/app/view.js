@@ -55,7 +55,7 @@ function kept(name, query) {
 }
 
 const EXACT = ["step", "group", "sample", "row", "prompt_id", "agent", "source", "ended", "status", "correct", "used"];
-const RANGES = ["reward", "length", "advantage", "entropy", "logp", "pull", "gradient"];
+const RANGES = ["reward", "length", "advantage", "entropy", "logp", "pull", "gradient", "score"];
 
 function select(rows, query) {
   const given = (name) => query[name] !== undefined && query[name] !== "", text = (query.text || "").toLowerCase();
@@ -171,43 +171,45 @@ const VIEWS = {
       field("prompt", "prompt_id", "search")), h("button", { type: "button", onclick: () => { location.hash = address("rows", { run: name }); } }, "clear"));
     const head = (key, label, kind, title) => h("th", { scope: "col", class: kind, title, "aria-sort": sort === key ? "ascending" : sort === "-" + key ? "descending" : null },
       h("button", { type: "button", onclick: () => go({ sort: sort === "-" + key ? key : "-" + key, offset: "" }) }, label + (sort === key ? " ↑" : sort === "-" + key ? " ↓" : "")));
-    const agents = options.agent.length > 0, measured = found.rows.some((row) => row.gradient !== null), marked = found.rows.some((row) => row.correct !== null);
+    const agents = options.agent.length > 0, measured = found.rows.some((row) => row.gradient !== null), scored = found.rows.some((row) => row.score !== null), marked = !scored && found.rows.some((row) => row.correct !== null);
     const body = found.rows.map((row, number) => h("tr", { class: number === Number(one("at", "-1")) ? "at" : null },
       cell(link(String(row.step), "group", { run: name, step: row.step, group: row.group, row: row.place }), "n"), cell((row.prompt_id || "") + " #" + figures(row.sample)), agents ? cell(row.agent) : "",
-      cell(row.reward, "n"), marked ? cell(row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓" : "✗")) : "", cell(row.length, "n"), cell(row.ended.replaceAll("_", " "), "less"),
-      cell(row.advantage, "n less"), cell(percent(row.pull), "n less"), measured ? cell(percent(row.gradient), "n less") : null, cell(row.entropy, "n less"), h("td", { class: "said" }, h("pre", {}, row.completion))));
+      cell(row.reward, "n"), scored ? cell(row.score, "n") : "", marked ? cell(row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓" : "✗")) : "", cell(row.length, "n"), cell(row.ended.replaceAll("_", " "), "less"),
+      scored ? "" : [cell(row.advantage, "n less"), cell(percent(row.pull), "n less")], measured ? cell(percent(row.gradient), "n less") : null, scored ? "" : cell(row.entropy, "n less"), h("td", { class: "said" }, h("pre", {}, row.completion))));
     const last = Math.min(found.offset + found.limit, found.total), turn = (to) => go({ offset: to || "", at: "" });
     const pager = h("div", { class: "pager" }, h("button", { type: "button", id: "back", disabled: found.offset === 0, onclick: () => turn(Math.max(0, found.offset - PAGE)) }, "‹ back"),
       h("span", {}, found.total ? found.offset + 1 + "–" + last + " of " + found.total + (found.total < found.of ? " that fit, of " + found.of : "") : "no row fits, of " + found.of),
       h("button", { type: "button", id: "on", disabled: last >= found.total, onclick: () => turn(found.offset + PAGE) }, "on ›"), stored && stored.left_out[name] ? muted(stored.left_out[name] + " older rows are not in this file") : "");
-    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), marked ? head("correct", "right") : null, head("length", "length", "n", "tokens"), head("ended", "ended", "less"),
-      head("advantage", "advantage", "n less", "mean over its trained tokens"), head("pull", "pull", "n less", "share of |advantage|, summed over the trained tokens of the step"), measured ? head("gradient", "gradient", "n less", "share of the step's gradient") : null, head("entropy", "entropy", "n less", "mean, in nats"), "completion"), h("tbody", {}, body))];
+    return [form, pager, scrolled(heads(head("step", "step", "n"), head("prompt_id", "prompt"), agents ? head("agent", "agent") : null, head("reward", "reward", "n"), scored ? head("score", "score", "n", "of the reward model that is trained") : null, marked ? head("correct", "right") : null, head("length", "length", "n", "tokens"), head("ended", "ended", "less"),
+      ...(scored ? [] : [head("advantage", "advantage", "n less", "mean over its trained tokens"), head("pull", "pull", "n less", "share of |advantage|, summed over the trained tokens of the step")]), measured ? head("gradient", "gradient", "n less", "share of the step's gradient") : null, scored ? null : head("entropy", "entropy", "n less", "mean, in nats"), "completion"), h("tbody", {}, body))];
   },
 
   async groups() {
-    const name = run(), found = await ask("groups", { run: name, step: one("step") }), most = Math.max(1e-12, ...found.groups.map((each) => each.pull_sum || 0)), measured = found.groups.some((each) => each.gradient_sum !== null);
+    const name = run(), found = await ask("groups", { run: name, step: one("step") }), most = Math.max(1e-12, ...found.groups.map((each) => each.pull_sum || 0)), measured = found.groups.some((each) => each.gradient_sum !== null), paired = found.groups.some((each) => each.margin !== null), few = paired ? "n less" : "n";
     const form = filters(whichRun(), chosen("step", "step", found.steps.map((each) => [String(each), String(each)]), String(found.step)));
     const bar = (share) => h("meter", { min: 0, max: most, value: share || 0, title: percent(share) });
-    const body = found.groups.map((each) => h("tr", {}, cell(link(each.prompt_id || "group " + each.group, "group", { run: name, step: found.step, group: each.group })), cell(each.place_count, "n"),
-      cell(each.reward_mean, "n"), cell(each.reward_min === null ? "none" : short(each.reward_min) + " to " + short(each.reward_max), "n"), cell(each.length_mean, "n less"), cell(percent(each.pull_sum), "n"), cell(bar(each.pull_sum), "less"), measured ? cell(percent(each.gradient_sum), "n") : null));
-    const head = (words, title) => h("th", { scope: "col", class: "n", title }, words), less = h("th", { scope: "col", class: "n less" }, "length");
+    const body = found.groups.map((each) => h("tr", {}, cell(link(each.prompt_id || "group " + each.group, "group", { run: name, step: found.step, group: each.group })), cell(each.place_count, few),
+      cell(each.reward_mean, few), cell(each.reward_min === null ? "none" : short(each.reward_min) + " to " + short(each.reward_max), few), cell(each.length_mean, "n less"), paired ? [cell(each.margin, "n"), cell(each.margin === null ? "" : verdictOf(each.margin > 0))] : [cell(percent(each.pull_sum), "n"), cell(bar(each.pull_sum), "less")], measured ? cell(percent(each.gradient_sum), "n") : null));
+    const head = (words, title, kind = "n") => h("th", { scope: "col", class: kind, title }, words), less = h("th", { scope: "col", class: "n less" }, "length");
     const teach = found.groups.filter((each) => each.reward_min !== each.reward_max).length;
-    return [form, muted(teach + " of " + found.groups.length + " groups have different rewards. Pull: the share of |advantage|, summed over the trained tokens of the step. " + (measured ? "Gradient: the group's true share of the step's gradient G, g·G / |G|²; below 0 it pulls against the others." : "It stands in for the share of the gradient, which this step has not measured (run.record_updates: gradients).")),
-      scrolled(heads("prompt", head("rows"), head("reward", "mean"), head("from, to"), less, head("pull"), h("th", { class: "less", "aria-label": "pull" }), measured ? head("gradient", "g·G / |G|²") : null), h("tbody", {}, body))];
+    const right = found.groups.filter((each) => each.margin > 0).length, pairs = found.groups.filter((each) => each.margin !== null).length;
+    return [form, muted(paired ? "The model has " + right + " of " + pairs + " pairs right, as it was before the step. Margin: the score of the better completion minus that of the worse; the lowest first." : teach + " of " + found.groups.length + " groups have different rewards. Pull: the share of |advantage|, summed over the trained tokens of the step. " + (measured ? "Gradient: the group's true share of the step's gradient G, g·G / |G|²; below 0 it pulls against the others." : "It stands in for the share of the gradient, which this step has not measured (run.record_updates: gradients).")),
+      scrolled(heads("prompt", head("rows", null, few), head("reward", "mean", few), head("from, to", null, few), less, ...(paired ? [head("margin", "score of the better minus that of the worse"), h("th", { scope: "col", title: "whether the model gives the better one the higher score" }, "right")] : [head("pull"), h("th", { class: "less", "aria-label": "pull" })]), measured ? head("gradient", "g·G / |G|²") : null), h("tbody", {}, body))];
   },
 
   async group() {
     const name = run(), at = one("row"), found = await ask("group", { run: name, step: one("step"), group: one("group") });
-    const kinds = TINTS.filter((each) => found.columns.includes(each.column) && (each.of !== "version" || found.rows.some((row) => (row.tokens || []).some((token) => token[1 + found.columns.indexOf("version")] !== null))));
-    const margin = marginOf(found), wanted = one("colour") || (margin === null ? "" : "ratio");
+    const scored = found.rows.some((row) => row.score !== null || Object.keys(row.scores).length), sides = found.pair && found.rows.every((row) => row.source === "demonstration"), ranked = Boolean(scored || sides);
+    const kinds = TINTS.filter((each) => found.columns.includes(each.column) && !(ranked && each.name === "advantage") && (each.of !== "version" || found.rows.some((row) => (row.tokens || []).some((token) => token[1 + found.columns.indexOf("version")] !== null))));
+    const pair = found.pair, wanted = one("colour") || (pair && pair.log_ratio !== null ? "ratio" : "");
     const colour = kinds.find((each) => each.name === wanted) || kinds[0], to = (group) => go({ group, row: "" });
     const bar = h("div", { class: "pager" }, link("← groups", "groups", { run: name, step: found.step }), h("button", { type: "button", id: "back", disabled: found.previous === null, onclick: () => to(found.previous) }, "‹ group"),
       h("b", {}, "step " + found.step + ", group " + found.group), h("button", { type: "button", id: "on", disabled: found.next === null, onclick: () => to(found.next) }, "group ›"),
       link("how it is computed", "method", { run: name }), kinds.length ? filters(chosen("tokens by", "colour", kinds.map((each) => [each.name, each.words]), colour.name, { id: "colour" })) : "");
     const strongest = colour ? Math.max(1e-12, ...found.rows.flatMap((row) => (row.tokens || []).map((token) => Math.abs(token[1 + found.columns.indexOf(colour.column)] || 0)))) : 1;
-    const cards = found.rows.map((row) => h("article", { class: String(row.place) === at ? "at" : null, id: "row-" + row.place }, facts(row, name), told(row, found.columns, colour, strongest)));
-    return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), margin === null ? "" : muted("A pair, the better completion first: margin " + short(margin) + " nats of log π/π_ref as the step began."), colour ? legend(colour, strongest) : "",
-      found.columns.includes("push") || !kinds.length ? "" : muted("Ratio, clip and weight at the update are not kept for these rows: run.record_updates: tokens."), h("div", { class: "side" }, cards)];
+    const cards = found.rows.map((row, i) => h("article", { class: String(row.place) === at ? "at" : null, id: "row-" + row.place }, facts(row, name, ranked, sides ? ["chosen", "rejected"][i] : ""), told(row, found.columns, colour, strongest)));
+    return [bar, h("pre", { class: "prompt" }, found.rows[0].prompt || ""), pair ? pairNote(pair) : "", colour ? legend(colour, strongest) : "",
+      scored || found.columns.includes("push") || !kinds.length ? "": muted("Ratio, clip and weight at the update are not kept for these rows: run.record_updates: tokens."), h("div", { class: "side" }, cards)];
   },
 
   async calls() {
@@ -293,11 +295,12 @@ const TINTS = [
   { name: "version", words: "version of the weights", column: "version", of: "version", tint: (value, most) => ["ent", value / most], ends: ["first", "newest"] },
 ];
 
-function marginOf(found) {
-  const at = 1 + found.columns.indexOf("log_ratio"), [better, worse] = found.rows;
-  if (!at || found.rows.length !== 2 || !(better.reward > worse.reward) || !better.tokens || !worse.tokens) return null;
-  const gains = [better, worse].map((row) => row.tokens.reduce((sum, token) => sum + (token[at] || 0), 0));
-  return gains[0] - gains[1];
+const verdictOf = (right) => h("span", { class: "verdict " + (right ? "right" : "wrong") }, right ? "✓" : "✗");
+
+function pairNote(pair) {
+  const each = Object.entries(pair.scores).map(([name, value]) => name + " " + short(value));
+  return h("p", { class: "muted" }, "A pair, the better completion first", pair.log_ratio === null ? "" : ": margin " + short(pair.log_ratio) + " nats of log π/π_ref as the step began",
+    pair.score === null ? "" : ": margin of scores " + short(pair.score) + (each.length ? " (" + each.join(", ") + ")" : "") + ", ", pair.right === null ? "" : verdictOf(pair.right), pair.right === null ? "" : pair.right ? " the model has it right" : " the model has it wrong", ".");
 }
 
 function legend(colour, strongest) {
@@ -327,10 +330,10 @@ function told(row, columns, colour, strongest) {
 const turnOf = (turn) => h("div", { class: "episode" }, h("p", { class: "turn" }, h("b", {}, "turn " + (turn.number + 1)), " " + [turn.state ? "state " + turn.state : "", turn.reward === null ? "" : "reward " + short(turn.reward), turn.valid ? "" : "INVALID"].filter(Boolean).join(" · ")),
   h("pre", { class: "said" }, turn.action || ""), turn.seen ? h("pre", { class: "seen" }, turn.seen) : "");
 
-function facts(row, name) {
-  const words = [row.agent, row.reward === null ? "no reward" : "reward " + short(row.reward), ...Object.entries(row.components).map(([key, value]) => key + " " + short(value)), row.advantage === null ? "not trained on" : "advantage " + short(row.advantage),
-    row.pull === null ? "" : "pull " + percent(row.pull), row.gradient === null || row.gradient === undefined ? "" : "gradient " + percent(row.gradient), row.caller !== null && row.caller >= 0 ? "row " + row.row + ", called by row " + row.caller : "", row.length + " tokens", row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
-  const mark = row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓ right " : "✗ wrong ");
+function facts(row, name, ranked, side) {
+  const words = [row.agent, row.reward === null ? "no reward" : "reward " + short(row.reward), row.score === null ? "" : "score " + short(row.score), ...Object.entries(row.scores).map(([key, value]) => key + " " + short(value)), ...Object.entries(row.components).map(([key, value]) => key + " " + short(value)), row.advantage === null ? "not trained on" : ranked ? "" : "advantage " + short(row.advantage),
+    ranked || row.pull === null ? "" : "pull " + percent(row.pull), row.gradient === null || row.gradient === undefined ? "" : "gradient " + percent(row.gradient), row.caller !== null && row.caller >= 0 ? "row " + row.row + ", called by row " + row.caller : "", row.length + " tokens", row.ended.replaceAll("_", " "), row.problem].filter(Boolean);
+  const mark = side ? h("b", {}, side + " ") : row.correct === null ? "" : h("span", { class: "verdict " + (row.correct ? "right" : "wrong") }, row.correct ? "✓ right " : "✗ wrong ");
   return h("p", {}, mark, h("span", { class: "muted" }, "#" + figures(row.sample) + " · " + words.join(" · ")), !row.calls ? "" : h("span", {}, " · ", link("calls of the episode", "calls", { run: name, step: row.step, prompt_id: row.prompt_id, sample: row.sample })));
 }
 
