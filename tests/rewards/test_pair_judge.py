@@ -10,7 +10,7 @@ import pytest
 
 from grouprl.core.errors import InputError
 from grouprl.rewards import score
-from grouprl.rewards.judging import judge_client, pair_judge
+from grouprl.rewards.judging import judge_client
 from grouprl.rewards.judging.comparing import ComparedPair, FailedComparison
 from grouprl.rewards.judging.judge import GroupPlace, placed
 from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer
@@ -64,7 +64,10 @@ def test_a_judge_that_takes_what_it_reads_first_decides_nothing_and_is_found_out
     with judging(first_shown) as (url, _):
         judge = judge_at(url)
         assert judge.compare([pair("x", "y")]) == [0.5]
-        assert judge.notes() == {"judge_agreement": 0.5, "judge_flips": 1.0, "judge_unsure": 0.0, "judge_requests": 2}
+        assert judge.notes() == {"judge_agreement": 0.5, "judge_flips": 1.0, "judge_unsure": 0.0} | {
+            "judge_requests": 2,
+            "judge_kept": 0,
+        }
         assert judge.notes() == {}
         assert judge_at(url, both_orders=False).compare([pair("x", "y")]) == [1.0]
 
@@ -152,21 +155,6 @@ def test_nonsense_is_asked_about_again_and_then_no_verdict():
     with judging(lambda request: (500, "down")) as (url, got):
         assert judge_at(url, both_orders=False).compare([pair("x", "y")]) == [None]
     assert len(got) == 2
-
-
-def test_requests_keep_the_pace(monkeypatch):
-    now, slept = [100.0], []
-    monkeypatch.setattr(pair_judge.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(pair_judge.time, "sleep", slept.append)
-    pace = pair_judge.Pace(30)
-    for _ in range(3):
-        pace.wait()
-    assert slept == [0.0, 2.0, 4.0]
-    now[0] += 60
-    pace.wait()
-    assert slept[-1] == 0.0
-    pair_judge.Pace(None).wait()
-    assert len(slept) == 4
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,13 @@ def scores(request: dict[str, Any], value: Callable[[str], float]) -> str:
 
 
 @contextmanager
-def judging(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The address of an endpoint, and the requests it has got, each with its headers under 'headers'."""
+def judging(
+    answer: Callable[[dict[str, Any]], Reply], *, usage: Any = None, port: int = 0
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The address of an endpoint, and the requests it has got, each with its headers under 'headers'.
+
+    `usage` is what it says of the tokens of each of its replies.
+    """
     got: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -36,7 +41,8 @@ def judging(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[tuple[str, li
             reply = answer(request)
             if isinstance(reply, str):
                 message = {"role": "assistant", "content": reply}
-                reply = 200, json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]})
+                told = {} if usage is None else {"usage": usage}
+                reply = 200, json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], **told})
             status, body, *headers = reply
             self.send_response(status)
             for name, value in (headers[0] if headers else {}).items():
@@ -49,7 +55,7 @@ def judging(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[tuple[str, li
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -9,6 +9,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 TIMING = ("seconds", "tokens_per_second", "memory_mb")
+ASKED = ("judge_requests", "judge_kept", "judge_prompt_tokens", "judge_reply_tokens")
+"""What a judge was really asked: a resumed run finds the answers that it had before."""
 
 
 PRELOADED = [
@@ -47,7 +49,7 @@ def finished(process: BaseProcess, folder: Path, code: int = 0) -> str:
 def evidence(folder: Path) -> dict[str, object]:
     """Everything a run leaves that must not depend on interruptions."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    metrics = [{k: v for k, v in line.items() if not k.startswith(TIMING)} for line in lines]
+    metrics = [{k: v for k, v in line.items() if not k.startswith((*TIMING, *ASKED))} for line in lines]
     rollouts = {path.name: path.read_bytes() for path in sorted((folder / "rollouts").iterdir())}
     last = max((folder / "checkpoints").glob("step-*"))
     states = {name: (last / name).read_bytes() for name in ("policy.safetensors", "optimizer.pt", "data.pt")}

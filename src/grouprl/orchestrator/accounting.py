@@ -17,6 +17,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.json_types import JsonMapping
 from grouprl.records.samples import ScoredSamples
 from grouprl.records.scores import FAILED
+from grouprl.rewards.judging.judge_costs import COSTS, cost_words
 from grouprl.rollout.scored_rows import CUT_TOKENS
 
 Fates = NDArray[np.str_]
@@ -58,7 +59,7 @@ ENTRIES = (
     *("prompts_sampled", "prompts_stored", "prompts_trained", "prompts_buffered", "prompts_sent", "prompts_lost/"),
     "prompts_set_aside",
     *("rows_sampled", "rows_stored", "rows_used", "rows_buffered", "rows_sent", "rows_lost/", "tokens_sampled"),
-    *("rows_cut", "tokens_cut", "workers_restarted", "work_redone"),
+    *("rows_cut", "tokens_cut", "workers_restarted", "work_redone", *COSTS.values()),
 )
 """Prefixes of the names of the account's metrics."""
 
@@ -187,11 +188,13 @@ def account_before(prompts: int, counts: SampledCounts) -> dict[str, float]:
 
 
 def totals(records: Iterable[JsonMapping]) -> dict[str, int]:
-    """Return the sums of the accounts of a run's training steps and of the work before the first one."""
+    """Return the sums of the accounts of a run's training steps and of the work before the first one; what a judge was
+    asked in evaluations counts, too.
+    """
     sums: Counter[str] = Counter()
     for record in records:
-        if record.get("phase", "train") in ("train", "pretraining"):
-            sums.update({name: int(n) for name, n in record.items() if name.startswith(ENTRIES)})
+        entries = ENTRIES if record.get("phase", "train") in ("train", "pretraining") else tuple(COSTS.values())
+        sums.update({name: int(n) for name, n in record.items() if name.startswith(entries)})
     return dict(sums)
 
 
@@ -205,6 +208,7 @@ def in_words(account: Mapping[str, int]) -> str:
     rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
     return (
         f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}.{_cut_words(account)}{_placed(account)}"
+        f"{f' {judged}' if (judged := cost_words(account)) else ''}"
     )
 
 

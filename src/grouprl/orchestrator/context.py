@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.records.text_samples import as_text
 from grouprl.rewards.judging.comparing import ComparedPair, comparing
+from grouprl.rewards.validation import VerdictReward
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.quarantine import OFFERS
 from grouprl.rollout.row_source import ScoringSource
@@ -150,11 +151,15 @@ class SessionContext:
 
     def read_notes(self) -> dict[str, float]:
         """Return the notes of this step and forget them."""
-        judge = comparing(self.row_source.reward)
-        for name, value in () if judge is None else judge.notes().items():
+        for name, value in self.read_reward().items():
             self.note(name, value)
         taken, self._notes = self._notes, {}
         return {name: _TOGETHER[together](values) for name, (together, values) in taken.items()}
+
+    def read_reward(self) -> Mapping[str, float]:
+        """Return metrics of what the reward did since the last call, such as a judge's costs, and forget them."""
+        reward = self.row_source.reward
+        return reward.notes() if isinstance(reward, VerdictReward) else {}
 
     def read_sampled_counts(self) -> SampledCounts:
         """Return the counts of samples since the last call, and reset them."""

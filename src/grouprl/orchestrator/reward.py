@@ -159,7 +159,8 @@ def judge_of(settings: Judge) -> TrajectoryJudge | PairJudge:
     Raises:
         InputError: the address is not a URL.
     """
-    client = JudgeClient(settings.url, settings.model, settings.key_env, settings.timeout, settings.tries)
+    names = (settings.url, settings.model, settings.key_env)
+    client = JudgeClient(*names, settings.timeout, settings.tries, per_minute=settings.per_minute)
     if settings.compare:
         return PairJudge(
             client,
@@ -171,7 +172,6 @@ def judge_of(settings: Judge) -> TrajectoryJudge | PairJudge:
             settings.at_once,
             settings.characters,
             settings.seed,
-            settings.per_minute,
         )
     return TrajectoryJudge(
         client,

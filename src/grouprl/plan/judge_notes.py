@@ -17,17 +17,27 @@ def judge_notes(config: Config, *, environment: bool) -> Iterator[str]:
     if judge.compare:
         size, replies = config.batch.group_size, judge.samples * (1 + judge.both_orders)
         pairs = size * (size - 1) // 2
+        asked = pairs * replies * config.batch.prompts
         yield (
             f"the reward is a judge: {who} compares the {pairs} pairs of each group, {replies} "
-            f"repl{'ies' if replies > 1 else 'y'} each: up to {pairs * replies * config.batch.prompts:,} requests per "
-            "rollout; a completion's reward is how often it is preferred"
+            f"repl{'ies' if replies > 1 else 'y'} each: up to {asked:,} requests per rollout{_in_all(config, asked)}; "
+            "a completion's reward is how often it is preferred"
         )
         return
     paid = ", added to the environment's reward" if environment else ", instead of the task's reward"
     yield (
         f"the reward is a judge: {who} ranks the {config.batch.group_size} trajectories of each group in one request, "
-        f"{config.batch.prompts} per rollout; scores from 0 to 1{paid}"
+        f"{config.batch.prompts} per rollout{_in_all(config, config.batch.prompts)}; scores from 0 to 1{paid}"
     )
+
+
+def _in_all(config: Config, asked: int) -> str:
+    """Say how many requests a run makes, with so many per rollout, and how long a rollout of them takes at least."""
+    assert config.reward.judge is not None
+    pace = config.reward.judge.per_minute
+    least = "" if pace is None else f", at least {asked / pace:.3g} min each at {pace:,} a minute"
+    tokens = f"replies of {config.reward.judge.tokens:,} tokens at most"
+    return f" and {asked * config.steps:,} in {config.steps:,} steps, evaluations besides{least}, {tokens}"
 
 
 def judge_refusals(config: Config, method: Method) -> Iterator[str]:
@@ -49,7 +59,7 @@ def judge_idle(config: Config) -> Iterator[str]:
         for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):
             yield f"reward.{name} has no effect: a reward model is not a function, and scores in the trainer's process"
     if config.reward.judge is not None and not config.reward.judge.compare:
-        for name in sorted(config.reward.judge.model_fields_set & {"samples", "both_orders", "per_minute"}):
+        for name in sorted(config.reward.judge.model_fields_set & {"samples", "both_orders"}):
             yield f"reward.judge.{name} has no effect: it is about pairs. Set reward.judge.compare: true"
     if config.reward.judge is not None:
         for name in sorted(config.reward.model_fields_set & {"workers", "timeout", "memory_gb", "self_test"}):

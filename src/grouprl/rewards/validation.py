@@ -72,6 +72,10 @@ class VerdictReward(ABC):
     ) -> list[Verdict]:
         """Return the checked outcome of every sample; the arguments are as for `verdicts_of`."""
 
+    def notes(self) -> Mapping[str, float]:
+        """Return metrics of what the reward did since the last call, and forget them; none by default."""
+        return {}
+
     def __call__(self, completion: str, **columns: object) -> dict[str, float] | None:
         """Return a completion's total as "reward", its components, and "correct"; None if the reward does not apply.
 

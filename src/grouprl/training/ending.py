@@ -14,6 +14,7 @@ from grouprl.methods.registry import CATALOGUE
 from grouprl.monitor.outcome import verdict
 from grouprl.orchestrator.accounting import set_aside_words, totals
 from grouprl.protocols.run_events import EvaluationEnded, RunEnded, Sample
+from grouprl.rewards.judging.judge_costs import cost_words
 from grouprl.rollout.quarantine import OFFERS
 from grouprl.storage.run_folder import RunFolder, replacing, write_json
 from grouprl.training.session import Session, versions
@@ -80,7 +81,8 @@ def conclude(session: Session, found: Evaluation | None) -> RunEnded:
     words = verdict(before.record, after.record, session.step).words if before and after else ""
     aside = [each.prompt for each in session.source.aside.prompts]
     best = () if session.best is None else (session.best.words(),)
-    remarks = (*((set_aside_words(aside),) if aside else ()), *best)
+    costs = cost_words(totals(run.read_metrics()))
+    remarks = (*((set_aside_words(aside),) if aside else ()), *((costs,) if costs else ()), *best)
     return RunEnded(run.path, session.phase, session.step, before, after, words, remarks, report)
 
 

@@ -297,5 +297,6 @@ def _evaluate(session: Session, stop: Interrupt, prompts: int, when: When) -> Ev
     session.graded |= found.graded
     found = found.knowing(session.graded).since(values_before(session.run))
     with span("records"):
-        tell(EvaluationEnded(session.step, when, record_of(session, "eval", found.record()), found.samples))
+        record = record_of(session, "eval", {**found.record(), **session.context.read_reward()})
+        tell(EvaluationEnded(session.step, when, record, found.samples))
     return found

@@ -58,7 +58,7 @@ class Judge(Section):
     both_orders: bool = True
     """Whether each pair is shown in both orders, with `compare`: a judge may prefer what it reads first."""
     per_minute: WrittenCount | None = None
-    """Requests in a minute at most, with `compare`; null: no limit."""
+    """Requests in a minute at most; null: no limit."""
     cache: bool = True
     """Whether verdicts are kept in the run's folder, so that equal groups score alike and a resumed run pays what it
     paid before; false: the judge is asked again."""

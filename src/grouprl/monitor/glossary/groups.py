@@ -363,8 +363,29 @@ define(
     "judge_requests",
     "requests",
     "completions",
-    "requests sent to the judge in this step, repeated ones included; replies kept from before cost none",
-    "0: all pairs were judged before",
+    "requests sent to the judge in this step or evaluation, repeated ones included",
+    "0: everything was judged before",
+)
+define(
+    "judge_kept",
+    "answers",
+    "completions",
+    "answers of the judge that were kept from before and cost no request (reward.judge.cache)",
+    "rises as the policy repeats itself, and after a resume",
+)
+define(
+    "judge_prompt_tokens",
+    "tokens",
+    "completions",
+    "tokens of the requests to the judge, as its endpoint counts them (usage.prompt_tokens); absent if it does not",
+    "what the price of the endpoint allows",
+)
+define(
+    "judge_reply_tokens",
+    "tokens",
+    "completions",
+    "tokens of the judge's replies, as its endpoint counts them (usage.completion_tokens); absent if it does not",
+    "far below reward.judge.tokens a reply",
 )
 define(
     "verification_rows",

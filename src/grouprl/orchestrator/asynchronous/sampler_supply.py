@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grouprl.config.run import Config
+from grouprl.config.sections.scoring import Reward
 from grouprl.core.json_types import State
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.orchestrator.asynchronous.samplers import Samplers
@@ -19,6 +21,8 @@ from grouprl.orchestrator.make_sharded_policy import model_of_whole_copy
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.judging.judge import TrajectoryJudge
+from grouprl.rewards.judging.measured import paid_reward
+from grouprl.rewards.judging.pair_judge import PairJudge
 
 if TYPE_CHECKING:
     from grouprl.protocols import Policy
@@ -39,7 +43,7 @@ class SamplerSupply:
         self._arrived: dict[int, ScoredSamples] = {}
         self._asked: dict[int, Sequence[RolloutRequest]] = {}
         self._gap = 0.0
-        self._placed = Counter[str]()
+        self._placed, self._note = Counter[str](), context.note
         """Counts of events of the cluster's workers since the last step, if the samplers run on a cluster."""
         config = context.config
         self._samplers: Samplers | None = None
@@ -116,6 +120,10 @@ class SamplerSupply:
         if kind == "placed":
             self._placed.update(content)
             return
+        if kind == "judged":
+            for name, value in content.items():
+                self._note(name, value)
+            return
         number, sampled, seconds = content
         self._arrived[number] = sampled
         for name, value in seconds.items():
@@ -124,12 +132,22 @@ class SamplerSupply:
 
 def _settings(context: SessionContext, policy: Policy) -> dict[str, object]:
     """Return the settings of the run that a sampler process works with."""
-    reward = context.row_source.reward
-    store = reward.store if isinstance(reward, TrajectoryJudge) else None
+    reward = paid_reward(context.row_source.reward)
+    store = reward.store if isinstance(reward, TrajectoryJudge | PairJudge) else None
     model = model_of_whole_copy(context.config.model, policy)
+    changed = {"model": model, "reward": _of_one_sampler(context.config)}
     return {
-        "config": context.config.model_copy(update={"model": model}).model_dump(mode="json"),
+        "config": context.config.model_copy(update=changed).model_dump(mode="json"),
         "threads": torch.get_num_threads(),
         "verdicts": None if store is None else store.folder,
         "servers": getattr(context.row_source.sampler, "attachment", None),
     }
+
+
+def _of_one_sampler(config: Config) -> Reward:
+    """Return the reward's settings for one sampler of several, which share the requests in a minute."""
+    judge = config.reward.judge
+    if judge is None or judge.per_minute is None:
+        return config.reward
+    own = judge.model_copy(update={"per_minute": max(1, judge.per_minute // max(1, config.run.samplers))})
+    return config.reward.model_copy(update={"judge": own})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from grouprl.rewards.contract import Columns
 from grouprl.rewards.judging.judge import PLACE
-from grouprl.rewards.judging.measured import MeasuredReward
+from grouprl.rewards.judging.measured import paid_reward
 from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
 
 if TYPE_CHECKING:
@@ -52,10 +52,6 @@ class ComparingReward(VerdictReward):
     @abstractmethod
     def judged(self, questions: Sequence[ComparedPair]) -> Sequence[Judgement]:
         """Return what is said of each question."""
-
-    def notes(self) -> Mapping[str, float]:
-        """Return metrics of the questions asked since the last call, and forget them."""
-        return {}
 
     def compare(self, questions: Sequence[ComparedPair]) -> list[float | None]:
         """Return the chance that the first completion of each question is preferred; None: there is no verdict."""
@@ -100,7 +96,7 @@ def of_turned(judged: Judgement) -> Judgement:
 
 def comparing(reward: object) -> ComparingReward | None:
     """Return the judge of pairs that a reward is, or that it pays beside a measured one; None if it is none."""
-    paid = reward.paid if isinstance(reward, MeasuredReward) else reward
+    paid = paid_reward(reward)
     return paid if isinstance(paid, ComparingReward) else None
 
 

@@ -8,7 +8,7 @@ equal trajectories are shown once and score alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -118,13 +118,13 @@ class TrajectoryJudge(VerdictReward):
             return read_scores(self.client.complete([*told.messages, *more], self._settings), told.names)
 
         request = [self.client.url, self.client.model, self._settings, *told.messages]
-        found = None if self.store is None else self.store.find(request, len(distinct))
-        if found is None:
-            found = self.client.tried(attempt)
-            if self.store is not None:
-                self.store.keep(request, found)
+        found = self.client.answered(self.store, request, (len(distinct),), attempt)
         scores = dict(zip(distinct, found, strict=True))
         return tuple(scores[each.text, repr(each.prompt)] for each in group)
+
+    def notes(self) -> Mapping[str, float]:
+        """Return metrics of what the judge was asked since the last call, and forget them."""
+        return self.client.costs()
 
     def _scores(self, group: Sequence[JudgedTrajectory], correct_at: float) -> list[Verdict]:
         try:

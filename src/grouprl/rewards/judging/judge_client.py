@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TypeVar, cast
 
@@ -15,6 +15,8 @@ from grouprl.chat.safe_json import read_json
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.http_client import HttpClient, HttpError, HttpLate, HttpReply, HttpTooLong
 from grouprl.core.json_types import JsonMapping
+from grouprl.rewards.judging.judge_costs import Pace, Tally, cost_metrics, told_tokens
+from grouprl.rewards.judging.verdict_store import VerdictStore
 
 LARGEST_REPLY = 4 * 2**20
 """Largest number of bytes of a reply; a larger one is not read to its end."""
@@ -37,7 +39,7 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class JudgeClient:
-    """A client of the judge's endpoint: its address, its key and its time limit."""
+    """A client of the judge's endpoint: its address, its key, its limits, and counts of what it was asked."""
 
     url: str
     """Address of the endpoint, including the version, such as http://127.0.0.1:8000/v1."""
@@ -51,11 +53,21 @@ class JudgeClient:
     """The name of the model that answers, for messages."""
     limit: str = "reward.judge.tokens"
     """The setting that limits a reply."""
+    per_minute: int | None = None
+    """The largest number of requests in a minute; None: no limit."""
+    tally: Tally = field(default_factory=Tally, compare=False, repr=False)
+    pace: Pace = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pace", Pace(self.per_minute))
 
     def complete(self, messages: Sequence[Mapping[str, str]], settings: JsonMapping) -> str:
         """Return the text of one completion; raise NoAnswer if there is none."""
         given = {"messages": list(messages), **settings, **({"model": self.model} if self.model else {})}
+        self.pace.wait()
+        self.tally.add(requests=1)
         found = self._send(given)
+        self.tally.add(**told_tokens(found))
         try:
             choice = cast(JsonMapping, found)["choices"][0]
             text = _one_text(choice["message"]["content"])
@@ -83,6 +95,36 @@ class JudgeClient:
                     raise
                 time.sleep(max(error.pause, min(LONGEST_PAUSE, 0.5 * 2**number)))
         raise AssertionError
+
+    def answered(
+        self,
+        store: VerdictStore | None,
+        request: object,
+        counts: Sequence[int],
+        attempt: Callable[[str], tuple[float, ...]],
+    ) -> tuple[float, ...]:
+        """Return the scores that are kept for a request, or those of `attempt` (see `tried`), which are then kept.
+
+        Equal requests wait for each other, so that one alone is asked. `counts` are the numbers of scores that a kept
+        answer may have.
+
+        Raises:
+            NoAnswer: the failure of the last try; failures are not kept.
+        """
+        if store is None:
+            return self.tried(attempt)
+        with store.alone(request):
+            for count in counts:
+                if (kept := store.find(request, count)) is not None:
+                    self.tally.add(kept=1)
+                    return kept
+            found = self.tried(attempt)
+            store.keep(request, found)
+            return found
+
+    def costs(self) -> dict[str, float]:
+        """Return metrics of what was asked since the last call, and forget them."""
+        return cost_metrics(self.tally.read())
 
     def _send(self, given: JsonMapping) -> object:
         key = os.environ.get(self.key_env, "") if self.key_env else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -37,6 +37,15 @@ class MeasuredReward(VerdictReward):
         bare = [{name: value for name, value in each.items() if name != PLACE} for each in columns]
         gold = verdicts_of(self.gold, completions, bare, ids, replace(terms, weights=None))
         return [_beside(*pair) for pair in zip(paid, gold, strict=True)]
+
+    def notes(self) -> Mapping[str, float]:
+        """Return the notes of the paid reward."""
+        return self.paid.notes() if isinstance(self.paid, VerdictReward) else {}
+
+
+def paid_reward(reward: object) -> object:
+    """Return the reward that is paid: of a measured one the one beside it, else the reward itself."""
+    return reward.paid if isinstance(reward, MeasuredReward) else reward
 
 
 def _beside(paid: Verdict, gold: Verdict) -> Verdict:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from threading import Lock
 from typing import TypeAlias
 
 from grouprl.rewards.judging.comparing import (
@@ -20,49 +18,13 @@ from grouprl.rewards.judging.comparing import (
 )
 from grouprl.rewards.judging.judge import side_by_side
 from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer, check_url
+from grouprl.rewards.judging.judge_costs import Tally
 from grouprl.rewards.judging.judge_text import as_messages
 from grouprl.rewards.judging.pair_text import PAIR_RUBRIC, read_better, shown_pair
 from grouprl.rewards.judging.verdict_store import VerdictStore
 
 Replies: TypeAlias = list[Judgement]
 """What was said of one pair in one order: 1 the first is better, 0 the second, ½ neither, None unsure, or no answer."""
-
-
-class Pace:
-    """Lets requests through at most `per_minute` in a minute, evenly; None: at once."""
-
-    def __init__(self, per_minute: int | None) -> None:
-        self._gap = 0.0 if per_minute is None else 60.0 / per_minute
-        self._next, self._lock = 0.0, Lock()
-
-    def wait(self) -> None:
-        """Return when the next request may be sent."""
-        if not self._gap:
-            return
-        with self._lock:
-            now = time.monotonic()
-            mine = max(now, self._next)
-            self._next = mine + self._gap
-        time.sleep(mine - now)
-
-
-class Tally:
-    """Counts of the questions asked since they were last read; safe for threads."""
-
-    def __init__(self) -> None:
-        self._counts, self._lock = defaultdict[str, float](float), Lock()
-
-    def add(self, **counts: float) -> None:
-        """Add to counts by name."""
-        with self._lock:
-            for name, value in counts.items():
-                self._counts[name] += value
-
-    def read(self) -> dict[str, float]:
-        """Return the counts and forget them."""
-        with self._lock:
-            taken, self._counts = dict(self._counts), defaultdict(float)
-        return taken
 
 
 @dataclass(frozen=True)
@@ -83,7 +45,6 @@ class PairJudge(ComparingReward):
         at_once: number of pairs judged at the same time.
         longest: the largest number of characters shown of a completion; a longer one loses its middle.
         seed: seed of the judge's sampling; reply number n has seed + n.
-        per_minute: the largest number of requests in a minute; None: no limit.
         store: keeps the replies by prompt, model and seed; with None, equal pairs are judged again.
 
     Raises:
@@ -99,32 +60,29 @@ class PairJudge(ComparingReward):
     at_once: int = 4
     longest: int = 20_000
     seed: int = 0
-    per_minute: int | None = None
     store: VerdictStore | None = None
     tally: Tally = field(default_factory=Tally, compare=False)
-    pace: Pace = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         check_url(self.client.url)
-        object.__setattr__(self, "pace", Pace(self.per_minute))
 
     def judged(self, questions: Sequence[ComparedPair]) -> list[Judgement]:
         """Return the chance that the first completion of each question is preferred, or why there is no verdict."""
         return side_by_side(self._judged, questions, self.at_once)
 
     def notes(self) -> Mapping[str, float]:
-        """Return how the judge answered since the last call: agreement, flips, abstentions, requests."""
-        counts = self.tally.read()
+        """Return how the judge answered since the last call: agreement, flips, abstentions, and its costs."""
+        counts, costs = self.tally.read(), self.client.costs()
         asked, replies = counts.get("pairs", 0), counts.get("replies", 0)
         if not asked:
-            return {}
+            return costs
         shares = {
             "judge_agreement": (counts.get("agreeing", 0), counts.get("decided", 0)),
             "judge_flips": (counts.get("flipped", 0), counts.get("turned", 0)),
             "judge_unsure": (counts.get("unsure", 0), replies),
         }
         found = {name: part / whole for name, (part, whole) in shares.items() if whole}
-        return {**found, "judge_requests": counts.get("requests", 0)}
+        return {**found, **costs}
 
     def _judged(self, question: ComparedPair) -> Judgement:
         """Return the verdict on one pair, and count how it came about."""
@@ -161,22 +119,15 @@ class PairJudge(ComparingReward):
         """Return one reply, from the store if it was given before; requests that fail are not stored."""
         settings = {"max_tokens": self.tokens, "temperature": self.temperature, "seed": seed}
         request = [self.client.url, self.client.model, settings, *messages]
-        if self.store is not None:
-            for count in (1, 0):  # an abstention is kept as no score
-                if (kept := self.store.find(request, count)) is not None:
-                    return kept[0] if kept else None
 
-        def attempt(complaint: str) -> float | None:
+        def attempt(complaint: str) -> tuple[float, ...]:
             again = {"role": "user", "content": f"{complaint[:300]}. Reply with the JSON alone."}
             more = [again] if complaint.startswith("the judge's reply") else []
-            self.pace.wait()
-            self.tally.add(requests=1)
-            return read_better(self.client.complete([*messages, *more], settings), names)
+            better = read_better(self.client.complete([*messages, *more], settings), names)
+            return () if better is None else (better,)  # an abstention is kept as no score
 
         try:
-            found = self.client.tried(attempt)
+            found = self.client.answered(self.store, request, (1, 0), attempt)
         except NoAnswer as error:
             return FailedComparison(error.what, error.late)
-        if self.store is not None:
-            self.store.keep(request, () if found is None else (found,))
-        return found
+        return found[0] if found else None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 from grouprl.storage.run_folder import replacing
 
@@ -32,9 +35,23 @@ class VerdictStore:
         with replacing(self._file(request)) as temporary:
             temporary.write_text(json.dumps({"scores": list(scores)}), encoding="utf-8")
 
+    @contextmanager
+    def alone(self, request: object) -> Iterator[None]:
+        """Keep other threads of this process from the same request during the block."""
+        file = self._file(request)
+        with _GUARD:
+            own = _LOCKS.setdefault(file, Lock())
+        with own:
+            yield
+
     def _file(self, request: object) -> Path:
         mark = json.dumps(request, sort_keys=True).encode()
         return self.folder / f"{hashlib.blake2b(mark, digest_size=20).hexdigest()}.json"
+
+
+_GUARD = Lock()
+_LOCKS: WeakValueDictionary[Path, Lock] = WeakValueDictionary()
+"""A lock for each request that is being answered."""
 
 
 def _is_score(value: Any) -> bool:
