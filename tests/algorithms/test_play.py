@@ -264,6 +264,20 @@ def test_a_blend_samples_from_the_geometric_mixture():
         assert float(half.logp_bt[row, 0]) == pytest.approx(float(mixed[ids[0]]), abs=1e-5)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_blend_samples_from_the_arithmetic_mixture(temperature: float):
+    """Its probabilities are the mean of the two models', each at the temperature."""
+    one, other = policy(1), policy(2)
+    one.temperature = temperature
+    prompt = tuple(one.encode("abc>"))
+    requests = [Request(prompt=prompt, budget=3, seed=s, name=s, temperature=temperature) for s in range(40)]
+    found = decode(BlendedPolicy(one, other, 0.3, "arithmetic"), requests)
+    first = [(log_probs(each, prompt) / temperature).softmax(0) for each in (one, other)]
+    mixed = (0.7 * first[0] + 0.3 * first[1]).log()
+    for row, ids in enumerate(found.ids):
+        assert float(found.logp_bt[row, 0]) == pytest.approx(float(mixed[ids[0]]), abs=1e-5)
+
+
 def log_probs(each: CausalPolicy, prompt: tuple[int, ...]) -> torch.Tensor:
     with torch.no_grad():
         return each.model(input_ids=torch.tensor([prompt])).logits[0, -1].double().log_softmax(0)

@@ -81,9 +81,9 @@ class RunContext(Protocol):
     def spaces(self) -> Spaces | None:
         """Observation and action spaces of the run's environments; None: they show and read text."""
 
-    def opponent(self, initial: float) -> object:
+    def opponent(self, initial: float, mean: Literal["geometric", "arithmetic"] = "geometric") -> object:
         """Return a policy for `acting`: its logits are `initial` parts of the frozen reference's, the others the
-        policy's.
+        policy's; by the arithmetic mean its probabilities are.
 
         Raises:
             InputError: the run keeps no reference that could sample.
@@ -242,6 +242,9 @@ class Allocation(DataPart):
 class SamplingRule(DataPart):
     """Base of sampling rules, which choose how tokens are sampled, prompt by prompt."""
 
+    mixes: ClassVar[bool] = False
+    """Whether another policy samples, which `actor` returns; old log-probs are then computed by the policy."""
+
     def adjust(self, requests: Sequence[RolloutRequest], context: RunContext) -> list[RolloutRequest]:
         """Return the requests with their temperatures and token budgets."""
         return list(requests)
@@ -249,6 +252,10 @@ class SamplingRule(DataPart):
     def scaling(self, context: RunContext) -> EntropyScaling | None:
         """Return how the temperature follows the entropy token by token in this step, or None."""
         return None
+
+    def actor(self, context: RunContext) -> object:
+        """Return the policy that samples in this step, where the rule `mixes`."""
+        raise NotImplementedError
 
 
 class Augmentation(DataPart):

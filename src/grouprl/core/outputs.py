@@ -15,8 +15,10 @@ CROSS = "cross@"
 """[B,T]: cross-entropy between the distribution at the temperature after the @, held constant, and the policy's."""
 READINGS = ("certainty", "collision", "logp@")
 """[B,T] each: statistics of a language model's distributions, see `grouprl.policy.language.statistics.READINGS`."""
-LANGUAGE_OUTPUTS = (LOG_PROB, ENTROPY, VALUE, CROSS, *READINGS)
-"""The outputs of a language model, which has the value only with a critic."""
+TEACHER_KL = "teacher_kl"
+"""[B,T]: KL of the distribution that the action came from to the teacher's at the same position, in nats."""
+LANGUAGE_OUTPUTS = (LOG_PROB, ENTROPY, VALUE, CROSS, TEACHER_KL, *READINGS)
+"""The outputs of a language model, which has the value only with a critic, and the KL only beside a teacher."""
 OBSERVATION_ERROR = "observation_error"
 """[B,T]: mean squared error of the next observation that the model foresees; 0 where the row shows none."""
 TO_GO_ERROR = "to_go_error"

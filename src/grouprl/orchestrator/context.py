@@ -6,7 +6,8 @@ import math
 import statistics
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
 from grouprl.orchestrator.accounting import Round, SampledCounts, StepRollout
 from grouprl.orchestrator.text_context import SessionTexts
-from grouprl.policy.language.blended_policy import BlendedPolicy
+from grouprl.policy.language.blended_policy import BlendedPolicy, Mean
 from grouprl.protocols import PolicyInputs, SampleSource, Spaces
 from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
@@ -198,9 +199,13 @@ class SessionContext:
         self, requests: Sequence[RolloutRequest], *, greedy: bool = False, count_failures: bool = True
     ) -> ScoredSamples:
         """Sample and score the completions that `requests` ask for, by the method's sampling rule."""
-        rule = self.method.sampling
-        scaling = None if rule is None or greedy else call(rule, rule.scaling, self)
-        samples = self.row_source.rows(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
+        rule = None if greedy else self.method.sampling
+        scaling = None if rule is None else call(rule, rule.scaling, self)
+        mixed = rule is not None and rule.mixes
+        with self.acting(call(rule, rule.actor, self)) if mixed else nullcontext():
+            samples = self.row_source.rows(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
+        if mixed:
+            samples = replace(samples, foreign_b=np.ones(len(samples), dtype=bool))
         if self.row_source.samples:
             self._counts.add(samples)
         return samples
@@ -211,12 +216,12 @@ class SessionContext:
         with self.row_source.acting(policy):
             yield
 
-    def opponent(self, initial: float) -> object:
+    def opponent(self, initial: float, mean: Mean = "geometric") -> object:
         """Return a policy for `acting`, mixed of the frozen reference and the policy."""
         if initial == 0:
             return self.text.policy
         frozen = self._initial_policy()
-        return frozen if initial == 1 else BlendedPolicy(self.text.policy, frozen, initial)
+        return frozen if initial == 1 else BlendedPolicy(self.text.policy, frozen, initial, mean)
 
     def reference_logp(self, samples: ScoredSamples) -> torch.Tensor:
         """Return the log-probs of rows under the frozen reference, [B,T]."""

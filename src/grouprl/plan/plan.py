@@ -321,7 +321,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         has_reference=run.needs_reference,
         named_reference=bool(run.guides),
         stored=not run.row_kind.samples,
-        exact_sampler=run.exact and not config.run.async_steps,
+        exact_sampler=run.exact and not config.run.async_steps and not (method.sampling and method.sampling.mixes),
         rounded=run.rounded,
         async_steps=config.run.async_steps,
         fresh_old=not config.run.async_steps or config.run.proximal == "recompute",

@@ -105,10 +105,9 @@ class Readout:
                 entropy=entropy,
                 cross=cross,
             )
-        assert self.logits_nv is not None
-        logp_nv = log_softmax_of(self.logits_nv, temperature)
+        logp_nv = log_softmax_of(self._own_logits, temperature)
         logp_n = logp_nv.gather(1, self.target_n[:, None])[:, 0]
-        q_nv = None if cross is None else softened(self.logits_nv, logp_nv, temperature, cross)
+        q_nv = None if cross is None else softened(self._own_logits, logp_nv, temperature, cross)
         cross_n = None if q_nv is None else (q_nv * logp_nv).sum(-1)
         return TokenScores(logp_n, entropy_of(logp_nv) if entropy else None, cross_n)
 
@@ -116,16 +115,24 @@ class Readout:
         """Yield slices of consecutive response tokens and their raw logits [C,V], as many at a time as fit the device's
         chunk.
         """
-        logits_mv = None if self.logits_nv is None else self.each(self.logits_nv)
-        source = logits_mv if self.head is None else self.head.weight_vd
-        assert source is not None
-        rows = chunk_rows(self.hidden_nd.device.type, source.shape[1 if self.head is None else 0])
-        for part in chunks(len(self.hidden_md), rows):
-            if logits_mv is not None:
-                yield part, logits_mv[part]
-            elif self.head is not None:
-                weight_vd, bias_v = self.head.weight_vd, self.head.bias_v
-                yield part, linear(self.hidden_md[part], weight_vd, bias_v, self.head.precision)
+        rows = chunk_rows(self.hidden_nd.device.type, self.vocabulary)
+        yield from ((part, self.logits(part)) for part in chunks(len(self.hidden_md), rows))
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of columns of the logits."""
+        return self.head.weight_vd.shape[0] if self.head is not None else self._own_logits.shape[1]
+
+    def logits(self, part: slice) -> torch.Tensor:
+        """Return the raw logits [C,V] of some consecutive response tokens."""
+        if self.head is None:
+            return self.each(self._own_logits)[part]
+        return linear(self.hidden_md[part], self.head.weight_vd, self.head.bias_v, self.head.precision)
+
+    @property
+    def _own_logits(self) -> torch.Tensor:
+        assert self.logits_nv is not None
+        return self.logits_nv
 
 
 class ModelEngine(Protocol):

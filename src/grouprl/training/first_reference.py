@@ -8,7 +8,7 @@ of several.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -106,6 +106,25 @@ def kept_guide(run: ResolvedRun, policy: Policy, weights: Mapping[str, Tensor]) 
     model = _model_in(next(iter(run.guides)), run, policy)
     model.load_trainable_state(weights)
     return FrozenModel(model)
+
+
+def teacher_of(reference: Scorer) -> CausalPolicy:
+    """Return the model of a reference, whose distributions over the whole vocabulary are read.
+
+    Raises:
+        InputError: it has no weights of its own in this process.
+    """
+    whole: Callable[[], CausalPolicy] | None = getattr(reference, "whole", None)
+    try:
+        if whole is not None:
+            return whole()
+    except InputError:
+        pass  # the adapters' base, which is the model in training
+    raise InputError(
+        "the KL to a teacher is asked for, and the reference is the model in training without its adapters, or divided",
+        "whole distributions are compared with a model of its own in this process",
+        "Name the teacher: model.reference: FOLDER",
+    )
 
 
 class FrozenModel:

@@ -100,6 +100,10 @@ class CopiedFollower:
         """Return the log-prob of every action under the copy."""
         return self._model.logp(inputs)
 
+    def whole(self) -> Policy[PolicyInputs]:
+        """Return the copy, for sampling."""
+        return self._model
+
     def move(self, share: float) -> None:
         """Move the weights by `share` of the way towards the policy's."""
         now, before = self._policy.trainable_state(), self._model.trainable_state()

@@ -19,6 +19,7 @@ from grouprl.algorithms.references import FROZEN
 from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import State
+from grouprl.core.outputs import TEACHER_KL
 from grouprl.core.stopwatch import TrainingClock
 from grouprl.evaluation.best import Best
 from grouprl.monitor.health import Health
@@ -46,7 +47,7 @@ from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task
 from grouprl.training.announcer import Announcer
-from grouprl.training.first_reference import guide_of, kept_guide
+from grouprl.training.first_reference import guide_of, kept_guide, teacher_of
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
 
@@ -144,7 +145,7 @@ class Session:
                 else:
                     reference = self.first_reference()
                     self._write_weights(temporary)
-            self.references.freeze(reference)
+            self._freeze(reference)
         if phase == "train" and self.references:
             self.references.begin(self.policy)
 
@@ -156,10 +157,16 @@ class Session:
         self.renewed = renewed
         weights = load_weights(self.run.reference_of(renewed))
         if renewed is None and self.resolved.guides:
-            self.references.freeze(kept_guide(self.resolved, self.policy, weights))
+            self._freeze(kept_guide(self.resolved, self.policy, weights))
             return
         self.model.load_trainable_state(weights)
-        self.references.freeze(self.first_reference() if renewed is None else frozen(self.policy))
+        self._freeze(self.first_reference() if renewed is None else frozen(self.policy))
+
+    def _freeze(self, reference: Scorer) -> None:
+        """Make a model the frozen reference, and the policy's teacher where the loss reads whole distributions."""
+        self.references.freeze(reference)
+        if TEACHER_KL in self.method.outputs:
+            cast("CausalPolicy", self.policy).teacher = teacher_of(reference)
 
     def first_reference(self) -> Scorer:
         """Return the policy as it is now as the reference: the base of adapters that nothing has trained yet."""
@@ -177,7 +184,7 @@ class Session:
         self.renewed = self.step
         with replacing(self.run.reference_of(self.step)) as temporary:
             self._write_weights(temporary)
-        self.references.freeze(frozen(self.policy))
+        self._freeze(frozen(self.policy))
 
     def initial_policy(self) -> CausalPolicy:
         """Return the frozen reference as a policy to sample from.

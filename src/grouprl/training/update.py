@@ -82,7 +82,8 @@ class Learner:
 
     def accumulate(self, step: Batch) -> dict[str, float]:
         """Add the gradient of one optimiser step with loss weights to the parameters' `.grad`; return the metrics."""
-        loss = MethodLoss(self.method, self.old_of_update, self.record, compared=not self.told)
+        mixed = self.method.sampling is not None and self.method.sampling.mixes
+        loss = MethodLoss(self.method, self.old_of_update, self.record, compared=not self.told and not mixed)
         return _closed(accumulate(self.policy, loss, step, self.owners))
 
     def accumulate_values(self, step: Batch) -> dict[str, float]:

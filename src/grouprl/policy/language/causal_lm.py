@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import skip_init
 
 from grouprl.core.errors import InputError
-from grouprl.core.outputs import LANGUAGE_OUTPUTS, VALUE
+from grouprl.core.outputs import LANGUAGE_OUTPUTS, TEACHER_KL, VALUE
 from grouprl.core.spans import note, spanned
 from grouprl.policy.engine import Readout
 from grouprl.policy.generation import generation_settings
@@ -28,6 +28,7 @@ from grouprl.policy.passes import (
     PassSettings,
 )
 from grouprl.policy.state import LogProbs, check_cotangents, check_outputs, live_rows, pull_back
+from grouprl.policy.teacher_kl import kl_to_teacher
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class CausalPolicy(TransformerModel, LogProbs):
         super().__init__(model, tokenizer, engine=engine, passes=passes, token_budget=token_budget, precision=precision)
         self.temperature = temperature
         self.value_head = self._build_value_head() if value_head else None
+        self.teacher: CausalPolicy | None = None
+        """The model with the same tokenizer whose distributions `teacher_kl` compares with; it is not copied along."""
 
     def language_models(self) -> dict[str, CausalPolicy]:
         """Return this model, which is saved as it is."""
@@ -79,10 +82,11 @@ class CausalPolicy(TransformerModel, LogProbs):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs: log-probs, entropies, cross-entropies, values if there is a value head, and
-        statistics.
+        """Names of the outputs: log-probs, entropies, cross-entropies, values if there is a value head, the KL to a
+        teacher if there is one, and statistics.
         """
-        return tuple(name for name in LANGUAGE_OUTPUTS if name != VALUE or self.value_head is not None)
+        beside = {VALUE: self.value_head, TEACHER_KL: self.teacher}
+        return tuple(name for name in LANGUAGE_OUTPUTS if name not in beside or beside[name] is not None)
 
     def evaluate(self, tokens: Tokens, names: Sequence[str], /, *, grad: bool = False) -> dict[str, torch.Tensor]:
         """Return the outputs `names` of the responses of `tokens` at the policy's temperature, [B,T].
@@ -119,6 +123,11 @@ class CausalPolicy(TransformerModel, LogProbs):
         statistics.refuse_readings(cotangents)
         for rows in self.passes(tokens, live_rows(tokens, cotangents)):
             self._backward_pass(tokens.rows(rows), {name: c[rows] for name, c in cotangents.items()})
+
+    @torch.no_grad()
+    def read(self, tokens: Tokens) -> Readout:
+        """Run all rows in one pass, without a graph and with the adapters' dropout off."""
+        return self._engine.read(tokens)
 
     def readouts(self, tokens: Tokens, rows: Sequence[int] | None = None) -> Iterator[tuple[list[int], Readout]]:
         """Run `rows` (None: all) with the adapters' dropout off; yield the rows of each pass with its readout."""
@@ -164,7 +173,12 @@ class CausalPolicy(TransformerModel, LogProbs):
             note("read", tokens)
             read = self._engine.read(tokens)
         found = read.score(names, temperature=self.temperature)
-        return found | {VALUE: read.each(self._value(read.hidden_nd))} if VALUE in names else found
+        if VALUE in names:
+            found[VALUE] = read.each(self._value(read.hidden_nd))
+        if TEACHER_KL in names:
+            assert self.teacher is not None, "`outputs` says so"
+            found[TEACHER_KL] = kl_to_teacher(read, self.teacher.read(tokens), self.temperature)
+        return found
 
     def _value(self, hidden_nd: torch.Tensor) -> torch.Tensor:
         assert self.value_head is not None, "`outputs` says so"

@@ -19,7 +19,7 @@ from grouprl.policy.language.blended_policy import BlendedPolicy
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.logprobs import log_softmax_of
 from grouprl.protocols import Request
-from grouprl.rollout.local.blended_decoder import BlendedDecoder
+from grouprl.rollout.local.blended_decoder import BlendedDecoder, arithmetic, geometric
 from grouprl.rollout.local.decoder_protocol import Decoder, Giving
 from grouprl.rollout.local.grammars import Constraints
 from grouprl.rollout.local.lean_decoder import LeanDecoder
@@ -114,7 +114,9 @@ def alike(request: Request[Tokens]) -> tuple[object, ...]:
 def make_decoder(policy: CausalPolicy | BlendedPolicy) -> TransformersDecoder | LeanDecoder | BlendedDecoder:
     """Return a decoder of the policy with its weights as they are now."""
     if isinstance(policy, BlendedPolicy):
-        return BlendedDecoder(make_decoder(policy.first), make_decoder(policy.second), policy.share)
+        share = policy.share
+        mix = geometric(share) if policy.mean == "geometric" else arithmetic(share, policy.temperature)
+        return BlendedDecoder(make_decoder(policy.first), make_decoder(policy.second), mix)
     return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
 
 
