@@ -201,10 +201,10 @@ class SessionContext:
         """Sample and score the completions that `requests` ask for, by the method's sampling rule."""
         rule = None if greedy else self.method.sampling
         scaling = None if rule is None else call(rule, rule.scaling, self)
-        mixed = rule is not None and rule.mixes
-        with self.acting(call(rule, rule.actor, self)) if mixed else nullcontext():
+        mixing = rule if rule is not None and rule.mixes else None
+        with nullcontext() if mixing is None else self.acting(call(mixing, mixing.actor, self)):
             samples = self.row_source.rows(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
-        if mixed:
+        if mixing is not None:
             samples = replace(samples, foreign_b=np.ones(len(samples), dtype=bool))
         if self.row_source.samples:
             self._counts.add(samples)

@@ -115,7 +115,7 @@ def make_decoder(policy: CausalPolicy | BlendedPolicy) -> TransformersDecoder | 
     """Return a decoder of the policy with its weights as they are now."""
     if isinstance(policy, BlendedPolicy):
         share = policy.share
-        mix = geometric(share) if policy.mean == "geometric" else arithmetic(share, policy.temperature)
+        mix = geometric(share) if policy.mean == "geometric" else arithmetic(share, policy.first.temperature)
         return BlendedDecoder(make_decoder(policy.first), make_decoder(policy.second), mix)
     return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
 
