@@ -9,6 +9,7 @@ of several.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -106,6 +107,17 @@ def kept_guide(run: ResolvedRun, policy: Policy, weights: Mapping[str, Tensor]) 
     model = _model_in(next(iter(run.guides)), run, policy)
     model.load_trainable_state(weights)
     return FrozenModel(model)
+
+
+class Taught(Protocol):
+    """A policy that compares its distributions with those of a teacher."""
+
+    teacher: CausalPolicy | None
+
+
+def teach(policy: Policy, reference: Scorer) -> None:
+    """Make the model of a reference the teacher of a language model, which then has the output `teacher_kl`."""
+    cast("Taught", policy).teacher = teacher_of(reference)
 
 
 def teacher_of(reference: Scorer) -> CausalPolicy:

@@ -47,7 +47,7 @@ from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task
 from grouprl.training.announcer import Announcer
-from grouprl.training.first_reference import guide_of, kept_guide, teacher_of
+from grouprl.training.first_reference import guide_of, kept_guide, teach
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
 
@@ -166,7 +166,7 @@ class Session:
         """Make a model the frozen reference, and the policy's teacher where the loss reads whole distributions."""
         self.references.freeze(reference)
         if TEACHER_KL in self.method.outputs:
-            cast("CausalPolicy", self.policy).teacher = teacher_of(reference)
+            teach(self.policy, reference)
 
     def first_reference(self) -> Scorer:
         """Return the policy as it is now as the reference: the base of adapters that nothing has trained yet."""
