@@ -211,9 +211,7 @@ class Batch:
         whole, _, key = name.partition(".")
         value = getattr(self, whole).get(key) if key else getattr(self, whole)
         if value is None:
-            remedy = (
-                _REMEDY.get(whole, f"Pass {name}=…").format(key=key) if key else _REMEDY.get(name, f"Pass {name}=…")
-            )
+            remedy = _REMEDY.get(name, _REMEDY.get(whole, f"Pass {name}=…")).format(key=key)
             raise InputError(f"{reader} needs batch.{name}, which is None", remedy=remedy)
         return value
 
@@ -283,21 +281,41 @@ class Batch:
 _REMEDY = {
     "ref_bt": "Give the run a reference model (model.reference: initial) or drop the term that needs it.",
     "value_bt": "Give the policy a value head: the method needs a critic.",
-    "greedy_reward_b": "Sample one greedy completion per prompt (the method's data plan requests it).",
+    "greedy_reward_b": "Pass greedy_reward_b, [B]: the reward of one greedy completion of the row's prompt (a run samples it).",
     "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
     "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
     "entropy_bt": "Ask the policy for entropies (policy.evaluate(inputs, ['entropy'])).",
-    "token_bt": "Pass token_bt, the id of each token.",
+    "token_bt": "Pass token_bt, the id of each token, [B,T] int64.",
+    "turn_bt": "Pass turn_bt, the number of each token's turn from 0, -1 outside, [B,T] int64.",
     "truncated_b": "Pass truncated_b, which sequences hit the length limit.",
-    "correct_b": "Pass correct_b, the raw correctness of each sequence.",
+    "correct_b": "Pass correct_b, the raw correctness of each sequence, [B] bool.",
     "max_length": "Pass max_length, the largest completion length.",
     "version_bt": "Pass version_bt, after how many training steps of the policy each token was sampled.",
     "step": "Pass step=…, the number of the step from 0.",
     "steps": "Pass steps=…, how many steps the run has.",
     "last_entropy": "Pass last_entropy=…, the mean token entropy of the previous step.",
     "source_b": "Pass source_b, where each row comes from (grouprl.core.batch.SOURCES).",
+    "keys.twin": (
+        "Pass keys={{'twin': …}}, [B] int64: k for a completion, -k for a further row with the same one after the "
+        "changed prompt, and 0 for a completion without such a row."
+    ),
+    "keys.opponent": "Pass keys={{'opponent': …}}, [B] int64: 1 for rows of the opponent, 0 for the policy's own.",
+    "refs.iterates": (
+        "Pass refs={{'iterates': …}}, [B,T]: log-probs under the policy as the present round began; in the first round "
+        "these are ref_bt."
+    ),
+    "stats.collision": (
+        "Pass stats={{'collision': …}}, [B,T]: Σ_a π(a)² of the distribution that each token came from "
+        "(policy.evaluate(inputs, ['collision']) gives it); wpo needs none with alignment: none."
+    ),
+    "edges.similar": (
+        "Pass edges={{'similar': Edges(index_e2, value_e)}} (grouprl.core.edges): the cosine of the "
+        "prompts of each two rows of different groups."
+    ),
+    "rewards.margin": "Pass rewards={{'margin': …}}, [B]: by how much each row must be ahead where it is better.",
+    "past.group_weight": "Pass past={{'group_weight': …}}, [B]: the factor of each row's pairs; 1 in one group of data.",
     "row_outputs": "Pass outputs={{'{key}': …}} to method.loss, [B] (model.evaluate(inputs, ['{key}']) gives it).",
-    "keys": "Pass keys={{'{key}': …}}, an int64 number per row: equal numbers belong together.",
+    "keys": "Pass keys={{'{key}': …}}, [B] int64: equal numbers belong together.",
     "edges": "Pass edges={{'{key}': Edges(index_e2, value_e)}} (grouprl.core.edges): which rows belong together.",
     "rewards": "Pass rewards={{'{key}': …}}, [B]: a component of the reward.",
     "marks": "Pass marks={{'{key}': …}}, [B,T] bool.",

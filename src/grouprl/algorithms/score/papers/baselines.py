@@ -12,6 +12,7 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.score.score import LogRatio, Score
 from grouprl.algorithms.score.shifted import Shifted
 from grouprl.core.batch import Batch
+from grouprl.core.batch_rules import check_whole
 
 MISMATCHED = "keys.mismatched"
 """Batch field that is 1 for a completion that stands behind another prompt than its own, and else 0."""
@@ -19,12 +20,18 @@ RUNNING = "past.score_mean"
 """Batch field with the mean score of all completions of the run so far."""
 
 
+def mismatched(batch: Batch) -> Tensor:
+    """Return [B] bool: completions after another prompt than their own; none where the field is missing."""
+    known_b = batch.keys.get(MISMATCHED.partition(".")[2])
+    return torch.zeros_like(batch.group_b, dtype=torch.bool) if known_b is None else known_b > 0
+
+
 @part("score")
 class AboveMismatched(Shifted):
     """s(y) - max(0, mean of s over mismatched completions), without gradient: an estimate of the KL (KTO, eq. 7).
 
     From arXiv:2402.01306. A mismatched completion stands after the prompt of another; the mean is over all of the
-    optimiser step. Without any the baseline is 0.
+    optimiser step. Without any, or without the field that names them, the baseline is 0.
     """
 
     of: Score = LogRatio()
@@ -34,7 +41,7 @@ class AboveMismatched(Shifted):
 
     def baseline(self, logp_bt: Tensor, batch: Batch) -> Tensor:
         """Return max(0, mean of s over mismatched rows with tokens), the same for every row."""
-        there_b = (batch.need(MISMATCHED, self.name) > 0) & batch.mask_bt.any(1)
+        there_b = mismatched(batch) & batch.mask_bt.any(1)
         score_b = torch.where(there_b, self.of(logp_bt, batch.replace(loss_mask_bt=None)), 0)
         return (score_b.sum() / there_b.sum().clamp(min=1)).clamp(min=0).expand_as(score_b)
 
@@ -66,15 +73,23 @@ score_b = score_b - far"""
 
 @part("score")
 class AboveRunningMean(Shifted):
-    """s(y) - δ, δ the mean score of all completions of the run so far, this step's included (BCO, arXiv:2404.04656)."""
+    """s(y) - δ, δ the mean score of all completions of the run so far, this step's included (BCO, arXiv:2404.04656).
+
+    Without `past.score_mean` there is no step before: δ is the mean of this step's completions, without gradient.
+    """
 
     of: Score = LogRatio()
     reads = (RUNNING,)
 
     def baseline(self, logp_bt: Tensor, batch: Batch) -> Tensor:
         """Return δ of each row."""
-        mean_b: Tensor = batch.need(RUNNING, self.name)
-        return mean_b
+        known_b = batch.past.get(RUNNING.partition(".")[2])
+        if known_b is not None:
+            return known_b
+        check_whole(batch, "batch", self.name)
+        there_b = batch.mask_bt.any(1)
+        score_b = torch.where(there_b, self.of(logp_bt, batch), 0)
+        return (score_b.sum() / there_b.sum().clamp(min=1)).expand_as(score_b)
 
     @override
     def words(self) -> str:
