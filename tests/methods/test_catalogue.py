@@ -388,10 +388,18 @@ def only_needed(case: Case, method: Method, without: str = "") -> Case:
     return dataclasses.replace(case, batch=case.batch.replace(**changes))
 
 
+KNOWN_WITHOUT = ("keys.mismatched", "past.score_mean")
+"""Fields that a run gives and that plain tensors may lack: no row is mismatched, no step was before."""
+
+
+@pytest.mark.filterwarnings("ignore:no completion stands after another prompt")
 @every_entry
 def test_declared_needs_are_enough_and_each_is_needed(name):
     method, case = grouprl.method(name), random_case(12)
     assert outcome(method, only_needed(case, method)).grad_bt.any()
     for field in method.needs():
+        if field in KNOWN_WITHOUT:
+            assert outcome(method, only_needed(case, method, without=field)).grad_bt.any()
+            continue
         with pytest.raises(InputError, match=field):
             outcome(method, only_needed(case, method, without=field))

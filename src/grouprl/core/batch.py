@@ -281,7 +281,7 @@ class Batch:
 _REMEDY = {
     "ref_bt": "Give the run a reference model (model.reference: initial) or drop the term that needs it.",
     "value_bt": "Give the policy a value head: the method needs a critic.",
-    "greedy_reward_b": "Pass greedy_reward_b, [B]: the reward of one greedy completion of the row's prompt (a run samples it).",
+    "greedy_reward_b": "Pass greedy_reward_b, [B]: the reward of a greedy completion of the row's prompt.",
     "old_bt": "Pass old_bt, the log-probs under the policy at the start of the update.",
     "behavior_bt": "Pass behavior_bt, the log-probs under the sampler.",
     "entropy_bt": "Ask the policy for entropies (policy.evaluate(inputs, ['entropy'])).",
@@ -313,7 +313,7 @@ _REMEDY = {
         "prompts of each two rows of different groups."
     ),
     "rewards.margin": "Pass rewards={{'margin': …}}, [B]: by how much each row must be ahead where it is better.",
-    "past.group_weight": "Pass past={{'group_weight': …}}, [B]: the factor of each row's pairs; 1 in one group of data.",
+    "past.group_weight": "Pass past={{'group_weight': …}}, [B]: a factor of each row's pairs; 1 in one group of data.",
     "row_outputs": "Pass outputs={{'{key}': …}} to method.loss, [B] (model.evaluate(inputs, ['{key}']) gives it).",
     "keys": "Pass keys={{'{key}': …}}, [B] int64: equal numbers belong together.",
     "edges": "Pass edges={{'{key}': Edges(index_e2, value_e)}} (grouprl.core.edges): which rows belong together.",

@@ -30,7 +30,7 @@ def minillm(
     """Compose MiniLLM.
 
     Token mean of PPO's clipped loss with A_t the mean of log(teacher/policy) after t, plus the KL to the teacher at
-    each t over the whole vocabulary; no reward is read. Tokens of a mixture with the teacher have the weight π_old/p̃.
+    each t over the whole vocabulary; no reward is read. Tokens of a mixture with the teacher have the weight π_old/μ.
     """
     weight = TruncatedImportance(high=1 / (1 - teacher_share))  # its largest value
     return base.with_parts(
@@ -54,7 +54,7 @@ entry(
         formula=(
             "L = 1/Σ|y_i| Σ_i Σ_t [-w_t·min(ρ_t A_t, clip(ρ_t, 1-ε, 1+ε) A_t) + Σ_v π(v)·log(π(v)/p(v))],  "
             "A_t = Σ_{k>t} γ^(k-t)·log(p(y_k)/π_old(y_k)) / Σ_{k>t} γ^(k-t),  p the teacher,  "
-            "w_t = π_old(y_t)/p̃(y_t), p̃ what sampled"
+            "w_t = π_old(y_t)/μ(y_t), μ what sampled"
         ),
         defaults={
             "clip_low": CLIP,
