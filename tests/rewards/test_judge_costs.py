@@ -189,3 +189,18 @@ def test_locks_of_requests_do_not_pile_up(tmp_path: Path) -> None:
         other.join(5.0)
         assert not other.is_alive(), "another request waits for nobody"
     assert len(verdict_store._LOCKS) <= 1
+
+
+@pytest.mark.parametrize("kind", [TrajectoryJudge, PairJudge])
+def test_only_a_reply_that_cannot_be_read_changes_the_next_request(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge_client.time, "sleep", lambda _: None)
+    seen: list[int] = []
+
+    def answer(request: dict[str, Any]) -> Any:
+        seen.append(len(request["messages"]))
+        return {1: (500, "down"), 2: "no JSON"}.get(len(seen)) or either(request)
+
+    with judging(answer) as (url, got):
+        asked_once(kind(client_at(url, tries=3)))
+    assert seen[:3] == [2, 2, 3]
+    assert got[0]["messages"] == got[1]["messages"] == got[2]["messages"][:2]

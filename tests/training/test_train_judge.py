@@ -156,9 +156,21 @@ def test_a_damaged_verdict_is_asked_for_again(tmp_path):
         assert len(list((tmp_path / "verdicts").iterdir())) == 3, "another question has another verdict"
 
 
-def test_a_sampler_process_keeps_verdicts_too(tmp_path):
-    with judging(by_digits) as (url, got):
-        trained(settings(url, run={"threads": 1, "async_steps": 1}), tmp_path / "run")
+def by_digits_of_any(request):
+    """The same taste, for pairs, too."""
+    told = material(request)
+    if "trajectories" in told:
+        return by_digits(request)
+    best = max(told["completions"], key=lambda e: (sum(map(str.isdigit, e["text"])), e["text"]))
+    return json.dumps({"better": best["id"]})
+
+
+@pytest.mark.parametrize("more", [{}, {"compare": True}, {"compare": True, "gold": "task"}])
+def test_a_sampler_process_keeps_verdicts_too(more, tmp_path):
+    with judging(by_digits_of_any) as (url, got):
+        judge = {"url": url, **{name: value for name, value in more.items() if name != "gold"}}
+        reward = {"judge": judge, **{name: value for name, value in more.items() if name == "gold"}}
+        trained(settings(url, reward=reward, steps=1, run={"threads": 1, "async_steps": 1}), tmp_path / "run")
     assert len(list((tmp_path / "run" / "verdicts").iterdir())) == len(got)
 
 

@@ -114,7 +114,7 @@ class TrajectoryJudge(VerdictReward):
 
         def attempt(complaint: str) -> tuple[float, ...]:
             again = f"{complaint[:300]}. Reply with the JSON alone, each id once."
-            more = [{"role": "user", "content": again}] if complaint.startswith("the judge's reply") else []
+            more = [{"role": "user", "content": again}] if complaint else []
             return read_scores(self.client.complete([*told.messages, *more], self._settings), told.names)
 
         request = [self.client.url, self.client.model, self._settings, *told.messages]

@@ -37,6 +37,10 @@ class NoAnswer(Exception):
         self.what, self.late, self.lasting, self.pause = what, late, lasting, pause
 
 
+class UnusableReply(NoAnswer):
+    """The model replied, but not in the form that was asked for; it is told so when it is asked again."""
+
+
 @dataclass(frozen=True)
 class JudgeClient:
     """A client of the judge's endpoint: its address, its key, its limits, and counts of what it was asked."""
@@ -80,7 +84,9 @@ class JudgeClient:
         return text
 
     def tried(self, attempt: Callable[[str], T]) -> T:
-        """Return what `attempt` returns; while a retry may help, call it again with the last complaint.
+        """Return what `attempt` returns; while a retry may help, call it again with what was wrong with the last reply.
+
+        After a try without a reply that is "": the request stays as it was, and so does what it is worth.
 
         Raises:
             NoAnswer: the failure of the last try.
@@ -90,7 +96,7 @@ class JudgeClient:
             try:
                 return attempt(complaint)
             except NoAnswer as error:
-                complaint = error.what
+                complaint = error.what if isinstance(error, UnusableReply) else ""
                 if error.lasting or number + 1 == self.tries:
                     raise
                 time.sleep(max(error.pause, min(LONGEST_PAUSE, 0.5 * 2**number)))
@@ -114,13 +120,10 @@ class JudgeClient:
         if store is None:
             return self.tried(attempt)
         with store.alone(request):
-            for count in counts:
-                if (kept := store.find(request, count)) is not None:
-                    self.tally.add(kept=1)
-                    return kept
-            found = self.tried(attempt)
-            store.keep(request, found)
-            return found
+            if (kept := store.find(request, *counts)) is not None:
+                self.tally.add(kept=1)
+                return kept
+            return store.keep(request, self.tried(attempt), *counts)
 
     def costs(self) -> dict[str, float]:
         """Return metrics of what was asked since the last call, and forget them."""

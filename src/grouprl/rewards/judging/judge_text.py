@@ -20,7 +20,7 @@ from grouprl.chat.refusal import Refusal
 from grouprl.chat.safe_json import read_text
 from grouprl.chat.turn_content import split_thinking
 from grouprl.core.json_types import JsonMapping
-from grouprl.rewards.judging.judge_client import NoAnswer
+from grouprl.rewards.judging.judge_client import UnusableReply
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Prompt
@@ -103,16 +103,16 @@ def read_scores(reply: str, names: Sequence[str]) -> tuple[float, ...]:
     """Return the scores in a judge's reply, in the order of `names`.
 
     Raises:
-        NoAnswer: if the reply is not one JSON object (alone, or as the only code block) with a score from 0 to 1 for
-            each name.
+        UnusableReply: if the reply is not one JSON object (alone, or as the only code block) with a score from 0 to 1
+            for each name.
     """
     found = read_reply(reply)
     entries = found.get("scores") if isinstance(found, dict) and list(found) == ["scores"] else None
     if not isinstance(entries, list):
-        raise NoAnswer('the judge\'s reply is not an object with only a list of "scores"')
+        raise UnusableReply('the judge\'s reply is not an object with only a list of "scores"')
     scores = dict(map(_entry, entries))
     if len(scores) < len(entries) or set(scores) != set(names):
-        raise NoAnswer("the judge's reply does not name each trajectory once")
+        raise UnusableReply("the judge's reply does not name each trajectory once")
     return tuple(scores[name] for name in names)
 
 
@@ -120,7 +120,7 @@ def read_reply(reply: str) -> object:
     """Return the JSON value that a judge's reply is behind its thinking, alone or as the only code block.
 
     Raises:
-        NoAnswer: it is none, or one of its objects holds a key twice, so that it says two things at once.
+        UnusableReply: it is none, or one of its objects holds a key twice, so that it says two things at once.
     """
     text = split_thinking(reply)[1].strip()
     if fenced := FENCE.fullmatch(text):
@@ -129,19 +129,19 @@ def read_reply(reply: str) -> object:
         found = read_text(text)
         json.loads(text.encode("utf-8"), object_pairs_hook=_once)
     except (Refusal, ValueError) as error:
-        raise NoAnswer(f"the judge's reply is not JSON: {error}") from None
+        raise UnusableReply(f"the judge's reply is not JSON: {error}") from None
     return found
 
 
 def _entry(entry: object) -> tuple[Hashable, float]:
     if not isinstance(entry, dict) or not {"id", "score"} <= set(entry) <= {"id", "why", "score"}:
-        raise NoAnswer("a score in the judge's reply is not an object with id, why and score")
+        raise UnusableReply("a score in the judge's reply is not an object with id, why and score")
     name, score, why = entry["id"], entry["score"], entry.get("why", "")
     if not isinstance(name, str) or not isinstance(why, str):
-        raise NoAnswer("an id in the judge's reply is not text, or its why is not")
+        raise UnusableReply("an id in the judge's reply is not text, or its why is not")
     number = isinstance(score, int | float) and not isinstance(score, bool)
     if not number or not 0 <= score <= 1:  # not a number is in no range, and a long whole number is no float
-        raise NoAnswer("a score in the judge's reply is not a number from 0 to 1")
+        raise UnusableReply("a score in the judge's reply is not a number from 0 to 1")
     return name, float(score)
 
 

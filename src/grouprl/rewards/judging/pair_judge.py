@@ -122,7 +122,7 @@ class PairJudge(ComparingReward):
 
         def attempt(complaint: str) -> tuple[float, ...]:
             again = {"role": "user", "content": f"{complaint[:300]}. Reply with the JSON alone."}
-            more = [again] if complaint.startswith("the judge's reply") else []
+            more = [again] if complaint else []
             better = read_better(self.client.complete([*messages, *more], settings), names)
             return () if better is None else (better,)  # an abstention is kept as no score
 

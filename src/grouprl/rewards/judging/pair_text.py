@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Sequence
 
-from grouprl.rewards.judging.judge_client import NoAnswer
+from grouprl.rewards.judging.judge_client import UnusableReply
 from grouprl.rewards.judging.judge_text import Messages, ShownGroup, quoted, read_reply
 
 NEITHER, UNSURE = "neither", "unsure"
@@ -50,11 +50,13 @@ def read_better(reply: str, names: Sequence[str]) -> float | None:
     """Return 1 if the first is better, 0 if the second is, ½ for neither, and None if the judge is unsure.
 
     Raises:
-        NoAnswer: the reply is not one JSON object (alone, or as the only code block) with one such "better".
+        UnusableReply: the reply is not one JSON object (alone, or as the only code block) with one such "better".
     """
     found = read_reply(reply)
     better = found.get("better") if isinstance(found, dict) and {"better"} <= set(found) <= {"why", "better"} else None
     values: dict[object, float | None] = {names[0]: 1.0, names[1]: 0.0, NEITHER: 0.5, UNSURE: None}
     if not isinstance(better, str) or better not in values:
-        raise NoAnswer('the judge\'s reply is not an object with "better", an id of the two, "neither" or "unsure"')
+        raise UnusableReply(
+            'the judge\'s reply is not an object with "better", an id of the two, "neither" or "unsure"'
+        )
     return values[better]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any
 from weakref import WeakValueDictionary
 
-from grouprl.storage.run_folder import replacing
+from grouprl.storage.run_folder import in_words
 
 
 @dataclass(frozen=True)
@@ -21,19 +22,36 @@ class VerdictStore:
 
     folder: Path
 
-    def find(self, request: object, count: int) -> tuple[float, ...] | None:
-        """Return the `count` scores that the judge gave for this request; None if none are stored."""
+    def find(self, request: object, *counts: int) -> tuple[float, ...] | None:
+        """Return the scores that the judge gave for this request, as many as one of `counts`; None if none are stored.
+
+        A damaged file counts as absent: the request is sent again.
+        """
         try:
             found = json.loads(self._file(request).read_bytes())["scores"]
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # a damaged file counts as absent: the request is sent again
-        usable = isinstance(found, list) and len(found) == count and all(map(_is_score, found))
+            return None
+        usable = isinstance(found, list) and len(found) in counts and all(map(_is_score, found))
         return tuple(map(float, found)) if usable else None
 
-    def keep(self, request: object, scores: Sequence[float]) -> None:
-        """Store the judge's scores; raise RunError if the disk is full or the folder is not writable."""
-        with replacing(self._file(request)) as temporary:
-            temporary.write_text(json.dumps({"scores": list(scores)}), encoding="utf-8")
+    def keep(self, request: object, scores: Sequence[float], *counts: int) -> tuple[float, ...]:
+        """Store the judge's scores, and return those that stand: another process may have stored its own first.
+
+        Raises:
+            RunError: the disk is full, or the folder cannot be written to.
+        """
+        file = self._file(request)
+        own = file.with_name(f".{file.stem}.{os.getpid()}.{get_ident()}.part")
+        with in_words(file):
+            file.parent.mkdir(exist_ok=True)
+            try:
+                _write(own, json.dumps({"scores": list(scores)}))
+                if not _placed_first(own, file) and (first := self.find(request, len(scores), *counts)) is not None:
+                    return first
+                os.replace(own, file)
+            finally:
+                own.unlink(missing_ok=True)
+        return tuple(map(float, scores))
 
     @contextmanager
     def alone(self, request: object) -> Iterator[None]:
@@ -47,6 +65,28 @@ class VerdictStore:
     def _file(self, request: object) -> Path:
         mark = json.dumps(request, sort_keys=True).encode()
         return self.folder / f"{hashlib.blake2b(mark, digest_size=20).hexdigest()}.json"
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file and flush it to disk."""
+    with file.open("w", encoding="utf-8") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _placed_first(own: Path, file: Path) -> bool:
+    """Put `own` in the place of `file` if nothing is there, and return whether that is so.
+
+    Where files cannot be linked, a file that another process places in the same instant is not seen.
+    """
+    try:
+        os.link(own, file)
+    except FileExistsError:
+        return False
+    except OSError:
+        return not file.exists()
+    return True
 
 
 _GUARD = Lock()
