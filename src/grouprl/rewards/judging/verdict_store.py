@@ -76,9 +76,9 @@ def _write(file: Path, text: str) -> None:
 
 
 def _placed_first(own: Path, file: Path) -> bool:
-    """Put `own` in the place of `file` if nothing is there, and return whether that is so.
+    """Put `own` at the path `file` if that is free, and return whether it was.
 
-    Where files cannot be linked, a file that another process places in the same instant is not seen.
+    Without links of files, one that another process stores in the same instant is overwritten.
     """
     try:
         os.link(own, file)
