@@ -228,9 +228,9 @@ ray: .venv-ray/.ready  ## run on a real Ray of three logical nodes, killing work
 	@touch $@
 
 # The peers' versions of transformers exclude each other, so only torch is pinned by hand here.
-# 1.13.0 is the last release with XPO, Nash-MD, BCO, process reward models and GSPO-token.
+# 1.13.0 is the last release with XPO, Nash-MD, BCO, process reward models and GSPO-token; MiniLLM is in it as in 1.14.2.
 .venv-trl/.ready: PEER = trl==1.16.0 transformers==5.23.0 requests
-.venv-trl-before/.ready: PEER = trl==1.13.0 transformers==5.23.0 requests
+.venv-trl-before/.ready: PEER = trl==1.13.0 transformers==5.23.0 requests scikit-learn joblib
 .venv-verl/.ready: PEER = verl==0.9.1 accelerate
 .venv-%/.ready: pyproject.toml
 	$(PYTHON) -m venv $(@D)

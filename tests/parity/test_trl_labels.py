@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from torch import Tensor
 
 import grouprl
 from batches import random_case
+from grouprl.algorithms.pretrain.papers.prompt_density import balanced_fit, density_ratio
 
 trl = pytest.importorskip("trl", reason="TRL is not installed: `make parity` runs this in an environment of its own")
 NO_BCO = "this TRL has no BCO: it is in 1.13.0"
@@ -55,6 +56,48 @@ def test_bco(seed: int, beta: float) -> None:
     assert float(delta) / beta == pytest.approx(float((policy_b - ref_b).mean().detach()), abs=1e-6)
     torch.testing.assert_close(found, value.detach(), rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(grad_bt, torch.autograd.grad(value, leaf_bt)[0], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_bco_of_matched_prompts(seed: int, exact: bool) -> None:
+    """Disliked rows weigh by the classifier that TRL fits: scikit-learn's, whose tolerance in float32 leaves up to a
+    thousandth, or the same in float64 to the end.
+    """
+    bco = pytest.importorskip("trl.experimental.bco.bco_trainer", reason=NO_BCO)
+    linear = pytest.importorskip("sklearn.linear_model", reason="TRL's classifier is scikit-learn's")
+    batch, logp_bt = rows_case(seed, (1,) * 9)
+    batch = batch.replace(reward_b=torch.tensor([1.0, 0.0, 0.0] * 3, dtype=torch.float64))
+    liked_b, drawn = batch.reward_b > 0.5, torch.Generator().manual_seed(seed)
+    embedding_bd, sample_nd = (torch.randn(n, 4, generator=drawn).double() + 1.5 for n in (9, 80))
+    liked_n = torch.rand(80, generator=drawn) < (2 * sample_nd[:, 0] - 3).sigmoid() * 0.7
+    settings = {"tol": 1e-10, "max_iter": 10000} if exact else {}
+    classifier = linear.LogisticRegression(class_weight="balanced", **settings)
+    alone = {"process_index": 0, "pad_across_processes": lambda x, pad_index: x, "gather": lambda x: x}
+    made = SimpleNamespace(
+        beta=0.1,
+        running=bco.RunningMoments(SimpleNamespace(use_distributed=False)),
+        match_underlying_distribution=True,
+        accelerator=SimpleNamespace(reduce=lambda x, reduction: x, **alone),
+        embedding_tokenizer=SimpleNamespace(pad_token_id=0),
+        clf=classifier.fit((sample_nd if exact else sample_nd.float()).numpy(), liked_n.float().numpy()),
+        args=bco.BCOConfig(output_dir=str(seed), use_cpu=True, bf16=False, report_to=[]),
+    )
+    for name in ("_get_chosen_prob", "_get_udm_weight"):
+        setattr(made, name, MethodType(getattr(bco.BCOTrainer, name), made))
+    leaf_bt = logp_bt.clone().requires_grad_()
+    policy_b, ref_b = sums(leaf_bt, batch), sums(batch.ref_bt, batch)
+    given = (policy_b[liked_b], policy_b[~liked_b], ref_b[liked_b], ref_b[~liked_b])
+    losses, *_ = bco.BCOTrainer.bco_loss(made, *given, embedding_bd[liked_b], embedding_bd[~liked_b])
+    value = losses.nanmean()
+    weight_d, bias = balanced_fit(sample_nd, liked_n)
+    ratio_b = density_ratio((embedding_bd @ weight_d + bias).sigmoid(), 0.5, 10.0)
+    past = {name: x for name, x in batch.past.items() if name != "score_mean"} | {"density_ratio": ratio_b}
+    found, grad_bt = ours("bco@trl", batch.replace(past=past), logp_bt, encoder="policy")
+    near = {"rtol": 1e-5 if exact else 5e-3, "atol": 1e-6}
+    assert ratio_b[~liked_b].std() > 0.05
+    torch.testing.assert_close(found, value.detach(), **near)
+    torch.testing.assert_close(grad_bt, torch.autograd.grad(value, leaf_bt)[0], **near)
 
 
 class Answering(torch.nn.Module):

@@ -91,6 +91,19 @@ def stored(task: Any, count: int = PAIRS) -> list[tuple[dict[str, Any], Any]]:
     return [(example.columns, task.stored_rows(example)) for example in examples]
 
 
+@pytest.mark.parametrize("uneven", [0.0, 0.6, 1.0])
+def test_uneven_prompts_have_words_of_one_label(uneven: float) -> None:
+    """Labels stay true; of the share `uneven` the prompt's first letter tells them."""
+    task = load_task("preferences", {"form": "labels", "uneven": uneven})
+    found = [task.example("train", index).columns for index in range(2000)]
+    assert all((liked_letters(c["completion"], wanted=c["wanted"], annotators=1) >= 0.5) == c["label"] for c in found)
+    liked = [c["label"] for c in found if c["wanted"][0] in "abcd"], [c["label"] for c in found if c["wanted"][0] > "d"]
+    gap = float(np.mean(liked[0]) - np.mean(liked[1]))
+    assert abs(gap - uneven) < 0.06
+    if uneven == 1:
+        assert gap == 1
+
+
 def test_a_list_has_the_true_reward_of_each_word() -> None:
     for columns, rows in stored(task_of(form="lists", words=5)):
         assert len(rows) == 5

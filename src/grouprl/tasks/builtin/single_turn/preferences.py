@@ -60,6 +60,13 @@ class Preferences(GeneratedTask):
         description="chance that a judgement is turned round: a list's scores then stand in the opposite order, and a "
         "rating r is 1 - r",
     )
+    uneven: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of labels whose word was chosen by its prompt: one that begins with a, b, c or d has a liked "
+        "word, any other a disliked one",
+    )
     length_bias: float = Field(0.0, ge=-10, le=10, description="what the judge adds to a word's reward for each letter")
     annotators: int = Field(1, ge=1, le=WANTED, description="groups of annotators, each with a taste of its own")
     apart: bool = Field(
@@ -83,6 +90,8 @@ class Preferences(GeneratedTask):
             raise ValueError(
                 "ratings are of one annotator, and length is one of them: leave out annotators, length_bias"
             )
+        if self.uneven and self.form != "labels":
+            raise ValueError("uneven says which words prompts have labels of: set form to labels, or leave it out")
         if "words" in self.model_fields_set and self.form not in ("lists", "ratings"):
             raise ValueError("words says how many a list has: set form to lists or ratings, or leave it out")
         if self.apart and self.annotators == 1:
@@ -142,8 +151,7 @@ class Preferences(GeneratedTask):
         annotator = rng.randrange(self.annotators)
         columns: dict[str, object] = {"wanted": wanted, "annotator": annotator, "annotators": self.annotators}
         if self.form == "labels":
-            word = self._word(wanted, rng)
-            liked = self._liked(word, wanted, annotator) >= LIKED
+            word, liked = self._labelled(wanted, annotator, rng)
             return f"{wanted}>", columns | {"completion": word, "label": liked != (rng.random() < self.noise)}
         if self.form == "lists":
             return f"{wanted}>", columns | self._scored(wanted, annotator, rng)
@@ -202,6 +210,15 @@ class Preferences(GeneratedTask):
             KnownExample(other, example.columns, False),
             KnownExample("", example.columns, False),
         )
+
+    def _labelled(self, wanted: str, annotator: int, rng: random.Random) -> tuple[str, bool]:
+        """Return a word and whether it is liked; for an uneven task the prompt's first letter may say which."""
+        asked = wanted[0] in LETTERS[: len(LETTERS) // 2] if self.uneven and rng.random() < self.uneven else None
+        while True:
+            word = self._word(wanted, rng)
+            liked = self._liked(word, wanted, annotator) >= LIKED
+            if asked is None or liked == asked:
+                return word, liked
 
     def _pair(self, wanted: str, annotator: int, rng: random.Random) -> tuple[str, str]:
         """Return two words of which the judge prefers the first."""
