@@ -94,7 +94,7 @@ def stored(task: Any, count: int = PAIRS) -> list[tuple[dict[str, Any], Any]]:
 @pytest.mark.parametrize("uneven", [0.0, 0.6, 1.0])
 def test_uneven_prompts_have_words_of_one_label(uneven: float) -> None:
     """Labels stay true; of the share `uneven` the prompt's first letter tells them."""
-    task = load_task("preferences", {"form": "labels", "uneven": uneven})
+    task = task_of(form="labels", uneven=uneven)
     found = [task.example("train", index).columns for index in range(2000)]
     assert all((liked_letters(c["completion"], wanted=c["wanted"], annotators=1) >= 0.5) == c["label"] for c in found)
     liked = [c["label"] for c in found if c["wanted"][0] in "abcd"], [c["label"] for c in found if c["wanted"][0] > "d"]
@@ -164,6 +164,7 @@ def test_noise_turns_each_rating_by_itself() -> None:
     [
         ({"words": 3}, "words says how many a list has"),
         ({"words": 3, "form": "labels"}, "words says how many a list has"),
+        ({"uneven": 0.5}, "set form to labels"),
         ({"form": "lists", "judge": "cyclic"}, "compares first letters only"),
         ({"form": "ratings", "annotators": 2}, "ratings are of one annotator"),
         ({"form": "ratings", "length_bias": 0.1}, "ratings are of one annotator"),

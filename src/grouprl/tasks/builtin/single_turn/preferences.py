@@ -64,8 +64,8 @@ class Preferences(GeneratedTask):
         0.0,
         ge=0,
         le=1,
-        description="share of labels whose word was chosen by its prompt: one that begins with a, b, c or d has a liked "
-        "word, any other a disliked one",
+        description="share of labels whose word was chosen by its prompt: one that begins with a, b, c or d has "
+        "a liked word, any other a disliked one",
     )
     length_bias: float = Field(0.0, ge=-10, le=10, description="what the judge adds to a word's reward for each letter")
     annotators: int = Field(1, ge=1, le=WANTED, description="groups of annotators, each with a taste of its own")
