@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,11 @@ def test_single_completions_are_episodes_of_one_turn(tmp_path: Path) -> None:
     assert turn.prompt in shown(each)
     assert "turn 1" in shown(each)
     assert not episode_groups(read_rollouts(folder)[1], folder)
+
+
+def test_a_row_of_a_reward_model_is_shown_with_its_scores(team: Path) -> None:
+    whole = find(team)
+    scored = {**whole.rows[0], "score": 0.4213, "scores": [("liked", -1.5)]}
+    first = next(line for line in lines(replace(whole, rows=(scored, *whole.rows[1:])), plain=True) if "reward" in line)
+    assert " · score 0.421 · liked -1.5" in first.plain
+    assert "score" not in "".join(line.plain for line in lines(whole, plain=True) if "reward" in line)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.view.pairs import score_words
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown
 
 UP, DOWN = ("green", "bold green"), ("red", "bold red")
@@ -73,7 +74,8 @@ def _outcome(row: object, trajectory: Trajectory) -> str:
     parts = ", ".join(f"{name} {value:.3g}" for name, value in row.get("components") or ())
     right = {None: "", True: " · right", False: " · wrong"}[row.get("correct")]
     used = "" if row.get("used") else " · not trained on"
-    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{right}{used}"
+    scores = "".join(f" · {said}" for said in score_words(row))
+    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{right}{scores}{used}"
 
 
 def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, plain: bool) -> Iterator[Text]:
