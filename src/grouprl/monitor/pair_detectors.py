@@ -21,6 +21,10 @@ UNEVEN = 1.5
 LONGER = 1.5
 """Growth of sampled completions that counts: "Disentangling Length from Quality" (arXiv:2403.19159) finds policies of
 DPO to write answers far longer than any they were trained on; half as long again is beyond the noise of 64 prompts."""
+ROOM = 0.5
+"""Share of the room up to the token limit whose loss counts as well: near the limit nothing can grow by half."""
+NOTED = 0.1
+"""Growth below which nothing is said, however little room there is."""
 PREFERS_LENGTH = 1.1
 """Ratio of the mean lengths of chosen and rejected completions from which the data itself prefers length."""
 DRIFTED = 1.0
@@ -70,7 +74,9 @@ def length_exploitation(past: History, facts: HealthFacts) -> Finding | None:
     """Report sampled completions that grow where the pairs prefer longer ones."""
     lengths = [float(x) for each in past.evaluations if isinstance(x := each.get("eval/length_mean"), (int, float))]
     long, short = past.mean("chosen_length"), past.mean("rejected_length")
-    if len(lengths) < 2 or not long or not short or long < PREFERS_LENGTH * short or lengths[-1] < LONGER * lengths[0]:
+    if len(lengths) < 2 or not long or not short or long < PREFERS_LENGTH * short:
+        return None
+    if not _grew(lengths[0], lengths[-1], facts.max_tokens):
         return None
     words = (
         f"Sampled completions have grown from {lengths[0]:.1f} to {lengths[-1]:.1f} tokens, and chosen completions are "
@@ -80,6 +86,14 @@ def length_exploitation(past: History, facts: HealthFacts) -> Finding | None:
     better = len(rewards) > 1 and rewards[-1] > rewards[0]
     severity: Severity = "note" if better else "warning"
     return codes.LENGTH_EXPLOITATION(words, severity=severity)
+
+
+def _grew(first: float, last: float, limit: int) -> bool:
+    """Return whether completions have grown by half, or into half of their room up to `limit` tokens (0: unknown)."""
+    needed = (LONGER - 1) * first
+    if limit:
+        needed = max(NOTED * first, min(needed, ROOM * (limit - first)))
+    return last - first >= needed
 
 
 def reference_drift(past: History, facts: HealthFacts) -> Finding | None:
