@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import tempfile
 from types import SimpleNamespace
 from typing import Any
@@ -143,6 +144,47 @@ def test_dpo(case):
             torch.testing.assert_close(
                 mine, other.to(mine.dtype), rtol=1e-5 if loose else 1e-9, atol=1e-6 if loose else 1e-9
             )
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """Settings of DPOTrainer that go together, at random; weighted, hinge and sft fail in TRL itself."""
+    choose = random.Random(seed).choice
+    divergence = choose(["reverse_kl"] * 3 + ["forward_kl", "js_divergence", "alpha_divergence"])
+    weighting = choose([False, False, True])
+    allowed = [*LOSSES, "exo_pair", "robust"] if divergence == "reverse_kl" else [*TRANSFORMED, "exo_pair", "sft"]
+    allowed = [each for each in allowed if not weighting or each not in ("aot", "aot_unpaired", "sft", "hinge")]
+    losses = random.Random(seed + 1000).sample(allowed, choose([1, 2, 3, 4]))
+    return {
+        "loss_type": losses,
+        "loss_weights": choose([None, [choose([0.0, 0.1, 1.0, 3.0]) for _ in losses]]),
+        "beta": choose([0.01, 0.1, 0.5, 2.0, 5.0]),
+        "label_smoothing": choose([1e-3, 0.1, 0.45]),
+        "f_divergence_type": divergence,
+        "f_alpha_divergence_coef": choose([0.0, 0.3, 0.99, 1.0, 2.0]),
+        "ld_alpha": choose([None, None, 0.0, 0.3, 1.0]),
+        "use_weighting": weighting,
+        "discopop_tau": choose([0.01, 0.05, 1.0]),
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_settings_at_random(seed):
+    """Also with log-ratios of hundreds of nats, but for the divergences whose exponents are held here."""
+    settings = drawn(seed)
+    alpha = settings["f_divergence_type"] == "alpha_divergence"
+    name = f"{'alpha' if alpha else ''} drawn {seed}"
+    CASES[name] = settings
+    loose = (
+        {"rtol": 1e-4, "atol": 1e-5} if alpha or "exo_pair" in settings["loss_type"] else {"rtol": 1e-8, "atol": 1e-9}
+    )
+    held = settings["f_divergence_type"] in ("forward_kl", "alpha_divergence")
+    for drift, scale in ((0.4, 1.0), (3.0, 1.0), (1.0, 1.0 if held else 60.0)):
+        batch, logp_bt = pairs_case(seed, drift)
+        far_bt = torch.minimum(batch.ref_bt + scale * (logp_bt - batch.ref_bt), torch.tensor(-1e-4).double())
+        logp_bt = torch.where(batch.mask_bt, far_bt, logp_bt)
+        expected, got = theirs(name, batch, logp_bt), ours("dpo@trl", batch, logp_bt, **settings)
+        for mine, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(mine, other.to(mine.dtype), **loose)
 
 
 @pytest.mark.parametrize("options", CPO.values(), ids=CPO)
