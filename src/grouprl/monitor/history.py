@@ -73,6 +73,8 @@ class History:
     _peak: dict[str, float] = field(default_factory=dict)
     _low: dict[str, float] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
+    _window: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
+    """The last finite values of each metric, each with the number of its record."""
 
     def add(self, record: JsonMapping) -> None:
         """Add the next training record."""
@@ -80,6 +82,7 @@ class History:
         self.count += 1
         for name, value in record.items():
             if isinstance(value, (int, float)) and isfinite(value):
+                self._window.setdefault(name, deque(maxlen=WINDOW)).append((self.count, value))
                 self._take(name, float(value))
 
     def _take(self, name: str, value: float) -> None:
@@ -101,7 +104,7 @@ class History:
 
     def values(self, name: str) -> list[float]:
         """Return the finite values of `name` in the window, oldest first."""
-        return [v for r in self.recent if isinstance(v := r.get(name), (int, float)) and isfinite(v)]
+        return [value for number, value in self._window.get(name, ()) if number > self.count - WINDOW]
 
     def mean(self, name: str) -> float | None:
         """Return the mean over the window, or None while fewer than START records have the metric."""

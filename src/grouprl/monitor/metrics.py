@@ -71,7 +71,7 @@ def call_metrics(records: Sequence[Record | None]) -> dict[str, float]:
     """Return how many tools an episode's row calls and which share of the calls repeats an earlier one of the row, if
     tools are announced.
     """
-    turns = [[turn.calls for turn in record.turns if turn.calls is not None] for record in records if record]
+    turns = [record.calls() for record in records if record]
     rows = [[call for calls in row for call in calls] for row in turns if row]
     if not rows:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 
 ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
@@ -47,6 +48,33 @@ class Record:
     def transcript(self) -> str:
         """Return the exchange after the first observation for readers."""
         return transcript((self.agent, turn) for turn in self.turns)
+
+    def calls(self) -> list[list[str]]:
+        """Return the calls of tools of each turn in which tools are announced."""
+        return [turn.calls for turn in self.turns if turn.calls is not None]
+
+
+class ArrayRecord(Record):
+    """The record of a row over arrays: it calls no tools, and its turns are spelt only when a reader asks for them, as
+    numbers take longer to write than a small policy to act.
+
+    Args:
+        ended: one of `ENDINGS`.
+        spell: returns the turns.
+    """
+
+    def __init__(self, ended: str, spell: Callable[[], tuple[Turn, ...]]) -> None:
+        self.__dict__.update(agent="", ended=ended, spell=spell)
+
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:  # type: ignore[override]
+        """The turns, spelt once."""
+        found: tuple[Turn, ...] = self.__dict__.pop("spell")()
+        return found
+
+    def calls(self) -> list[list[str]]:
+        """Return nothing: actions that are numbers call no tools."""
+        return []
 
 
 def transcript(turns: Iterable[tuple[str, Turn]], told: Callable[[Turn], str] = attrgetter("action")) -> str:

@@ -65,9 +65,13 @@ class ScoredSamples:
         return tuple(prompt_text(example.prompt) for example in self.examples)
 
     def transcripts(self) -> tuple[str, ...]:
-        """Return [B] what the policy did, for readers: the turns of an episode; '' for rows without a record."""
-        records = self.records or (None,) * len(self)
-        return tuple("" if record is None else record.transcript() for record in records)
+        """Return [B] what the policy did, for readers."""
+        return tuple(map(self.transcript, range(len(self))))
+
+    def transcript(self, row: int) -> str:
+        """Return what the policy did in a row, for readers: the turns of an episode; '' without a record."""
+        record = None if self.records is None else self.records[row]
+        return "" if record is None else record.transcript()
 
     @property
     def ordinal_b(self) -> np.ndarray:

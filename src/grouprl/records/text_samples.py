@@ -47,9 +47,9 @@ class TextSamples(ScoredSamples):
         """Return [B] the prompts as plain texts."""
         return tuple(map(prompt_text, self.prompts))
 
-    def transcripts(self) -> tuple[str, ...]:
-        """Return [B] the texts."""
-        return self.texts
+    def transcript(self, row: int) -> str:
+        """Return the text of a row."""
+        return self.texts[row]
 
     def own_rows(self, index: np.ndarray) -> dict[str, object]:
         """Return the prompts and texts of the rows `index` [N]."""

@@ -120,9 +120,10 @@ def _one_pass(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, floa
     """Go forward and backward micro-batch by micro-batch, since each row's loss depends on that row alone."""
     alive_b = loss.live_rows(step)
     sums: dict[str, float] = defaultdict(float)
-    for found in _each_pass(model, loss, step, alive_b.nonzero()[:, 0].tolist()):
+    alive = list(range(len(alive_b))) if bool(alive_b.all()) else alive_b.nonzero()[:, 0].tolist()
+    for found in _each_pass(model, loss, step, alive):
         _add(sums, found)
-    return {**sums, "rows_trained": _share(alive_b)}
+    return {**sums, "rows_trained": len(alive) / max(len(alive_b), 1)}
 
 
 def _share(alive_b: Tensor) -> float:

@@ -86,11 +86,11 @@ def shown_samples(samples: ScoredSamples) -> tuple[Sample, ...]:
     """Return the first completion of each of the first prompts."""
     ordinals = list(dict.fromkeys(samples.ordinal_b.tolist()))[:SHOWN]
     rows = [int((samples.ordinal_b == ordinal).argmax()) for ordinal in ordinals]
-    scores, told = samples.scores, samples.transcripts()
+    scores = samples.scores
     return tuple(
         Sample(
             example_text(samples.examples[i]),
-            told[i],
+            samples.transcript(i),
             float(scores.reward_b[i]),
             None if scores.graded else bool(scores.correct_b[i]),
         )

@@ -31,12 +31,11 @@ def token_rewards(batch: Batch) -> Tensor:
 
 def discounted(term_bt: Tensor, mask_bt: Tensor, factor_b: Tensor) -> Tensor:
     """Return [B,T] backward sums x_t = term_t + factor·x_next over the positions of the mask; zero outside."""
-    out_bt = torch.zeros_like(term_bt)
-    carry_b = torch.zeros_like(term_bt[:, 0])
-    for t in reversed(range(term_bt.shape[1])):
-        carry_b = torch.where(mask_bt[:, t], term_bt[:, t] + factor_b * carry_b, carry_b)
-        out_bt[:, t] = carry_b
-    return torch.where(mask_bt, out_bt, 0)
+    carry_b, found = torch.zeros_like(term_bt[:, 0]), []
+    for term_b, mask_b in zip(reversed(term_bt.unbind(1)), reversed(mask_bt.unbind(1)), strict=True):
+        carry_b = torch.where(mask_b, term_b + factor_b * carry_b, carry_b)
+        found.append(carry_b)
+    return torch.where(mask_bt, torch.stack(found[::-1], 1), 0)
 
 
 def bootstrap(batch: Batch) -> Tensor:
@@ -52,12 +51,11 @@ def bootstrap(batch: Batch) -> Tensor:
 
 def next_value(value_bt: Tensor, mask_bt: Tensor, last_b: Tensor) -> Tensor:
     """Return [B,T] value at the next position of the mask, `last_b` after the last."""
-    out_bt = torch.zeros_like(value_bt)
-    carry_b = last_b.to(value_bt.dtype)
-    for t in reversed(range(value_bt.shape[1])):
-        out_bt[:, t] = carry_b
-        carry_b = torch.where(mask_bt[:, t], value_bt[:, t], carry_b)
-    return out_bt
+    width = value_bt.shape[1]
+    place_bt = torch.where(mask_bt, torch.arange(width, device=mask_bt.device), width)
+    here_bt = place_bt.flip(1).cummin(1).values.flip(1)  # the first position of the mask from this one on
+    next_bt = torch.cat([here_bt[:, 1:], torch.full_like(here_bt[:, :1], width)], 1)
+    return torch.cat([value_bt, last_b[:, None].to(value_bt.dtype)], 1).gather(1, next_bt)
 
 
 def gae(batch: Batch, gamma: float, lam_b: Tensor) -> Tensor:

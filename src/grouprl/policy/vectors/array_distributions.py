@@ -18,6 +18,18 @@ finite.
 """
 
 
+class OneOf(Categorical):
+    """A categorical variable of unchecked logits [N,A], whose log-probs need fewer calls, of the same bits."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__(logits=logits, validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log-prob [N] of the values [N]."""
+        logits_na: Tensor = self.logits
+        return logits_na.gather(-1, value.long()[..., None])[..., 0]
+
+
 class MultiCategorical(Distribution):
     """K independent categorical variables, whose log-probs and entropies are added up.
 
@@ -28,7 +40,7 @@ class MultiCategorical(Distribution):
     arg_constraints = {}  # noqa: RUF012  the name is torch's
 
     def __init__(self, logits: Sequence[Tensor]) -> None:
-        self.parts = [Categorical(logits=each_na, validate_args=False) for each_na in logits]
+        self.parts = [OneOf(each_na) for each_na in logits]
         super().__init__(logits[0].shape[:-1], torch.Size([len(logits)]), validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -104,7 +116,7 @@ def masked(distribution: Distribution, legal_na: Tensor | None) -> Distribution:
     if legal_na is None:
         return distribution
     if isinstance(distribution, Categorical):
-        return Categorical(logits=_without(distribution.logits, legal_na), validate_args=False)
+        return OneOf(_without(distribution.logits, legal_na))
     if isinstance(distribution, MultiCategorical):
         return distribution.masked(legal_na)
     raise InputError(

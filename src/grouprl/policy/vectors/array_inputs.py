@@ -130,6 +130,10 @@ class ArrayInputs:
 
     def present_bt(self) -> Tensor:
         """Return a mask [B,T] that is True where a row has an action."""
+        return self._present_bt
+
+    @cached_property
+    def _present_bt(self) -> Tensor:
         return torch.arange(self.width) < self.length_b[:, None]
 
     @cached_property
@@ -214,7 +218,7 @@ class ArrayInputs:
     def positions(self) -> ArrayInputs:
         """Return every position as a row of its own, row after row; final observations are left out."""
         present_bt = self.present_bt()
-        row_n, step_n = present_bt.nonzero(as_tuple=True)
+        row_n, step_n = self._places()
         return ArrayInputs(
             each(self.observation_bt, lambda x: x[present_bt][:, None]),
             self.action_bt[present_bt][:, None],
@@ -225,9 +229,16 @@ class ArrayInputs:
             None if self.seed_b is None else self.seed_b[row_n] + step_n,
         )
 
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """Return the row and the step of every position, [N] each."""
+        if self.full and self.width == 1:
+            return torch.arange(len(self)), torch.zeros_like(self.length_b)
+        row_n, step_n = self.present_bt().nonzero(as_tuple=True)
+        return row_n, step_n
+
     def seen(self, device: torch.device, dtype: torch.dtype) -> Seen:
         """Return all positions, row after row, on a device, with floating-point numbers as `dtype`."""
-        row_n, step_n = self.present_bt().nonzero(as_tuple=True)
+        row_n, step_n = self._places()
 
         def placed(x: Tensor) -> Tensor:
             return x.to(device, dtype if x.is_floating_point() else None)

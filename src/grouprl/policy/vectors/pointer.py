@@ -8,12 +8,12 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Categorical, Distribution
+from torch.distributions import Distribution
 
 from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build
-from grouprl.policy.vectors.array_distributions import ILLEGAL
+from grouprl.policy.vectors.array_distributions import ILLEGAL, OneOf
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
@@ -191,7 +191,7 @@ class Pointer(AttentionPolicy):
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution over nodes at each position."""
-        return Categorical(logits=self.module(seen) / temperature, validate_args=False)
+        return OneOf(self.module(seen) / temperature)
 
 
 def need_map(name: str, spaces: Spaces) -> None:

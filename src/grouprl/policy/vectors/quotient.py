@@ -6,10 +6,11 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Categorical, Distribution
+from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build
+from grouprl.policy.vectors.array_distributions import OneOf
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.pointer import Attention, AttentionPolicy, check_sizes
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
@@ -97,7 +98,7 @@ class Quotient(AttentionPolicy):
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution over nodes at each position."""
-        return Categorical(logits=self.module(seen) / temperature, validate_args=False)
+        return OneOf(self.module(seen) / temperature)
 
 
 def _columns(spaces: Spaces) -> int:

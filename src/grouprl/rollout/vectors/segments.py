@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from grouprl.envs.array_spaces import spelt, zeros
 from grouprl.envs.environment import ArrayObservation
 from grouprl.policy.vectors.array_inputs import ArrayInputs
 from grouprl.protocols import Spaces
-from grouprl.records.episode_records import ENDINGS, SAMPLES, Record, Turn
+from grouprl.records.episode_records import ENDINGS, SAMPLES, ArrayRecord, Turn
 from grouprl.records.rollout import Rollout
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.contract import Failure
@@ -43,7 +44,7 @@ def scored_segments(which: Rows, segments: Sequence[Segment], spaces: Spaces, se
         samples,
         valid_b=scores.ok_b & np.array([bool(segment.actions) for segment in segments]),
         extras={**samples.extras, **_extras(which, segments)},
-        records=tuple(_record(segment) for segment in segments),
+        records=tuple(ArrayRecord(segment.ended, partial(_turns, segment)) for segment in segments),
     )
 
 
@@ -114,12 +115,8 @@ def _extras(which: Rows, segments: Sequence[Segment]) -> dict[str, np.ndarray]:
     }
 
 
-def _record(segment: Segment) -> Record:
+def _turns(segment: Segment) -> tuple[Turn, ...]:
     """Return a segment as the turns that a reader sees."""
     after = [*(state.values for state in segment.states[1:]), segment.final]
     turns = zip(segment.actions, segment.rewards, after, strict=False)
-    return Record(
-        "",
-        segment.ended,
-        tuple(Turn(n, "", spelt(action), reward, seen=spelt(seen)) for n, (action, reward, seen) in enumerate(turns)),
-    )
+    return tuple(Turn(n, "", spelt(action), reward, seen=spelt(seen)) for n, (action, reward, seen) in enumerate(turns))
