@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grouprl.algorithms.advantage.returns import GAE, ReturnsToGo, token_rewards
+from grouprl.algorithms.advantage.returns import GAE, ReturnsToGo, next_value, token_rewards
 from grouprl.algorithms.critic.critic import ValueLoss
 from grouprl.algorithms.part import RunFacts
 from grouprl.core.batch import Batch
@@ -144,3 +144,10 @@ def test_a_final_value_needs_to_know_which_rows_were_cut() -> None:
     with pytest.raises(InputError, match="final_value_b"):
         batch.replace(final_value_b=torch.zeros(3))
     assert batch.rows(torch.tensor([1])).final_value_b.tolist() == [8.0]  # type: ignore[union-attr]
+
+
+def test_the_next_value_is_that_of_the_next_action_and_the_last_one_is_given():
+    value_bt = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [1.0, 1.0, 1.0, 1.0]])
+    mask_bt = torch.tensor([[True, False, False, True], [False, True, True, False], [False] * 4])
+    found = next_value(value_bt, mask_bt, torch.tensor([0.5, 0.25, 0.125]))
+    assert found.tolist() == [[4.0, 4.0, 4.0, 0.5], [6.0, 7.0, 0.25, 0.25], [0.125] * 4]

@@ -66,3 +66,14 @@ def test_an_environment_may_be_wrapped() -> None:
         def close(self) -> None: ...
 
     assert isinstance(Wrapper(World()), Environment)
+
+
+def test_one_that_answers_for_itself_says_nothing_of_its_class() -> None:
+    class Cat:
+        def walk(self) -> int:
+            return 2
+
+    fast, still = Cat(), Cat()
+    fast.speed = 1  # type: ignore[attr-defined]
+    assert isinstance(fast, Walks)
+    assert not isinstance(still, Walks)

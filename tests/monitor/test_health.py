@@ -460,6 +460,16 @@ def test_history_keeps_window_start_best_and_extremes():
     assert past.mean("y") is None
 
 
+def test_a_window_of_records_leaves_out_what_is_older_however_rare_the_metric_is():
+    past = History()
+    for step in range(1, 31):
+        past.add({"x": 1.0} | ({"rare": step} if step % 7 == 0 or step == 25 else {}))
+    assert past.values("rare") == [21, 25, 28]
+    past.add({"x": float("nan")})
+    assert past.values("rare") == [25, 28]
+    assert past.values("x") == [1.0] * (WINDOW - 1)
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0 %"), (0.004, "0.4 %"), (0.38, "38 %"), (0.0997, "10 %"), (1, "100 %")]
 )

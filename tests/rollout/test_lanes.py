@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
+from grouprl.records.episode_records import ArrayRecord
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.rewards.error_policy import ErrorPolicy
@@ -203,3 +205,16 @@ def test_a_batch_of_segments_bootstraps_those_that_go_on() -> None:
 def test_runs_ahead_of_training_are_refused() -> None:
     told = plan(parse_config({**CONFIG, "run": {"async_steps": 1}}))
     assert any("horizon with run.async_steps" in str(each) for each in told.refusals)
+
+
+def test_turns_are_spelt_when_a_reader_asks_and_are_what_was_stored() -> None:
+    rows = counting(7).rows(requests(0, 1))
+    assert rows.records is not None
+    record = rows.records[0]
+    assert isinstance(record, ArrayRecord)
+    assert "turns" not in vars(record)
+    assert record.calls() == []
+    assert [turn.reward for turn in record.turns] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [turn.seen for turn in record.turns] == ["1", "2", "3", "4", "5"]
+    assert asdict(record) == {"agent": "", "ended": "terminated", "turns": tuple(map(asdict, record.turns))}
+    assert rows.transcript(0) == rows.transcripts()[0] == record.transcript()

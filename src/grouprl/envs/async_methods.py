@@ -48,8 +48,8 @@ def is_async(environment: object) -> bool:
 
 def awaited(found: Any) -> Any:
     """Return the result of an environment's method; the result of a coroutine is waited for."""
-    if not inspect.isawaitable(found):
-        return found
+    if not (hasattr(found, "__await__") or inspect.isgenerator(found)) or not inspect.isawaitable(found):
+        return found  # the first look spares most results the second one, which takes longer than a small step
 
     async def result() -> Any:
         return await found

@@ -137,7 +137,7 @@ def explained_variance(value_bt: Tensor, return_bt: Tensor, mask_bt: Tensor) -> 
 
 def memory_mb() -> float:
     """Return the peak memory so far in MiB, of the GPU if one is used, else of the process."""
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+    if torch.cuda.is_initialized() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated() / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
