@@ -55,6 +55,13 @@ def test_a_run_learned_if_the_interval_of_the_difference_is_above_zero() -> None
     assert verdict(before, evaluated(**{"pass@1": 0.34})).kind == "learned"
 
 
+def test_sums_that_differ_by_rounding_show_no_gain() -> None:
+    point = {"eval/reward": 3.5, "eval/reward_low": 3.5, "eval/reward_high": 3.5, "eval/graded": 1.0}
+    for by, kind in ((4.4e-16, "unclear"), (-4.4e-16, "unclear"), (1e-3, "learned"), (-1e-3, "worse")):
+        gain = {f"eval/reward_gain{end}": by for end in ("", "_low", "_high")}
+        assert verdict(point, {**point, **gain}).kind == kind
+
+
 def test_graded_rewards_are_judged_by_their_mean() -> None:
     before = evaluated(graded=True, reward=0.05, **{"pass@1": 0.0})
     after = evaluated(graded=True, reward=0.78, **{"pass@1": 0.0})

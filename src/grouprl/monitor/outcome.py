@@ -15,6 +15,9 @@ MEASURES = (
 )
 """Measures for a verdict, of which the first evaluated one counts; where `mean_first`, from the last one on."""
 
+ROUNDING = 1e-9
+"""Share of a measure by which it may differ where nothing has changed: sums of the same returns in another order."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -45,7 +48,7 @@ def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -
         if gain is not None and before.get(name) is not None:
             numbers = f"held-out {label} {before[name]:.2f} → {after[name]:.2f}, difference {_signed(gain.value)}"
             numbers += f" [{_signed(gain.low)}, {_signed(gain.high)}]"
-            return _judge(gain, numbers)
+            return _judge(gain, numbers, ROUNDING * max(abs(before[name]), abs(after[name])))
     return Verdict("unfinished", "The evaluations before and after have no measure with intervals in common.")
 
 
@@ -54,9 +57,9 @@ def _signed(value: float) -> str:
     return f"{round(value, 2) + 0.0:+.2f}"
 
 
-def _judge(gain: Estimate, numbers: str) -> Verdict:
-    if gain.low > 0:
+def _judge(gain: Estimate, numbers: str, rounding: float) -> Verdict:
+    if gain.low > rounding:
         return Verdict("learned", f"Learned: {numbers}.")
-    if gain.high < 0:
+    if gain.high < -rounding:
         return Verdict("worse", f"Got worse: {numbers}.")
     return Verdict("unclear", f"No gain shown: {numbers}; the 95 % interval of the difference includes 0.")
