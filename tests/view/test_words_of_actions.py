@@ -52,3 +52,19 @@ def test_the_key_of_a_long_observation_is_shown_by_its_ends(tmp_path: Path, monk
     assert re.search(r"turn 2 · state \S{8}…\S{8} · reward", said("show", "run"))
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert re.search(r"state \S{8}…\S{8}", page)
+
+
+def test_rows_that_are_pieces_of_episodes_are_called_rows_and_nothing_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gymnasium")
+    monkeypatch.chdir(tmp_path)
+    task = {"task": {"name": "control:CartPole-v1", "horizon": 40}, "batch": {"prompts": 2, "group_size": 1}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(SETTINGS | task))
+    told = said("train", "run.yaml", "--folder", "run")
+    assert "dead" not in told
+    assert "groups_" not in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"2 prompts sampled: 2 trained on\. \d+ rows sampled: \d+ used", page)
+    assert "Zero-variance groups" not in page
+    assert "dead" in said("train", "run.yaml", "--folder", "two", "--set", "batch.group_size=2")

@@ -20,8 +20,8 @@ from grouprl.rollout.episode_rows import turn_metrics
 from grouprl.rollout.row_settings import sample_id
 
 
-def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
-    """Return the metrics of all rows of a step, including those not trained on.
+def sample_metrics(samples: ScoredSamples, *, compared: bool = True) -> dict[str, float]:
+    """Return the metrics of all rows of a step, including those not trained on; of groups only if rows are `compared`.
 
     Rewards, lengths and entropies describe completions sampled in the ordinary way, without hints or demonstrations;
     they are missing if there are no such completions.
@@ -34,7 +34,7 @@ def sample_metrics(samples: ScoredSamples) -> dict[str, float]:
         "rows_dropped": float((~samples.valid_b).sum()),
         "tokens": float(samples.length_b.sum()),
     }
-    return metrics | _sampled_metrics(sampled) if len(sampled) else metrics
+    return metrics | _sampled_metrics(sampled, compared) if len(sampled) else metrics
 
 
 def _environment_errors(samples: ScoredSamples) -> dict[str, float]:
@@ -44,7 +44,7 @@ def _environment_errors(samples: ScoredSamples) -> dict[str, float]:
     return {"environment_errors": float(sum(problem.by == "environment" for problem in samples.scores.problems))}
 
 
-def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
+def _sampled_metrics(sampled: ScoredSamples, compared: bool) -> dict[str, float]:
     scores, ok_b, first_b = sampled.scores, sampled.scores.ok_b, sampled.first_b
     lengths_b, acted_bt = sampled.length_b, sampled.acted_bt
     metrics = {
@@ -60,8 +60,9 @@ def _sampled_metrics(sampled: ScoredSamples) -> dict[str, float]:
             "reward_mean": float(scores.reward_b[ok_b].mean()),
             "reward_std": float(scores.reward_b[ok_b].std()),
             "pass@1": float(scores.correct_b[ok_b & first_b].mean()) if (ok_b & first_b).any() else 0.0,
-            **dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], sampled.group_b[ok_b]),
         }
+        if compared:
+            metrics |= dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], sampled.group_b[ok_b])
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
     metrics |= turn_metrics(sampled.extras) | agent_metrics(sampled) | call_metrics(sampled.records or ())
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}

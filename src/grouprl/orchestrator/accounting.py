@@ -198,18 +198,17 @@ def totals(records: Iterable[JsonMapping]) -> dict[str, int]:
     return dict(sums)
 
 
-def in_words(account: Mapping[str, int]) -> str:
-    """Describe the fates of a run's prompts and completions in a sentence; '' without an account."""
+def in_words(account: Mapping[str, int], rows: str = "completions") -> str:
+    """Describe the fates of a run's prompts and its `rows` in a sentence; '' without an account."""
     if not {"prompts_sampled", "rows_sampled"} <= account.keys():
         return ""
     stored = f" and {account['rows_stored']:,} stored" if account["rows_stored"] else ""
     past = f" and {account['prompts_stored']:,} stored" if account.get("prompts_stored") else ""
     examples = f"{account['prompts_sampled']:,} prompts sampled{past}: {account['prompts_trained']:,} trained on"
-    rows = f"{account['rows_sampled']:,} completions sampled{stored}: {account['rows_used']:,} used"
-    return (
-        f"{examples}{_lost(account, 'prompts')}. {rows}{_lost(account, 'rows')}.{_cut_words(account)}{_placed(account)}"
-        f"{f' {judged}' if (judged := cost_words(account)) else ''}"
-    )
+    sampled = f"{account['rows_sampled']:,} {rows} sampled{stored}: {account['rows_used']:,} used"
+    fates = f"{examples}{_lost(account, 'prompts')}. {sampled}{_lost(account, 'rows')}."
+    judged = cost_words(account)
+    return f"{fates}{_cut_words(account)}{_placed(account)}{f' {judged}' if judged else ''}"
 
 
 def _cut_words(account: Mapping[str, int]) -> str:

@@ -141,6 +141,7 @@ def _summary(session: Session, before: EvaluationEnded | None, after: Evaluation
             {"part": p.name, "kind": p.kind, "words": p.words(), "formula": p.formula()} for p in method.parts()
         ],
         "actions": not session.row_source.text,
+        "pieces": len(session.task.agents) > 1 or session.task.actions_per_step is not None,
         "seed": config.seed,
         "phase": session.phase,
         "steps": session.step,

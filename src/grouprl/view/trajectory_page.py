@@ -29,7 +29,8 @@ def _group(group: list[Trajectory]) -> str:
     shown = ranked if len(ranked) <= COMPLETIONS else [*ranked[:half], *ranked[-(COMPLETIONS - half) :]]
     strongest = max(each.strongest for each in shown)
     right = right_among([each.rows[0] for each in group])
-    head = f"{escape(group[0].prompt)}: {len(group)} episodes, {right}{len(shown)} shown"
+    episodes = "1 episode" if len(group) == 1 else f"{len(group)} episodes"
+    head = f"{escape(group[0].prompt)}: {episodes}, {right}{len(shown)} shown"
     body = "".join(_episode(each, strongest) for each in shown)
     return f'<article class="group"><p class="muted">{head}</p>{body}</article>'
 

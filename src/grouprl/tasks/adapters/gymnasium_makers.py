@@ -41,7 +41,10 @@ def made(name: str, config: JsonMapping, who: str, wrappers: Sequence[Wrapper] =
             found = _wrapped(found, wrapper)
         if not isinstance(found, gymnasium.Env):
             raise InputError(
-                f"'{name}' makes {type(found).__name__}", "it makes a gymnasium.Env or a gymnasium.vector.VectorEnv"
+                f"'{name}' makes {type(found).__name__}",
+                "it makes a gymnasium.Env or a gymnasium.vector.VectorEnv",
+                "Name a class of yours around it, a gymnasium.Env with reset(seed=…) and step(action), or such a "
+                "wrapper in task.wrappers",
             )
     return found
 
