@@ -67,7 +67,7 @@ class ArrayRecord(Record):
         self.__dict__.update(agent="", ended=ended, spell=spell)
 
     @cached_property
-    def turns(self) -> tuple[Turn, ...]:  # type: ignore[override]
+    def turns(self) -> tuple[Turn, ...]:
         """The turns, spelt once."""
         found: tuple[Turn, ...] = self.__dict__.pop("spell")()
         return found
