@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.envs import ArrayObservation
 from grouprl.envs.array_spaces import counts
 from grouprl.policy import ArrayInputs, ArrayPolicy, Build, Mlp, MultiCategorical, Seen, noise
-from grouprl.policy.vectors.array_distributions import OneOf, drawn, masked
+from grouprl.policy.vectors.array_distributions import PlainCategorical, drawn, masked
 from grouprl.protocols import Box, DictSpace, Discrete, Image, MultiDiscrete, Request, Space, Spaces
 from grouprl.rollout.engines import local_engine
 from grouprl.testing import check_inputs, check_policy, check_sampler
@@ -280,7 +280,7 @@ def test_a_choice_is_torchs_categorical_bit_by_bit_in_values_and_gradients() -> 
     number_n = torch.tensor([0, 2, 1, 2])
     logits_na = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)) * 5
     found = []
-    for kind in (OneOf, lambda x: Categorical(logits=x, validate_args=False)):
+    for kind in (PlainCategorical, lambda x: Categorical(logits=x, validate_args=False)):
         leaf_na = logits_na.clone().requires_grad_()
         each = kind(leaf_na)
         logp_n, entropy_n = each.log_prob(number_n), each.entropy()

@@ -18,7 +18,7 @@ finite.
 """
 
 
-class OneOf(Categorical):
+class PlainCategorical(Categorical):
     """A categorical variable of unchecked logits [N,A], whose log-probs need fewer calls, of the same bits."""
 
     def __init__(self, logits: Tensor) -> None:
@@ -40,7 +40,7 @@ class MultiCategorical(Distribution):
     arg_constraints = {}  # noqa: RUF012  the name is torch's
 
     def __init__(self, logits: Sequence[Tensor]) -> None:
-        self.parts = [OneOf(each_na) for each_na in logits]
+        self.parts = [PlainCategorical(each_na) for each_na in logits]
         super().__init__(logits[0].shape[:-1], torch.Size([len(logits)]), validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def masked(distribution: Distribution, legal_na: Tensor | None) -> Distribution:
     if legal_na is None:
         return distribution
     if isinstance(distribution, Categorical):
-        return OneOf(_without(distribution.logits, legal_na))
+        return PlainCategorical(_without(distribution.logits, legal_na))
     if isinstance(distribution, MultiCategorical):
         return distribution.masked(legal_na)
     raise InputError(

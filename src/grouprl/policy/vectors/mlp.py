@@ -12,7 +12,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build
-from grouprl.policy.vectors.array_distributions import MultiCategorical, OneOf
+from grouprl.policy.vectors.array_distributions import MultiCategorical, PlainCategorical
 from grouprl.policy.vectors.array_inputs import ArrayInputs, Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.policy.vectors.features import feature_count, features
@@ -104,7 +104,7 @@ class Mlp(ArrayPolicy):
         """Return the distribution of the action at each position."""
         out_na = self.outputs_of(seen)
         if isinstance(self.spaces.action, Discrete):
-            return OneOf(out_na / temperature)
+            return PlainCategorical(out_na / temperature)
         if isinstance(self.spaces.action, MultiDiscrete):
             return MultiCategorical((out_na / temperature).split(self.spaces.action.counts, -1))
         return Independent(Normal(out_na, self.log_std.exp() * temperature, validate_args=False), 1)

@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 from grouprl.core.answering import Answering
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build
-from grouprl.policy.vectors.array_distributions import ILLEGAL, OneOf
+from grouprl.policy.vectors.array_distributions import ILLEGAL, PlainCategorical
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
@@ -191,7 +191,7 @@ class Pointer(AttentionPolicy):
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution over nodes at each position."""
-        return OneOf(self.module(seen) / temperature)
+        return PlainCategorical(self.module(seen) / temperature)
 
 
 def need_map(name: str, spaces: Spaces) -> None:

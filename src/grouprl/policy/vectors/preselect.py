@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build
-from grouprl.policy.vectors.array_distributions import ILLEGAL, OneOf
+from grouprl.policy.vectors.array_distributions import ILLEGAL, PlainCategorical
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.pointer import AttentionPolicy, PointerNet, check_sizes, need_map
 from grouprl.protocols import DictSpace, Discrete, Spaces
@@ -83,4 +83,4 @@ class Preselect(AttentionPolicy):
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution over nodes at each position."""
-        return OneOf(self.module(seen) / temperature)
+        return PlainCategorical(self.module(seen) / temperature)

@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 
 from grouprl.core.errors import InputError
 from grouprl.policy.kinds import Build
-from grouprl.policy.vectors.array_distributions import OneOf
+from grouprl.policy.vectors.array_distributions import PlainCategorical
 from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.pointer import Attention, AttentionPolicy, check_sizes
 from grouprl.protocols import Box, DictSpace, Discrete, Spaces
@@ -98,7 +98,7 @@ class Quotient(AttentionPolicy):
 
     def distribution(self, seen: Seen, temperature: float) -> Distribution:
         """Return the distribution over nodes at each position."""
-        return OneOf(self.module(seen) / temperature)
+        return PlainCategorical(self.module(seen) / temperature)
 
 
 def _columns(spaces: Spaces) -> int:
