@@ -130,18 +130,35 @@ HEADS: dict[str, Settings] = {
     "mah_dpo": {"method": "mah_dpo", "model": {"agents": "heads"}},
     "mah_dpo, a model each": {"method": "mah_dpo", "model": {"agents": "separate"}},
 }
+LONG = {name: HEADS[name] for name in ("dpo", "mah_dpo")}
 JUDGED: Settings = {"task": {"context": 4}}
+LABELS: Settings = merged(
+    PAIRS,
+    {
+        "task": {"form": "labels", "uneven": 0.9},
+        "data": {"prompts": 2048},
+        "method": "bco",
+        "batch": {"prompts": 32, "group_size": 1},
+    },
+)
+MATCHED: dict[str, Settings] = {
+    "bco": {"method": "bco"},
+    "bco, encoder": {"method": {"name": "bco", "encoder": "policy"}},
+}
 LISTED: dict[str, Settings] = {
     **{name: {"method": name} for name in ("dpo", "nca", "exo_rw", "nca_rewards", "infonca")},
     "exo_rw, beta_r 0.1": {"method": {"name": "exo_rw", "beta_r": 0.1}},
+    **{f"{name}, α 0.1": {"method": {"name": name, "alpha": 0.1}} for name in ("nca_rewards", "infonca")},
 }
-"""Losses of lists at their own settings, and EXO-rw with a tenth of the rewards' span as their temperature."""
+"""Losses of lists at their own settings, and with a tenth of the rewards' span as their temperature."""
 SCORES: dict[str, Settings] = {
     "bradley_terry": {"method": "bradley_terry"},
     "attribute_regression": {"method": {"name": "attribute_regression", "attributes": ["liked", "brief"]}},
+    "reward_regression": {"method": "reward_regression"},
 }
 STUDIES: dict[str, Study] = {
     "objectives": Study(told(2), HEADS, (3e-4, 1e-3, 3e-3), tuned_on=2),
+    "objectives_long": Study(merged(told(2), {"steps": 480}), LONG, (3e-4, 1e-3, 3e-3), seeds=3),
     "users": Study(
         USERS,
         {
@@ -175,6 +192,7 @@ STUDIES: dict[str, Study] = {
         "eval/reward/liked",
     ),
     "lists": Study(LISTS, LISTED, (3e-4, 1e-3, 3e-3), tuned_on=2),
+    "uneven_labels": Study(LABELS, MATCHED, (3e-4, 1e-3, 3e-3), tuned_on=2),
     "ratings": Study(RATED, SCORES, (1e-3, 3e-3, 1e-2), "eval/pair_accuracy", tuned_on=2),
     "losses": Study(PAIRS, {name: {"method": name} for name in LOSSES}, (3e-4, 1e-3, 3e-3)),
 }
@@ -289,11 +307,12 @@ def run(
         "runs/preferences"
     ),
     jobs: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 1,
+    arm: Annotated[list[str] | None, typer.Option(help="An arm, as often as needed; all without it.")] = None,
 ) -> None:
     """Make what is missing of the studies' runs, arm by arm, and record each arm."""
     for name in names or list(STUDIES):
         bench = Bench(STUDIES[name], name, PooledStore(out.absolute(), jobs))
-        for label in STUDIES[name].arms:
+        for label in arm or STUDIES[name].arms:
             kept(bench.row(name, label))
 
 

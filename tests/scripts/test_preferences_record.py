@@ -26,6 +26,7 @@ def test_every_arm_of_a_study_is_a_configuration(name):
         config = source_of(study.settings).config(Arm(label, preferences.changes(given)).changes)
         assert config.method_name.split("@")[0] in {
             *preferences.LOSSES,
+            "bco",
             "mah_dpo",
             "exo_rw",
             "nca_rewards",
