@@ -36,7 +36,7 @@ from pooled_runs import PooledStore
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
 PAGES = {
-    "preferences.md": ("objectives", "losses", "lists"),
+    "preferences.md": ("objectives", "losses", "lists", "uneven_labels"),
     "reward_models.md": ("users", "circle", "cycles", "components", "ratings"),
 }
 """The pages, and which of the studies that have been run each shows."""
@@ -130,7 +130,6 @@ HEADS: dict[str, Settings] = {
     "mah_dpo": {"method": "mah_dpo", "model": {"agents": "heads"}},
     "mah_dpo, a model each": {"method": "mah_dpo", "model": {"agents": "separate"}},
 }
-LONG = {name: HEADS[name] for name in ("dpo", "mah_dpo")}
 JUDGED: Settings = {"task": {"context": 4}}
 LABELS: Settings = merged(
     PAIRS,
@@ -158,7 +157,6 @@ SCORES: dict[str, Settings] = {
 }
 STUDIES: dict[str, Study] = {
     "objectives": Study(told(2), HEADS, (3e-4, 1e-3, 3e-3), tuned_on=2),
-    "objectives_long": Study(merged(told(2), {"steps": 480}), LONG, (3e-4, 1e-3, 3e-3), seeds=3),
     "users": Study(
         USERS,
         {
