@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -45,6 +46,31 @@ def test_the_table_counts_as_the_plan_does() -> None:
     assert found.actions_per_step == SETTINGS["task"]["horizon"]
     total = found.batch.steps * found.batch.completions * found.actions_per_step
     assert f"{total:,}" in PAGE
+
+
+def test_the_other_sides_program_has_the_numbers_of_the_configuration() -> None:
+    """Needs no Stable-Baselines3: what the program passes on is compared, whatever its defaults are."""
+    (program,) = (t for t in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "stable_baselines3" in t)
+    calls = {ast.unparse(node.func): node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Call)}
+    given = {word.arg: ast.unparse(word.value) for word in calls["PPO"].keywords}
+    method, optim = SETTINGS["method"], SETTINGS["optim"]
+    assert {name: float(given[name]) for name in ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda")} == {
+        "n_steps": SETTINGS["task"]["horizon"],
+        "batch_size": method["size"],
+        "n_epochs": SETTINGS["batch"]["epochs"],
+        "gamma": method["gamma"],
+        "gae_lambda": method["lam"],
+    }
+    rate = eval(given["learning_rate"])
+    assert (rate(1.0), rate(0.0)) == (optim["lr"], optim["min_lr_ratio"])
+    assert ast.literal_eval(given["policy_kwargs"]) == {"net_arch": SETTINGS["model"]["settings"]["hidden"]}
+    made = {word.arg: ast.unparse(word.value) for word in calls["make_vec_env"].keywords}
+    actions = SETTINGS["steps"] * SETTINGS["batch"]["prompts"] * SETTINGS["task"]["horizon"]
+    assert (int(made["n_envs"]), f"control:{ast.literal_eval(calls['make_vec_env'].args[0])}") == (
+        SETTINGS["batch"]["prompts"],
+        SETTINGS["task"]["name"],
+    )
+    assert ast.literal_eval(calls["model.learn"].args[0]) == actions
 
 
 def test_the_tables_of_methods_are_those_of_the_record() -> None:

@@ -176,6 +176,22 @@ def test_a_file_has_its_gap_to_a_search(tmp_path: Path) -> None:
     assert ", best " in step.observation.text
 
 
+def test_a_search_ends_in_its_time_and_otherwise_as_without_a_limit() -> None:
+    pytest.importorskip("pyvrp", reason="pyvrp is not installed: pip install 'grouprl[routing]'")
+    with pytest.raises(InputError, match="solver_seconds = 1 with the solver 'exact'"):
+        load_task({"name": "construct:tsp", "solver_seconds": 1})
+    free, ample, none = (
+        load_task({"name": "construct:tsp", "count": 60, "solver": "pyvrp", **more})
+        for more in ({}, {"solver_seconds": 600}, {"solver_seconds": 1e-4})
+    )
+    instance = free.instance(free.example("train", 0))
+    whole, same, first = (each.best_of(instance) for each in (free, ample, none))
+    assert whole is not None
+    assert whole == same
+    assert first is not None
+    assert first.cost > whole.cost  # what there is after the first look at the clock
+
+
 def test_a_policy_sees_lengths_in_units_of_the_map(tmp_path: Path) -> None:
     (tmp_path / "small.vrp").write_text(VRP)
     problem, instance = read_instance(tmp_path / "small.vrp")

@@ -65,6 +65,14 @@ class Construct(SeededTask):
         description="what finds the best solutions: 'pyvrp' searches tours and routes of any size, and proves nothing",
     )
 
+    solver_seconds: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="most seconds of a search of PyVRP; one that they end depends on how fast the machine is. None: "
+        "every search takes all its steps",
+    )
+
     _problem: ConstructionProblem = PrivateAttr()
     _given: Instance | None = PrivateAttr(default=None)
 
@@ -89,6 +97,12 @@ class Construct(SeededTask):
                 f"task.state = rest for {self._problem.name}",
                 "what is left of it is no smaller instance of the same kind",
                 f"Take {', '.join(sorted(name for name, each in PROBLEMS.items() if each.rest_features))}",
+            )
+        if self.solver_seconds is not None and self.solver != "pyvrp":
+            raise InputError(
+                f"task.solver_seconds = {self.solver_seconds:g} with the solver '{self.solver}'",
+                "it ends searches of PyVRP; what proves its solutions takes the time that it needs",
+                "Set task.solver to pyvrp, or leave it out",
             )
         if self.solver == "pyvrp":
             self.best_of(self.instance(self.example("train", 0)))
@@ -115,7 +129,9 @@ class Construct(SeededTask):
             InputError: the solver does not know the problem.
             MissingExtra: the solver is not installed.
         """
-        return searched(self._problem, instance) if self.solver == "pyvrp" else self._problem.solution(instance)
+        if self.solver == "pyvrp":
+            return searched(self._problem, instance, seconds=self.solver_seconds)
+        return self._problem.solution(instance)
 
     @property
     def name(self) -> str:
@@ -188,7 +204,7 @@ class Construct(SeededTask):
         if self._given is not None:
             return self._given
         solver = self.solver if self.gap else None
-        return _made(self.problem, self._problem.size, int(example.columns["seed"]), solver)
+        return _made(self.problem, self._problem.size, int(example.columns["seed"]), solver, self.solver_seconds)
 
     def environment(self) -> ConstructionWorld:
         """Return a fresh episode."""
@@ -197,11 +213,11 @@ class Construct(SeededTask):
 
 
 @lru_cache(maxsize=1024)
-def _made(name: str, size: int, seed: int, solver: Solver | None) -> Instance:
+def _made(name: str, size: int, seed: int, solver: Solver | None, seconds: float | None) -> Instance:
     """Return the instance of a seed, with its lowest cost where a solver is asked for that and knows it."""
     problem = PROBLEMS[name](size)
     instance = problem.sample(np.random.default_rng(seed))
     if solver is None:
         return instance
-    found = searched(problem, instance) if solver == "pyvrp" else problem.solution(instance)
+    found = searched(problem, instance, seconds=seconds) if solver == "pyvrp" else problem.solution(instance)
     return instance if found is None else {**instance, "best": np.array([found.cost])}
