@@ -16,6 +16,8 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.experiments.result import measure_of
 from grouprl.experiments.run_outcome import RunOutcome
+from grouprl.monitor.health import examine
+from grouprl.monitor.history import HealthFacts
 from grouprl.monitor.outcome import verdict
 from grouprl.monitor.summary import summary_table
 from grouprl.policy.language.hub import check_on_hub
@@ -224,3 +226,26 @@ def test_a_constructor_that_hangs_is_refused(work, monkeypatch) -> None:
     with pytest.raises(InputError, match=r"is not made in time.*0\.3 seconds"):
         load_task({"name": "env:hang.py:Hangs", "turns": 2})
     assert time.perf_counter() - begun < 30
+
+
+def test_a_reward_that_compares_within_a_group_is_no_measure_of_gain() -> None:
+    """Its mean is one half before and after, so that it would tell of no gain whatever is learned."""
+    before, after = ({**evaluated(reward=0.5), "eval/compared": 1.0} for _ in range(2))
+    told = verdict(before, after, 10)
+    assert told.kind == "unclear"
+    assert "its mean stays near one half" in told.words
+    gold = ({**x, **evaluated(**{"reward/gold": value})} for x, value in ((before, 0.3), (after, 0.6)))
+    told = verdict(*gold, 10)
+    assert told.kind == "learned"
+    assert "true reward (gold) 0.30 → 0.60" in told.words
+
+
+def test_the_health_report_tells_no_missing_gain_of_such_a_reward() -> None:
+    def said(**more: float) -> set[str]:
+        steps = [{"phase": "train", "step": n, "grad_norm": 1.0, "lr": 1e-3} for n in range(1, 41)]
+        evals = [{"phase": "eval", "step": n, "eval/prompts": 64, **evaluated(reward=0.5), **more} for n in (0, 40)]
+        return {each.code for each in examine([*steps, *evals], HealthFacts())}
+
+    assert "no_gain" in said()
+    assert "no_gain" not in said(**{"eval/compared": 1.0})
+    assert "no_gain" in said(**{"eval/compared": 1.0}, **evaluated(**{"reward/gold": 0.3}))

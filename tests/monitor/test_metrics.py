@@ -8,6 +8,7 @@ import inspect
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -15,6 +16,7 @@ import grouprl
 from grouprl.cli.metrics import show_metrics
 from grouprl.core.errors import InputError
 from grouprl.monitor.glossary import GLOSSARY, GROUPS, check_names, define, lookup
+from grouprl.monitor.metrics import dead_groups
 
 LOGGED = [
     "phase",
@@ -169,3 +171,9 @@ def test_one_entry_a_family_and_a_group_are_printed():
     assert "explained_variance" in shown("critic")
     with pytest.raises(InputError, match="entropy"):
         shown("entropyy")
+
+
+def test_groups_of_one_are_compared_with_none_and_not_dead() -> None:
+    ones = np.arange(3)
+    assert dead_groups(np.zeros(3), np.zeros(3), ones) == {}
+    assert dead_groups(np.zeros(3), np.zeros(3), np.array([0, 0, 1]))["groups_zero_variance"] == 1.0

@@ -65,3 +65,13 @@ def test_a_request_for_anything_but_a_prompts_own_rows_is_an_error(change: dict[
     refuse_sampling("preferences", [request], ruled=False)
     with pytest.raises(InputError, match=rf"with {next(iter(change))} of its own.*nothing is sampled"):
         refuse_sampling("preferences", [request, replace(request, **change)], ruled=False)
+
+
+@pytest.mark.parametrize(("method", "tokens"), [("bradley_terry", False), ("dpo", True)])
+def test_a_reward_model_needs_no_memory_for_log_probs_and_sampling(method: str, tokens: bool) -> None:
+    config = {"task": "preferences", "model": "tiny", "method": method, "batch": {"prompts": 4, "group_size": 2}}
+    found = plan(parse_config(config))
+    names = {cost.what for cost in found.costs}
+    assert {"weights", "gradients"} <= names
+    assert ({"log-prob chunk", "rollout cache"} <= names) is tokens
+    assert any("an evaluation of a policy samples words" in str(note) for note in found.notes)

@@ -157,6 +157,9 @@ def test_the_account_of_a_run_has_every_request(more: dict[str, Any], tmp_path: 
     said = f"The judge got {len(got)} requests {tokens}"
     assert said in screen.getvalue()
     assert said in in_words(totals(lines))
+    compared = {line.get("eval/compared") for line in lines if line["phase"] == "eval"}
+    assert compared == ({1.0} if "compare" in more else {None})
+    assert ("true reward (gold)" in screen.getvalue()) is ("compare" in more)
 
 
 def test_costs_in_words() -> None:
@@ -175,7 +178,7 @@ def test_the_plan_tells_the_requests_of_a_run_and_how_long_they_take() -> None:
 
     assert "2 per rollout and 4 in 2 steps, evaluations besides, replies of 2,048 tokens at most" in notes()
     paced = notes(compare=True, per_minute=48, tokens=100)
-    assert "up to 24 requests per rollout and 48 in 2 steps, evaluations besides, at least 0.5 min each" in paced
+    assert "up to 24 requests per rollout and 48 in 2 steps, evaluations besides, at least 30 s each" in paced
     assert "at 48 a minute, replies of 100 tokens at most" in paced
 
 

@@ -15,12 +15,15 @@ from rich.console import Console
 
 from grouprl import Batch
 from grouprl.config.run import parse_config
+from grouprl.core.finding import RunFinding
 from grouprl.training.loop import train
 from grouprl.training.measures.score_record import ScoreRecord
 from grouprl.training.measures.update_record import ROW
 from grouprl.view.app.answers import answered
 from grouprl.view.app.shown_runs import RunLibrary
+from grouprl.view.diagnosis import diagnose
 from grouprl.view.pairs import pair_of
+from grouprl.view.runfiles import read_run
 
 TINY = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
 
@@ -181,3 +184,22 @@ def test_the_first_score_of_a_row_is_kept_and_one_without_has_none() -> None:
     assert kept.score().tolist()[::2] == [2.0, 1.0]
     assert kept.score()[1].isnan()
     assert {name: value.tolist()[::2] for name, value in kept.named().items()} == {"kind": [4.0, 3.0]}
+
+
+def test_a_diagnosis_shows_the_pairs_that_the_model_has_wrong_and_no_stored_row_as_poorly_paid(
+    compared: Path, folder: Path
+) -> None:
+    finding = RunFinding("no_gain", "note", "eval/pair_accuracy", "text.", "remedy.", 2, 2, True)
+    (told,) = diagnose(read_run(compared), [finding])
+    margins = {each["group"]: each for each in answered_groups(compared)}
+    wrong = sorted(each["margin"] for each in margins.values() if each["margin"] < 0)[:3]
+    assert [row.margin for row in told.rows] == pytest.approx(wrong)
+    assert all(row.reward == 1.0 for row in told.rows)
+    policy = ran(folder, "dpo", f"pairs:{folder / 'rows.jsonl'}", "stored", warmup={"steps": 0})
+    (told,) = diagnose(read_run(policy), [finding])
+    assert told.rows == ()
+
+
+def answered_groups(run: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = answered(RunLibrary([run]), "groups", {"run": [run.name], "step": ["2"]})["groups"]
+    return found

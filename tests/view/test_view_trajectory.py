@@ -22,7 +22,7 @@ from grouprl.monitor.metrics import rollout_table
 from grouprl.view.runfiles import read_rollouts
 from grouprl.view.trajectory import Trajectory, find, of_step
 from grouprl.view.trajectory_page import episode_groups
-from grouprl.view.trajectory_text import lines
+from grouprl.view.trajectory_text import _outcome, lines
 from prefix_runs import sampled as prefix_samples
 
 
@@ -171,3 +171,11 @@ def test_a_row_of_a_reward_model_is_shown_with_its_scores(team: Path) -> None:
     first = next(line for line in lines(replace(whole, rows=(scored, *whole.rows[1:])), plain=True) if "reward" in line)
     assert " · score 0.421 · liked -1.5" in first.plain
     assert "score" not in "".join(line.plain for line in lines(whole, plain=True) if "reward" in line)
+
+
+def test_a_measured_reward_is_no_part_of_what_is_paid() -> None:
+    row = {"reward": 0.75, "components": [("judge", 0.75), ("gold", 0.25)], "correct": None, "used": True}
+    found = _outcome(row, Trajectory(1, "q", 0, (), (row,)))
+    assert found == "reward 0.75 = judge 0.75 · gold 0.25, not paid"
+    alone = {**row, "components": [("gold", 0.0)]}
+    assert _outcome(alone, Trajectory(1, "q", 0, (), (alone,))) == "reward 0.75 · gold 0, not paid"

@@ -57,6 +57,8 @@ class Evaluation:
     """Whether rewards are graded: then pass@k counts rewards of at least 1, and no completion is marked wrong."""
     returns: bool = False
     """Whether rewards are the returns of episodes over arrays, other than 0 and 1: their mean is the first number."""
+    compared: bool = False
+    """Whether a reward says how often a completion is preferred in its own group: its mean then tells no gain."""
     by_prompt: Mapping[str, PromptValues] = field(default_factory=dict)
     """The values of each prompt behind "greedy", "pass@k", "reward", "greedy_reward" and "reward/<component>", or of a
     reward model behind "pair_accuracy" and what the gaps between its scores say.
@@ -94,6 +96,7 @@ class Evaluation:
             "eval/returns": float(self.returns),
             "eval/prompts": self.prompts,
             "eval/samples": self.samples_per_prompt,
+            **({"eval/compared": 1.0} if self.compared else {}),
         }
 
 

@@ -97,8 +97,12 @@ def agent_metrics(sampled: ScoredSamples) -> dict[str, float]:
 
 
 def dead_groups(reward_b: np.ndarray, correct_b: np.ndarray, group_b: np.ndarray) -> dict[str, float]:
-    """Return the shares of groups whose rewards are all equal: overall, all correct, and all wrong."""
+    """Return the shares of groups whose rewards are all equal: overall, all correct, and all wrong; {} where every
+    group is a single completion, which is compared with none.
+    """
     groups, index_b = np.unique(group_b, return_inverse=True)
+    if len(groups) == len(group_b):
+        return {}
     low_g, high_g = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
     np.minimum.at(low_g, index_b, reward_b)
     np.maximum.at(high_g, index_b, reward_b)

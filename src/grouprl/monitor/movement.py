@@ -20,6 +20,8 @@ RATIO_FAST = 0.03
 pretrained model of docs/real.md learns at 0.002 %; for such models, `fast` and `kl_old` detect the problem sooner."""
 MEASURED = ("eval/pair_accuracy", "eval/reward", "eval/pass@1", "eval/greedy")
 """Figures that judge an evaluation, of which the first counts."""
+GOLD = "eval/reward/gold"
+"""The one figure where the reward itself only compares completions of a group."""
 SURE = 0.9
 """Share of correct completions from which nothing is left to gain."""
 
@@ -76,7 +78,8 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
     )
     stored = past.peak("rows_stored") > 0 and past.peak("rows_sampled") == 0
     more = "train on more rows" if stored else "sample more completions per prompt"
-    remedy = f"Train longer, raise optim.lr, {more}; look at the reward of known completions."
+    known = "" if name == "eval/pair_accuracy" else "; look at the reward of known completions"
+    remedy = f"Train longer, raise optim.lr, {more}{known}."
     if worse:
         remedy = (
             "Go back to an earlier checkpoint; lower optim.lr (a third, say); look at the rewards of known completions."
@@ -128,7 +131,12 @@ def _solved(record: JsonMapping) -> bool:
 
 def _measure(record: Mapping[str, object]) -> str:
     """Return the figure that judges an evaluation: the mean reward, else correct completions; "" if there is none."""
-    return next((name for name in MEASURED if f"{name}_low" in record), "")
+    return next((name for name in _measured(record) if f"{name}_low" in record), "")
+
+
+def _measured(record: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the figures that may judge an evaluation; rewards that compare within a group have one mean always."""
+    return (GOLD,) if record.get("eval/compared") else MEASURED
 
 
 def _gained(evaluations: Sequence[JsonMapping]) -> bool:
@@ -138,6 +146,6 @@ def _gained(evaluations: Sequence[JsonMapping]) -> bool:
 
 
 def _above(first: JsonMapping, last: JsonMapping) -> bool:
-    names = (*MEASURED, "eval/greedy_reward")
+    names = (GOLD,) if last.get("eval/compared") else (*MEASURED, "eval/greedy_reward")
     found = [recorded_gain(first, last, name) for name in names]
     return any(gain is not None and gain.low > 0 for gain in found)

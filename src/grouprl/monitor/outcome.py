@@ -17,6 +17,13 @@ MEASURES = (
 
 ROUNDING = 1e-9
 """Share of a measure by which it may differ where nothing has changed: sums of the same returns in another order."""
+TRUE = ("eval/reward/gold", "true reward (gold)")
+"""The measure for a verdict where the reward itself only compares completions of a group."""
+COMPARED = (
+    "No gain can be shown: the reward is how often a completion is preferred in its own group, and its mean stays near "
+    "one half. Beside a judge, reward.gold measures another."
+)
+"""The verdict where nothing else is measured."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,16 @@ def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -
         return Verdict("unfinished", "Not finished: there is no evaluation after training yet.")
     if steps == 0:
         return Verdict("unfinished", "Nothing was trained: the run has no steps.")
-    measures = MEASURES[::-1] if mean_first(after) else MEASURES
+    compared = bool(after.get("eval/compared"))
+    measures = (TRUE,) if compared else MEASURES[::-1] if mean_first(after) else MEASURES
     found = [(name, label, recorded_gain(before, after, name)) for name, label in measures]
     for name, label, gain in found:
         if gain is not None and before.get(name) is not None:
             numbers = f"held-out {label} {before[name]:.2f} → {after[name]:.2f}, difference {_signed(gain.value)}"
             numbers += f" [{_signed(gain.low)}, {_signed(gain.high)}]"
             return _judge(gain, numbers, ROUNDING * max(abs(before[name]), abs(after[name])))
+    if compared:
+        return Verdict("unclear", COMPARED)
     return Verdict("unfinished", "The evaluations before and after have no measure with intervals in common.")
 
 

@@ -35,9 +35,14 @@ def _in_all(config: Config, asked: int) -> str:
     """Say how many requests a run makes, with so many per rollout, and how long a rollout of them takes at least."""
     assert config.reward.judge is not None
     pace = config.reward.judge.per_minute
-    least = "" if pace is None else f", at least {asked / pace:.3g} min each at {pace:,} a minute"
+    least = "" if pace is None else f", at least {_lasting(60 * asked / pace)} each at {pace:,} a minute"
     tokens = f"replies of {config.reward.judge.tokens:,} tokens at most"
     return f" and {asked * config.steps:,} in {config.steps:,} steps, evaluations besides{least}, {tokens}"
+
+
+def _lasting(seconds: float) -> str:
+    """Say how long something lasts, in seconds, or in minutes if it is long."""
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:,.0f} min"
 
 
 def judge_refusals(config: Config, method: Method) -> Iterator[str]:

@@ -129,6 +129,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
             second_models=second,
             samplers=samplers,
             steps_at_once=config.run.steps_at_once,
+            scores=run.scores,
         )
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
         no_room = (

@@ -156,6 +156,7 @@ def memory(
     steps_at_once: int = 1,
     anew: bool = False,
     offloads: bool = False,
+    scores: bool = False,
 ) -> tuple[Cost, ...]:
     """Estimate the memory of weights, optimiser, an update and a rollout, each with its arithmetic.
 
@@ -163,6 +164,8 @@ def memory(
     references that follow the policy; `second_models` that of models kept by parts of the method, whose weights are
     stored once more for checkpoints. With `samplers`, other processes sample, and weights are sent through shared
     memory with room for two versions; a process that samples holds the completions of `steps_at_once` steps.
+
+    A model that `scores` texts has no log-probs of tokens, and samples none.
 
     With `anew`, a pass keeps the inputs of its layers and the activations of one layer; with `offloads` too, the input
     of one layer.
@@ -174,13 +177,8 @@ def memory(
     copies = _copies(model, reference=reference, followers=followers, second_models=second_models)
     sampling = _of_samplers(model, samplers) if samplers else ()
     update = _of_update(model, batch, anew=anew, offloads=offloads)
-    return (
-        *_trained(model),
-        *copies,
-        *sampling,
-        *update,
-        _rollout_cache(model, batch, max(1, samplers) * steps_at_once),
-    )
+    tokens = (_log_probs(model), _rollout_cache(model, batch, max(1, samplers) * steps_at_once))
+    return (*_trained(model), *copies, *sampling, *update, *(() if scores else tokens))
 
 
 def _trained(model: ModelFacts) -> Iterator[Cost]:
@@ -219,8 +217,12 @@ def _of_update(model: ModelFacts, batch: Arithmetic, *, anew: bool, offloads: bo
     yield _layers_anew(model, batch, 1 if offloads else model.layers) if anew else _layers_kept(model, batch)
     if batch.context > 1:
         yield _gathered_keys(model, batch)
+
+
+def _log_probs(model: ModelFacts) -> Cost:
+    """Return the cost of the logits of which log-probs of tokens are made."""
     chunk = model.vocabulary * chunk_rows(model.device.split(":")[0], model.vocabulary)
-    yield Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, however many positions there are")
+    return Cost("log-prob chunk", 3 * 4 * chunk, f"3 × {chunk:,} logits × 4 bytes, however many positions there are")
 
 
 def _layers_kept(model: ModelFacts, batch: Arithmetic) -> Cost:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -38,6 +38,7 @@ from grouprl.orchestrator.text_features import add_texts
 from grouprl.plan.plan import plan
 from grouprl.protocols.run_events import EvaluationEnded, Progress, RunBegan, RunEnded, RunListener
 from grouprl.records.samples import ScoredSamples
+from grouprl.rewards.judging.comparing import comparing
 from grouprl.rollout.engines import rest_engine, tell_engine
 from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.trackers.choice import chosen_tracker
@@ -295,7 +296,8 @@ def _evaluate(session: Session, stop: Interrupt, prompts: int, when: When) -> Ev
         found = evaluate_rows(source, prompts=prompts, samples=settings.samples, k=settings.k, progress=progress)
     session.evaluated = session.step
     session.graded |= found.graded
-    found = found.knowing(session.graded).since(values_before(session.run))
+    found = replace(found.knowing(session.graded), compared=comparing(session.row_source.reward) is not None)
+    found = found.since(values_before(session.run))
     with span("records"):
         record = record_of(session, "eval", {**found.record(), **session.context.read_reward()})
         tell(EvaluationEnded(session.step, when, record, found.samples))

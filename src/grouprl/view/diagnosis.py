@@ -10,6 +10,7 @@ from statistics import fmean
 
 from grouprl.core.finding import SEVERITIES, RunFinding
 from grouprl.core.json_types import JsonObject
+from grouprl.view.pairs import pair_of
 from grouprl.view.runfiles import RunData
 from grouprl.view.trajectory import Trajectory, of_step
 
@@ -43,6 +44,10 @@ class Witness:
     """Whether another completion of its group has the same text."""
     entropy: float
     """Mean entropy of its tokens, in nats; 0 where it is not stored."""
+    sampled: bool = True
+    """Whether the policy wrote it; a stored row has the reward that its data gave it."""
+    margin: float | None = None
+    """Of the better row of a pair, by how much the reward model in training prefers it; None for others."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,14 @@ def _by_reward(row: Witness) -> float:
 
 LONGEST = _most("the longest", lambda row: row.tokens)
 FEWEST_TURNS = _most("those with the fewest turns", lambda row: -row.turns)
-LEAST = _most("those that earned least", lambda row: -_by_reward(row), lambda row: row.reward is not None)
+LEAST = _most(
+    "those that earned least", lambda row: -_by_reward(row), lambda row: row.reward is not None and row.sampled
+)
+WRONG = _most(
+    "the better rows of pairs that the model has most wrong",
+    lambda row: -(row.margin or 0.0),
+    lambda row: (row.margin or 0.0) < 0,
+)
 TIED = _most("rows of groups with equal rewards", _by_reward, lambda row: row.tied)
 SIGNS: Mapping[str, Sign] = {
     "reward_errors": _most("those without a reward", lambda row: row.tokens, lambda row: row.reward is None),
@@ -155,7 +167,10 @@ def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagno
     near = max((step for step in stored if step <= found.last_step), default=stored[0] if stored else None)
     if sign is None or near is None:
         return Diagnosis(found, course(run, found), "", ())
-    rows = tuple(sign.rows(witnesses(of_step(run.folder, near)))[:SHOWN])
+    seen = witnesses(of_step(run.folder, near))
+    if sign is LEAST and any(row.margin is not None for row in seen):
+        sign = WRONG
+    rows = tuple(sign.rows(seen)[:SHOWN])
     return Diagnosis(found, course(run, found), sign.words, rows)
 
 
@@ -170,6 +185,7 @@ def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
     for each in found:
         rewards.setdefault(each.prompt, set()).add(_reward(each))
         texts[each.prompt, _said(each)] += 1
+    margins = _margins(found)
     return [
         Witness(
             step=each.step,
@@ -184,9 +200,21 @@ def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
             tied=len(rewards[each.prompt]) == 1,
             repeated=texts[each.prompt, _said(each)] > 1,
             entropy=_entropy(each),
+            sampled=each.rows[0].get("source") != "demonstration",
+            margin=margins.get(id(each)),
         )
         for each in found
     ]
+
+
+def _margins(found: Sequence[Trajectory]) -> dict[int, float | None]:
+    """Return the margin of scores of each pair, by the identity of its better row."""
+    groups: dict[object, list[Trajectory]] = {}
+    for each in found:
+        groups.setdefault(each.rows[0].get("group"), []).append(each)
+    ranked = [sorted(group, key=lambda each: -(_reward(each) or 0.0)) for group in groups.values()]
+    pairs = [(group, pair_of([dict(each.rows[0]) for each in group])) for group in ranked]
+    return {id(group[0]): pair["score"] for group, pair in pairs if pair is not None}
 
 
 def _reward(each: Trajectory) -> float | None:

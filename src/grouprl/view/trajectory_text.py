@@ -10,6 +10,8 @@ from rich.text import Text
 from grouprl.view.pairs import score_words
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown
 
+GOLD = "gold"
+"""The component that is measured beside what is paid."""
 UP, DOWN = ("green", "bold green"), ("red", "bold red")
 """Styles of weakly and strongly raised (`UP`) or lowered (`DOWN`) tokens."""
 
@@ -71,11 +73,13 @@ def _outcome(row: object, trajectory: Trajectory) -> str:
     who = f"row {row['row']} ({row['agent'] or 'the policy'}): " if len(trajectory.rows) > 1 else ""
     if row.get("reward") is None:
         return f"{who}no reward ({row.get('status')})"
-    parts = ", ".join(f"{name} {value:.3g}" for name, value in row.get("components") or ())
+    found = dict(row.get("components") or ())
+    gold = f" · gold {found.pop(GOLD):.3g}, not paid" if GOLD in found else ""
+    parts = ", ".join(f"{name} {value:.3g}" for name, value in found.items())
     right = {None: "", True: " · right", False: " · wrong"}[row.get("correct")]
     used = "" if row.get("used") else " · not trained on"
     scores = "".join(f" · {said}" for said in score_words(row))
-    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{right}{scores}{used}"
+    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{gold}{right}{scores}{used}"
 
 
 def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, plain: bool) -> Iterator[Text]:

@@ -108,6 +108,13 @@ define(
     "judge by eval/reward then; pass@k is the share of episodes that reach the task's threshold",
 )
 define(
+    "eval/compared",
+    "0 or 1",
+    "evaluation",
+    "1 where a reward is how often a completion is preferred in its own group: its mean is one half, always",
+    "judge by eval/reward/gold (reward.gold), or by what wins against an earlier policy; absent otherwise",
+)
+define(
     "eval/*_low", "share or reward", "evaluation", "lower end of the 95 % interval of that number", "compare intervals"
 )
 define(

@@ -143,7 +143,9 @@ class Preferences(GeneratedTask):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for a plan: rewards are the judge's, and evaluations sample."""
-        return ("an evaluation samples words and scores them by the true reward, which the judge may not tell",)
+        return (
+            "an evaluation of a policy samples words and scores them by the true reward, which the judge may not tell",
+        )
 
     def generate(self, rng: random.Random) -> tuple[str, Columns]:
         """Return three letters, behind the annotator's other judgements, and the judged words."""
