@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ import yaml
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
+from grouprl.view.app.answers import metrics
+from grouprl.view.app.parameters import Parameters
+from grouprl.view.app.shown_runs import RunLibrary
+from grouprl.view.curves import success
+from grouprl.view.runfiles import read_run
 
 SETTINGS = {
     "task": {"name": "control:CartPole-v1", "turns": 6},
@@ -63,8 +69,16 @@ def test_rows_that_are_pieces_of_episodes_are_called_rows_and_nothing_is_compare
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(SETTINGS | task))
     told = said("train", "run.yaml", "--folder", "run")
     assert "dead" not in told
+    assert re.search(r"training 1/1  return \d+\.\d  reward \d+\.\d{3}  length", told)  # no share of right pieces
     assert "groups_" not in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert re.search(r"2 prompts sampled: 2 trained on\. \d+ rows sampled: \d+ used", page)
     assert "Zero-variance groups" not in page
+    assert "Length of rows (actions)" in page
+    assert "Truncated rows (share)" in page
+    curves = read_run(tmp_path / "run")
+    assert "training" not in success(curves)
+    assert "training" in success(replace(curves, summary={**curves.summary, "pieces": False}))
+    listed = metrics(RunLibrary([tmp_path / "run"]), Parameters({}, ["run"]))["metrics"]
+    assert {each["metric"]: each["unit"] for each in listed}["length_mean"] == "actions"
     assert "dead" in said("train", "run.yaml", "--folder", "two", "--set", "batch.group_size=2")

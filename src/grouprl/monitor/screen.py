@@ -227,7 +227,8 @@ def line(screen: RunScreen, record: JsonMapping) -> Text:
     if record.get("phase") == "eval":
         return Text(f"eval at step {record.get('step', '?')}: {_evaluation(record, {})}")
     left = screen.seconds_left()
-    names = {"reward_mean": "reward {:.3f}", "pass@1": "pass@1 {:.3f}", "length_mean": "length {:.1f}"}
+    names = {"reward/return": "return {:.1f}", "reward_mean": "reward {:.3f}", "pass@1": "pass@1 {:.3f}"}
+    names |= {"length_mean": "length {:.1f}"}
     names |= {"entropy": "entropy {:.3f}", "kl_old": "kl {:.1g}", "clip_fraction": "clip {:.1%}"}
     names |= {"groups_zero_variance": "dead {:.0%}", "tokens_per_second": "{:.0f} tok/s"}
     if "reward_mean" not in record:
@@ -237,7 +238,7 @@ def line(screen: RunScreen, record: JsonMapping) -> Text:
         names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
     if screen.name == "pretraining":
         names = {"value_loss": "value loss {:.4f}", "loss": "loss {:.3f}", "pass@1": "pass@1 {:.3f}"}
-    if screen.graded:
+    if screen.graded or "reward/return" in record:  # a piece of an episode is neither right nor wrong
         names.pop("pass@1", None)
     found = {name: form for name, form in names.items() if record.get(name) is not None}
     parts = [worded(form.format(record[name]), actions=screen.actions) for name, form in found.items()]

@@ -88,12 +88,14 @@ def leading(run: RunData) -> str:
 def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
     """Draw pass@1 in training and on held-out prompts."""
     train, evals = run.of_phase("train"), run.of_phase("eval")
-    series = [_series(train, "pass@1", "training"), _points(evals, "eval/greedy", "greedy, held out")]
+    series = [] if run.pieces else [_series(train, "pass@1", "training")]  # a piece is neither right nor wrong
+    series += [_points(evals, "eval/greedy", "greedy, held out")]
     series += [_points(evals, "eval/pair_accuracy", "pairs ranked right, held out")]
     ks = sorted({int(name[10:]) for r in evals for name in r if name[:10] == "eval/pass@" and name[10:].isdigit()})
     series += [_points(evals, f"eval/pass@{k}", f"pass@{k}, held out") for k in ks]
     title = "Completions with a reward of 1 or more" if run.graded else "Correct completions"
-    words = "Their share: sampled in training, and on held-out prompts with 95 % intervals."
+    trained = "" if run.pieces else "sampled in training, and "
+    words = f"Their share: {trained}on held-out prompts with 95 % intervals."
     return chart(run.worded(title), words, [s for s in series if s.y], 0.0, size)
 
 
@@ -161,7 +163,7 @@ def _draw(run: RunData, picture: Picture) -> str:
     if not series:
         return ""
     shown = [name for name, label in labels.items() if label in {s.name for s in series}]
-    return chart(run.worded(picture.title), run.worded(_words(picture, shown)), series, picture.floor)
+    return chart(run.of_rows(picture.title), run.of_rows(_words(picture, shown)), series, picture.floor)
 
 
 def _words(picture: Picture, shown: Sequence[str]) -> str:

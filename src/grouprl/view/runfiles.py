@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,6 +23,9 @@ DIGITS = 18
 """Digits of the largest whole numbers that are read as such."""
 T = TypeVar("T")
 D = TypeVar("D")
+
+COMPLETIONS = re.compile(r"\b(?:sampled )?completions\b")
+"""Rows, as texts call them where each is a whole completion."""
 
 
 @dataclass
@@ -53,6 +57,15 @@ class RunData:
     def of_phase(self, phase: str) -> list[JsonObject]:
         """Return the records of one phase, in order."""
         return [r for r in self.records if r.get("phase", "train") == phase]
+
+    @property
+    def pieces(self) -> bool:
+        """True if an episode may be several rows: of several agents, or of several steps."""
+        return self.summary.get("pieces") is True
+
+    def of_rows(self, text: str) -> str:
+        """Return a text about sampled rows in the terms of the run; `worded`, but for rows that are pieces."""
+        return self.worded(COMPLETIONS.sub("rows", text) if self.pieces else text)
 
     def worded(self, text: str) -> str:
         """Return a text of the page in the terms of the run's policy: tokens and completions, or actions, episodes."""

@@ -117,8 +117,7 @@ def curves(run: RunData) -> str:
 
 def health(run: RunData) -> str:
     """Return the outcomes of the sampled prompts and completions, and the findings, persistent ones first."""
-    rows = "rows" if run.summary.get("pieces") is True else "completions"  # an episode may be several rows
-    account = run.worded(in_words(totals(run.records), rows))
+    account = run.worded(in_words(totals(run.records), "rows" if run.pieces else "completions"))
     aside = set_aside_words([row["prompt"] for row in run.summary.get("set_aside", ())])
     said = " ".join(words for words in (account, aside) if words)
     return (f'<p class="muted">{escape(said)}</p>' if said else "") + _findings(run)

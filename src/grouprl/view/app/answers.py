@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from grouprl.config.yaml_files import read_yaml
+from grouprl.core.display_nouns import worded
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.wording import in_ranges
@@ -49,7 +50,10 @@ def metrics(library: RunLibrary, asked: Parameters) -> JsonObject:
                 key for record in records for key, value in record.items() if _is_number(value)
             ):
                 found.setdefault((phase, metric), []).append(name)
-    listed = [{"metric": key, "phase": phase, "runs": of} | _meaning(key) for (phase, key), of in found.items()]
+    listed = [
+        {"metric": key, "phase": phase, "runs": of} | _meaning(key, _acting(library, of))
+        for (phase, key), of in found.items()
+    ]
     return {"metrics": sorted((each for each in listed if each["metric"] != "step"), key=_topic)}
 
 
@@ -188,7 +192,7 @@ def _named(library: RunLibrary, asked: Parameters) -> list[str]:
 def _curve(library: RunLibrary, names: Sequence[str], metric: str, phase: str) -> JsonObject:
     found = [_series(library.data(name).of_phase(phase), metric, name) for name in names]
     known = [series for series in found if series.y]
-    about = _meaning(metric)
+    about = _meaning(metric, _acting(library, names))
     words = f"{about['words']} Look for: {about['good']}." if about["words"] else "Not in the glossary of this version."
     figure = chart(metric, words, known[:COLOURS], None)
     values = [{"run": s.name, "x": list(s.x), "y": list(s.y), "low": list(s.low), "high": list(s.high)} for s in known]
@@ -211,13 +215,18 @@ def _series(records: Sequence[JsonMapping], metric: str, name: str) -> Series:
     return Series(name, [float(step) for step, _ in found], [r[metric] for _, r in found], low=low, high=high)
 
 
-def _meaning(metric: str) -> JsonObject:
+def _acting(library: RunLibrary, names: Sequence[str]) -> bool:
+    """Return whether the policies of all these runs act instead of writing."""
+    return all(library.data(name).summary.get("actions") is True for name in names)
+
+
+def _meaning(metric: str, actions: bool = False) -> JsonObject:
     try:
         entry = lookup(metric)
     except InputError:
         return {"unit": "", "group": "", "words": "", "good": ""}
-    words = f"{entry.words[0].upper()}{entry.words[1:]}."
-    return {"unit": entry.unit, "group": entry.group, "words": words, "good": entry.good}
+    texts = {"unit": entry.unit, "words": f"{entry.words[0].upper()}{entry.words[1:]}.", "good": entry.good}
+    return {"group": entry.group, **{name: worded(text, actions=actions) for name, text in texts.items()}}
 
 
 def _topic(each: JsonMapping) -> tuple[int, int]:
