@@ -99,7 +99,7 @@ def test_spaces_that_are_no_numbers_are_refused_by_name(kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("nothing", {}, "makes int.*gymnasium.Env"),
+        ("nothing", {}, r"makes int.*gymnasium.Env.*task\.wrappers"),
         ("Spaceless", {}, "Spaceless' has no action_space.*spaces that an environment states"),
         ("broken", {}, "fails while it is made.*no licence"),
         ("Walk", {"config": {"lenght": 3}}, "cannot be called with.*lenght"),
