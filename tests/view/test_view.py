@@ -537,3 +537,24 @@ def test_a_run_without_findings_is_called_fine_only_where_it_learned(tmp_path, a
     page = write_report(tmp_path).read_text("utf-8")
     assert ("Nothing was found that needs attention" in page) is fine
     assert ("Nothing was found, but no gain is shown either" in page) is not fine
+
+
+def test_a_report_offers_no_colours_of_what_was_never_measured(tmp_path):
+    """Stored rows have no probability and no entropy: zeros stand in their place."""
+    text = with_rollouts(tmp_path / "stored", [row | {"log_ratio": None} for row in pair_rows()])
+    assert 'id="by-advantage" checked' in text
+    assert 'id="by-probability"' not in text
+    assert 'id="by-entropy"' not in text
+    sampled = with_rollouts(tmp_path / "sampled", [row | {"behavior_logp": [0.0, -0.5]} for row in pair_rows()])
+    assert 'id="by-probability"' in sampled
+
+
+def test_the_main_chart_of_a_reward_model_is_of_its_pairs(tmp_path):
+    run = make_run(tmp_path / "run")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    ranks = {"eval/pair_accuracy": 0.75, "eval/pair_accuracy_low": 0.7, "eval/pair_accuracy_high": 0.8}
+    lines = [line | ranks if line["phase"] == "eval" else line for line in lines]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = write_report(run).read_text("utf-8")
+    assert "Pairs ranked right" in text
+    assert "Correct completions" not in text

@@ -18,7 +18,9 @@ from episode_runs import launch
 from grouprl import InputError
 from grouprl.algorithms.augment.prefix_turns import led
 from grouprl.cli.app import app
+from grouprl.config.run import parse_config
 from grouprl.monitor.metrics import rollout_table
+from grouprl.training.loop import train
 from grouprl.view.runfiles import read_rollouts
 from grouprl.view.trajectory import Trajectory, find, of_step
 from grouprl.view.trajectory_page import episode_groups
@@ -179,3 +181,19 @@ def test_a_measured_reward_is_no_part_of_what_is_paid() -> None:
     assert found == "reward 0.75 = judge 0.75 · gold 0.25, not paid"
     alone = {**row, "components": [("gold", 0.0)]}
     assert _outcome(alone, Trajectory(1, "q", 0, (), (alone,))) == "reward 0.75 · gold 0, not paid"
+
+
+def test_the_legend_says_who_wrote_a_completion(tmp_path: Path) -> None:
+    config = {
+        "task": "preferences",
+        "method": "bradley_terry",
+        "model": {"name": "tiny", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 16}},
+        "batch": {"prompts": 2, "group_size": 2},
+        "steps": 1,
+        "eval": {"every": 0, "final_prompts": 2},
+        "run": {"threads": 1, "check_model": False, "rollouts_every": 1},
+    }
+    run = train(parse_config(config), folder=tmp_path / "run", console=Console(quiet=True)).folder
+    told = [str(line) for line in lines(of_step(run, 1)[0], plain=True)]
+    assert told[-1].startswith("> stored in the data")
+    assert "score " in told[1]

@@ -96,6 +96,8 @@ def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
     title = "Completions with a reward of 1 or more" if run.graded else "Correct completions"
     trained = "" if run.pieces else "sampled in training, and "
     words = f"Their share: {trained}on held-out prompts with 95 % intervals."
+    if any("eval/pair_accuracy" in record for record in evals):
+        title, words = "Pairs ranked right", "Their share of held-out pairs, with 95 % intervals."
     return chart(run.worded(title), words, [s for s in series if s.y], 0.0, size)
 
 

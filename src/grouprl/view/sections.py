@@ -146,13 +146,22 @@ def before_after(run: RunData) -> str:
     return f'<div class="scroll"><table class="pairs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
+def _measured(run: RunData, column: str) -> bool:
+    """Return whether a number of tokens is stored for any row; zeros alone were never measured."""
+    found = [row.get(column) for row in run.rollouts]
+    return any(any(values) if isinstance(values, list) else values for values in found)
+
+
 def rollouts(run: RunData) -> str:
     """Return a few groups of the last stored rollout, token by token."""
     if not run.rollouts:
         return _none("No rollouts are stored.")
-    options = [("advantage", "advantage"), ("probability", "probability of the token"), ("entropy", "entropy")]
-    options += [("ratio", "log π/π_ref")] * any(row.get("log_ratio") for row in run.rollouts)
-    first = options[-1][0] if options[3:] and all_pairs(run.rollouts) else "advantage"
+    options = [("advantage", "advantage")]
+    options += [("probability", "probability of the token")] * _measured(run, "behavior_logp")
+    options += [("entropy", "entropy")] * _measured(run, "entropy")
+    moved = any(row.get("log_ratio") for row in run.rollouts)
+    options += [("ratio", "log π/π_ref")] * moved
+    first = "ratio" if moved and all_pairs(run.rollouts) else "advantage"
     radios = "".join(
         f'<label><input type="radio" name="colour" id="by-{key}"{" checked" * (key == first)}> '
         f"{run.worded(label)}</label>"

@@ -29,7 +29,7 @@ def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
     for turn, follows in zip(trajectory.turns, (*trajectory.turns[1:], None), strict=True):
         yield from _turn(turn, follows, trajectory, plain)
     yield Text()
-    yield _legend(plain)
+    yield _legend(plain, stored=trajectory.rows[0].get("source") == "demonstration")
 
 
 COLUMNS = ("prompt", "completion", "turns", "rows", "reward", "right", "advantage", "ended")
@@ -136,9 +136,10 @@ def _style(piece: Piece, strongest: float) -> str:
     return (UP if piece.advantage > 0 else DOWN)[strong]
 
 
-def _legend(plain: bool) -> Text:
+def _legend(plain: bool, *, stored: bool) -> Text:
     if plain:
-        return Text("> written by the policy   ~ its thinking   | shown to it   ⟦ ⟧ not trained on")
+        writer = "stored in the data" if stored else "written by the policy"
+        return Text(f"> {writer}   ~ its thinking   | shown to it   ⟦ ⟧ not trained on")
     made = Text()
     for words, style in (
         ("pushed up", UP[1]),
