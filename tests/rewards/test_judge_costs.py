@@ -14,6 +14,7 @@ from rich.console import Console
 
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.accounting import in_words, totals
+from grouprl.orchestrator.asynchronous.sampler_supply import reward_of_one
 from grouprl.plan.plan import plan
 from grouprl.rewards.judging import judge_client, judge_costs
 from grouprl.rewards.judging.comparing import ComparedPair
@@ -207,3 +208,12 @@ def test_only_a_reply_that_cannot_be_read_changes_the_next_request(kind: Any, mo
         asked_once(kind(client_at(url, tries=3)))
     assert seen[:3] == [2, 2, 3]
     assert got[0]["messages"] == got[1]["messages"] == got[2]["messages"][:2]
+
+
+@pytest.mark.parametrize(("per_minute", "samplers", "own"), [(60, 1, 60), (60, 3, 20), (2, 3, 1), (None, 3, None)])
+def test_samplers_share_the_requests_in_a_minute(per_minute: int | None, samplers: int, own: int | None) -> None:
+    given = settings("http://127.0.0.1:8000/v1", per_minute=per_minute)
+    given["run"] |= {"async_steps": 1, "samplers": samplers}
+    judge = reward_of_one(parse_config(given)).judge
+    assert judge is not None
+    assert judge.per_minute == own

@@ -135,7 +135,7 @@ def _settings(context: SessionContext, policy: Policy) -> dict[str, object]:
     reward = paid_reward(context.row_source.reward)
     store = reward.store if isinstance(reward, TrajectoryJudge | PairJudge) else None
     model = model_of_whole_copy(context.config.model, policy)
-    changed = {"model": model, "reward": _of_one_sampler(context.config)}
+    changed = {"model": model, "reward": reward_of_one(context.config)}
     return {
         "config": context.config.model_copy(update=changed).model_dump(mode="json"),
         "threads": torch.get_num_threads(),
@@ -144,7 +144,7 @@ def _settings(context: SessionContext, policy: Policy) -> dict[str, object]:
     }
 
 
-def _of_one_sampler(config: Config) -> Reward:
+def reward_of_one(config: Config) -> Reward:
     """Return the reward's settings for one sampler of several, which share the requests in a minute."""
     judge = config.reward.judge
     if judge is None or judge.per_minute is None:
