@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
+import grouprl
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.experiments.result import measure_of
@@ -62,6 +63,25 @@ def test_sums_that_differ_by_rounding_show_no_gain() -> None:
     for by, kind in ((4.4e-16, "unclear"), (-4.4e-16, "unclear"), (1e-3, "learned"), (-1e-3, "worse")):
         gain = {f"eval/reward_gain{end}": by for end in ("", "_low", "_high")}
         assert verdict(point, {**point, **gain}).kind == kind
+
+
+def test_a_method_that_samples_in_proportion_to_rewards_is_not_judged_by_their_mean() -> None:
+    before, after = ({**evaluated(reward=mean, graded=True), "eval/proportional": 1.0} for mean in (0.3, -1.7))
+    found = verdict(before, after)
+    assert found.kind == "unclear"
+    assert found.words.startswith("Held-out mean reward 0.30 → -1.70, difference -2.00")
+    assert "in proportion to rewards" in found.words
+    records = [before | {"phase": "eval", "step": 0, "eval/prompts": 4}]
+    records += [{"phase": "train", "step": step, "lr": 0.1, "grad_norm": 1.0} for step in range(1, 31)]
+    records += [after | {"phase": "eval", "step": 30, "eval/prompts": 4}]
+    assert "no_gain" not in [each.code for each in examine(records, HealthFacts())]
+    apart = [{name: x for name, x in record.items() if name != "eval/proportional"} for record in records]
+    assert "no_gain" in [each.code for each in examine(apart, HealthFacts())]
+
+
+def test_the_flow_methods_say_that_they_sample_in_proportion() -> None:
+    aims = {name for name in grouprl.methods() if grouprl.method(name).objective.proportional}
+    assert aims == {"vargrad", "tb", "db", "subtb"}
 
 
 def test_graded_rewards_are_judged_by_their_mean() -> None:

@@ -59,6 +59,8 @@ class Evaluation:
     """Whether rewards are the returns of episodes over arrays, other than 0 and 1: their mean is the first number."""
     compared: bool = False
     """Whether a reward says how often a completion is preferred in its own group: its mean then tells no gain."""
+    proportional: bool = False
+    """Whether the method samples in proportion to rewards: a lower mean is then no loss, and a higher one no gain."""
     by_prompt: Mapping[str, PromptValues] = field(default_factory=dict)
     """The values of each prompt behind "greedy", "pass@k", "reward", "greedy_reward" and "reward/<component>", or of a
     reward model behind "pair_accuracy" and what the gaps between its scores say.
@@ -97,6 +99,7 @@ class Evaluation:
             "eval/prompts": self.prompts,
             "eval/samples": self.samples_per_prompt,
             **({"eval/compared": 1.0} if self.compared else {}),
+            **({"eval/proportional": 1.0} if self.proportional else {}),
         }
 
 

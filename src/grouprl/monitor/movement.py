@@ -62,7 +62,7 @@ def moves_too_fast(past: History, facts: HealthFacts) -> Finding | None:
 def no_gain(past: History, facts: HealthFacts) -> Finding | None:
     """Report an evaluation after some training that is worse, or not clearly better, than the first one."""
     pair = _comparable(past.evaluations)
-    if pair is None or _gained(past.evaluations):
+    if pair is None or _gained(past.evaluations) or pair[1].get("eval/proportional"):
         return None
     first, last = pair
     name = _measure(last)

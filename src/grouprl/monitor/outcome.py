@@ -24,6 +24,8 @@ COMPARED = (
     "one half. Beside a judge, reward.gold measures another."
 )
 """The verdict where nothing else is measured."""
+PROPORTIONAL = "That is neither a gain nor a loss: the method samples in proportion to rewards."
+"""What the verdict adds to the numbers where their mean is not what is optimised."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ def verdict(before: JsonMapping, after: JsonMapping, steps: int | None = None) -
         if gain is not None and before.get(name) is not None:
             numbers = f"held-out {label} {before[name]:.2f} → {after[name]:.2f}, difference {_signed(gain.value)}"
             numbers += f" [{_signed(gain.low)}, {_signed(gain.high)}]"
+            if after.get("eval/proportional"):
+                return Verdict("unclear", f"{numbers[0].upper()}{numbers[1:]}. {PROPORTIONAL}")
             return _judge(gain, numbers, ROUNDING * max(abs(before[name]), abs(after[name])))
     if compared:
         return Verdict("unclear", COMPARED)

@@ -296,7 +296,8 @@ def _evaluate(session: Session, stop: Interrupt, prompts: int, when: When) -> Ev
         found = evaluate_rows(source, prompts=prompts, samples=settings.samples, k=settings.k, progress=progress)
     session.evaluated = session.step
     session.graded |= found.graded
-    found = replace(found.knowing(session.graded), compared=comparing(session.row_source.reward) is not None)
+    of_groups, aim = comparing(session.row_source.reward) is not None, session.method.objective.proportional
+    found = replace(found.knowing(session.graded), compared=of_groups, proportional=aim)
     found = found.since(values_before(session.run))
     with span("records"):
         record = record_of(session, "eval", {**found.record(), **session.context.read_reward()})

@@ -11,7 +11,6 @@ from grouprl.monitor.metrics import sample_metrics
 from grouprl.monitor.scored_twice import both_scores, sampled_twice, twice_metrics
 from grouprl.orchestrator.accounting import NO_ROWS, SampledCounts, StepRollout, account
 from grouprl.orchestrator.step import entropy_of
-from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.engines import engine_metrics
 from grouprl.rollout.rescoring import scored_again
 from grouprl.rollout.scored_rows import GREEDY_TOKENS
@@ -30,7 +29,7 @@ def rollout_metrics(
     session: Session, rollout: StepRollout, prepared: Batch | None, known: Mapping[str, float]
 ) -> dict[str, float]:
     """Return the metrics of the sampled completions; their entropy only if it is not among the `known` ones."""
-    metrics = dict(sample_metrics(rollout.sampled, compared=compared(session, rollout.sampled)))
+    metrics = dict(sample_metrics(rollout.sampled, compared=compared(session)))
     if "entropy" not in {**known, **metrics} and (entropy := entropy_of(prepared)) is not None:
         metrics["entropy"] = entropy
     if session.method.refill is not None:
@@ -38,14 +37,9 @@ def rollout_metrics(
     return metrics
 
 
-def compared(session: Session, sampled: ScoredSamples) -> bool:
-    """Return whether a prompt has completions to compare: one alone is equal to itself, whatever is learned from it.
-
-    Several rows of a prompt with one completion are pieces of it, where its environment continues from step to step.
-    """
-    if session.config.batch.group_size > 1:
-        return True
-    return session.task.actions_per_step is None and len(np.unique(sampled.group_b)) < len(sampled)
+def compared(session: Session) -> bool:
+    """Return whether rows of a prompt are to be compared: not where they are pieces of what one environment shows."""
+    return session.config.batch.group_size > 1 or session.task.actions_per_step is None
 
 
 def twice_scored(session: Session, rollout: StepRollout) -> dict[str, float]:

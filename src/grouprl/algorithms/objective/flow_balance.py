@@ -21,6 +21,7 @@ class FlowBalance(Objective):
     """
 
     lam: Lambda = 0.9
+    proportional = True
     reads = ("value_bt",)
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> RowLoss:

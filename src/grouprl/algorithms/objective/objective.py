@@ -6,7 +6,7 @@ Where a ratio is capped or clipped, metrics say how often, so that a clip that n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -26,6 +26,9 @@ LowBound = Annotated[float, Field(ge=0, le=1)]
 
 class Objective(Part):
     """Base: losses of tokens, rows, pairs or groups from log-probs and the prepared batch."""
+
+    proportional: ClassVar[bool] = False
+    """Whether the optimum samples in proportion to exp(reward): the mean reward then does not say what is learned."""
 
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Losses:
         """Return losses, differentiable in `logp_bt` ([B,T])."""

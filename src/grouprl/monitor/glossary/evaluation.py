@@ -115,6 +115,13 @@ define(
     "judge by eval/reward/gold (reward.gold), or by what wins against an earlier policy; absent otherwise",
 )
 define(
+    "eval/proportional",
+    "0 or 1",
+    "evaluation",
+    "1 where the method samples in proportion to rewards, and does not raise their mean",
+    "judge by how near the samples' shares are to exp(reward); absent otherwise",
+)
+define(
     "eval/*_low", "share or reward", "evaluation", "lower end of the 95 % interval of that number", "compare intervals"
 )
 define(

@@ -29,6 +29,7 @@ class VarGrad(Objective):
 
     coef: Positive = 1.0
     couples: ClassVar[str] = "group"
+    proportional = True
     says = "fit differences of log-probs between the rows of a group to differences of their log rewards"
     equation = "{coef:g}·(d_i - mean_g d)²,  d_i = Σ_t log π(y_t) - A_i"
 
