@@ -25,7 +25,7 @@ COMPARED = (
 )
 """The verdict where nothing else is measured."""
 PROPORTIONAL = "That is neither a gain nor a loss: the method samples in proportion to rewards."
-"""What the verdict adds to the numbers where their mean is not what is optimised."""
+"""Added to the numbers of a verdict where the mean reward is not optimised."""
 
 
 @dataclass(frozen=True)
