@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import load_file
 
 import grouprl
-from grouprl import InputError
+from grouprl import Batch, InputError
 from grouprl.algorithms.aggregate.papers.agent_mean import AgentMean
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.plan.plan import plan
-from grouprl.policy import Tokens
+from grouprl.policy import Tokens, load_policy
+from grouprl.policy.teams import shared_trunk
 from grouprl.policy.teams.shared_trunk import SharedTrunk
 from grouprl.rollout.text_sampling import TextSampling
 from grouprl.tasks import load_task
@@ -91,6 +92,35 @@ def test_rows_that_are_left_out_do_not_count():
     near(part(batch.replace(agent_b=None)), f64([[1 / 8, 1 / 8], [1 / 4, 0], [1 / 4, 0], [1 / 4, 0]]))
     assert part.idle(RunFacts(agents=1))
     assert not part.idle(RunFacts(agents=2))
+
+
+def test_heads_learn_opposite_verdicts_on_the_same_pairs() -> None:
+    """Two objectives order the same six pairs in opposite ways: each head comes to rank all of its own right."""
+    team = shared_trunk.with_heads(
+        load_policy("tiny", hidden=16, layers=1, heads=2, intermediate=32, seed=3), ["one", "other"]
+    )
+    drawn = torch.Generator().manual_seed(0)
+    prompts, words = torch.randint(4, 60, (6, 3), generator=drawn), torch.randint(4, 60, (12, 4), generator=drawn)
+    tokens = Tokens.of([prompt for prompt in prompts.tolist() for _ in range(2)], words.tolist())
+    frozen = [team.members[name].copied(trainable=False).logp(tokens) for name in team.members]
+    batch = Batch(
+        mask_bt=torch.ones(24, 4, dtype=torch.bool),
+        group_b=torch.arange(24) // 2,
+        reward_b=torch.tensor([1.0, 0.0] * 6 + [0.0, 1.0] * 6),
+        agent_b=torch.arange(24) // 12,
+        ref_bt=torch.cat(frozen),
+    )
+    method = grouprl.method("mah_dpo")
+    ready, optimizer = method.prepare(batch), torch.optim.Adam(team.parameters(), lr=1e-2)
+    for _ in range(60):
+        own = [team.members[name].evaluate(tokens, ["log_prob"], grad=True)["log_prob"] for name in team.members]
+        optimizer.zero_grad()
+        method.loss(torch.cat(own), ready).value.backward()
+        optimizer.step()
+    gain_b = (torch.cat(own).detach() - batch.ref_bt).sum(1)
+    margin_n = gain_b[0::2] - gain_b[1::2]
+    assert bool((margin_n[:6] > 0).all())
+    assert bool((margin_n[6:] < 0).all())
 
 
 def test_a_run_begins_at_log_2_and_resumes_to_the_bit(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import followed_heads
 import preferences
 from grouprl.experiments.arms import Arm
 from grouprl.experiments.compare import source_of
@@ -51,4 +52,23 @@ def test_a_table_by_hand():
         "| --- | --- | --- | --- | --- |",
         "| a | 0.003* | 0.400 [-0.871, 1.671] | +0.200 [-1.071, +1.471] | 0.3 |",
         "| b | 0.001 | 0.200 [0.200, 0.200] |  |  |",
+    ]
+
+
+def test_the_tables_of_heads_are_those_of_the_record():
+    rows, text = followed_heads.read(), (preferences.DOCS / "preferences.md").read_text(encoding="utf-8")
+    assert [row["arm"] for row in rows] == list(followed_heads.STUDY.arms)
+    assert {len(row[key]) for row in rows for key in ("final", "letters")} == {followed_heads.STUDY.seeds}
+    assert preferences.table(rows) in text
+    assert followed_heads.table(rows) in text
+
+
+def test_letters_by_hand():
+    """Two seeds; of each head the share of the first and of the second annotator's letter."""
+    heads = {"arm": "a", "letters": [[[0.5, 0.1], [0.3, 0.3]], [[0.6, 0.1], [0.3, 0.4]]]}
+    alone = {"arm": "b", "letters": [[[0.2, 0.1]] * 2, [[0.2, 0.3]] * 2]}
+    assert followed_heads.table([heads, alone]).splitlines()[2:] == [
+        "| a, head of annotator 0 | 0.550 [-0.085, 1.185] | 0.100 [0.100, 0.100] |",
+        "| a, head of annotator 1 | 0.300 [0.300, 0.300] | 0.350 [-0.285, 0.985] |",
+        "| b | 0.200 [0.200, 0.200] | 0.200 [-1.071, 1.471] |",
     ]

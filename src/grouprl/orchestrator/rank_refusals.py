@@ -91,4 +91,7 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         yield "model.agents: with several ranks all agents share one policy. Set model.agents: shared"
     for part in run.method.parts():
         if part.one_policy or part.reads_gradients:
-            yield f"{part.name} looks inside the model or its gradients, which lie in parts on the ranks"
+            yield (
+                f"{part.name} ({part.kind}) looks inside the model or its gradients, which lie in parts on the ranks. "
+                "Train in one process, or leave it out"
+            )
