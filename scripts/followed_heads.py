@@ -28,10 +28,11 @@ from grouprl.tasks.builtin.single_turn.preferences import Preferences, share_of
 from learn import merged
 from page_record import fill
 from pooled_runs import PooledStore
+from preference_studies import HEADS, Study, told
 
 NAME, RATE, PROMPTS, SAMPLES = "objectives_long", 1e-3, 256, 4
-ARMS = {name: preferences.HEADS[name] for name in ("dpo", "mah_dpo")}
-STUDY = preferences.Study(merged(preferences.told(2), {"steps": 480}), ARMS, (RATE,), seeds=3)
+ARMS = {name: HEADS[name] for name in ("dpo", "mah_dpo")}
+STUDY = Study(merged(told(2), {"steps": 480}), ARMS, (RATE,), seeds=3)
 RECORD = preferences.DOCS / "preference_heads.json"
 app = typer.Typer()
 

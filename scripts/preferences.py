@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,177 +28,32 @@ from grouprl.experiments.significance import holm, paired_p_value
 from grouprl.experiments.trial_main import RUN
 from grouprl.experiments.tuning import Tuned, best
 from grouprl.storage.run_folder import RunFolder, write_json
-from learn import Settings, merged
+from learn import Settings
 from page_record import fill
 from pooled_runs import PooledStore
+from preference_files import written
+from preference_studies import STUDIES, Study
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECORD = DOCS / "preferences.json"
 PAGES = {
-    "preferences.md": ("objectives", "losses", "lists", "uneven_labels"),
-    "reward_models.md": ("users", "circle", "cycles", "components", "ratings"),
+    "preferences.md": (
+        *("objectives", "losses", "lists", "uneven_labels", "pairs", "sampled", "triples", "offline", "margins"),
+        "annotators",
+    ),
+    "reward_models.md": ("users", "circle", "cycles", "components", "ratings", "steps"),
 }
 """The pages, and which of the studies that have been run each shows."""
 FURTHER, DIGITS = 3, 4
 """Most rates that are tried beyond the ends of a sweep; digits of a number."""
 Row = dict[str, Any]
 
-PAIRS: Settings = {
-    "task": {"name": "preferences", "noise": 0.1},
-    "model": {"name": "tiny", "tiny": {"hidden": 64, "layers": 2, "heads": 4, "intermediate": 128}},
-    "warmup": {"steps": 150, "batch": 32},
-    "method": "dpo",
-    "steps": 60,
-    "batch": {"prompts": 16, "group_size": 2},
-    "optim": {"lr": 1e-3},
-    "eval": {"every": 0, "final_prompts": 128, "samples": 4},
-    "run": {"checkpoint_every": 10**6, "rollouts_every": 0},
-}
-LOSSES = (
-    *("dpo", "cdpo", "f_dpo", "aot", "rdpo", "bmc", "ld_dpo", "h_dpo", "dpo_ties", "sppo", "slic", "exo"),
-    *("apo_down", "discopop", "wpo", "alphapo", "ipo", "nca", "mpo", "simpo", "relative_po", "apo_zero", "cpo", "orpo"),
-)
-USERS: Settings = {
-    "task": {"name": "preferences", "annotators": 3, "longest": 1},
-    "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64}},
-    "method": "bradley_terry",
-    "steps": 500,
-    "batch": {"prompts": 16, "group_size": 2},
-    "eval": {"every": 0, "final_prompts": 256},
-    "run": PAIRS["run"],
-}
-CIRCLES: Settings = {
-    "task": {"name": "preferences", "judge": "cyclic", "noise": 0.1},
-    "model": USERS["model"],
-    "method": "bradley_terry",
-    "steps": 300,
-    "batch": {"prompts": 16, "group_size": 2},
-    "eval": {"every": 0, "final_prompts": 512},
-    "run": PAIRS["run"],
-}
-CIRCLE: Settings = merged(
-    CIRCLES,
-    {
-        "task": {"judge": "alphabet", "noise": 0.0, "longest": 1},
-        "steps": 150,
-        "eval": {"final_prompts": 256},
-    },
-)
-LISTS: Settings = merged(PAIRS, {"task": {"form": "lists", "words": 4}, "batch": {"prompts": 8, "group_size": 4}})
-RATED: Settings = {
-    "task": {"name": "preferences", "form": "ratings", "words": 4, "noise": 0.1},
-    "model": USERS["model"],
-    "method": "bradley_terry",
-    "steps": 300,
-    "batch": {"prompts": 8, "group_size": 4},
-    "eval": {"every": 0, "final_prompts": 512},
-    "run": PAIRS["run"],
-}
-HELPED: Settings = {
-    "task": {"name": "words", "longest": 4, "variety": 2},
-    "model": {"name": "tiny", "tiny": {"hidden": 32, "layers": 2, "heads": 4, "intermediate": 64}},
-    "warmup": {"steps": 60, "batch": 32},
-    "method": {"name": "barfi", "primary": "liked"},
-    "steps": 120,
-    "batch": {"prompts": 16, "group_size": 8},
-    "eval": {"every": 0, "final_prompts": 128, "samples": 4},
-    "run": PAIRS["run"],
-}
-
-
-@dataclass(frozen=True)
-class Study:
-    """Arms that are compared with the first one, the truth that they are held against, and how rates are tuned."""
-
-    settings: Settings
-    arms: Mapping[str, Settings]
-    rates: tuple[float, ...]
-    measure: str = "eval/reward"
-    tuned_on: int = 1
-    """Seeds on which each rate is tried."""
-    seeds: int = 5
-
-
-def told(annotators: int) -> Settings:
-    """Return the settings of pairs whose annotators, each with an own taste, are known."""
-    return merged(PAIRS, {"task": {"annotators": annotators, "apart": True}, "steps": 120})
-
-
-HEADS: dict[str, Settings] = {
-    "dpo": {"method": "dpo", "model": {"agents": "shared"}},
-    "mah_dpo": {"method": "mah_dpo", "model": {"agents": "heads"}},
-    "mah_dpo, a model each": {"method": "mah_dpo", "model": {"agents": "separate"}},
-}
-JUDGED: Settings = {"task": {"context": 4}}
-LABELS: Settings = merged(
-    PAIRS,
-    {
-        "task": {"form": "labels", "uneven": 0.9},
-        "data": {"prompts": 2048},
-        "method": "bco",
-        "batch": {"prompts": 32, "group_size": 1},
-    },
-)
-MATCHED: dict[str, Settings] = {
-    "bco": {"method": "bco"},
-    "bco, encoder": {"method": {"name": "bco", "encoder": "policy"}},
-}
-LISTED: dict[str, Settings] = {
-    **{name: {"method": name} for name in ("dpo", "nca", "exo_rw", "nca_rewards", "infonca")},
-    "exo_rw, beta_r 0.1": {"method": {"name": "exo_rw", "beta_r": 0.1}},
-    **{f"{name}, α 0.1": {"method": {"name": name, "alpha": 0.1}} for name in ("nca_rewards", "infonca")},
-}
-"""Losses of lists at their own settings, and with a tenth of the rewards' span as their temperature."""
-SCORES: dict[str, Settings] = {
-    "bradley_terry": {"method": "bradley_terry"},
-    "attribute_regression": {"method": {"name": "attribute_regression", "attributes": ["liked", "brief"]}},
-    "reward_regression": {"method": "reward_regression"},
-}
-STUDIES: dict[str, Study] = {
-    "objectives": Study(told(2), HEADS, (3e-4, 1e-3, 3e-3), tuned_on=2),
-    "users": Study(
-        USERS,
-        {
-            "bradley_terry": {"method": "bradley_terry"},
-            "vpl": merged(JUDGED, {"method": "vpl", "model": {"users": {"latent": 16, "hidden": 64}}}),
-        },
-        (1e-3, 3e-3, 1e-2),
-        "eval/pair_accuracy",
-    ),
-    "cycles": Study(
-        CIRCLES,
-        {name: {"method": name} for name in ("bradley_terry", "gpm")},
-        (1e-3, 3e-3, 1e-2),
-        "eval/pair_accuracy",
-        tuned_on=2,
-    ),
-    "circle": Study(
-        CIRCLE,
-        {name: {"method": name} for name in ("bradley_terry", "gpm")},
-        (3e-4, 1e-3, 3e-3),
-        "eval/pair_accuracy",
-        tuned_on=2,
-    ),
-    "components": Study(
-        HELPED,
-        {
-            "plain sum": {"method": {"name": "barfi", "primary": "liked", "rate": 0.0}},
-            "barfi": {"method": {"name": "barfi", "primary": "liked"}},
-        },
-        (3e-4, 1e-3, 3e-3),
-        "eval/reward/liked",
-    ),
-    "lists": Study(LISTS, LISTED, (3e-4, 1e-3, 3e-3), tuned_on=2),
-    "uneven_labels": Study(LABELS, MATCHED, (3e-4, 1e-3, 3e-3), tuned_on=2),
-    "ratings": Study(RATED, SCORES, (1e-3, 3e-3, 1e-2), "eval/pair_accuracy", tuned_on=2),
-    "losses": Study(PAIRS, {name: {"method": name} for name in LOSSES}, (3e-4, 1e-3, 3e-3)),
-}
-
 
 class Bench:
     """The runs of a study: where they are kept, and the one that all begin at."""
 
     def __init__(self, study: Study, name: str, store: Store) -> None:
+        written()
         self.study, self.store, self.source = study, store, Ground(name, source_of(study.settings).settings)
         begin = start_trial(self.source)
         self.outcomes([begin])
