@@ -34,6 +34,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 RECORD, PAGE = DOCS / "control.json", DOCS / "control.md"
 TUNING, SEEDS = 10, (0, 1, 2)
 """The seed on which rates are compared, and those of the table where an arena has none of its own."""
+STILL = 1e-9
+"""A rate at which one step leaves a policy as it begins."""
 NOT_SETTINGS = ("methods", "measure", "rate", "before", "seeds")
 """What an arena says beside the settings of its runs."""
 QUIET = {"every": 0, "prompts": 2, "final_prompts": 2}
@@ -158,6 +160,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         **DIALLING,
         "task": {"name": f"{WORLDS}.combination_lock:CombinationLock", "turns": 10},
         "steps": 40,
+        "seeds": range(8),
         "methods": {
             "nothing stored": (HYBRID | {"share": 0.0}, (0.1,)),
             "chance stored": (HYBRID | {"stored": f"{LOCK}:random_episodes"}, (0.1,)),
@@ -179,6 +182,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         "batch": {"prompts": 8, "group_size": 1, "epochs": 8},
         "optim": {"schedule": "constant", "grad_clip": 0.5},
         "steps": 30,
+        "seeds": range(8),
         "measure": "reward/return",
         "methods": {"ppo_control": (CARTPOLE, (1e-3, 3e-3)), "fixpo": (PENALTY, (1e-3, 3e-3))},
     },
@@ -214,6 +218,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         "batch": {"prompts": 8, "group_size": 8, "minibatches": 1},
         "optim": {"schedule": "constant"},
         "steps": 40,
+        "seeds": range(8),
         "measure": new_levels,
         "methods": {
             "grpo": ({"name": "grpo"}, (1e-2, 3e-2)),
@@ -328,12 +333,12 @@ def settings(arena: str, label: str, lr: float, seed: int) -> dict[str, Any]:
     }
 
 
-def score(arena: str, label: str, lr: float, seed: int) -> float:
+def score(arena: str, label: str, lr: float, seed: int, **changes: Any) -> float:
     """Return the arena's measure of a run: a metric over its last quarter, or what a function makes of its folder."""
     measure = ARENAS[arena]["measure"]
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept) / "run"
-        finished(settings(arena, label, lr, seed), folder)
+        finished(settings(arena, label, lr, seed) | changes, folder)
         return round(measure(folder), 3) if callable(measure) else last_quarter(folder, measure)
 
 
@@ -346,17 +351,28 @@ def last_quarter(folder: Path, metric: str) -> float:
 
 
 def record(names: list[str]) -> None:
-    """Tune every method of the arenas, run it on all seeds, and put it into the record."""
-    for arena in names:
+    """Tune every method of the arenas, "arena" or "arena/method", run it on all seeds, and put it into the record."""
+    for arena, _, only in (name.partition("/") for name in names):
         for label, (_, rates, *_) in ARENAS[arena]["methods"].items():
+            if only not in label:
+                continue
             begun = time.process_time()
             tried = {str(lr): score(arena, label, lr, TUNING) for lr in rates}
             best = max(rates, key=lambda lr: tried[str(lr)])
             seeds = ARENAS[arena].get("seeds", SEEDS)
             paid = [score(arena, label, best, seed) for seed in seeds]
-            row = {"arena": arena, "method": label, "tried": tried, "lr": best, "paid": paid}
+            began = [score(arena, label, STILL, seed, steps=1) for seed in seeds]
+            row = {"arena": arena, "method": label, "tried": tried, "lr": best, "began": began, "paid": paid}
             row["seconds"] = round((time.process_time() - begun) / (len(rates) + len(seeds)))
             keep(RECORD, row, ("arena", "method"))
+
+
+def words_of(label: str, order: list[str]) -> str:
+    """Return an arm in words: a method, alone or with settings; settings alone are of the arena's last method."""
+    name, _, rest = label.partition(", ")
+    if " " in name:
+        name, rest = next(each for each in reversed(order) if " " not in each), label
+    return f"`{name}`" + (f", {rest}" if rest else "")
 
 
 def table(rows: list[dict[str, Any]], arena: str) -> str:
@@ -366,8 +382,8 @@ def table(rows: list[dict[str, Any]], arena: str) -> str:
     order = list(ARENAS[arena]["methods"])
     for row in sorted((r for r in rows if r["arena"] == arena), key=lambda r: order.index(r["method"])):
         paid = ", ".join(f"{x:.2f}" for x in row["paid"])
-        named = f"`{row['method']}`" if " " not in row["method"] else f"`{order[-1]}`, {row['method']}"
-        lines.append(f"| {named} | {row['lr']:g} | {paid} | {np.mean(row['paid']):.2f} | {row['seconds']} |")
+        ends = f"{paid} | {np.mean(row['paid']):.2f} | {row['seconds']}"
+        lines.append(f"| {words_of(row['method'], order)} | {row['lr']:g} | {ends} |")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import numpy as np
 
 from grouprl.records.offline import StoredEpisode
 from grouprl.tasks.adapters.trajectories.files import write
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import choices
 
 CARTS = Path(__file__).parents[1] / "runs" / "control" / "carts.jsonl"
 """Trajectories of CartPole, written before the arena `asked` is planned or run."""
@@ -77,7 +81,48 @@ def asked(target: float) -> dict[str, Any]:
     return {"task": {"target": target}, "model": {"name": "decision_transformer"}}
 
 
+BOTH = CARTS.with_name("paired_carts.jsonl")
+"""Pairs of a good hand's trajectory and one by chance, written before the arena `two hands`."""
+
+
+@cache
+def store_hands() -> None:
+    """Write fifty pairs."""
+    BOTH.parent.mkdir(parents=True, exist_ok=True)
+    world = gymnasium.make("CartPole-v1")
+    rows = [cart(world, number, good=number % 2 == 0) for number in range(100)]
+    write(BOTH, rows, [number // 2 for number in range(100)])
+
+
+CHOICES = CARTS.with_name("choices.jsonl")
+"""Trajectories through four places, each right in one of them at most, written before the arena `stitched`."""
+
+
+@cache
+def store_choices() -> None:
+    """Write the trajectories."""
+    CHOICES.parent.mkdir(parents=True, exist_ok=True)
+    choices.store(CHOICES)
+
+
 STORED: dict[str, dict[str, Any]] = {
+    "stitched": {
+        "task": {"name": f"trajectories:{CHOICES}", "of": f"env:{choices.__file__}:Choices"},
+        "model": {"name": "mlp", "settings": {"hidden": [8]}},
+        "batch": {"prompts": 20, "group_size": 1, "epochs": 2},
+        "optim": {"schedule": "constant"},
+        "eval": {"every": 0, "final_prompts": 16},
+        "environment": {"workers": 0},
+        "steps": 10,
+        "before": store_choices,
+        "measure": greedy_return,
+        "methods": {
+            "sft": ("sft", (3e-2, 1e-1)),
+            "weighted_bc": ("weighted_bc", (3e-2, 1e-1)),
+            "f_dvl": ({"name": "f_dvl", "gamma": 0.9, "size": 80}, (3e-2, 1e-1)),
+            "odice": ({"name": "odice", "gamma": 0.9}, (3e-2, 1e-1)),
+        },
+    },
     "asked": {
         "task": {"name": f"trajectories:{CARTS}", "of": {"name": "control:CartPole-v1", "turns": 200}},
         "model": {"name": "mlp", "settings": {"hidden": [32]}},
@@ -97,6 +142,25 @@ STORED: dict[str, dict[str, Any]] = {
                 asked(20.0),
             ),
             "mo_dt": ("mo_dt", (3e-3, 1e-2), asked(200.0)),
+            "mo_dt, weights 0.1": (
+                {"name": "mo_dt", "observation": 0.1, "to_go": 0.1},
+                (3e-3, 1e-2),
+                asked(200.0),
+            ),
+        },
+    },
+    "two hands": {
+        "task": {"name": f"trajectories:{BOTH}", "of": {"name": "control:CartPole-v1", "turns": 200}},
+        "model": {"name": "mlp", "settings": {"hidden": [32]}},
+        "batch": {"prompts": 10, "group_size": 2, "minibatches": 1},
+        "optim": {"schedule": "constant"},
+        "eval": {"every": 0, "final_prompts": 16},
+        "steps": 100,
+        "before": store_hands,
+        "measure": greedy_return,
+        "methods": {
+            "sft": ("sft", (3e-3, 1e-2)),
+            "oppo": ("oppo", (3e-3, 1e-2), {"model": {"name": "hindsight", "settings": {"window": 1}}}),
         },
     },
     "preferred": {

@@ -52,13 +52,13 @@ def settings(name: str, light: int, seed: int, lr: float) -> dict[str, Any]:
 
 
 def run(name: str, light: int, seed: int, lr: float) -> dict[str, Any]:
-    """Train, and return what the likeliest choices earn in plays that no run has seen."""
+    """Train, and return what the likeliest choices earn before and after in plays that no run has seen."""
     begun = time.process_time()
     with tempfile.TemporaryDirectory() as kept:
         finished(settings(name, light, seed, lr), Path(kept) / "run")
         lines = (Path(kept) / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    earned = [row["eval/greedy_reward"] for row in map(json.loads, lines) if row["phase"] == "eval"][-1]
-    return {"earned": round(earned, 3), "seconds": round(time.process_time() - begun)}
+    earned = [round(row["eval/greedy_reward"], 3) for row in map(json.loads, lines) if row["phase"] == "eval"]
+    return {"began": earned[0], "earned": earned[-1], "seconds": round(time.process_time() - begun)}
 
 
 def choice(rule: str, own_kf: np.ndarray, light: int) -> np.ndarray:

@@ -80,12 +80,13 @@ def gaps(name: str, policy: Pointer) -> np.ndarray:
 
 
 def run(name: str, seed: int, steps: int, folder: Path) -> dict[str, object]:
-    """Train, and return the mean gap of a tour and of the best of four, the latter with its 95 % interval."""
+    """Train; return the mean gap of a tour before and after, and of the best of four with its 95 % interval."""
     begun = time.process_time()
     if not (folder / "summary.json").exists():
         finished(settings(name, seed, steps), folder)
     task = load_task(task_of(name))
     policy = Pointer(Build(spaces=task.spaces, task=task, seed=seed), **POLICY)
+    began = round(float(gaps(name, policy).mean()), 2)
     policy.load_trainable_state(load_file(folder / "model" / MODEL_FILE))
     found_nk = gaps(name, policy)
     best_n = found_nk.min(1)
@@ -93,7 +94,8 @@ def run(name: str, seed: int, steps: int, folder: Path) -> dict[str, object]:
     ends = [round(float(x), 2) for x in (best_n.mean(), best_n.mean() - half, best_n.mean() + half)]
     one = round(float(found_nk.mean()), 2)
     seconds = round(time.process_time() - begun)
-    return {"method": name, "seed": seed, "steps": steps, "one": one, "best": ends, "seconds": seconds}
+    gap = {"began": began, "one": one, "best": ends}
+    return {"method": name, "seed": seed, "steps": steps, **gap, "seconds": seconds}
 
 
 def record(names: list[str], seeds: list[int], kept: Path, steps: int = 80) -> None:
