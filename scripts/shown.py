@@ -6,10 +6,8 @@ plan` and `grouprl recipes` read what is made here, so that a reader sees first 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,8 @@ import recipes as recorded
 from effects_report import setup_words
 from grouprl.config.run import load_config, recipe_names
 from grouprl.methods import CATALOGUE
+from tried import Tried, further, read, seeds_of
 
-DOCS = Path(__file__).parents[1] / "docs"
 PACKAGE = Path(__file__).parents[1] / "src" / "grouprl"
 METHODS, RECIPES = PACKAGE / "methods" / "shown.json", PACKAGE / "recipes" / "shown.json"
 WHY = {
@@ -31,24 +29,18 @@ WHY = {
     "cpmobius": "the player gets better at what its coach sets, not at what is held out (docs/teams.md)",
 }
 """What is known of methods that did not learn."""
+ON_PAGES = {
+    **dict.fromkeys(("echo", "search_r2", "retroformer"), "docs/reviews.md"),
+    **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), "docs/async.md"),
+    "minillm": "docs/policies.md",
+    "constrained_grpo": "docs/control.md",
+    "dec_dpo": "docs/teams.md",
+    "pre_dpo": "docs/preferences.md",
+    "rae": "docs/adapters.md",
+}
+"""Where runs are told of in words and tables that no record is behind."""
 ORDINARY = "grpo"
 """Recipes and examples with this method are about their task or reward: they say little of a method."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """Runs of a method in one place: how many gained, of how many, and what the others came to."""
-
-    method: str
-    place: str
-    gained: int
-    runs: int
-    found: str
-    """What came of it, in a few words."""
-
-    def words(self) -> str:
-        """Say it with its place."""
-        return f"{self.place} ({self.found})"
 
 
 def recipe_gained(record: Mapping[str, Any]) -> bool:
@@ -59,7 +51,7 @@ def recipe_gained(record: Mapping[str, Any]) -> bool:
 def of_recipes() -> dict[str, dict[str, int]]:
     """Return, by recipe, how many seeds are recorded and how many of them gained."""
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in recipe_names()}
-    for record in _read("recipes.json"):
+    for record in read("recipes.json"):
         found[record["recipe"]].append(record)
     return {name: {"gained": sum(map(recipe_gained, runs)), "seeds": len(runs)} for name, runs in found.items()}
 
@@ -67,7 +59,7 @@ def of_recipes() -> dict[str, dict[str, int]]:
 def of_methods() -> dict[str, dict[str, str]]:
     """Return, by method, a verdict (learned, mixed, not shown, no record), a sentence, and how many of the places."""
     tried: dict[str, list[Tried]] = defaultdict(list)
-    for each in (*learning(), *credit(), *recipes(), *pages()):
+    for each in (*learning(), *credit(), *recipes(), *pages(), *further()):
         tried[each.method].append(each)
     return {
         name: _sentence(name, bool(entry.dialect_of), tried) | {"learned": count(tried.get(name, []))}
@@ -84,14 +76,14 @@ def count(tried: list[Tried]) -> str:
 
 def learning() -> Iterator[Tried]:
     """Yield what docs/learning.json has: runs of single turns."""
-    runs = [run for run in _read("learning.json")["runs"] if run["method"] != learn_report.CONTROL]
+    runs = [run for run in read("learning.json")["runs"] if run["method"] != learn_report.CONTROL]
     for (method, task), group in _by(runs, "method", "task"):
         yield _tried(method, task, group, learn_report.learned)
 
 
 def _tried(method: str, place: str, runs: list[Mapping[str, Any]], good: Callable[[Mapping[str, Any]], bool]) -> Tried:
     lost = [_change(run) for run in runs if not good(run)]
-    seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+    seeds = seeds_of(len(runs))
     number = len(runs) - len(lost)
     return Tried(method, place, number, len(runs), "; ".join([f"{number} of {seeds}", *lost]))
 
@@ -104,7 +96,7 @@ def _change(run: Mapping[str, Any]) -> str:
 
 def credit() -> Iterator[Tried]:
     """Yield what docs/credit.json has: episodes of many turns, where the seeds are judged together."""
-    for row in _read("credit.json"):
+    for row in read("credit.json"):
         if row["words"] == "learns":
             seeds, shown = len(row["ours"]), row["verdict"] == "shown"
             said = f"{seeds} seeds together {row['difference']:+.3f}" + (f", {row['verdict']}" if not shown else "")
@@ -114,7 +106,7 @@ def credit() -> Iterator[Tried]:
 
 def recipes() -> Iterator[Tried]:
     """Yield the recipes of other methods than GRPO."""
-    runs = [{**each, "method": load_config(each["recipe"]).method_name} for each in _read("recipes.json")]
+    runs = [{**each, "method": load_config(each["recipe"]).method_name} for each in read("recipes.json")]
     for (method, recipe), group in _by(runs, "method", "recipe"):
         if method != ORDINARY:
             yield _tried(method, f"recipe {recipe}", group, recipe_gained)
@@ -123,7 +115,7 @@ def recipes() -> Iterator[Tried]:
 def pages() -> Iterator[Tried]:
     """Yield the recorded examples of other methods than GRPO."""
     known = {example.name: example for example in examples.EXAMPLES}
-    for record in _read("examples.json"):
+    for record in read("examples.json"):
         method = _method(known[record["name"]]) if record["name"] in known else ORDINARY
         if method != ORDINARY:
             place = f"example of {Path(known[record['name']].page).name}"
@@ -141,6 +133,8 @@ def _sentence(name: str, dialect: bool, tried: Mapping[str, list[Tried]]) -> dic
     if not found and dialect:
         kin = name.partition("@")[0]
         return {"verdict": "no record", "words": f"No run of this dialect is recorded; see {kin}, whose dialect it is."}
+    if not found and name in ON_PAGES:
+        return {"verdict": "no record", "words": f"{ON_PAGES[name]} tells of runs; none is among those counted here."}
     if not found:
         return {"verdict": "no record", "words": "No run of it is among the records, so it is not shown to learn here."}
     good, bad = ([each for each in found if (each.gained == each.runs) is side] for side in (True, False))
@@ -163,7 +157,3 @@ def _by(rows: Iterable[Mapping[str, Any]], *keys: str) -> Iterator[tuple[tuple[s
     for row in rows:
         found[tuple(str(row[key]) for key in keys)].append(row)
     yield from found.items()
-
-
-def _read(name: str) -> Any:
-    return json.loads((DOCS / name).read_text(encoding="utf-8"))
