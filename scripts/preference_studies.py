@@ -27,7 +27,10 @@ LOSSES = (
 PAIRED: Settings = merged(PAIRS, {"steps": 120, "batch": {"prompts": 32}, "eval": {"samples": 8}})
 SHOWN = ">>"
 """Words of methods that show a completion behind them, of letters that the toy's models know."""
-LONGER = ("dpo", "aot_unpaired", "kto", "bco", "hypo", "cdpo", "rdpo", "f_dpo", "aot", "bmc", "ld_dpo")
+LONGER = (
+    *("dpo", "aot_unpaired", "kto", "bco", "hypo", "cdpo", "rdpo", "f_dpo", "aot", "bmc", "ld_dpo", "h_dpo"),
+    *("dpo_ties", "sppo", "slic", "exo", "simpo", "alphapo", "wpo", "apo_down", "discopop"),
+)
 OF_PAIRS: dict[str, Settings] = {
     "dpo": {"method": "dpo"},
     "tr_dpo": {"method": {"name": "tr_dpo", "every": 30}},

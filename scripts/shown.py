@@ -27,6 +27,8 @@ WHY = {
     **learn_report.WHY_NOT,
     "ssp": "what its proposer sets moves away from the held-out problems, and the solver forgets those (docs/teams.md)",
     "cpmobius": "the player gets better at what its coach sets, not at what is held out (docs/teams.md)",
+    "apo_down": "it lowers both words of a pair, and the rates that were best for it hardly move the model",
+    "discopop": "at its own τ its loss falls as the worse word gains where policy and reference agree",
 }
 """What is known of methods that did not learn."""
 ON_PAGES = {

@@ -654,3 +654,16 @@ def test_a_missing_part_is_named():
     found = make(method={"base": "grpo", "augment": ["cross_pairs"]}).refusals
     filled = "Add allocation: variants or allocation: strategies"
     assert found[0] == f"grpo reads batch.keys.variant, which no part of it fills. {filled}"
+
+
+def test_a_reason_that_several_checks_find_is_told_once(tmp_path):
+    chosen, rejected = ([{"role": "assistant", "content": word}] for word in "ba")
+    rows = [
+        {"prompt": [{"role": "user", "content": letter * 2}], "chosen": chosen, "rejected": rejected}
+        for letter in "abcdefghijklmnopqrst"
+    ]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = {"task": f"pairs:{tmp_path / 'pairs.jsonl'}", "model": "tiny", "method": "dpo", "batch": {"group_size": 2}}
+    (refusal,) = plan(parse_config(config)).refusals
+    assert "has no chat template" in refusal
+    assert "chat_template.jinja" in refusal

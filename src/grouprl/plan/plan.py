@@ -108,8 +108,8 @@ class Plan:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """The reasons why the run cannot work, a few sentences each."""
-        return tuple(str(found) for found in self.findings if found.severity == "refusal")
+        """The reasons why the run cannot work, a few sentences each; what several checks find is told once."""
+        return tuple(dict.fromkeys(str(found) for found in self.findings if found.severity == "refusal"))
 
     @property
     def idle(self) -> tuple[str, ...]:

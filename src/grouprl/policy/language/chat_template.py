@@ -245,7 +245,7 @@ def template_of(tokenizer: PreTrainedTokenizerBase) -> ChatTemplate:
         raise InputError(
             "The data holds chat messages and the tokenizer has no chat template",
             "Messages become a prompt through the template of an instruct model",
-            "Use an instruct model, set tokenizer.chat_template, or give prompts as plain text",
+            "Use an instruct model, put a template into the model's folder (chat_template.jinja), or give plain text",
         )
     try:
         known = _FOUND.get(tokenizer)
