@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,7 @@ def steps() -> Iterator[dict[str, Any]]:
             yield {"id": str(number), "prompt": f"{asked}>", "completions": said, "labels": right}
 
 
-@cache
-def written() -> None:
+def write_steps() -> None:
     """Write the file, the same each time."""
     STEPS.parent.mkdir(parents=True, exist_ok=True)
     STEPS.write_text("".join(f"{json.dumps(row)}\n" for row in steps()), encoding="utf-8")

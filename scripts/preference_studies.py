@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from learn import Settings, merged
-from preference_files import LENGTH, RATED_PAIRS, STEPS
+from preference_files import LENGTH, RATED_PAIRS, STEPS, write_steps
 
 RUN: Settings = {"checkpoint_every": 10**6, "rollouts_every": 0}
 PAIRS: Settings = {
@@ -109,6 +109,8 @@ class Study:
     tuned_on: int = 1
     """Seeds on which each rate is tried."""
     seeds: int = 5
+    prepare: Callable[[], None] = lambda: None
+    """Writes the files that its runs read."""
 
 
 def told(annotators: int) -> Settings:
@@ -215,6 +217,7 @@ STUDIES: dict[str, Study] = {
         (1e-3, 3e-3, 1e-2),
         "eval/pair_accuracy",
         tuned_on=2,
+        prepare=write_steps,
     ),
     "sampled": Study(SAMPLED, OF_SAMPLES, (3e-4, 1e-3, 3e-3), tuned_on=2),
 }

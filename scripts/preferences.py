@@ -31,7 +31,6 @@ from grouprl.storage.run_folder import RunFolder, write_json
 from learn import Settings
 from page_record import fill
 from pooled_runs import PooledStore
-from preference_files import written
 from preference_studies import STUDIES, Study
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -53,7 +52,7 @@ class Bench:
     """The runs of a study: where they are kept, and the one that all begin at."""
 
     def __init__(self, study: Study, name: str, store: Store) -> None:
-        written()
+        study.prepare()
         self.study, self.store, self.source = study, store, Ground(name, source_of(study.settings).settings)
         begin = start_trial(self.source)
         self.outcomes([begin])

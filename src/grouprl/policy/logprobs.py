@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from grouprl.policy.autograd import Ctx
 from grouprl.policy.devices import Precision
 from grouprl.policy.passes import chunk_rows
-from grouprl.policy.products import add_wide_times, linear, wide_times
+from grouprl.policy.products import LinearGradients, linear
 
 KEPT_BYTES = 2**27
 """Bytes of distributions that are kept for the backward pass; beyond this they are recomputed there, chunk by chunk."""
@@ -130,10 +130,7 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx: Ctx, grad_logp_m: torch.Tensor, grad_entropy_m: torch.Tensor, grad_cross_m: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
         hidden_md, weight_vd, bias_v, target_m = ctx.saved_tensors
-        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden_md) if wants_hidden else None
-        grad_weight = torch.zeros_like(weight_vd) if wants_weight else None
-        grad_bias = torch.zeros_like(bias_v) if wants_bias else None
+        gradients = LinearGradients(hidden_md, weight_vd, ctx.needs_input_grad[:3], ctx.precision)
         for number, part in enumerate(chunks(len(hidden_md), ctx.rows)):
             if ctx.kept:
                 logp_cv = ctx.kept[number]
@@ -149,14 +146,8 @@ class _TokenLogprobs(torch.autograd.Function):
             )
             if pull_cv is not None:
                 grad_cv += pull_cv
-            grad_cv = grad_cv.div_(ctx.temperature).to(weight_vd.dtype)
-            if grad_hidden is not None:
-                grad_hidden[part] = wide_times(grad_cv, weight_vd, ctx.precision)
-            if grad_weight is not None:
-                add_wide_times(grad_weight, grad_cv.T, hidden_md[part], ctx.precision)
-            if grad_bias is not None:
-                grad_bias += grad_cv.sum(0)
-        return grad_hidden, grad_weight, grad_bias, *[None] * 7
+            gradients.add(part, grad_cv.div_(ctx.temperature))
+        return *gradients.found(), *[None] * 7
 
 
 def _grad_logits(

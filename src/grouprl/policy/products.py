@@ -60,6 +60,39 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, pre
         return F.linear(x, weight, bias)
 
 
+class LinearGradients:
+    """Gradients of `linear` in its inputs, added up piece by piece.
+
+    Args:
+        hidden_md: all rows [M,D].
+        weight_vd: the weights [V,D]; those of a bias [V] have their type.
+        wanted: whether the gradients of rows, weights and bias are asked for.
+        precision: the precision of products.
+    """
+
+    def __init__(
+        self, hidden_md: torch.Tensor, weight_vd: torch.Tensor, wanted: tuple[bool, bool, bool], precision: Precision
+    ) -> None:
+        self._hidden_md, self._weight_vd, self._precision = hidden_md, weight_vd, precision
+        self._of_hidden = torch.empty_like(hidden_md) if wanted[0] else None
+        self._of_weight = torch.zeros_like(weight_vd) if wanted[1] else None
+        self._of_bias = torch.zeros_like(weight_vd[:, 0]) if wanted[2] else None
+
+    def add(self, part: slice, grad_cv: torch.Tensor) -> None:
+        """Add what the gradients [C,V] of some consecutive rows' products give."""
+        grad_cv = grad_cv.to(self._weight_vd.dtype)
+        if self._of_hidden is not None:
+            self._of_hidden[part] = wide_times(grad_cv, self._weight_vd, self._precision)
+        if self._of_weight is not None:
+            add_wide_times(self._of_weight, grad_cv.T, self._hidden_md[part], self._precision)
+        if self._of_bias is not None:
+            self._of_bias += grad_cv.sum(0)
+
+    def found(self) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Return the gradients of rows, weights and bias; None where none is asked for."""
+        return self._of_hidden, self._of_weight, self._of_bias
+
+
 def _onednn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
     return found

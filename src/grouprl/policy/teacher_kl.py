@@ -10,7 +10,7 @@ from grouprl.policy.devices import Precision
 from grouprl.policy.engine import Readout
 from grouprl.policy.logprobs import chunks, log_softmax_of
 from grouprl.policy.passes import chunk_rows
-from grouprl.policy.products import add_wide_times, linear, wide_times
+from grouprl.policy.products import LinearGradients, linear
 
 
 def kl_to_teacher(own: Readout, teacher: Readout, temperature: float) -> torch.Tensor:
@@ -70,19 +70,10 @@ class _TeacherKL(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Ctx, grad_m: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden_md, weight_vd, bias_v = ctx.saved_tensors
-        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden_md) if wants_hidden else None
-        grad_weight = torch.zeros_like(weight_vd) if wants_weight else None
-        grad_bias = torch.zeros_like(bias_v) if wants_bias else None
+        gradients = LinearGradients(hidden_md, weight_vd, ctx.needs_input_grad[:3], ctx.precision)
         for part in chunks(len(hidden_md), ctx.rows):
             logits_cv = linear(hidden_md[part], weight_vd, bias_v, ctx.precision)
             kl_c, p_cv, gap_cv = kl_of(logits_cv, ctx.teacher.logits(part), ctx.temperature)
             slope_cv = p_cv * (gap_cv - kl_c[:, None])
-            grad_cv = (slope_cv * (grad_m[part, None] / ctx.temperature)).to(weight_vd.dtype)
-            if grad_hidden is not None:
-                grad_hidden[part] = wide_times(grad_cv, weight_vd, ctx.precision)
-            if grad_weight is not None:
-                add_wide_times(grad_weight, grad_cv.T, hidden_md[part], ctx.precision)
-            if grad_bias is not None:
-                grad_bias += grad_cv.sum(0)
-        return grad_hidden, grad_weight, grad_bias, *[None] * 4
+            gradients.add(part, slope_cv * (grad_m[part, None] / ctx.temperature))
+        return *gradients.found(), *[None] * 4

@@ -43,7 +43,7 @@ def stepped(env: gymnasium.Env, action: object) -> tuple[object, float, bool, bo
             is neither true nor false.
     """
     found = env.step(action)
-    if not isinstance(found, tuple) or len(found) != 5 or not isinstance(found[4], dict | Mapping):
+    if not isinstance(found, tuple) or len(found) != 5 or not isinstance(found[4], Mapping):
         rule = "it returns an observation, a reward, terminated, truncated and a mapping, info"
         raise InputError(f"step() returned {shortened(found)}", rule, OLDER)
     shown, reward, ended, cut, info = found

@@ -65,7 +65,7 @@ entry(
         ],
         needs=["a critic (value head)", "a policy over arrays with a known KL (model: mlp or squashed)"],
         notes=[
-            "On CartPole it shows no sure gain over ppo_control, three seeds each (docs/control.md).",
+            "On CartPole it shows no sure gain over ppo_control, eight seeds each (docs/control.md).",
             in_the_update("those of whole sequences, without the penalty"),
             "The bound holds in the states of the rollout, not in others.",
             "For text it would need the old probabilities of the whole vocabulary at every token; it is not for text.",

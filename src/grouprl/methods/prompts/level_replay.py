@@ -64,7 +64,7 @@ entry(
             "a component #best of the reward, what an antagonist is paid, or another score",
         ],
         notes=[
-            "On small grids it is behind prompts in turn, by regret and by spread, three seeds of 40 steps each: the "
+            "On small grids it is behind prompts in turn, by regret and by spread, eight seeds of 40 steps each: the "
             "largest regret is that of levels which are not solved at all, whose groups have no gradient "
             "(docs/control.md).",
         ],
