@@ -142,18 +142,19 @@ def beside(engine: str, *, columns: int = 0) -> tuple[CausalPolicy, CausalPolicy
 
 
 @pytest.mark.parametrize("engine", ["lean", "transformers"])
-@pytest.mark.parametrize("columns", [0, 5])
-def test_a_policy_compares_whole_distributions_with_its_teacher(engine: str, columns: int) -> None:
-    """Value and gradient are those of Σ_v π(v)·log(π(v)/p(v)) from the two models' logits."""
+@pytest.mark.parametrize(("columns", "temperature"), [(0, 1.0), (5, 1.0), (0, 0.5)])
+def test_a_policy_compares_whole_distributions_with_its_teacher(engine: str, columns: int, temperature: float) -> None:
+    """Value and gradient are those of Σ_v π(v)·log(π(v)/p(v)) from the two models' logits, at one temperature."""
     (own, other), weight_bt = beside(engine, columns=columns), torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.25, 9.0]])
-    size = own.model.config.vocab_size
+    size, own.temperature = own.model.config.vocab_size, temperature
     found_bt = own.evaluate(TOKENS, ["teacher_kl"])["teacher_kl"]
     own.backward(TOKENS, {"teacher_kl": weight_bt})
     grads = [p.grad.clone() for p in own.parameters()]
     own.model.zero_grad()
     for row, (prompt, response) in enumerate(zip(TOKENS.prompt_ids, TOKENS.response_ids, strict=True)):
         ids, span = torch.tensor([[*prompt, *response]]), slice(len(prompt) - 1, -1)
-        own_tv, other_tv = (m.model(input_ids=ids).logits[0, span, :size].log_softmax(-1) for m in (own, other))
+        logits_tv = (m.model(input_ids=ids).logits[0, span, :size] for m in (own, other))
+        own_tv, other_tv = ((each / temperature).log_softmax(-1) for each in logits_tv)
         kl_t = (own_tv.exp() * (own_tv - other_tv.detach())).sum(-1)
         near(found_bt[row, : len(response)], kl_t.detach(), atol=1e-6)
         (kl_t * weight_bt[row, : len(response)]).sum().backward()
