@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -15,6 +16,7 @@ from rich.console import Console
 import grouprl
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.experiments.pilot import finals
 from grouprl.experiments.result import measure_of
 from grouprl.experiments.run_outcome import RunOutcome
 from grouprl.monitor.health import examine
@@ -22,6 +24,7 @@ from grouprl.monitor.history import HealthFacts
 from grouprl.monitor.outcome import verdict
 from grouprl.monitor.summary import summary_table
 from grouprl.policy.language.hub import check_on_hub
+from grouprl.storage.run_folder import RunFolder
 from grouprl.tasks import environments, load_task
 from grouprl.tasks.rows import LONGEST
 from grouprl.training.loop import train
@@ -258,6 +261,24 @@ def test_a_reward_that_compares_within_a_group_is_no_measure_of_gain() -> None:
     told = verdict(*gold, 10)
     assert told.kind == "learned"
     assert "true reward (gold) 0.30 → 0.60" in told.words
+
+
+def test_runs_with_such_a_reward_are_not_compared_by_its_mean(tmp_path: Path) -> None:
+    def outcome(**numbers: float) -> RunOutcome:
+        told = {"eval/compared": 1.0, "eval/reward": 0.5, "eval/pass@1": 0.0, **numbers}
+        return RunOutcome((0.0,), {name: (value,) for name, value in told.items()}, {}, {})
+
+    with pytest.raises(InputError, match=r"one half for every policy.*reward\.gold"):
+        measure_of([outcome(**{"eval/graded": 1.0})], None)
+    gold = outcome(**{"eval/graded": 1.0, "eval/reward/gold": 0.3})
+    assert measure_of([gold], None) == "eval/reward/gold"
+    assert measure_of([outcome(**{"eval/graded": 0.0})], None) == "eval/pass@1"  # its judge knows what is right
+    for folder, more in (("bare", {}), ("gold", {"eval/reward/gold": 0.3})):
+        run = RunFolder.create(tmp_path / folder)
+        row = {"phase": "eval", "step": 1, "eval/graded": 1.0, "eval/compared": 1.0, "eval/reward": 0.5, **more}
+        run.metrics.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert finals([tmp_path / "bare"]) == ("", [])
+    assert finals([tmp_path / "gold"]) == ("eval/reward/gold", [0.3])
 
 
 def test_the_health_report_tells_no_missing_gain_of_such_a_reward() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 from grouprl.experiments.power import Floats, Spread, extrapolated, teaching
-from grouprl.monitor.outcome import mean_first
+from grouprl.monitor.outcome import TRUE, mean_first
 from grouprl.storage.run_folder import RunFolder
 from grouprl.view.app.row_table import file_table
 from grouprl.view.runfiles import read_run
@@ -112,7 +112,10 @@ def finals(folders: Sequence[Path]) -> tuple[str, list[float]]:
     """Return the measure that all runs' last evaluations have, and its values; ("", []) if there is none."""
     records = [next(reversed(read_run(folder, rollouts=False).of_phase("eval")), {}) for folder in folders]
     means = any(map(mean_first, records))
-    for name in reversed(MEASURES) if means else MEASURES:
+    names: tuple[str, ...] = MEASURES[::-1] if means else MEASURES
+    if any(record.get("eval/compared") for record in records):  # the mean of such a reward has no spread to learn from
+        names = (TRUE[0], *(name for name in names if name == "eval/pass@1" and not means))
+    for name in names:
         if all(name in record for record in records):
             return name, [float(record[name]) for record in records]
     return "", []

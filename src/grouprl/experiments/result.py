@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.experiments.aggregates import (
     Floats,
@@ -24,6 +25,7 @@ from grouprl.experiments.design import Comparison
 from grouprl.experiments.run_outcome import RunOutcome, area
 from grouprl.experiments.significance import holm, paired_p_value
 from grouprl.experiments.tuning import Tuned
+from grouprl.monitor.outcome import TRUE
 
 POINTS = 61
 """Places of the budget at which curves are read."""
@@ -32,6 +34,8 @@ LEVELS = 41
 LEVEL = 0.05
 """Adjusted p-values below it are called a difference."""
 SCORES = ("final", "area")
+GOLD = TRUE[0]
+"""The measure of a reward beside one that only compares completions of a group."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,10 @@ def measure_of(outcomes: Sequence[RunOutcome], asked: str | None) -> str:
     """Return the measure that is compared: the one asked for, else that of reward models, the mean of graded
     rewards and of returns, or pass@1.
 
+    Where a reward only compares completions of a group, its mean is a constant: the reward beside it counts.
+
     Raises:
-        InputError: the runs do not have the measure asked for.
+        InputError: the runs do not have the measure asked for, or none that tells them apart.
     """
     if asked is not None:
         for each in outcomes:
@@ -155,8 +161,17 @@ def measure_of(outcomes: Sequence[RunOutcome], asked: str | None) -> str:
         return asked
     kinds = ("eval/graded", "eval/returns")
     means = any(max(each.measures.get(kind, (0.0,))) > 0 for each in outcomes for kind in kinds)
-    names = ("eval/pair_accuracy", *(() if means else ("eval/pass@1",)), "eval/reward")
-    return next(name for name in names if all(name in each.measures for each in outcomes))
+    compared = any("eval/compared" in each.measures for each in outcomes)
+    shares = ("eval/pair_accuracy", *(() if means else ("eval/pass@1",)))
+    names = (GOLD, *shares) if compared else (*shares, "eval/reward")
+    found = next((name for name in names if all(name in each.measures for each in outcomes)), None)
+    if found is None:
+        raise InputError(
+            "the reward only compares completions of a group",
+            "its mean is one half for every policy, and tells no two of them apart",
+            "Set reward.gold beside the judge, or name a yardstick of eval.metrics with --measure eval/metric/NAME",
+        )
+    return found
 
 
 def scores(

@@ -107,6 +107,13 @@ JUDGE = _plan(
     "Change the setting that is named, or take another method.",
     "reward.judge",
 )
+BEST = _plan(
+    "best_checkpoint",
+    ("refusal", "warning"),
+    "The measure of eval.best does not tell policies apart, or is not what the method raises.",
+    "Name a yardstick of eval.metrics, or reward/gold beside reward.gold.",
+    "eval.best",
+)
 SAMPLING_SERVER = _plan(
     "sampling_server",
     ("refusal", "note"),

@@ -30,6 +30,7 @@ from grouprl.orchestrator.policy_compatibility import kind_refusals
 from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
+from grouprl.plan.best_measure import best_refusals, best_warnings
 from grouprl.plan.checks import (
     refusals,
     sampling_refusals,
@@ -230,6 +231,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
             *told(codes.SAMPLING_SERVER, server_notes(run), "note"),
             *told(codes.CLUSTER, placing.notes, "note"),
             *told(codes.PROMPTS, lengths.notes, "note"),
+            *told(codes.BEST, best_warnings(config, method, run.reward), "warning"),
             *told(codes.RUN_FOLDER, disk_notes(config, model), "warning"),
             *needed.notes,
             *told(codes.OWN_PART, doubts, "note"),
@@ -275,6 +277,7 @@ def _ruled_out(
     yield from refusals(config, run.method, facts, task)
     yield from told(codes.GOLD_ANSWER, gold_refusals(run.reward, task))
     yield from told(codes.JUDGE, judge_refusals(config, run.method))
+    yield from told(codes.BEST, best_refusals(config, run.reward, environment=facts.environment))
     yield from told(codes.SAMPLING_SERVER, server_refusals(run, lengths.longest + lengths.behind))
     yield from told(codes.PROMPTS, lengths.refusals)
     yield from told(codes.PASSES, pass_refusals(config, model))

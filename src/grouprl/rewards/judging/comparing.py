@@ -48,6 +48,8 @@ class ComparingReward(VerdictReward):
     """Base: a judge of pairs. Equal texts are never asked about: each is preferred half of the time."""
 
     sees_groups: ClassVar[bool] = True
+    tells_right: ClassVar[bool] = False
+    """Whether the verdict on a row says that its completion is right by itself, besides the comparisons."""
 
     @abstractmethod
     def judged(self, questions: Sequence[ComparedPair]) -> Sequence[Judgement]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -75,9 +75,10 @@ class Duels(GeneratedTask):
 
 @dataclass(frozen=True)
 class DuelJudge(ComparingReward):
-    """The judge of duels: exact chances, no noise."""
+    """The judge of duels: exact chances, no noise; a completion is right if it is one of the wanted letters."""
 
     wins: tuple[float, float, float]
+    tells_right: ClassVar[bool] = True
 
     def judged(self, questions: Sequence[ComparedPair]) -> list[float | None]:
         """Return the chance that the first letter is preferred."""
