@@ -15,6 +15,8 @@ def main(shipped: Path = SHIPPED) -> None:
     """Compute every listing in an empty cache, and put what the cache then holds into `shipped`."""
     with TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
+        for old in shipped.glob("*.json"):  # else it would be read, and nothing would be computed
+            old.unlink()
         listing.listed(), listing.listed_parts(), listing.listed_tasks(), standings()
         shipped.mkdir(exist_ok=True)
         for kept in cache_folder().iterdir():
