@@ -7,7 +7,7 @@ import pytest
 from grouprl.core.errors import InputError
 from grouprl.experiments.arms import arms_of, methods_of, sweeps_of
 from grouprl.experiments.budget import Budget, budget_of, nominal, spent
-from grouprl.experiments.compare import default_sweep, source_of
+from grouprl.experiments.compare import source_of
 from grouprl.experiments.design import Comparison
 
 
@@ -85,8 +85,20 @@ def test_what_has_been_spent_is_that_of_training_steps() -> None:
     assert [spent(unit, records) for unit in ("tokens", "trained", "steps", "seconds")] == [15.0, 4.0, 2.0, 1.5]
 
 
-def test_the_rate_is_swept_around_that_of_the_source() -> None:
-    assert default_sweep(source_of("addition")) == {"optim.lr": ("0.00017", "0.0005", "0.0015")}
+def test_the_rate_is_swept_around_that_of_each_source() -> None:
+    sources = source_of("addition"), source_of({"task": "addition", "optim": {"lr": 3e-3}})
+    arms = tuple(arms_of(methods_of("grpo,gspo"), {}))
+    what = Comparison(sources, arms, tune=None)
+    assert [what.grid(source, arms[1]) for source in sources] == [
+        [("optim.lr=0.00017",), ("optim.lr=0.0005",), ("optim.lr=0.0015",)],
+        [("optim.lr=0.001",), ("optim.lr=0.003",), ("optim.lr=0.009",)],
+    ]
+    assert what.tunes
+
+
+def test_own_functions_of_one_name_keep_their_paths() -> None:
+    assert labels("a/own.py:f,grpo") == ["own.py:f", "grpo"]
+    assert labels("a/own.py:f,b/own.py:f,grpo") == ["a/own.py:f", "b/own.py:f", "grpo"]
 
 
 def test_a_task_without_a_recipe_is_a_source() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from grouprl.cli.laboratory.compare import fitting
 from grouprl.core.errors import InputError, RunError
 from grouprl.experiments import trial_main
 from grouprl.experiments.arms import arms_of, methods_of
@@ -256,6 +257,49 @@ def test_a_preview_counts_runs_and_refuses_what_cannot_work(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"'dr_grp' on addition.*dr_grpo"):
         preview(design("grpo,dr_grp"), Store(tmp_path, 2))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_arms_that_differ_in_writing_alone_are_refused(tmp_path: Path) -> None:
+    """They would be one run, compared with itself."""
+    arms = tuple(arms_of([], {"optim.lr": ("1e-4", "0.0001")}))
+    with pytest.raises(InputError, match=r"'optim.lr 1e-4' and 'optim.lr 0.0001' have the same settings on addition"):
+        preview(replace(design(), arms=arms), Store(tmp_path, 2))
+
+
+def test_a_warning_of_one_rate_that_is_tried_is_none(tmp_path: Path) -> None:
+    """The sweep is made to find the rate: what too low a one does need not be said."""
+    low, high = ("1e-7", "1e-6"), ("1e-7", "3e-3")
+    told = [str(preview(design(tune={"optim.lr": rates}), Store(tmp_path, 2))) for rates in (low, high)]
+    assert ["stand still" in each for each in told] == [True, False]
+
+
+def test_every_combination_that_is_tried_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'rloo' on addition.*one update per rollout"):
+        preview(design("rloo,dr_grpo", tune={"batch.minibatches": ("1", "2")}), Store(tmp_path, 2))
+
+
+def test_a_profile_of_runs_that_reached_nothing_has_levels_of_a_measure(tmp_path: Path) -> None:
+    result = compared(design(measure="eval/graded"), pretended(tmp_path))
+    assert {(each.x[0], each.x[-1], *each.y) for each in result.profiles} == {(0.0, 1.0, *[0.0] * 41)}
+
+
+@pytest.mark.parametrize(("amount", "told"), [(40.0, False), (38.0, False), (20.0, True)])
+def test_a_run_that_spent_much_more_than_its_budget_is_named(tmp_path: Path, amount: float, told: bool) -> None:
+    result = compared(design(budget=Budget("tokens", amount)), pretended(tmp_path))
+    assert ("A run of grpo on addition spent 200% of the budget" in " ".join(result.notes)) is told
+
+
+@pytest.mark.parametrize("width", [60, 80, 300])
+def test_no_cell_is_cut_off_on_a_narrow_terminal(tmp_path: Path, width: int) -> None:
+    for found in listings(compared(design(), pretended(tmp_path)))[:2]:
+        console = Console(file=io.StringIO(), width=width)
+        tables = fitting([found.head, *found.rows], found.keys, found.title, console)
+        for table in tables:
+            console.print(table)
+        shown = console.file.getvalue()
+        assert all(cell in shown for row in (found.head, *found.rows) for cell in row)
+        assert [shown.count(name) for name in found.head[1 : found.keys]] == [len(tables)] * (found.keys - 1)
+        assert (len(tables) == 1) == (width == 300)
 
 
 RECORDS = [

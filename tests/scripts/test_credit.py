@@ -38,7 +38,7 @@ def test_a_contest_is_compared_at_own_rates_with_its_changes():
     (contest,) = [each for each in CONTESTS if each.name == "arpo_branch"]
     design = credit.contest_design(contest, SEEDS)
     rates = [(f"optim.lr={rate}",) for rate in ("0.00023", "0.0007", "0.0021")]
-    assert [design.grid(arm) for arm in design.arms] == [rates, rates]
+    assert [design.grid(design.sources[0], arm) for arm in design.arms] == [rates, rates]
     groups = [design.sources[0].config(arm.changes).batch.group_size for arm in design.arms]
     assert groups == [4, 8]
 

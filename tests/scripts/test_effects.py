@@ -93,7 +93,7 @@ def test_an_arm_that_is_right_only_on_policy_makes_one_update():
 def test_each_arm_tries_the_rates_of_its_arena_by_pass_at_1(arena, rates):
     arms = [effects.arm_of(effects.ARENAS[arena], name) for name in ("grpo", "reinforce")]
     design = effects.design_of(arena, effects.ARENAS[arena], arms, 3)
-    assert [design.grid(arm) for arm in arms] == [[(f"optim.lr={rate}",) for rate in rates]] * 2
+    assert [design.grid(design.sources[0], arm) for arm in arms] == [[(f"optim.lr={rate}",) for rate in rates]] * 2
     assert (design.measure, design.budget.unit) == ("eval/pass@1", "steps")
 
 

@@ -51,7 +51,9 @@ def test_every_claim_is_one_of_a_toy_s_about_pass_at_1_and_its_arms_can_be_run(t
         for arm in arms:
             config = ground(claim.arena, arenas[claim.arena]).config(arm.changes)
             assert (config.model.name, config.model.dtype, config.warmup.steps) == ("m", "float32", 0)
-            assert design.grid(arm) == [(f"optim.lr={rate}",) for rate in ("3.3e-06", "1e-05", "3e-05")]
+            assert design.grid(design.sources[0], arm) == [
+                (f"optim.lr={rate}",) for rate in ("3.3e-06", "1e-05", "3e-05")
+            ]
 
 
 def test_stale_data_have_sixteen_updates_and_the_plain_arena_two() -> None:

@@ -172,6 +172,18 @@ def test_every_task_is_described_with_an_example():
     assert described["multiplication"].levels[2] == "digits: 2, by: 2"
 
 
+def test_a_task_without_the_program_that_it_starts_is_described_and_names_it(monkeypatch):
+    """One task that cannot be demonstrated here must not take the listing of all tasks away."""
+
+    def absent(self, example, seed):
+        raise InputError("There is no Chromium on this machine", remedy="Install it")
+
+    monkeypatch.setattr(Addition, "demonstration", absent)
+    described = {d.name: d for d in describe_tasks()}
+    assert described["addition"].demonstration == "There is no Chromium on this machine. Install it."
+    assert described["countdown"].demonstration
+
+
 @pytest.mark.parametrize(
     ("spec", "module", "extra"),
     [("hf:somewhere", "datasets", "data"), ("reasoning_gym:leg_counting", "reasoning_gym.factory", "envs")],

@@ -87,10 +87,11 @@ def arms_of(methods: Sequence[Choice], over: Mapping[str, Values]) -> list[Arm]:
     Raises:
         InputError: two arms have the same settings, or there are fewer than two.
     """
-    heads: list[tuple[str, tuple[str, ...]]] = [(_name(each), (f"method={json.dumps(each)}",)) for each in methods]
+    named = zip(_names(methods), methods, strict=True)
+    heads: list[tuple[str, tuple[str, ...]]] = [(name, (f"method={json.dumps(each)}",)) for name, each in named]
     found = [
         Arm(_label(head, swept), (*changes, *swept))
-        for head, changes in (heads or [("", ())])
+        for head, changes in heads or [("", ())]
         for swept in combinations(over)
     ]
     return _distinct(found)
@@ -101,6 +102,12 @@ def _distinct(found: list[Arm]) -> list[Arm]:
     if twice:
         raise InputError(f"'{twice[0]}' is compared with itself", "each method stands there once", "Leave one out")
     return found
+
+
+def _names(methods: Sequence[Choice]) -> list[str]:
+    """Return the names of methods; functions of your own that would have the same one keep their paths."""
+    short = [_name(each) for each in methods]
+    return [m if short.count(n) > 1 and isinstance(m, str) else n for n, m in zip(short, methods, strict=True)]
 
 
 def _name(method: Choice) -> str:

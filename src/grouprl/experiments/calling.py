@@ -17,7 +17,7 @@ from grouprl.core.errors import InputError, shortened
 from grouprl.core.terminal import Terminal
 from grouprl.experiments.arms import Choice, Values, arms_of, methods_of
 from grouprl.experiments.budget import Budget, budget_of
-from grouprl.experiments.compare import default_sweep, run_comparison, source_of
+from grouprl.experiments.compare import run_comparison, source_of
 from grouprl.experiments.design import Comparison, Trial
 from grouprl.experiments.page import html
 from grouprl.experiments.preview import preview
@@ -76,7 +76,7 @@ def designed(
         else list(methods)
     )
     arms = tuple(arms_of(named, over or {}))
-    swept = {} if tune is False or not found else tune or default_sweep(found[0])
+    swept = {} if tune is False else tune or None
     counted = budget if isinstance(budget, Budget) else budget_of(budget)
     return Comparison(found, arms, seeds, counted, swept, tune_seeds, measure, against, lower_is_better)
 

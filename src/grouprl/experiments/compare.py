@@ -10,7 +10,6 @@ import numpy as np
 from grouprl.config.run import Config, load_config, parse_config, recipe_names
 from grouprl.config.yaml_files import is_file
 from grouprl.core.errors import InputError, RunError
-from grouprl.experiments.arms import Values
 from grouprl.experiments.budget import Budget, nominal
 from grouprl.experiments.design import TUNING_SEED, Arm, Comparison, Ground, Trial, start_trial, trial
 from grouprl.experiments.result import ComparisonResult, measure_of, result_of
@@ -40,12 +39,6 @@ def source_of(given: str | Path | Mapping[str, object] | Config, changes: Sequen
         config = Ground("", data).config(changes) if changes else parse_config(data)
         name = config.task_name
     return Ground(name, config.model_dump(mode="json"))
-
-
-def default_sweep(source: Ground) -> dict[str, Values]:
-    """Return the sweep of the learning rate that is made if none is declared: the source's own, a third and thrice."""
-    rate = source.config().optim.lr
-    return {"optim.lr": tuple(f"{rate * factor:.2g}" for factor in (1 / 3, 1, 3))}
 
 
 def run_comparison(design: Comparison, store: Store, tell: Tell, say: Say) -> ComparisonResult:
@@ -94,7 +87,7 @@ class _Trials:
     def sweep(self, source: str, arm: str) -> Sweep:
         """Return the runs that tune an arm, by combination of values."""
         seeds = range(TUNING_SEED, TUNING_SEED + self.design.tune_seeds)
-        grid = self.design.grid(self.arms[arm])
+        grid = self.design.grid(self.sources[source], self.arms[arm])
         return [(tuned, [self._trial(source, self.arms[arm], seed, tuned) for seed in seeds]) for tuned in grid]
 
     def _trial(self, source: str, arm: Arm, seed: int, tuned: Sequence[str]) -> Trial:

@@ -37,6 +37,12 @@ class Ground:
         return changed_data(self.settings, changes)
 
 
+def default_sweep(source: Ground) -> dict[str, Values]:
+    """Return the sweep of the learning rate that is made if none is declared: the source's own, a third and thrice."""
+    rate = source.config().optim.lr
+    return {"optim.lr": tuple(f"{rate * factor:.2g}" for factor in (1 / 3, 1, 3))}
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The arms that are compared, on which sources, by which rules."""
@@ -45,8 +51,8 @@ class Comparison:
     arms: tuple[Arm, ...]
     seeds: int = 5
     budget: Budget = field(default_factory=Budget)
-    tune: Mapping[str, Values] = field(default_factory=dict)
-    """The values tried of each tuned setting; empty: nothing is tuned."""
+    tune: Mapping[str, Values] | None = field(default_factory=dict)
+    """The values tried of each tuned setting; empty: nothing is tuned; None: rates around that of each source."""
     tune_seeds: int = 2
     measure: str | None = None
     """The measure of an evaluation that is compared; None: `eval/pass@1`, of graded rewards `eval/reward`."""
@@ -84,6 +90,11 @@ class Comparison:
         self.reference  # noqa: B018  # it raises where there is no such arm
 
     @property
+    def tunes(self) -> bool:
+        """Whether a setting is tuned for each arm."""
+        return self.tune is None or bool(self.tune)
+
+    @property
     def sign(self) -> int:
         """1, or -1 where less of the measure is better."""
         return -1 if self.lower_is_better else 1
@@ -97,10 +108,11 @@ class Comparison:
             raise InputError(f"--against {self.against}", f"it is one of the arms: {labels}")
         return found[0]
 
-    def grid(self, arm: Arm) -> list[tuple[str, ...]]:
+    def grid(self, source: Ground, arm: Arm) -> list[tuple[str, ...]]:
         """Return the combinations of tuned values that are tried for an arm; none where it sweeps what is tuned."""
         swept = {change.partition("=")[0] for change in arm.changes}
-        tried = {key: values for key, values in self.tune.items() if key not in swept}
+        tuned = default_sweep(source) if self.tune is None else self.tune
+        tried = {key: values for key, values in tuned.items() if key not in swept}
         return combinations(tried) if tried else []
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.core.finding import Finding
 from grouprl.experiments.budget import MOST_STEPS, WORDS
 from grouprl.experiments.design import Arm, Comparison, Ground, start_trial
 from grouprl.experiments.schedule import Store
@@ -41,26 +44,50 @@ def preview(design: Comparison, store: Store) -> Preview:
     Raises:
         InputError: an arm cannot work on a source; the message names both.
     """
-    plans = {(s.name, a.label): _checked(s, a, design.grid(a)) for s in design.sources for a in design.arms}
-    each = {arm.label: len(design.grid(arm)) * design.tune_seeds + design.seeds for arm in design.arms}
-    runs = len(design.sources) * (1 + sum(each.values()))
+    pairs = [(source, arm) for source in design.sources for arm in design.arms]
+    for source in design.sources:
+        _refuse_twins(source, design.arms)
+    plans = {(s.name, a.label): _checked(s, a, design.grid(s, a)) for s, a in pairs}
+    each = {(s.name, a.label): len(design.grid(s, a)) * design.tune_seeds + design.seeds for s, a in pairs}
+    runs = len(design.sources) + sum(each.values())
     rate = _operations_per_second()
-    seconds = sum(_operations(design, found) / rate * each[arm] for (_, arm), found in plans.items())
+    seconds = sum(_operations(design, found[0]) / rate * each[place] for place, found in plans.items())
     minutes = (seconds + START_SECONDS * runs) / 60 / store.workers
     lines = [*_lines(design, store), f"{runs} runs, {store.workers} at a time: about {_time(minutes)} at most"]
     return Preview((*lines, *_warnings(plans)), runs, minutes)
 
 
-def _checked(source: Ground, arm: Arm, grid: list[tuple[str, ...]]) -> Plan:
-    """Return the plan of an arm; what is tuned changes numbers only, so that of the first combination."""
+def _refuse_twins(source: Ground, arms: Sequence[Arm]) -> None:
+    """Raise InputError if two arms, however they are written, have the same settings on a source."""
+    seen: dict[str, str] = {}
+    for arm in arms:
+        with _named(source, arm):
+            settings = json.dumps(source.config(arm.changes).model_dump(mode="json"), sort_keys=True)
+        if settings in seen:
+            raise InputError(
+                f"'{seen[settings]}' and '{arm.label}' have the same settings on {source.name}",
+                "an arm differs from the others",
+                "Leave one out",
+            )
+        seen[settings] = arm.label
+
+
+def _checked(source: Ground, arm: Arm, grid: list[tuple[str, ...]]) -> list[Plan]:
+    """Return the plans of an arm, one for each combination that is tried."""
+    with _named(source, arm):
+        found = [plan(source.config((*arm.changes, *tuned, "run.folder=null"))) for tuned in grid or [()]]
+        for each in found:
+            each.raise_if_refused()
+    return found
+
+
+@contextmanager
+def _named(source: Ground, arm: Arm) -> Iterator[None]:
+    """Name the arm and the source of what is refused."""
     try:
-        for tuned in grid:
-            source.config((*arm.changes, *tuned))
-        found = plan(source.config((*arm.changes, *(grid[0] if grid else ()), "run.folder=null")))
-        found.raise_if_refused()
+        yield
     except InputError as error:
         raise InputError(f"'{arm.label}' on {source.name} cannot be compared: {error}") from error
-    return found
 
 
 def _operations(design: Comparison, found: Plan) -> float:
@@ -97,8 +124,9 @@ def _lines(design: Comparison, store: Store) -> Iterator[str]:
         warm = f"{config.warmup.steps} steps of warm-up" if config.warmup.steps else "its model as it is"
         yield f"{source.name}: all start from {warm}, one for all{' (kept already)' if known else ''}"
     yield f"budget: {_budget(design)}"
-    for arm in design.arms:
-        yield f"tuned for {arm.label}: {_grid(design, arm)}"
+    for source in design.sources:
+        where = f" on {source.name}" * (len(design.sources) > 1)
+        yield from (f"tuned for {arm.label}{where}: {_grid(design, source, arm)}" for arm in design.arms)
     yield f"compared on seeds 0 to {design.seeds - 1}, paired: a seed has the same prompts for every arm"
 
 
@@ -111,21 +139,30 @@ def _budget(design: Comparison) -> str:
     return f"{amount}; at most {MOST_STEPS} times the configured steps; {rate}"
 
 
-def _grid(design: Comparison, arm: Arm) -> str:
-    grid = design.grid(arm)
+def _grid(design: Comparison, source: Ground, arm: Arm) -> str:
+    grid = design.grid(source, arm)
     if not grid:
-        return "nothing (--no-tune)" if not design.tune else "nothing, as it is swept"
+        return "nothing (--no-tune)" if not design.tunes else "nothing, as it is swept"
     return f"{', '.join(' '.join(each) for each in grid)}, on {design.tune_seeds} other seeds each"
 
 
-def _warnings(plans: Mapping[tuple[str, str], Plan]) -> list[str]:
-    """Return the warnings of the plans, each once with the arms that have it; a source without a start is one, too."""
+def _warnings(plans: Mapping[tuple[str, str], Sequence[Plan]]) -> list[str]:
+    """Return the warnings of the plans, each once with the arms that have it; a source without a start is one, too.
+
+    A warning that only some of the tried combinations have is none: tuning chooses among them.
+    """
     said: dict[str, list[str]] = {}
     for (_, arm), found in plans.items():
-        for finding in found.findings:
-            if finding.severity == "warning":
+        shared = set.intersection(*({_kind(each) for each in one.findings} for one in found))
+        for finding in found[0].findings:
+            if finding.severity == "warning" and _kind(finding) in shared:
                 said.setdefault(str(finding), []).append(arm)
     return [f"note on {', '.join(dict.fromkeys(arms))}: {text}" for text, arms in said.items()]
+
+
+def _kind(finding: Finding) -> tuple[str, str]:
+    """Return what a finding says without its numbers: too low a rate and too high a one have the same code."""
+    return finding.code, str(finding).partition(":")[0]
 
 
 def _time(minutes: float) -> str:

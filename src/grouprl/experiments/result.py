@@ -33,6 +33,8 @@ LEVELS = 41
 """Levels of a performance profile."""
 LEVEL = 0.05
 """Adjusted p-values below it are called a difference."""
+OVERSPENT = 1.1
+"""Share of its budget beyond which a run is said to have had more than the others."""
 SCORES = ("final", "area")
 GOLD = TRUE[0]
 """The measure of a reward beside one that only compares completions of a group."""
@@ -266,7 +268,8 @@ def _curves(design: Comparison, found: Outcomes, measure: str, amounts: Mapping[
 def _profiles(final: Mapping[str, Floats], sign: int) -> list[BandedCurve]:
     """Return the share of runs above each level, or below it where less is better (sign -1)."""
     every = np.concatenate([score_nm.ravel() for score_nm in final.values()])
-    level_l = np.linspace(min(0.0, every.min()), max(every.max(), 1e-9), LEVELS)
+    low, high = min(0.0, every.min()), max(0.0, every.max())
+    level_l = np.linspace(low, high if low < high else 1.0, LEVELS)
     return [_curve("all", arm, level_l, *_profile(sign * score_nm, sign * level_l)) for arm, score_nm in final.items()]
 
 
@@ -298,7 +301,7 @@ def _runs(
 def _notes(design: Comparison, found: Outcomes, tuned: Sequence[Tuned], amounts: Mapping[str, float]) -> list[str]:
     """Say what a reader has to know before believing the table."""
     notes = [note for each in tuned for note in each.notes()]
-    if not design.tune:
+    if not design.tunes:
         notes.append("No learning rate was tuned (--no-tune): an arm may be behind because the rate does not suit it.")
     unit = design.budget.unit
     for (source, arm), outcomes in found.items():
@@ -308,5 +311,11 @@ def _notes(design: Comparison, found: Outcomes, tuned: Sequence[Tuned], amounts:
             notes.append(
                 f"{len(short)} runs of {arm} on {source} made all the steps they may before the budget was spent "
                 f"({share:.0%} of it); their curves are level from there."
+            )
+        most = max(each.costs[unit] for each in outcomes) / amounts[source] if unit != "steps" else 1.0
+        if most > OVERSPENT:
+            notes.append(
+                f"A run of {arm} on {source} spent {most:.0%} of the budget, as it ends with the step that spends it: "
+                "its final measure is that of more than the others had. Give a larger budget."
             )
     return notes

@@ -31,6 +31,8 @@ class ResultTable:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     about: str = ""
+    keys: int = 1
+    """The first columns that say together what a row is."""
 
 
 def listings(result: ComparisonResult) -> list[ResultTable]:
@@ -85,7 +87,7 @@ def _differences(result: ComparisonResult) -> ResultTable:
         )
         for d in result.differences
     )
-    return ResultTable(f"Differences from {result.against}", head, rows, HOW)
+    return ResultTable(f"Differences from {result.against}", head, rows, HOW, keys=2)
 
 
 def _tuned(result: ComparisonResult) -> ResultTable:

@@ -193,8 +193,8 @@ def _describe(name: str, entry: _Entry) -> TaskDescription:
 
 
 def _demonstrated(task: GeneratedTask, example: Example) -> str:
-    """Return a demonstration; if it needs a package that is not installed, say what to install."""
+    """Return a demonstration; if it needs a package or a program that is not installed, say what to install."""
     try:
         return task.demonstration(example, seed=0)
-    except MissingExtra as error:
+    except (MissingExtra, InputError) as error:
         return str(error)

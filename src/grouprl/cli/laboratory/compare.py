@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from grouprl.cli import completion
@@ -19,9 +21,13 @@ from grouprl.core.errors import InputError
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from grouprl.experiments.preview import Preview
     from grouprl.experiments.result import ComparisonResult
 
+UNBOUNDED = 10_000
+"""A width that holds every table, to measure them."""
 SHOWN_ON_TERMINAL = 2
 """Tables of a result that the terminal shows; the page has all."""
 
@@ -137,6 +143,38 @@ def command_line() -> str:
     return shlex.join(["grouprl", *sys.argv[1:]])
 
 
+def fitting(lines: Sequence[Sequence[str]], keys: int, title: str, console: Console) -> list[Table]:
+    """Return lines, the first of them the head, as a table, or as several that fit where the terminal is too narrow.
+
+    Each has the first `keys` columns, which say what a row is.
+    """
+    parts: list[list[int]] = []
+    for column in range(keys, len(lines[0])):
+        wider = _table(_columns(lines, keys, [*(parts[-1] if parts else ()), column]), title)
+        if parts and _width(wider, console) <= console.width:
+            parts[-1].append(column)
+        else:
+            parts.append([column])
+    return [_table(_columns(lines, keys, part), title) for part in parts]
+
+
+def _columns(lines: Sequence[Sequence[str]], keys: int, chosen: Sequence[int]) -> list[list[str]]:
+    return [[*line[:keys], *(line[column] for column in chosen)] for line in lines]
+
+
+def _width(table: Table, console: Console) -> int:
+    return Measurement.get(console, console.options.update(max_width=UNBOUNDED), table).maximum
+
+
+def _table(lines: Sequence[Sequence[str]], title: str) -> Table:
+    table = Table(title=escape(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for name in lines[0]:
+        table.add_column(escape(name), overflow="fold")
+    for row in lines[1:]:
+        table.add_row(*map(escape, row))
+    return table
+
+
 def _show(result: ComparisonResult, page: Path, as_json: bool) -> None:
     """Print the verdict, the first tables and where the page is."""
     from grouprl.experiments.tables import listings
@@ -149,17 +187,8 @@ def _show(result: ComparisonResult, page: Path, as_json: bool) -> None:
         return
     console = Terminal(highlight=False)
     for each in listings(result)[:SHOWN_ON_TERMINAL]:
-        table = Table(
-            *map(escape, each.head),
-            title=escape(each.title),
-            title_justify="left",
-            box=None,
-            header_style="bold",
-            pad_edge=False,
-        )
-        for row in each.rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
+        for table in fitting([each.head, *each.rows], each.keys, each.title, console):
+            console.print(table)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
     console.print(f"[bold]{escape(result.verdict())}[/]")
