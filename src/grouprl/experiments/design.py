@@ -91,7 +91,7 @@ class Comparison:
 
     @property
     def tunes(self) -> bool:
-        """Whether a setting is tuned for each arm."""
+        """True where a setting is tuned for each arm."""
         return self.tune is None or bool(self.tune)
 
     @property
