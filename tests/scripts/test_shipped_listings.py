@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import listings
 import pytest
+
+import listings
 from grouprl.storage import source_cache
 
 
