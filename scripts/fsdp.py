@@ -2,7 +2,8 @@
 
 Everything is run with gloo on the CPU of this machine; what was found is written to docs/fsdp.json, and
 docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [resumes] [kills] [signals] [faults] [memory]
-[long_rows] [pretrained]` runs some sections only, and leaves what is recorded of the others.
+[long_rows] [pretrained]` runs some sections only, and leaves what is recorded of the others; `steps=grpo,ppo+lora` runs
+some cases of the optimiser step, and leaves what is recorded of the other cases.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ CASES = (
     *("grpo+tensor", "ppo+tensor", "clip_cov+tensor+anew", "dapo+tensor+offload"),
     *("grpo+context", "ppo+lora+context+offload", "clip_cov+context+anew", "intellect2+context+all"),
     *("grpo+compiled", "grpo+compiled+anew"),
+    *("minillm", "minillm+lora+offload", "minillm+tensor", "minillm+context+packed+anew"),
     *("grpo+mixed", "grpo+mixed+small", "ppo+mixed+small+tensor", "grpo+mixed+lora"),
     *(f"grpo:{name}" for name in ("adadelta", "adagrad", "adam", "adamax", "asgd", "nadam", "radam", "rmsprop")),
     *("grpo:rprop", "grpo:sgd"),
@@ -65,11 +67,11 @@ SIGNALS = (
 PRETRAINED = "SmolLM2-135M-Instruct.Q4_1"
 
 
-def steps(folder: Path) -> Iterator[Found]:
+def steps(folder: Path, cases: Sequence[str] = CASES) -> Iterator[Found]:
     """Optimiser steps on 2 and 4 ranks beside those of one process."""
     script = ROOT / "tests" / "support" / "rank_steps.py"
     for ranks in (2, 4):
-        said = run_on_ranks(script, ranks, *CASES, timeout=3000)
+        said = run_on_ranks(script, ranks, *cases, timeout=3000)
         yield str(ranks), json.loads(said.splitlines()[-1])["found"]
 
 
@@ -281,18 +283,21 @@ def _words(said: str) -> str:
     return " ".join(line for line in said.splitlines() if line.startswith(("error", "rank", "Stopping")))
 
 
-SECTIONS: dict[str, Callable[[Path], Iterator[Found]]] = {
+SECTIONS: dict[str, Callable[..., Iterator[Found]]] = {
     each.__name__: each for each in (steps, runs, resumes, kills, signals, faults, memory, long_rows, pretrained)
 }
 
 
 def main(names: list[str]) -> None:
     """Run sections, and record each thing that they find as it is found."""
-    for name in names or list(SECTIONS):
+    for each in names or list(SECTIONS):
+        name, _, cases = each.partition("=")
         with tempfile.TemporaryDirectory() as folder:
-            for key, value in SECTIONS[name](Path(folder)):
+            chosen = [cases.split(",")] if cases else []
+            for key, value in SECTIONS[name](Path(folder), *chosen):
                 record = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
-                record.setdefault(name, {})[key] = value
+                kept = record.setdefault(name, {})
+                kept[key] = {**kept.get(key, {}), **value} if chosen else value
                 RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
                 print(name, key, value, flush=True)
 

@@ -42,11 +42,11 @@ REWARD = """def digits(completion, **_):
 """
 
 
-def save_model(folder: Path) -> Path:
+def save_model(folder: Path, *, seed: int = 0, width: int = 16, layers: int = 2) -> Path:
     """Write a small model that computes in float64 throughout: the norms of Llama round to float32 on their way."""
     tokenizer = char_tokenizer(ALPHABET)
-    torch.manual_seed(0)
-    size = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "vocab_size": len(tokenizer)}
+    torch.manual_seed(seed)
+    size = {"n_embd": width, "n_layer": layers, "n_head": 2, "n_positions": 64, "vocab_size": len(tokenizer)}
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     GPT2LMHeadModel(GPT2Config(**size, **ends)).double().save_pretrained(folder)
     tokenizer.save_pretrained(folder)

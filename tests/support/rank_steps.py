@@ -16,6 +16,7 @@ from grouprl import method
 from grouprl.algorithms.references import Iterates, Mixture
 from grouprl.config.rates import ratio_of_squares, summed_squares, update_squares
 from grouprl.config.sections import Optim
+from grouprl.core.outputs import TEACHER_KL
 from grouprl.policy import compiled_layers
 from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.passes import AUTO
@@ -29,6 +30,7 @@ from ranks import TinyBuilders
 from updates import make_batch
 
 STEPS = 3
+WAYS = {"lora", "anew", "offload", "mixed", "tensor", "small", "compiled", "context", "all", "packed"}
 
 
 def batch_of(policy, chosen, seed: int):
@@ -45,7 +47,23 @@ def batch_of(policy, chosen, seed: int):
     return batch.replace(ref_bt=logp_bt + shift_bt, entropy_bt=entropy_bt, **extra)
 
 
-def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders, lr: float = 1e-2) -> dict[str, float]:
+def taught(one, sharded: ShardedPolicy, builders: TinyBuilders, packing: str) -> dict[str, float]:
+    """Give both policies a larger teacher; how far apart its log-probs are, and how much of it a rank holds."""
+    how = builders.teacher(packing)
+    alone, spread = how.one(engine="transformers"), sharded.other(how)
+    one.teacher = alone
+    spread.teach()
+    tokens = make_batch(one).inputs
+    parameters = sum(p.numel() for p in alone.parameters())
+    held = sum(p.to_local().numel() for p in spread.parts().values()) / parameters
+    kl_bt = one.evaluate(tokens, [TEACHER_KL])[TEACHER_KL]
+    found = {"teacher": (alone.logp(tokens) - spread.logp(tokens)).abs().max(), "kl": kl_bt.abs().max()}
+    return {name: float(x) for name, x in found.items()} | {"held": held}
+
+
+def compare(
+    ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders, lr: float = 1e-2, packing: str = "auto"
+) -> dict[str, float]:
     """Take the same steps in one process and on all ranks; return how far apart they end."""
     chosen = method(name)
     how = {"precision": "mixed"} if builders.mixed else {"engine": "transformers"}
@@ -63,6 +81,8 @@ def compare(ranks: Ranks, name: str, optim: Optim, builders: TinyBuilders, lr: f
     one.load_trainable_state(start)
     sharded.load_trainable_state(start)
     apart = {"metrics": 0.0}
+    if TEACHER_KL in chosen.outputs:
+        apart |= taught(one, sharded, builders, packing)
     for seed in range(STEPS):
         prepared = chosen.compute_advantages(batch_of(one, chosen, seed))
         for steps in zip(*(learner.steps(prepared) for learner in learners), strict=True):
@@ -154,7 +174,7 @@ def main(names: list[str]) -> None:
 
     What may be added: lora, anew (layers computed anew), offload, mixed, tensor (matrices cut by two ranks),
     context (rows shared by two ranks; with all: by all), small (a learning rate of 1e-6), compiled (layers traced by
-    torch.compile, without its compiler's minute).
+    torch.compile, without its compiler's minute), packed (rows in packs, but padded for a teacher).
     """
     warnings.filterwarnings("error", message=".*returned a view tensor")
     compiled_layers.BACKEND = "aot_eager"
@@ -175,18 +195,24 @@ def main(names: list[str]) -> None:
                 continue
             plain, _, optimiser = name.partition(":")
             plain, *more = plain.split("+")
-            assert not set(more) - {"lora", "anew", "offload", "mixed", "tensor", "small", "compiled", "context", "all"}
+            assert not set(more) - WAYS, more
             context = ranks.count if "all" in more else 2 if "context" in more else 1
             ranks.begin(600.0, 2 if "tensor" in more else 1, context)
             builders = TinyBuilders(
                 lora=(("r", 4),) if "lora" in more else None,
-                passes=replace(AUTO, checkpointing="on" if "anew" in more else "auto", compiled="compiled" in more),
+                passes=replace(
+                    AUTO,
+                    checkpointing="on" if "anew" in more else "auto",
+                    compiled="compiled" in more,
+                    packing="on" if "packed" in more else "auto",
+                ),
                 offload="offload" in more,
                 mixed="mixed" in more,
                 dtype="float32" if "mixed" in more else "float64",
             )
             rate = 1e-6 if "small" in more else 1e-2
-            found[name] = compare(ranks, plain, Optim(name=optimiser or "adamw"), builders, rate)
+            packing = "off" if "packed" in more else "auto"
+            found[name] = compare(ranks, plain, Optim(name=optimiser or "adamw"), builders, rate, packing)
         print(json.dumps({"ranks": ranks.count, "found": found}))
     return None
 

@@ -16,6 +16,7 @@ from grouprl.policy.language.load import load_policy
 from grouprl.policy.passes import AUTO, PassSettings
 
 SIZES = {"hidden": 16, "layers": 2, "heads": 2, "intermediate": 32}
+LARGER = {"hidden": 24, "layers": 3, "heads": 4, "intermediate": 40}
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,35 @@ class TinyBuilders:
     passes: PassSettings = AUTO
     token_budget: int = 64
     alphabet: str = "0123456789"
+    larger: bool = False
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the model."""
+        return LARGER if self.larger else SIZES
 
     def one(self, **more) -> CausalPolicy:
         """The policy of a single process."""
         lora = None if self.lora is None else dict(self.lora)
         return load_policy("tiny", alphabet=self.alphabet, dtype=self.dtype, device="cpu", lora=lora, seed=1,
-                           token_budget=self.token_budget, **SIZES, **more)  # fmt: skip
+                           token_budget=self.token_budget, **self.sizes, **more)  # fmt: skip
 
     def with_head(self, value_head: bool) -> TinyBuilders:
         """The same with a value head, or without."""
         return replace(self, value_head=value_head)
+
+    def teacher(self, packing: str) -> TinyBuilders:
+        """Builders of a larger model of the same characters."""
+        return replace(self, larger=True, lora=None, passes=replace(self.passes, packing=packing))
 
     def part(self, station):
         from grouprl.policy.sharded.outline import outline_of
         from grouprl.policy.sharded.rank_policy import RankPolicy
 
         lora = None if self.lora is None else dict(self.lora)
-        outline = outline_of("tiny", getattr(torch, self.dtype), lora=lora, seed=1, alphabet=self.alphabet, **SIZES)
+        outline = outline_of(
+            "tiny", getattr(torch, self.dtype), lora=lora, seed=1, alphabet=self.alphabet, **self.sizes
+        )
         return RankPolicy(outline, device=station.device, mesh=station.mesh, context=station.context,
                           mixed=self.mixed, offload=self.offload, passes=self.passes, value_head=self.value_head,
                           token_budget=self.token_budget)  # fmt: skip

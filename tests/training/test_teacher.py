@@ -18,6 +18,10 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
+from grouprl.plan.cluster.roofline import _states
+from grouprl.plan.cluster.workload import workload
+from grouprl.plan.memory import gathered
+from grouprl.plan.model_facts import ModelFacts, ReferenceFacts
 from grouprl.plan.plan import plan
 from grouprl.policy import CausalPolicy, Tokens, load_policy, teacher_kl
 from grouprl.training import first_reference
@@ -211,11 +215,18 @@ def test_models_of_other_layers_are_not_averaged(teacher: str, tmp_path: Path) -
         run(tmp_path / "run", "minillm", model=soup["model"])
 
 
-def test_a_teacher_stands_beside_a_policy_in_one_process(teacher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved = resolve(parse_config(taught(teacher)))
-    monkeypatch.setattr(first_reference, "distributed", lambda policy: policy)
-    with pytest.raises(InputError, match="in several processes"):
-        guide_of(resolved, build_policy(resolved))
+@pytest.mark.parametrize("shares", [1.0, 0.5])
+def test_a_method_with_a_critic_has_a_reference_of_other_weights(shares: float, tmp_path: Path) -> None:
+    """A critic's parameters are no part of a reference, nor of an average."""
+    base = str(run(tmp_path / "base", model=STUDENT, steps=0, warmup={"steps": 10, "batch": 8}) / "model")
+    model = {**STUDENT, "reference": base if shares == 1 else {"initial": 1 - shares, base: shares}}
+    method = {"name": "ppo", "kl_coef": 0.05}
+    whole = run(tmp_path / "run", method, model=model)
+    assert max(abs(record["kl_ref"]) for record in records(whole, "train")) > 1e-3
+    assert not [name for name in load_file(whole / "reference.safetensors") if name.startswith("value_head")]
+    cut = cut_at(whole, tmp_path / "cut", "step-000002")
+    run(cut, method, resume=True, model=model)
+    assert evidence(cut) == evidence(whole)
 
 
 def test_a_teacher_of_other_characters_is_refused(teacher: str) -> None:
@@ -229,6 +240,43 @@ def test_the_plan_counts_the_teacher(teacher: str) -> None:
     costs = {cost.what: cost.bytes for cost in found.costs}
     assert costs["reference copy"] == 4 * sum(p.numel() for p in load_policy(teacher).model.parameters())
     assert costs["reference copy"] > 2 * costs["weights"]
+
+
+def test_a_plan_for_elsewhere_counts_a_teacher_without_its_weights(teacher: str, tmp_path: Path) -> None:
+    """Twice its parameters' share of a pass: once for log-probs, and once with each pass that trains."""
+    described = shutil.copytree(teacher, tmp_path / "described", ignore=shutil.ignore_patterns("*.safetensors"))
+    work = workload(plan(parse_config(taught(str(described))), elsewhere=True))
+    own, other = (sum(p.numel() for p in build(**m["tiny"]).model.parameters()) for m in (STUDENT, WIDER))
+    assert work.reference == other
+    assert work.scorings == 1 + 2 * other / own
+    assert _states(work) == 16 * own + 4 * other
+    with pytest.raises(InputError, match="weights"):
+        plan(parse_config(taught(str(described))))
+
+
+def build(**sizes: int) -> CausalPolicy:
+    alphabet = resolve(parse_config(config("grpo"))).alphabet
+    return load_policy("tiny", alphabet=alphabet, **sizes)
+
+
+def test_ranks_gather_layers_of_the_teacher_within_a_pass_of_the_policy() -> None:
+    """Twice the two largest layers, of which the embedding is one: 2·(40 + 15) beside 2·(100 + 50) numbers."""
+    own = ModelFacts(100, 100, 4, 4, 8, 4, 10, None, "float32", 4, "cpu")
+    teacher = ReferenceFacts(parameters=300, layers=4, embedding=100, tied=True)
+    assert gathered(own).bytes == 4 * 2 * (40 + 15)
+    assert gathered(own, teacher).bytes == 4 * 2 * (100 + 50)
+    assert gathered(own, teacher, teaches=True).bytes == 4 * 2 * (40 + 15 + 100 + 50)
+
+
+def test_the_model_below_new_adapters_costs_a_plan_nothing(teacher: str) -> None:
+    pytest.importorskip("peft")
+    model = {"name": teacher, "lora": {"r": 4}}
+    kept = {"method": "grpo@nemo_rl", "model": model}
+    for warmup, bytes_each in ((0, 0), (5, 4)):
+        found = plan(parse_config(config(**kept, warmup={"steps": warmup})))
+        costs = {cost.what: cost.bytes for cost in found.costs}
+        assert costs["reference copy"] == bytes_each * found.model.parameters
+        assert workload(found).scorings == 2
 
 
 @pytest.mark.parametrize("reference", ["none", "auto", "initial", {"initial": 1}])

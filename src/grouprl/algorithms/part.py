@@ -144,6 +144,8 @@ class Part:
     """Whether the part works on texts or tokens, so that only a language model can be trained by it."""
     one_policy: ClassVar[bool] = False
     """Whether the part looks inside a single model, so that agents cannot have models of their own."""
+    in_parts: ClassVar[bool] = False
+    """Whether a part that looks inside a single model can do so where several ranks each hold a part of it."""
     needs_policy: ClassVar[tuple[type, str] | None] = None
     """The protocol that a policy must implement to be trained by the part, and the name of a model that does; None: any
     policy.

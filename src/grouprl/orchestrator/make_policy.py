@@ -114,15 +114,20 @@ def build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
 
 
 def build_teacher(run: ResolvedRun, folder: str) -> CausalPolicy:
-    """Load the language model in a folder with the run's settings, without new adapters."""
-    options = load_options(run, folder, run.config.seed)
-    return load_policy(folder, **{name: x for name, x in options.items() if name != "lora"})
+    """Load the language model in a folder with the run's settings, without new adapters and without a critic."""
+    return load_policy(folder, **teacher_options(run, folder))
+
+
+def teacher_options(run: ResolvedRun, folder: str) -> dict[str, Any]:
+    """Return the arguments with which `load_policy` builds a run's reference of other weights."""
+    options = {**load_options(run, folder, run.config.seed), "value_head": False}
+    return {name: x for name, x in options.items() if name != "lora"}
 
 
 def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
     """Return the arguments with which `load_policy` builds the language model `name` of a run."""
     config, model = run.config, run.config.model
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if name == "tiny":
         options = model.tiny.model_dump()
         if run.alphabet:

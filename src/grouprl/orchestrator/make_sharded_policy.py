@@ -121,13 +121,13 @@ def whole_copy(run: ResolvedRun, options: Mapping[str, object]) -> CausalPolicy:
     return policy
 
 
-def builders_of(run: ResolvedRun, options: Mapping[str, object]) -> RunBuilders:
-    """Return the builders of the policies of a run's ranks."""
+def builders_of(run: ResolvedRun, options: Mapping[str, object], name: str = "") -> RunBuilders:
+    """Return the builders of the policies of a run's ranks, or of another model called `name`."""
     config = run.config
     return RunBuilders(
         config.plugins,
         dict(SOURCES),
-        config.model.name,
+        name or config.model.name,
         options,
         torch.get_num_threads(),
         config.model.precision == "mixed",

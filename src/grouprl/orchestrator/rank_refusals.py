@@ -90,7 +90,7 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     if model.agents != "shared":
         yield "model.agents: with several ranks all agents share one policy. Set model.agents: shared"
     for part in run.method.parts():
-        if part.one_policy or part.reads_gradients:
+        if (part.one_policy and not part.in_parts) or part.reads_gradients:
             yield (
                 f"{part.name} ({part.kind}) looks inside the model or its gradients, which lie in parts on the ranks. "
                 "Train in one process, or leave it out"

@@ -11,6 +11,7 @@ from grouprl.algorithms.data_part import data_parts
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
+from grouprl.core.outputs import TEACHER_KL
 from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.orchestrator.on_ray.placed_counts import whole_copies
@@ -20,6 +21,7 @@ from grouprl.plan.checks import PromptEncoder, prompt_lengths, prompts_of, room,
 from grouprl.plan.codes import told
 from grouprl.plan.forward_plan import computed_anew, offloads
 from grouprl.plan.memory import (
+    BELOW_ADAPTERS,
     Arithmetic,
     Cost,
     batch_arithmetic,
@@ -29,7 +31,7 @@ from grouprl.plan.memory import (
     memory_of_kind,
     memory_on_ranks,
 )
-from grouprl.plan.model_facts import ModelFacts, reference_parameters
+from grouprl.plan.model_facts import ModelFacts, read_reference
 from grouprl.policy.devices import device_name
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
@@ -106,23 +108,26 @@ class Needed:
     notes: tuple[Finding, ...]
 
 
-def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelFacts | None) -> Needed:
-    """Work out what a step of a run needs, in passes and in memory."""
+def needed_by(
+    run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelFacts | None, *, described: bool = False
+) -> Needed:
+    """Work out what a step of a run needs, in passes and memory; models that are `described` need no weights here."""
     config, method = run.config, run.method
     rounds = getattr(method.refill, "max_rounds", 1)
     batch = batch_arithmetic(config, lengths.longest, lengths.behind, rounds, method.phases, model)
     second = sum(part.second_models() for part in data_parts(method.parts()))
     samplers = config.run.samplers if config.run.samples_apart else 0
+    reference = None if model is None else read_reference(run, model, described=described)
     if model is None:
         no_room: list[str] = []
         costs = memory_of_kind(run)
     else:
-        anew, reference = computed_anew(config, model, batch), reference_parameters(run, model)
+        anew = computed_anew(config, model, batch)
         followers = follower_count(method)
         costs = memory(
             model,
             batch,
-            reference=reference,
+            reference=0 if reference is None else reference.parameters,
             followers=followers,
             anew=anew,
             offloads=offloads(config, model),
@@ -131,6 +136,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
             steps_at_once=config.run.steps_at_once,
             scores=run.scores,
         )
+        costs = (*costs, *([BELOW_ADAPTERS] if reference is not None and not reference.parameters else []))
         more = max((part.behind(run.task, facts) for part in data_parts(method.parts())), default=0)
         no_room = (
             room(model.positions, lengths.longest, run.max_new_tokens, more, lengths.which)
@@ -140,7 +146,7 @@ def needed_by(run: ResolvedRun, facts: RunFacts, lengths: Lengths, model: ModelF
     device = device_name(config.model.device)
     if (ranks := current_ranks()) is not None:
         here = ranks_here() if device == "cpu" else 1
-        more_of_ranks = () if model is None else (gathered(model),)
+        more_of_ranks = () if model is None else (gathered(model, reference, teaches=TEACHER_KL in method.outputs),)
         costs = memory_on_ranks((*costs, *more_of_ranks), ranks.count, here, whole_copies(run, here))
     too_much = too_large(costs, free_bytes(device), device)
     refusals = tuple(told(codes.NO_POSITIONS, no_room))

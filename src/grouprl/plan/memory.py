@@ -12,7 +12,7 @@ from grouprl.config.run import Config
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import numbers
 from grouprl.orchestrator.resolve import ResolvedRun
-from grouprl.plan.model_facts import ModelFacts
+from grouprl.plan.model_facts import ModelFacts, ReferenceFacts
 from grouprl.policy.devices import BYTES
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.passes import chunk_rows, numbers_per_token, tokens_in_cache
@@ -136,6 +136,10 @@ def _gathered_keys(model: ModelFacts, batch: Arithmetic) -> Cost:
     return Cost(KEYS, KEYS_HELD * numbers * model.bytes_each, f"{how}{model.bytes_each} bytes, for one layer at a time")
 
 
+REFERENCE = "reference copy"
+"""Name of the cost of a frozen reference."""
+BELOW_ADAPTERS = Cost(REFERENCE, 0, "the model below the adapters, which the policy has")
+"""The cost of a reference that shares its weights with the policy."""
 FOLLOWERS = "references that follow"
 """Name of the cost of copies that follow the policy."""
 
@@ -196,7 +200,7 @@ def _copies(model: ModelFacts, *, reference: int, followers: int, second_models:
     """Yield the costs of further models in this process."""
     each, size = model.parameters, model.bytes_each
     if reference:
-        yield Cost("reference copy", reference * size, f"{reference:,} × {size} bytes")
+        yield Cost(REFERENCE, reference * size, f"{reference:,} × {size} bytes")
     if followers:
         yield Cost(FOLLOWERS, followers * each * size, f"{followers} × {each:,} × {size} bytes")
     if second_models:
@@ -247,7 +251,7 @@ def _rollout_cache(model: ModelFacts, batch: Arithmetic, count: int) -> Cost:
     return Cost("rollout cache", count * held * size, f"{times}{how}{model.kv_width} × {size} bytes")
 
 
-PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", "reference copy", "rollout cache")
+PARTS_OF_RANKS = ("gradients", "Adam moments", "float32 copies", REFERENCE, "rollout cache")
 """Costs that ranks divide among themselves. They also divide weights, but sampling ranks keep a whole copy, too."""
 GATHERED = "layers gathered"
 """Name of the cost of the two largest layers: what is used, and what comes next or is a gradient."""
@@ -261,11 +265,18 @@ def gathered_numbers(parameters: int, layers: int, embedding: int, *, tied: bool
     return COPIES * sum(sorted([embedding, *[block] * min(layers, 2)])[-2:])
 
 
-def gathered(model: ModelFacts) -> Cost:
-    """Return the cost of what a rank gathers in a pass."""
+def gathered(model: ModelFacts, reference: ReferenceFacts | None = None, *, teaches: bool = False) -> Cost:
+    """Return the cost of what a rank gathers in a pass: of the policy or of its reference, whichever is more, and of
+    both where the reference `teaches`, since it then runs within the policy's passes.
+    """
     embedding = model.vocabulary * model.hidden
-    count = gathered_numbers(model.parameters, model.layers, embedding, tied=model.tied)
-    how = f"{COPIES} × {count // COPIES:,} × {model.bytes_each} bytes: two layers, as they arrive and as they are used"
+    own = gathered_numbers(model.parameters, model.layers, embedding, tied=model.tied)
+    other = 0
+    if reference is not None and reference.parameters:
+        other = gathered_numbers(reference.parameters, reference.layers, reference.embedding, tied=reference.tied)
+    count = own + other if teaches else max(own, other)
+    whose = "two layers of the policy and two of its teacher" if teaches else "two layers"
+    how = f"{COPIES} × {count // COPIES:,} × {model.bytes_each} bytes: {whose}, as they arrive and as they are used"
     return Cost(GATHERED, count * model.bytes_each, how)
 
 
@@ -310,7 +321,7 @@ def memory_of_kind(run: ResolvedRun) -> tuple[Cost, ...]:
         Cost("rollout cache", rows * observed * 4, f"observations of {rows:,} episodes × {observed} numbers × 4 bytes"),
     ]
     if run.needs_reference:
-        costs.append(Cost("reference copy", size, said))
+        costs.append(Cost(REFERENCE, size, said))
     if followers := follower_count(run.method):
         costs.append(Cost(FOLLOWERS, followers * size, f"{followers} × {said}"))
     return tuple(costs)

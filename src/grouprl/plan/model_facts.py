@@ -79,18 +79,44 @@ def read_model(run: ResolvedRun, *, described: bool = False) -> tuple[ModelFacts
     return facts, tokenizer
 
 
-def reference_parameters(run: ResolvedRun, model: ModelFacts) -> int:
-    """Return the number of parameters of a run's frozen reference, 0 without one: `model`'s, or those of a teacher.
+@dataclass(frozen=True)
+class ReferenceFacts:
+    """Sizes of a frozen reference that a run keeps; `parameters` is 0 if it is the policy without its adapters."""
+
+    parameters: int
+    layers: int
+    embedding: int
+    """Numbers of the embedding."""
+    tied: bool
+
+
+def read_reference(run: ResolvedRun, model: ModelFacts, *, described: bool = False) -> ReferenceFacts | None:
+    """Return the sizes of a run's frozen reference, None without one: `model`'s, or those of a teacher, whose folder
+    may hold no weights if it is enough that it is `described`.
 
     Raises:
         InputError: the folder that `model.reference` names does not exist or is not a model.
     """
     if not run.needs_reference:
-        return 0
-    found = None if len(run.guides) != 1 else _read_pretrained(next(iter(run.guides)), described=False)
+        return None
+    found = None if len(run.guides) != 1 else _read_pretrained(next(iter(run.guides)), described)
     if found is None:
-        return model.parameters
-    return sum(p.numel() for p in cast("PreTrainedModel", found[0]).parameters())
+        count = 0 if _below_adapters(run) else model.parameters
+        return ReferenceFacts(count, model.layers, model.vocabulary * model.hidden, model.tied)
+    teacher = cast("PreTrainedModel", found[0])
+    text = teacher.config.get_text_config()
+    return ReferenceFacts(
+        sum(p.numel() for p in teacher.parameters()),
+        text.num_hidden_layers,
+        text.vocab_size * text.hidden_size,
+        bool(getattr(text, "tie_word_embeddings", True)),
+    )
+
+
+def _below_adapters(run: ResolvedRun) -> bool:
+    """Return whether the reference is the model below new adapters for the whole run, which costs no memory."""
+    renews = run.method.buffer is not None or bool(run.method.pretrain)
+    return run.config.model.lora is not None and not run.config.warmup.steps and not run.guides and not renews
 
 
 def _read(run: ResolvedRun, dtype: str, described: bool) -> tuple[ModelFacts | None, object]:

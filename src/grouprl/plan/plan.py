@@ -193,7 +193,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
     placing = placing_plan(run)
     requested = first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
-    needed = needed_by(run, facts, lengths, model)
+    needed = needed_by(run, facts, lengths, model, described=elsewhere)
     (faults, doubts), trial = _own_parts(method), _trial(run)
     first, rate = requested[0] if requested else None, default_rate(config.model)
     return Plan(

@@ -72,6 +72,24 @@ class Readout:
         """The response tokens."""
         return self.each(self.target_n)
 
+    @property
+    def own_states(self) -> torch.Tensor:
+        """Last hidden states of the response tokens whose outputs this process computes: all of them."""
+        return self.hidden_md
+
+    @property
+    def own_logits(self) -> torch.Tensor:
+        """Raw logits of the same tokens, [M,V], where the model has no plain `head`."""
+        return self.each(self._own_logits)
+
+    def taught_by(self, teacher: Readout) -> Readout:
+        """Return another model's readout of the tokens of `own_states`."""
+        return teacher
+
+    def joined(self, found_n: torch.Tensor) -> torch.Tensor:
+        """Return outputs of `own_states` as outputs of all response tokens, [M]."""
+        return found_n
+
     def score(self, names: Collection[str], *, temperature: float) -> dict[str, torch.Tensor]:
         """Return those of the outputs `names` that are computed from the distributions at `temperature`, [M] each.
 

@@ -19,18 +19,17 @@ def kl_to_teacher(own: Readout, teacher: Readout, temperature: float) -> torch.T
     Both are softmax(z / temperature). Models of a family may pad their vocabularies differently: the columns that only
     one of them has are no tokens, and are left out of both.
     """
+    teacher, states_nd = own.taught_by(teacher), own.own_states
     common = min(own.vocabulary, teacher.vocabulary)
-    rows = chunk_rows(own.hidden_nd.device.type, common)
+    rows = chunk_rows(states_nd.device.type, common)
     if own.head is None:
-        logits_mv = own.logits(slice(None))[:, :common]
-        parts = [kl_of(logits_mv[part], teacher.logits(part), temperature)[0] for part in chunks(len(logits_mv), rows)]
-        return torch.cat(parts)
+        logits_nv = own.own_logits[:, :common]
+        parts = [kl_of(logits_nv[part], teacher.logits(part), temperature)[0] for part in chunks(len(logits_nv), rows)]
+        return own.joined(torch.cat([*parts, logits_nv.new_zeros(0)]))
     weight_vd, bias_v = own.head.weight_vd[:common], own.head.bias_v
     bias_v = None if bias_v is None else bias_v[:common]
-    found: torch.Tensor = _TeacherKL.apply(
-        own.hidden_md, weight_vd, bias_v, teacher, temperature, rows, own.head.precision
-    )
-    return found
+    found: torch.Tensor = _TeacherKL.apply(states_nd, weight_vd, bias_v, teacher, temperature, rows, own.head.precision)
+    return own.joined(found)
 
 
 def kl_of(

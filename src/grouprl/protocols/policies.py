@@ -241,6 +241,10 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra], metaclas
         """Continue from what `save_parts` wrote, whatever the number of processes was."""
         ...
 
+    def load_file(self, path: Path, /) -> None:
+        """Have every process read its part of the trainable weights from a safetensors file that all of them see."""
+        ...
+
     def snapshot(self) -> Scorer[Inputs_contra]:
         """Return a frozen copy of the policy as it is now."""
         ...

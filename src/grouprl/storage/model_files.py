@@ -49,13 +49,16 @@ class StoredTensors:
 
     A tensor is a view of its file: only what is read of it takes memory, until it is dropped. A file is opened anew
     for each, since the pages of a mapped file are kept until it is closed.
+
+    Args:
+        place: the folder of a model, or one file.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, place: Path) -> None:
         from safetensors import safe_open
 
         self._paths: dict[str, Path] = {}
-        for path in sorted(folder.glob("model*.safetensors")):
+        for path in [place] if place.is_file() else sorted(place.glob("model*.safetensors")):
             with safe_open(path, framework="pt") as file:
                 self._paths |= dict.fromkeys(file.keys(), path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, cast
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -60,6 +60,18 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path} is not a whole safetensors file: {error}") from error
+
+
+def described_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file by their shapes alone, on the meta device; raises RunError if it is not
+    one.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path} is not a whole safetensors file: {error}") from error
+    return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
 
 
 class _Sink:

@@ -9,9 +9,11 @@ of several.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from grouprl.algorithms.method import Method
@@ -22,9 +24,15 @@ from grouprl.core.outputs import LOG_PROB
 from grouprl.orchestrator.make_policy import build_teacher
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.reference import no_teacher
 from grouprl.protocols import Policy, Scorer, Trainable, distributed
 from grouprl.records.tokens import Tokens
+from grouprl.storage.tensors import load_weights
+from grouprl.training.guides.guide_checks import check_alone, check_tokenizer
 from grouprl.training.references import NATS, follower_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def check_first_step(method: Method, batch: Batch, dtype: torch.dtype) -> None:
@@ -72,25 +80,41 @@ def check_first_pass(method: Method, batch: Batch, model: Trainable) -> None:
         )
 
 
-def guide_of(run: ResolvedRun, policy: Policy) -> tuple[dict[str, Tensor], Scorer]:
-    """Return what `model.reference` names: its weights, which the run keeps, and the reference with them.
+def begin_guide(run: ResolvedRun, policy: Policy, path: Path) -> Scorer:
+    """Return what `model.reference` names as the reference, and write its weights to `path`, which the run keeps.
 
     Of several models it is the average of their weights by their shares, a soup (SALSA); `initial` among them is the
     policy itself. Averaged in float64, so that a soup of equal weights has those. One model of other layers than those
-    that are trained, such as a larger teacher, is a reference of its own.
+    that are trained, such as a larger teacher, is a reference of its own. On several ranks it is in parts, as the
+    policy is.
 
     Raises:
         InputError: the policy is no language model, or a model has another tokenizer, or has other layers and is to be
-            averaged, or stands beside a policy that is divided among processes.
+            averaged.
     """
-    own, soup = policy.trainable_state(), dict[str, Tensor]()
+    if distributed(policy) is not None:
+        from grouprl.training.guides.guide_on_ranks import guide_on_ranks
+
+        spread = guide_on_ranks(run, policy)
+        spread.write(path)
+        return spread
+    weights, reference = guide_of(run, policy)
+    save_file(weights, path)
+    return reference
+
+
+def guide_of(run: ResolvedRun, policy: Policy) -> tuple[dict[str, Tensor], Scorer]:
+    """Return the weights of what `model.reference` names, and the reference with them, in one process; see
+    `begin_guide`.
+    """
+    own, soup = weights_of(policy), dict[str, Tensor]()
     for folder, share in run.guides.items():
         weights = own
         if folder != "initial":
             model = _model_in(folder, run, policy)
             weights = model.trainable_state()
             if not _alike(weights, own):
-                _check_alone(folder, run, policy)
+                check_alone(folder, run)
                 return weights, FrozenModel(model)
         for name, x in weights.items():
             soup[name] = soup.get(name, 0) + share * x.double()
@@ -98,15 +122,25 @@ def guide_of(run: ResolvedRun, policy: Policy) -> tuple[dict[str, Tensor], Score
     return averaged, with_weights(policy, averaged)
 
 
-def kept_guide(run: ResolvedRun, policy: Policy, weights: Mapping[str, Tensor]) -> Scorer:
-    """Return the same reference with the weights that the run has kept; a model of other layers is built as its folder
-    says.
+def kept_guide(run: ResolvedRun, policy: Policy, path: Path) -> Scorer:
+    """Return the same reference with the weights that the run has kept in `path`; a model of other layers is built as
+    its folder says.
     """
-    if _alike(weights, policy.trainable_state()):
+    if distributed(policy) is not None:
+        from grouprl.training.guides.guide_on_ranks import kept_on_ranks
+
+        return kept_on_ranks(run, policy, path)
+    weights = load_weights(path)
+    if _alike(weights, weights_of(policy)):
         return with_weights(policy, weights)
     model = _model_in(next(iter(run.guides)), run, policy)
     model.load_trainable_state(weights)
     return FrozenModel(model)
+
+
+def weights_of(policy: Policy) -> dict[str, Tensor]:
+    """Return the trained weights of a policy in this process without its critic's, which no reference has."""
+    return {name: x for name, x in policy.trainable_state().items() if not name.startswith("value_head.")}
 
 
 class Taught(Protocol):
@@ -115,16 +149,31 @@ class Taught(Protocol):
     teacher: CausalPolicy | None
 
 
+class Teaches(Protocol):
+    """A reference on several ranks, each of which has a part of it beside its part of the policy."""
+
+    def teach(self) -> None:
+        """Have the policy compare its distributions with those of this model."""
+        ...
+
+
 def teach(policy: Policy, reference: Scorer) -> None:
-    """Make the model of a reference the teacher of a language model, which then has the output `teacher_kl`."""
-    cast("Taught", policy).teacher = teacher_of(reference)
+    """Make the model of a reference the teacher of a language model, which then has the output `teacher_kl`.
+
+    Raises:
+        InputError: the reference has no weights of its own.
+    """
+    if distributed(policy) is not None:
+        cast("Teaches", reference).teach()
+    else:
+        cast("Taught", policy).teacher = teacher_of(reference)
 
 
 def teacher_of(reference: Scorer) -> CausalPolicy:
     """Return the model of a reference, whose distributions over the whole vocabulary are read.
 
     Raises:
-        InputError: it has no weights of its own in this process.
+        InputError: it has no weights of its own.
     """
     whole: Callable[[], CausalPolicy] | None = getattr(reference, "whole", None)
     try:
@@ -132,11 +181,7 @@ def teacher_of(reference: Scorer) -> CausalPolicy:
             return whole()
     except InputError:
         pass  # the adapters' base, which is the model in training
-    raise InputError(
-        "the KL to a teacher is asked for, and the reference is the model in training without its adapters, or divided",
-        "whole distributions are compared with a model of its own in this process",
-        "Name the teacher: model.reference: FOLDER",
-    )
+    raise no_teacher()
 
 
 class FrozenModel:
@@ -161,7 +206,7 @@ def _alike(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
 
 def _model_in(folder: str, run: ResolvedRun, policy: Policy) -> CausalPolicy:
     """Return the model in a folder, whose tokenizer must be the policy's."""
-    tokenizer = getattr(policy, "tokenizer", None)
+    tokenizer: PreTrainedTokenizerBase | None = getattr(policy, "tokenizer", None)
     if tokenizer is None:
         raise InputError(
             f"model.reference names a model, beside {type(policy).__name__}",
@@ -169,31 +214,8 @@ def _model_in(folder: str, run: ResolvedRun, policy: Policy) -> CausalPolicy:
             "Use model.reference: initial",
         )
     model = build_teacher(run, folder)
-    if model.tokenizer.get_vocab() != tokenizer.get_vocab():
-        raise InputError(
-            f"the reference {folder} has another tokenizer than the model {run.config.model.name}",
-            "both score the same tokens",
-            "Name a model of the same family",
-        )
+    check_tokenizer(folder, model.tokenizer, run, tokenizer)
     return model
-
-
-def _check_alone(folder: str, run: ResolvedRun, policy: Policy) -> None:
-    """Check that a model of other layers than the trained ones may be the reference."""
-    trained = "adapters" if run.config.model.lora is not None else f"the layers of {run.config.model.name}"
-    what = f"the reference {folder} has other layers than what is trained, {trained}"
-    if len(run.guides) > 1:
-        raise InputError(
-            what,
-            "weights are averaged where all models have the same layers",
-            "Name models that were trained from the same one and train every weight (no model.lora), or name one model",
-        )
-    if distributed(policy) is not None:
-        raise InputError(
-            f"{what}, in several processes",
-            "a model of other layers is kept whole in one process",
-            "Train in one process, or name a model that was trained from the same one",
-        )
 
 
 def with_weights(policy: Policy, weights: Mapping[str, Tensor]) -> Scorer:

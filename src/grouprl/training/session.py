@@ -47,7 +47,7 @@ from grouprl.storage.run_folder import RunFolder, replacing
 from grouprl.storage.tensors import load_weights
 from grouprl.tasks import Task
 from grouprl.training.announcer import Announcer
-from grouprl.training.first_reference import guide_of, kept_guide, teach
+from grouprl.training.first_reference import begin_guide, kept_guide, teach
 from grouprl.training.health_facts import health_facts_of
 from grouprl.training.references import References
 
@@ -140,8 +140,7 @@ class Session:
         if phase != "warmup" and first and self.resolved.needs_reference:
             with replacing(self.run.reference) as temporary:
                 if self.resolved.guides:
-                    weights, reference = guide_of(self.resolved, self.policy)
-                    save_file(weights, temporary)
+                    reference = begin_guide(self.resolved, self.policy, temporary)
                 else:
                     reference = self.first_reference()
                     self._write_weights(temporary)
@@ -155,11 +154,14 @@ class Session:
         The weights of the policy are then those of the reference, unless the run names a model as its first one.
         """
         self.renewed = renewed
-        weights = load_weights(self.run.reference_of(renewed))
+        path = self.run.reference_of(renewed)
         if renewed is None and self.resolved.guides:
-            self._freeze(kept_guide(self.resolved, self.policy, weights))
+            self._freeze(kept_guide(self.resolved, self.policy, path))
             return
-        self.model.load_trainable_state(weights)
+        if (spread := distributed(self.model)) is None:
+            self.model.load_trainable_state(load_weights(path))
+        else:
+            spread.load_file(path)
         self._freeze(self.first_reference() if renewed is None else frozen(self.policy))
 
     def _freeze(self, reference: Scorer) -> None:

@@ -75,7 +75,7 @@ entry(
         ],
         needs=[
             "a teacher with the policy's tokenizer: model.reference, the folder of a model of any size",
-            "one process, but for single_step: sampled: whole distributions of the teacher are compared",
+            "one process where teacher_share is above 0: it samples from both models, token by token",
         ],
         confidence="partly",
         uncertain="The paper's text was not at hand, only reports of it, the authors' losses and TRL's code.",

@@ -212,8 +212,8 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
 
 
 def _states(work: Workload) -> float:
-    """Return the bytes of float32 weights, gradients and two moments, and of a reference in bfloat16."""
-    return 4 * work.parameters + 12 * work.trainable + (2 * work.parameters if work.reference else 0)
+    """Return the bytes of float32 weights, gradients and two moments, and of a reference, which is in float32, too."""
+    return 4 * work.parameters + 12 * work.trainable + 4 * work.reference
 
 
 def _sent(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Efficiency, passes: int) -> float:

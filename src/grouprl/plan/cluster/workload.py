@@ -9,7 +9,8 @@ from statistics import NormalDist
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.plan.memory import FOLLOWERS
+from grouprl.core.outputs import TEACHER_KL
+from grouprl.plan.memory import FOLLOWERS, REFERENCE
 from grouprl.plan.plan import Plan
 
 SPREAD = 0.6
@@ -35,14 +36,17 @@ class Workload:
     """Optimiser steps on a rollout."""
     passes: int
     """Number of times that each row is trained on."""
-    scorings: int
-    """Forward passes over all rows without a backward pass: for old log-probs of an inexact sampler, a reference."""
+    scorings: float
+    """Forward passes over all rows without a backward pass: for old log-probs of an inexact sampler, a reference. One
+    of a larger model, such as a teacher, counts as many times as it has parameters of the policy.
+    """
     steps: int
     tied: bool = True
     """Whether the output layer is the embedding."""
     weight_bytes: float = 2
     """Bytes of a weight as products read it."""
-    reference: bool = False
+    reference: int = 0
+    """Number of parameters of a frozen reference with weights of its own."""
     recomputed: bool = True
     """Whether activations are recomputed in the backward pass."""
     offloads: bool = False
@@ -113,7 +117,10 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         raise InputError(
             f"--completion-tokens is {mean:g}", f"a completion has 1 to {batch.max_new_tokens} tokens in this run"
         )
-    reference = any(cost.what == "reference copy" for cost in plan.costs)
+    references = [cost.bytes for cost in plan.costs if cost.what == REFERENCE]
+    reference = round(sum(references) / model.bytes_each)
+    of_reference = (reference or model.parameters) / model.parameters if references else 0
+    taught = of_reference * batch.epochs * batch.phases if TEACHER_KL in plan.method.outputs else 0
     followers = round(
         sum(cost.bytes for cost in plan.costs if cost.what == FOLLOWERS) / (model.parameters * model.bytes_each)
     )
@@ -132,7 +139,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         tied=model.tied,
         updates=batch.updates_per_rollout,
         passes=batch.epochs * batch.phases,
-        scorings=1 + reference + followers,
+        scorings=1 + of_reference + taught + followers,
         steps=batch.steps,
         reference=reference,
         context=batch.context,

@@ -41,3 +41,12 @@ class FrozenPolicy:
         """Return the log-prob of every response token, [B,T], without a graph."""
         with self._policy.model.disable_adapter() if self._adapted else nullcontext():
             return self._policy.logp(tokens)
+
+
+def no_teacher() -> InputError:
+    """Return the error of a reference that cannot teach: it shares its weights with the model in training."""
+    return InputError(
+        "the KL to a teacher is asked for, and the reference is the model in training without its adapters",
+        "whole distributions are compared with a model of its own",
+        "Name the teacher: model.reference: FOLDER",
+    )

@@ -48,6 +48,33 @@ class SharedReadout(Readout):
         assert self.owner_m is not None
         return self.group.together(found_n, self.owner_m)
 
+    @property
+    def own_states(self) -> Tensor:
+        """Last hidden states of this rank's slice."""
+        return self.hidden_nd
+
+    @property
+    def own_logits(self) -> Tensor:
+        """Raw logits of this rank's slice, where the model has no plain `head`."""
+        return self._own_logits
+
+    def taught_by(self, teacher: Readout) -> Readout:
+        """Return a teacher's readout of this rank's slice; its rows may have been cut in another way."""
+        assert isinstance(teacher, SharedReadout)
+        assert self.owner_m is not None
+        assert teacher.owner_m is not None
+        hidden_nd, logits_nv = teacher.hidden_nd, teacher.logits_nv
+        if not torch.equal(self.owner_m, teacher.owner_m):  # on one rank as on the others
+            assert self.group is not None
+            mine_m = (self.owner_m == self.group.rank).to(hidden_nd.device)
+            hidden_nd = teacher.each(hidden_nd)[mine_m]
+            logits_nv = None if logits_nv is None else teacher.each(logits_nv)[mine_m]
+        return Readout(hidden_nd, self.target_n, teacher.head, logits_nv)
+
+    def joined(self, found_n: Tensor) -> Tensor:
+        """Return outputs of this rank's slice as outputs of all response tokens, [M]."""
+        return self.each(found_n)
+
 
 class ContextEngine:
     """An engine that runs a rank's slice of each row.

@@ -44,7 +44,7 @@ class ContextGroup:
         return bool(some)
 
     def together(self, own_n: Tensor, owner_m: Tensor) -> Tensor:
-        """Return the outputs of all ranks as those of a pass, [M]: `own_n` are this rank's, in order.
+        """Return the outputs of all ranks as those of a pass, [M,…]: `own_n` are this rank's, in order.
 
         All ranks then compute the same loss of all outputs, so the gradient of an output comes back to its owner alone.
         """
@@ -61,10 +61,10 @@ class _JoinedOutputs(torch.autograd.Function):
         count_r = torch.bincount(owner_m, minlength=group.count)
         most = int(count_r.max())
         if not most:
-            return own_n.new_empty(0)
-        filled = torch.cat([own_n, own_n.new_zeros(most - len(own_n))])
+            return own_n.new_empty(0, *own_n.shape[1:])
+        filled = torch.cat([own_n, own_n.new_zeros(most - len(own_n), *own_n.shape[1:])])
         all_rn = group.gathered(filled)
-        found_m = own_n.new_empty(len(owner_m))
+        found_m = own_n.new_empty(len(owner_m), *own_n.shape[1:])
         for rank, count in enumerate(count_r.tolist()):
             found_m[(owner_m == rank).to(own_n.device)] = all_rn[rank, :count]
         return found_m

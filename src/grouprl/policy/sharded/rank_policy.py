@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from grouprl.policy.devices import Precision
-from grouprl.policy.engine import ChangedHead, Head, ModelEngine
+from grouprl.policy.engine import ChangedHead, Head, ModelEngine, Readout
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.choose_engine import runs_lean
 from grouprl.policy.language.tokenizer_checks import check_tensor
@@ -107,6 +107,17 @@ class RankPolicy(CausalPolicy):
         """The precision of products."""
         return "mixed" if self.mixed else "float32"
 
+    @torch.no_grad()
+    def read(self, tokens: Tokens) -> Readout:
+        """Run all rows in one pass of all ranks, without a graph; the output layer is kept with what was read, also
+        when its weights are divided again.
+        """
+        return self._trunk(partial(self._kept_read, tokens))
+
+    def _kept_read(self, tokens: Tokens) -> Readout:
+        found = super().read(tokens)
+        return found if found.head is None or self.mixed else replace(found, head=_kept(found.head))
+
     def every_parameter(self) -> dict[str, nn.Parameter]:
         """Return all parameters by name, trained or not; those of the value head begin with `value_head.`."""
         return dict(self.model.named_parameters()) | dict(self.named_parameters())
@@ -172,6 +183,11 @@ class _Trunk(nn.Module):
     if TYPE_CHECKING:
 
         def __call__(self, work: Callable[[], T]) -> T: ...
+
+
+def _kept(head: Head) -> Head:
+    """Return an output layer in memory of its own: FSDP frees what it gathered, as it cannot with `_wide`."""
+    return replace(head, weight_vd=head.weight_vd.clone(), bias_v=None if head.bias_v is None else head.bias_v.clone())
 
 
 def _wide(head: Head) -> Head:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from grouprl.core.outputs import LOG_PROB
 from grouprl.core.spans import span, spanned
 from grouprl.policy.autograd import Ctx
 from grouprl.policy.devices import Precision
@@ -20,12 +19,14 @@ from grouprl.policy.language.text import TextModel
 from grouprl.policy.lora import is_adapted
 from grouprl.policy.microbatch import join_passes
 from grouprl.policy.passes import PassSettings
+from grouprl.policy.sharded import guide_work
 from grouprl.policy.sharded import rank_work as work
 from grouprl.policy.sharded.rank_checkpoint import load_parts, save_parts
 from grouprl.policy.sharded.rank_policy import RankPolicy
 from grouprl.policy.sharded.rank_work import Builders, Passes, Pull, Scoring
 from grouprl.policy.sharded.ranks import Ranks
 from grouprl.policy.sharded.row_split import split_over_ranks
+from grouprl.policy.sharded.sharded_reference import ShardedFollower, ShardedReference
 from grouprl.policy.sharded.sharded_weights import (
     StoredTensor,
     checkpoint_tensors,
@@ -35,6 +36,7 @@ from grouprl.policy.sharded.sharded_weights import (
 )
 from grouprl.policy.state import LogProbs, check_cotangents, check_outputs, check_state, live_rows
 from grouprl.records.tokens import Tokens
+from grouprl.storage.tensors import described_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -300,7 +302,7 @@ class ShardedPolicy(TextModel, LogProbs):
         """Yield parameters of the policy, or of the copy called `name`, one after the other, whole and on the CPU: this
         process holds a few of them at a time.
         """
-        own = self._part.every_parameter()
+        own = self.ranks.station.kept[name].every_parameter()
         for part in in_parts(list(names), {each: own[each].numel() * own[each].element_size() for each in own}):
             found = self.ranks.each(work.gather, work.Gather(name, tuple(part)))[0]
             assert found is not None
@@ -321,6 +323,14 @@ class ShardedPolicy(TextModel, LogProbs):
         """Distribute `state` over the copy that the ranks keep as `name`."""
         names, others = tuple(state), self.ranks.count - 1
         self.ranks.call(work.load, [work.Load(name, names, state), *[work.Load(name, names, None)] * others])
+
+    def load_file(self, path: Path) -> None:
+        """Have every rank read its part of the weights from a safetensors file. Raises InputError as
+        `load_trainable_state` does, RunError if it is not such a file.
+        """
+        check_state(dict(self.named_parameters()), described_tensors(path))
+        self.ranks.each(guide_work.read_file, guide_work.FromFile(work.POLICY, path))
+        self._stale = True
 
     def save_parts(self, folder: Path) -> None:
         """Write weights and optimiser state from all ranks; raises OSError if one of them could not."""
@@ -348,6 +358,11 @@ class ShardedPolicy(TextModel, LogProbs):
     def snapshot(self) -> ShardedReference:
         """Return a frozen copy of the current policy, adapters included."""
         self.ranks.each(work.keep_copy, work.REFERENCE)
+        return ShardedReference(self, work.REFERENCE)
+
+    def other(self, builders: Builders) -> ShardedReference:
+        """Return another model as the frozen reference, of which each rank builds its own part."""
+        self.ranks.each(guide_work.build_reference, builders)
         return ShardedReference(self, work.REFERENCE)
 
     def follower(self, name: str) -> ShardedFollower:
@@ -401,34 +416,6 @@ def as_sharded(policy: object) -> ShardedPolicy:
     """Return the policy of a process with ranks, which is spread over them."""
     assert isinstance(policy, ShardedPolicy)
     return policy
-
-
-class ShardedReference:
-    """A sharded policy that no longer learns: the reference of KL terms."""
-
-    def __init__(self, policy: ShardedPolicy, name: str, *, base: bool = False) -> None:
-        self._policy, self._name, self._base = policy, name, base
-
-    def logp(self, tokens: Tokens) -> Tensor:
-        """Return the log-prob of every response token, [B,T], without a graph."""
-        return self._policy.score(tokens, (LOG_PROB,), name=self._name, base=self._base)[LOG_PROB]
-
-
-class ShardedFollower(ShardedReference):
-    """A copy of a sharded policy that follows it, without the critic's parameters in its state."""
-
-    def move(self, share: float) -> None:
-        """Move the weights by `share` of the way towards the policy's."""
-        self._policy.ranks.each(work.move, work.Move(self._name, share))
-
-    def trainable_state(self) -> dict[str, Tensor]:
-        """Return the weights, whole and on the CPU, by name."""
-        state = self._policy.state_of(self._name)
-        return {name: weight for name, weight in state.items() if not name.startswith("value_head.")}
-
-    def load_trainable_state(self, state: Mapping[str, Tensor]) -> None:
-        """Distribute what `trainable_state` returned."""
-        self._policy.load_state_of(self._name, state)
 
 
 class _Scored(torch.autograd.Function):

@@ -34,6 +34,7 @@ class TeacherKL(Regularizer):
     asks = (TEACHER_KL,)
     reads = ("ref_bt",)
     one_policy = True
+    in_parts = True
     says = "{coef:g} times the KL to the teacher at each position, over the whole vocabulary"
     equation = "+ {coef:g}·Σ_v π(v)·log(π(v)/π_ref(v))"
     plain = "loss = loss + {coef!r} * (weight_bt * torch.where(active_bt, stats['teacher_kl'], 0)).sum()"

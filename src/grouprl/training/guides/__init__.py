@@ -1,0 +1,1 @@
+"""References of other weights than the policy's."""
