@@ -132,6 +132,10 @@ def test_vectors_of_pairs_have_the_margin_of_the_step_s_metrics(folder: Path) ->
     found = pairs(rows)
     assert np.mean([each["right"] for each in found]) == told["pair_accuracy"]
     assert np.mean([each["score"] for each in found]) == pytest.approx(told["pair_margin"], abs=1e-6)
+    listed = [each["margin"] for each in answered_groups(run)]
+    assert listed == pytest.approx(sorted(each["score"] for each in found)), "the list of groups begins with the lowest"
+    (least, *_) = answered(RunLibrary([run]), "rows", {"run": [run.name], "step": ["2"], "sort": ["margin"]})["rows"]
+    assert least["margin"] == pytest.approx(listed[0])
 
 
 def test_each_step_of_a_process_and_each_rating_has_a_score(folder: Path) -> None:

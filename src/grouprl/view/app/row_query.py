@@ -11,7 +11,6 @@ from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.view.app.parameters import Parameters
 from grouprl.view.app.row_table import COLUMNS
-from grouprl.view.pairs import is_pair, score_margin
 
 WHOLE = ("step", "group", "sample", "row")
 NAMES = ("prompt_id", "agent", "source", "ended", "status")
@@ -30,6 +29,7 @@ TOTALS = (
     ("length", "mean"),
     ("pull", "sum"),
     ("gradient", "sum"),
+    ("margin", "first"),
 )
 """Columns of a listing of groups, and how each is put together from the group's rows."""
 PARAMETERS = (
@@ -122,23 +122,13 @@ def groups_of(rows: pa.Table, step: int) -> list[JsonObject]:
     found = own.group_by("group", use_threads=False).aggregate(list(TOTALS))
     names = {f"{column}_{how}": column if how == "first" else f"{column}_{how}" for column, how in TOTALS}
     named = found.rename_columns([names.get(name, name) for name in found.column_names])
-    margins = _margins(own)
-    listed: list[JsonObject] = [each | {"margin": margins.get(each["group"])} for each in named.to_pylist()]
+    listed: list[JsonObject] = named.to_pylist()
     return sorted(listed, key=_rank)
 
 
 def _rank(group: JsonObject) -> tuple[float, float]:
     margin = group["margin"]
     return (math.inf if margin is None else margin, -(group["pull_sum"] or 0.0))
-
-
-def _margins(rows: pa.Table) -> dict[int, float | None]:
-    """Return the margin of the scores of each pair by the number of its group."""
-    groups: dict[int, list[JsonObject]] = {}
-    for row in rows.select(["group", "reward", "score"]).to_pylist():
-        groups.setdefault(row["group"], []).append(row)
-    ranked = {number: sorted(group, key=lambda row: -(row["reward"] or 0.0)) for number, group in groups.items()}
-    return {number: score_margin(*group) for number, group in ranked.items() if is_pair(group)}
 
 
 def choices(rows: pa.Table) -> JsonObject:

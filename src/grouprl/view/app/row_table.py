@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from grouprl.core.json_types import JsonObject
+from grouprl.view.pairs import is_pair, score_margin
+
 COLUMNS = pa.schema(
     [
         ("step", pa.int64()),
@@ -32,6 +35,7 @@ COLUMNS = pa.schema(
         ("pull", pa.float64()),
         ("gradient", pa.float64()),
         ("score", pa.float64()),
+        ("margin", pa.float64()),
         ("prompt", pa.string()),
         ("completion", pa.string()),
     ]
@@ -40,9 +44,12 @@ COLUMNS = pa.schema(
 
 `advantage`, `entropy` and `logp` are means over the trained tokens. `pull` is the row's share of |advantage|, summed
 over the trained tokens of its step; `gradient` is its true share of the gradient, null where the run has not measured
-it (`run.record_updates`). `score` is that of the reward model that is trained; null where none is.
+it (`run.record_updates`). `score` is that of the reward model that is trained; null where none is. `margin` is that of
+the row's pair, by scores or by the vectors of a preference model; null for rows of other groups.
 """
 LISTS = ("completion_ids", "mask", "advantage", "entropy", "behavior_logp")
+SCORES = ("score", "scores")
+"""Columns that a run which trains a reward model fills: one number of a row, and several by name."""
 
 
 def file_table(path: Path) -> pa.Table:
@@ -50,7 +57,7 @@ def file_table(path: Path) -> pa.Table:
     try:
         file = pq.ParquetFile(path)
         known = file.schema_arrow.names
-        wanted = [name for name in (*COLUMNS.names, "truncated", *LISTS) if name in known]
+        wanted = [name for name in (*COLUMNS.names, "truncated", "scores", *LISTS) if name in known]
         stored = file.read(columns=list(dict.fromkeys(wanted)))
     except (OSError, pa.ArrowException):
         return COLUMNS.empty_table()
@@ -76,6 +83,8 @@ def _column(stored: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
         return _endings(stored)
     if name == "pull":
         return _pull(stored)
+    if name == "margin":
+        return _margins(stored)
     if name in ("advantage", "entropy", "logp"):
         return _mean(stored, "behavior_logp" if name == "logp" else name)
     if name not in stored.column_names:
@@ -145,3 +154,16 @@ def _pull(stored: pa.Table) -> pa.Array:
     total = np.bincount(found[0], weights=np.abs(found[1]), minlength=count)
     whole = total.sum()
     return pa.array(total / (whole or 1.0), pa.float64(), mask=np.full(count, whole == 0))
+
+
+def _margins(stored: pa.Table) -> pa.Array:
+    """Return the margin of the scores of each row's pair; null where the row is in none, or no scores are stored."""
+    scored = [name for name in SCORES if name in stored.column_names and stored[name].null_count < len(stored)]
+    if not scored or not {"group", "reward"} <= set(stored.column_names):
+        return pa.nulls(len(stored), pa.float64())
+    rows = stored.select(["group", "reward", *scored]).to_pylist()
+    groups: dict[int, list[JsonObject]] = {}
+    for row in sorted(rows, key=lambda row: -(row["reward"] or 0.0)):
+        groups.setdefault(row["group"], []).append(row)
+    margins = {number: score_margin(*group) for number, group in groups.items() if is_pair(group)}
+    return pa.array([margins.get(row["group"]) for row in rows], pa.float64())
