@@ -53,6 +53,11 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         )
     if policy_kind(model.name) is not None:
         yield f"model: {model.name} is not a language model, and ranks share only those. Train it in one process"
+    if run.scores and not config.cluster.learners:  # where learners are set, that setting is named instead
+        yield (
+            f"{run.method.name} trains a reward model, and ranks share policies only. Train it in one process, without "
+            "grouprl launch"
+        )
     if config.optim.name not in BY_ELEMENT:
         yield (
             f"optim.name = {config.optim.name}: it needs whole matrices, but each rank holds only pieces of them. "
