@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import Qwen3MoeConfig
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
 from grouprl.cli.plan_on import shortlist
-from grouprl.config.run import load_config
+from grouprl.config.run import load_config, parse_config
 from grouprl.core.errors import InputError
+from grouprl.plan.chosen_experts import DENSE
 from grouprl.plan.cluster.calibration import calibration
 from grouprl.plan.cluster.hardware import Accelerator, Cluster, accelerators, parse_cluster
 from grouprl.plan.cluster.placement import placements, splits, why_no_room
@@ -31,9 +33,9 @@ from grouprl.plan.cluster.roofline import (
     training,
 )
 from grouprl.plan.cluster.simulation import Simulation, simulate
-from grouprl.plan.cluster.workload import Workload, grown
+from grouprl.plan.cluster.workload import Workload, grown, workload
 from grouprl.plan.plan import plan
-from grouprl.policy.language.tiny import build_tiny
+from grouprl.policy.language.tiny import build_tiny, char_tokenizer
 
 IDEAL = Efficiency(1, 1, 1, 1, 1, 1, 0, 0)
 UNIT = Accelerator("unit", memory=1e12, bandwidth=1e9, flops=1e12, link=1e9, network=1e8, source="")
@@ -326,3 +328,25 @@ def test_published_records_lie_within_the_interval_and_all_but_one_within_that_o
         "Llama-3.1-8B on 8xGB200, colocated (0.5)"
     ]
     assert sum(each.missed for each in found) == 4
+
+
+def test_a_token_passes_through_some_experts_of_a_mixture_only(tmp_path: Path) -> None:
+    """Two of eight experts of 3·32·16 numbers in each of 3 layers; all are read once many tokens have chosen."""
+    tokenizer = char_tokenizer("0123456789+=|- ?<>:;,.abcdefghijklmnopqrstuvwxyz")
+    config = Qwen3MoeConfig(hidden_size=32, intermediate_size=64, moe_intermediate_size=16, num_experts=8,
+                            num_experts_per_tok=2, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                            vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=tokenizer.eos_token_id)  # fmt: skip
+    config.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found = plan(parse_config({"task": "addition", "model": {"name": str(tmp_path)}}), elsewhere=True)
+    assert found.model is not None
+    assert found.model.intermediate == 2 * 16
+    work = workload(found)
+    numbers = 3 * 8 * 3 * 32 * 16
+    assert work.experts.idle == numbers * 6 // 8
+    assert work.layer_weights - work.body == numbers * 6 // 8
+    assert work.read_by(1) == work.body + work.head
+    assert work.read_by(2) == work.layer_weights + work.head - numbers * 6 / 8 * 0.75
+    dense = replace(work, experts=DENSE)
+    assert forward_flops(dense) - forward_flops(work) == 2 * work.experts.idle * work.tokens
+    assert dense.read_by(5) == dense.parameters - (0 if dense.tied else dense.head)

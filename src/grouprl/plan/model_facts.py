@@ -13,6 +13,7 @@ from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
 from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.plan.chosen_experts import DENSE, Experts, experts_of, inner_width
 from grouprl.policy.devices import BYTES, device_name
 from grouprl.policy.kinds import policy_kind
 from grouprl.policy.language.gguf import as_folder
@@ -53,6 +54,8 @@ class ModelFacts:
     """Reason why the lean engine cannot run this model; "" if it can."""
     tied: bool = True
     """Whether the output layer is the embedding."""
+    experts: Experts = DENSE
+    """Its experts."""
 
     def with_heads(self, count: int) -> ModelFacts:
         """Return the sizes of the same trunk with `count` output layers, none of which is the embedding."""
@@ -159,7 +162,7 @@ def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) 
         else sum(_adapter_parameters(each, lora, run.scores) for each, _ in models),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
-        intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        intermediate=inner_width(text),
         kv_width=(getattr(text, "num_key_value_heads", None) or heads) * width,
         vocabulary=text.vocab_size,
         positions=getattr(text, "max_position_embeddings", None),
@@ -168,6 +171,7 @@ def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) 
         device=device_name(config.model.device),
         lean=why_not_lean(model) or "",
         tied=bool(getattr(text, "tie_word_embeddings", True)),
+        experts=experts_of(model),
     )
     return facts, tokenizer
 

@@ -100,8 +100,7 @@ def token_seconds(
 ) -> dict[str, float]:
     """Return the seconds of one more token of `rows` sequences, by resource; the largest counts, and links add."""
     kind = cluster.accelerator
-    weights = (work.body + work.head) * work.weight_bytes
-    read = weights + rows * context * work.cached_bytes
+    read = work.read_by(rows) * work.weight_bytes + rows * context * work.cached_bytes
     flops = 2 * (work.body + work.head) * rows + attention_flops(work, rows, context)
     sent = 0.0
     if ranks > 1:

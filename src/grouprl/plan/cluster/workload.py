@@ -10,6 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import TEACHER_KL
+from grouprl.plan.chosen_experts import DENSE, Experts
 from grouprl.plan.memory import FOLLOWERS, REFERENCE
 from grouprl.plan.plan import Plan
 
@@ -54,6 +55,9 @@ class Workload:
     context: int = 1
     """How many learners share each row."""
 
+    experts: Experts = DENSE
+    """The experts of the model."""
+
     @property
     def rows(self) -> int:
         """The number of completions in a step."""
@@ -81,8 +85,17 @@ class Workload:
 
     @property
     def body(self) -> int:
-        """The number of weights in the layers, used for every token."""
+        """The number of weights in the layers that a token passes through."""
+        return self.layer_weights - self.experts.idle
+
+    @property
+    def layer_weights(self) -> int:
+        """The number of weights in the layers, experts that a token does not pass through included."""
         return self.parameters - self.head * (1 if self.tied else 2)
+
+    def read_by(self, tokens: float) -> float:
+        """Return how many weights are read for so many tokens that choose their experts independently."""
+        return self.layer_weights + self.head - self.experts.idle * (1 - self.experts.share) ** max(tokens - 1, 0)
 
     @property
     def head(self) -> int:
@@ -143,6 +156,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         steps=batch.steps,
         reference=reference,
         context=batch.context,
+        experts=model.experts,
         offloads=plan.config.model.checkpointing == "offload",
     )
 
