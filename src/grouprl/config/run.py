@@ -189,6 +189,7 @@ def load_config(source: str, changes: Sequence[str] = (), *, plugins: bool = Tru
 
 def changed_data(data: Mapping[str, object], changes: Sequence[str], *, plugins: bool = True) -> Config:
     """Build a Config from plain data with `key=value` changes, as `load_config` does from a file."""
+    _refuse_other_than_mapping(data)
     changed = {key: _copied(value) for key, value in without_objects(data).items()}
     for change in changes:
         apply_change(changed, change)
@@ -215,6 +216,7 @@ def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
     Raises:
         InputError: it names the key, the value and the rule.
     """
+    _refuse_other_than_mapping(data)
     try:
         config = Config.model_validate(without_objects(data))
     except pydantic.ValidationError as error:
@@ -222,6 +224,11 @@ def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
     if plugins:
         load_plugins(config.plugins)
     return config
+
+
+def _refuse_other_than_mapping(data: object) -> None:
+    if not isinstance(data, Mapping):
+        raise InputError(f"the configuration is {shortened(data)}", "a configuration is a mapping of keys to values")
 
 
 def recipes_folder() -> Traversable:

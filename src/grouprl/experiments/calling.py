@@ -124,14 +124,18 @@ def compare(
         RunError: a run failed; others are kept, and the same call continues.
         MissingExtra: `ray` is given and Ray is not installed.
     """
+    _numbers_fit(seeds=seeds, tune_seeds=tune_seeds, workers=workers)
+    _sequence("changes", changes)
+    if not isinstance(methods, str):
+        _sequence("methods", methods)
     design = designed(
         sources,
         methods if isinstance(methods, str) else [_setup(each) for each in methods],
-        over=_written(over or {}),
+        over={} if over is None else _written("over", over),
         changes=changes,
         seeds=seeds,
         budget=budget,
-        tune=_written(tune) if tune else None if tune is None else False,
+        tune=None if tune is None else tune is not False and (_written("tune", tune) or False),
         tune_seeds=tune_seeds,
         against=against,
         measure=measure,
@@ -185,9 +189,33 @@ def _setup(method: Choice | Callable[[], Method] | Method | Resolved) -> Choice:
     return found
 
 
-def _written(sweeps: Sweeps) -> dict[str, Values]:
-    """Return values as a command line has them."""
-    return {key: tuple(x if isinstance(x, str) else json.dumps(x) for x in values) for key, values in sweeps.items()}
+def _written(argument: str, sweeps: Sweeps) -> dict[str, Values]:
+    """Return the values of `over` or `tune` as a command line has them.
+
+    Raises:
+        InputError: it is no mapping of settings to lists of values, a list is empty, or holds a value twice.
+    """
+    rule = "it is a mapping of settings to lists of different values"
+    lists = isinstance(sweeps, Mapping) and all(isinstance(of, list | tuple) and of for of in sweeps.values())
+    if not lists:
+        raise InputError(f"{argument}={shortened(sweeps)}", rule, f'Write: {argument}={{"optim.lr": [1e-4, 3e-4]}}')
+    written = {key: tuple(x if isinstance(x, str) else json.dumps(x) for x in of) for key, of in sweeps.items()}
+    if any(len(set(of)) < len(of) for of in written.values()):
+        raise InputError(f"{argument}={shortened(sweeps)}", rule, "Leave the repeated value out")
+    return written
+
+
+def _numbers_fit(**given: int | None) -> None:
+    """Raise InputError for a number of seeds or workers that is not a whole one, at least 1."""
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InputError(f"{name}={shortened(value)}", "it is a whole number, at least 1")
+
+
+def _sequence(argument: str, given: object) -> None:
+    """Raise InputError for what is no list, where one is asked for: a text or a mapping would be taken apart."""
+    if not isinstance(given, list | tuple):
+        raise InputError(f"{argument}={shortened(given)}", "it is a list", f"Put it into one: {argument}=[…]")
 
 
 def _teller(runs: int, console: Console, measure: str | None) -> Tell:

@@ -11,7 +11,7 @@ from typing import cast
 from grouprl.config.python_objects import reference, without_object
 from grouprl.config.sections import Acting, Reward, Sampling
 from grouprl.config.yaml_files import read_yaml
-from grouprl.core.errors import InputError
+from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonObject
 from grouprl.envs.environment_pool_choice import open_stage
 from grouprl.evaluation.evaluate import Evaluation
@@ -207,9 +207,23 @@ def evaluated(
 
 def _numbers_of(defaults: JsonObject, given: JsonObject, k: Sequence[int] | None, samples: int | None) -> JsonObject:
     """Return the numbers of an evaluation: those that are given, else the run's."""
+    _check_numbers(k, samples)
     numbers = {name: defaults[name] if value is None else value for name, value in given.items()}
     ks = tuple(k) if k is not None else tuple(n for n in defaults["k"] if samples is None or n <= samples)
     return {**numbers, "k": ks, "samples": samples or max(max(ks), defaults["samples"] if k is None else 1)}
+
+
+def _check_numbers(k: Sequence[int] | None, samples: int | None) -> None:
+    """Raise InputError for a `k` or `samples` that is no whole number, or too small."""
+    if k is not None and not (isinstance(k, list | tuple) and k and all(map(_counts, k))):
+        raise InputError(f"k={shortened(k)}", "it is a list of whole numbers, each at least 1", "Write: k=[1, 8]")
+    if samples is not None and not _counts(samples):
+        rule = "it is a whole number, at least 1"
+        raise InputError(f"samples={shortened(samples)}", rule, "For greedy completions alone: greedy=True")
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _made(subject: Subject, scoring: Reward, numbers: JsonObject) -> tuple[Evaluation, list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grouprl.config.run import Config, load_config
-from grouprl.core.errors import InputError, suggest
+from grouprl.core.errors import InputError, shortened, suggest
 from grouprl.core.json_types import JsonObject
 from grouprl.monitor.glossary import lookup
 from grouprl.storage.run_folder import RunFolder
@@ -26,12 +27,18 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
 
 
+PHASES = ("train", "eval", "warmup", "pretraining")
+"""The phases of a run's records."""
+
+
 def load_run(path: str | Path) -> LoadedRun:
     """Return what is in a run folder; the run may still be training.
 
     Raises:
         InputError: `path` is not a run folder.
     """
+    if not isinstance(path, str | PathLike):
+        raise InputError(f"the run {shortened(path)}", "a run is named by its folder", "Give the path of a run folder")
     return LoadedRun(RunFolder.open(Path(path)))
 
 
@@ -72,8 +79,14 @@ class LoadedRun:
 
         Args:
             phase: only those of `train`, `eval`, `warmup` or `pretraining`; None: all.
+
+        Raises:
+            InputError: there is no such phase.
         """
         records = read_records(self._run.metrics) if self._run.metrics.is_file() else []
+        known = (*PHASES, *dict.fromkeys(str(record.get("phase")) for record in records))
+        if phase is not None and phase not in known:
+            raise InputError(f"phase={shortened(phase)}", f"it is one of {', '.join(PHASES)}, or None for all")
         wanted = [record for record in records if phase in (None, record.get("phase"))]
         names = dict.fromkeys(name for record in wanted for name in record)
         return _table(pa.table({name: [record.get(name) for record in wanted] for name in names}))
@@ -85,8 +98,10 @@ class LoadedRun:
             step: only those of this step; None: of every stored one.
 
         Raises:
-            InputError: the step is not stored, or none is.
+            InputError: the step is not stored, or none is, or it is no whole number.
         """
+        if isinstance(step, bool) or not isinstance(step, int | None):
+            raise InputError(f"step={shortened(step)}", "a step is a whole number, or None for every stored one")
         files = sorted(self._run.rollouts.glob("step-*.parquet"))
         wanted = files if step is None else [self._run.rollout_file(step)]
         if not files or not wanted[0].is_file():

@@ -21,10 +21,9 @@ from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.charts import Series, chart
 from grouprl.view.curves import COLOURS
 from grouprl.view.diagnosis import diagnose, stored_findings
+from grouprl.view.loaded_run import PHASES
 from grouprl.view.run_list import run_line
 from grouprl.view.sections import evaluations
-
-PHASES = ("train", "eval", "warmup", "pretraining")
 
 
 def runs(library: RunLibrary, asked: Parameters) -> JsonObject:
