@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,24 @@ def test_a_csv_file_holds_no_lists(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('prompt,completions,scores\np,"[1]","[2]"\n')
     with pytest.raises(InputError, match="A CSV file holds no lists"):
         load_task({"name": f"pairs:{tmp_path / 'a.csv'}", "eval_fraction": 0})
+
+
+@pytest.mark.parametrize("write", [str, json.dumps])
+def test_messages_written_out_as_text_are_not_learned_as_text(tmp_path: Path, write: Callable[[object], str]) -> None:
+    """A data frame of conversations becomes so when it is saved as CSV."""
+    pytest.importorskip("datasets")
+    talk = {name: write([{"content": name, "role": "assistant"}]) for name in ("chosen", "rejected")}
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, ["prompt", *talk])
+        table.writeheader()
+        table.writerow({"prompt": write([{"role": "user", "content": "q"}]), **talk})
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "q", **talk}))
+    for name in ("a.csv", "a.jsonl"):
+        with pytest.raises(InputError, match=r"chat messages written out as text.*JSON lines and Parquet hold them"):
+            load_task({"name": f"pairs:{tmp_path / name}", "eval_fraction": 0})
+    plain = {"prompt": "q", "chosen": "[{'rolex': 1}]", "rejected": "[{'role': 1}] is a list"}
+    (tmp_path / "b.jsonl").write_text(json.dumps(plain))
+    assert load_task({"name": f"pairs:{tmp_path / 'b.jsonl'}", "eval_fraction": 0}).size("train") == 1
 
 
 def test_numbers_of_a_csv_file_are_texts(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ PICTURES = ("image", "images")
 """Columns of pictures, which no policy here reads."""
 WORDS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
 """Labels as a CSV file writes them."""
+WRITTEN = re.compile(r"""\s*\[\s*\{\s*(['"])(?:role|content)\1\s*:""")
+"""The beginning of chat messages that stand in a text, as JSON or as Python writes them."""
 
 
 @dataclass(frozen=True)
@@ -304,6 +307,12 @@ def _completion(row: JsonMapping, column: str, label: str) -> object:
             f"The column '{column}' is missing in {label}", f"the first row has it; it has {', '.join(row)}"
         )
     given = row[column]
+    if isinstance(given, str) and WRITTEN.match(given) and given.rstrip().endswith("]"):
+        raise InputError(
+            f"The completion '{column}' in {label} is {shortened(given)}",
+            "these are chat messages written out as text, and would be learned as text, brackets and all",
+            "Give lists of messages: JSON lines and Parquet hold them, a CSV file does not",
+        )
     if isinstance(given, str) and given:
         return given
     if not is_conversation(given):
