@@ -1,11 +1,15 @@
 """The plan says how rows go through the model, and refuses what cannot be."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
+from typer.testing import CliRunner
 
+from grouprl.cli.app import app
 from grouprl.config.run import parse_config
 from grouprl.plan import forward_plan
 from grouprl.plan.memory import activations, memory
@@ -115,3 +119,16 @@ def test_compiled_layers_are_told_and_refused_before_a_run(gpt2):
     assert "compiled" not in ways(make(model=str(gpt2)))
     (refusal,) = [said for said in make(model={"compile": True}).refusals if "model.compile" in str(said)]
     assert "set model.engine: transformers" in str(refusal)
+
+
+def test_learners_compute_in_mixed_precision_whatever_engine_one_process_has(gpt2, tmp_path: Path) -> None:
+    """Ranks run every model through transformers, in bfloat16 too; one process needs the lean engine for that."""
+    model = {"name": str(gpt2), "precision": "mixed"}
+    alone = parse_config({"task": "addition", "model": model})
+    assert any("computed by the lean engine" in finding.text for finding in plan(alone).findings)
+    learners = alone.model_copy(update={"cluster": alone.cluster.model_copy(update={"learners": 2})})
+    assert not any("lean engine" in finding.text for finding in plan(learners).findings)
+    (tmp_path / "run.yaml").write_text(json.dumps({"task": "addition", "model": model}))
+    said = CliRunner().invoke(app, ["plan", str(tmp_path / "run.yaml"), "--on", "8xH100"])
+    assert said.exit_code == 0, said.output
+    assert "8 accelerators" in said.output

@@ -59,7 +59,9 @@ def _workload(source: str, changes: Sequence[str], completion_tokens: float | No
     from grouprl.plan.cluster.workload import workload
     from grouprl.plan.plan import plan
 
-    planned = plan(load_config(source, [*changes, "run.memory_check=false"]), elsewhere=True)
+    # Accelerators multiply in bfloat16 whatever engine runs the model here: no precision of this machine refuses it.
+    here = ["run.memory_check=false", "model.precision=float32"]
+    planned = plan(load_config(source, [*changes, *here]), elsewhere=True)
     planned.raise_if_refused()
     return workload(planned, completion_tokens)
 

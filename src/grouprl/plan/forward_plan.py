@@ -14,7 +14,7 @@ from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.engine_names import AUTO_LIMIT, engine_name, other_engine
 from grouprl.policy.passes import MEMORY_SHARE, PACKING_PAYS, SHARING_PAYS, checkpointing_threshold, free_bytes
 from grouprl.policy.precision import PrecisionChoice, choose_precision, told
-from grouprl.processes.current_ranks import current_ranks
+from grouprl.processes.current_ranks import current_ranks, launched
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def precision_of(config: Config, model: ModelFacts) -> PrecisionChoice:
     Raises:
         InputError: the requested precision is not available.
     """
-    if current_ranks() is not None:
+    if _on_ranks(config):
         mixed = config.model.precision == "mixed"
         return PrecisionChoice("mixed" if mixed else "float32", "requested" if mixed else "ranks keep float32 weights")
     engine = _engine(config, model)
@@ -82,9 +82,14 @@ def precision_notes(config: Config, model: ModelFacts, requested: str) -> Iterat
     yield from told(requested, model.dtype, model.device, model.hidden, model.intermediate, mixed)
 
 
+def _on_ranks(config: Config) -> bool:
+    """Return whether several processes share the model: those running, or learners that the run will start."""
+    return current_ranks() is not None or (config.cluster.learners > 1 and not launched())
+
+
 def _engine(config: Config, model: ModelFacts) -> str:
     """Return the name of the engine that runs the model in training."""
-    if current_ranks() is not None and config.model.engine == "auto":
+    if _on_ranks(config) and config.model.engine == "auto":
         return "transformers"  # sharding needs the modules of transformers
     return engine_name(config.model.engine, model.lean or None, model.parameters, pass_settings(config.model))
 
