@@ -143,6 +143,18 @@ def test_the_command_tells_shares_prompts_seeds_and_what_was_seen(runs):
     assert "not known from one run" in one.output
 
 
+def test_equal_rewards_and_equal_ends_tell_nothing(runs, monkeypatch):
+    """They have no spread, which is no reason to believe that two prompts or two seeds would do."""
+    monkeypatch.setattr("grouprl.experiments.power.Spread.of", lambda _: Spread(0.0, 0.0, 0.0))
+    monkeypatch.setattr("grouprl.experiments.pilot.finals", lambda _: ("eval/reward", [0.0, 0.0]))
+    options = ["plan", "addition", *(part for run in runs for part in ("--power", str(run)))]
+    done = CliRunner().invoke(app, options, env={"COLUMNS": "160"})
+    assert "not known, as all rewards of the pilot are equal" in done.output
+    assert "not known as all runs ended with the same" in done.output
+    found = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
+    assert [found[name] for name in ("prompts", "smallest_difference", "seeds", "tokens")] == [None] * 4
+
+
 def test_what_belongs_to_a_pilot_needs_one(runs):
     assert "--see belongs to --power" in CliRunner().invoke(app, ["plan", "addition", "--see", "0.1"]).output
     refused = CliRunner().invoke(app, ["plan", "addition", "--power", str(runs[0]), "--see", "0"])

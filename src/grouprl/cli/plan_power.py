@@ -61,7 +61,7 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
     least, most = (spread.of_difference(samples, shared=shared) for shared in (True, False))
     measure, values = finals(runs)
     deviation = _deviation(values)
-    seeds = seeds_needed(deviation, difference) if deviation is not None else None
+    seeds = seeds_needed(deviation, difference) if deviation else None
     pilots = [(run, pilot) for run, first, last in zip(runs, firsts, lasts, strict=True) for pilot in (first, last)]
     unique = [each for i, each in enumerate(pilots) if i % 2 == 0 or each[1].steps != pilots[i - 1][1].steps]
     held = [(run, each) for run, last in zip(runs, lasts, strict=True) for each in held_against(run, last, samples)]
@@ -72,10 +72,10 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
         "rollout_prompts": config.batch.prompts,
         "gradients": [_noise(run, config.batch.prompts) for run in runs],
         "spread": vars(spread),
-        "prompts": [prompts_needed(variance, difference) for variance in (least, most)],
+        "prompts": [prompts_needed(variance, difference) for variance in (least, most)] if most else None,
         "completions_per_prompt": samples,
         "evaluated_prompts": prompts,
-        "smallest_difference": [smallest_difference(variance, prompts) for variance in (least, most)],
+        "smallest_difference": [smallest_difference(variance, prompts) for variance in (least, most)] if most else None,
         "measure": measure,
         "seeds_seen": len(values),
         "deviation": deviation,
@@ -145,15 +145,23 @@ def _teaching(pilot: JsonObject) -> Iterator[tuple[str, str]]:
         yield f"groups of {pilot['configured']}", f"as configured: not known, as {why}"
 
 
-def _needed(found: JsonObject) -> Iterator[tuple[str, str]]:
+def _prompts(found: JsonObject) -> Iterator[tuple[str, str]]:
+    if found["prompts"] is None:
+        yield "prompts", "not known, as all rewards of the pilot are equal: give --power a run with some of each"
+        return
     low, high = found["prompts"]
     each = found["completions_per_prompt"]
     yield "prompts", f"{low:,} to {high:,} held-out ones, {each} completion{'s' * (each != 1)} of each"
     yield "", "(fewest if two policies find the same prompts hard, most if that has nothing in common)"
     low, high = found["smallest_difference"]
     yield "", f"the configured {found['evaluated_prompts']:,} show {low:.3f} to {high:.3f}"
-    if found["deviation"] is None:
-        yield "seeds", "not known from one run: give --power runs of several seeds"
+
+
+def _needed(found: JsonObject) -> Iterator[tuple[str, str]]:
+    yield from _prompts(found)
+    if not found["deviation"]:
+        why = "from one run" if found["seeds_seen"] < 2 else "as all runs ended with the same"
+        yield "seeds", f"not known {why}: give --power runs of several seeds"
         yield "tokens", f"{found['tokens_per_run']:,} sampled in a run of this configuration"
         return
     seeds = found["seeds"]
