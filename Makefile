@@ -107,13 +107,15 @@ bench: $(READY)  ## measure speed against TRL, generate and the machine's matrix
 
 bench-control: $(READY) .venv-sb3/.ready  ## measure the speed and the returns of control beside Stable-Baselines3
 	$(BIN)/python bench/control_speed.py .venv-sb3/bin/python
-	PYTHONPATH=.venv-sb3/box2d $(BIN)/python scripts/control_rivals.py runs .venv-sb3/bin/python
+	PYTHONPATH=.venv-sb3/physics $(BIN)/python scripts/control_rivals.py runs .venv-sb3/bin/python
 
 .venv-sb3/.ready:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 stable-baselines3==2.9.2
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D)/box2d box2d==2.3.10
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check pygame packaging
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D)/physics box2d==2.3.10 \
+		mujoco==3.3.7 glfw absl-py PyOpenGL etils importlib_resources zipp imageio
 	@touch $@
 
 solvers: $(READY) .venv-ortools/.ready  ## hold the solvers of small instances beside OR-Tools

@@ -69,8 +69,10 @@ CASES = {
         Case("PPO", "CartPole-v1", 51_200, 8, 32, 0.98, 0.8, 1e-3, True, batch_size=256, n_epochs=20),
         Case("PPO", "Acrobot-v1", 98_304, 16, 256, 0.99, 0.94, n_epochs=4, normalize=True),
         Case("PPO", "Pendulum-v1", 65_536, 4, 1024, 0.9, 0.95, 1e-3),
-        Case("PPO", "LunarLander-v3", 98_304, 16, 1024, 0.999, 0.98, ent_coef=0.01, n_epochs=4),
-        Case("A2C", "CartPole-v1", 50_000, 8, 5, **A2C, seeds=tuple(range(8))),
+        Case("PPO", "LunarLander-v3", 327_680, 16, 1024, 0.999, 0.98, ent_coef=0.01, n_epochs=4),
+        Case("PPO", "InvertedPendulum-v5", 65_536, 4, 512, normalize=True),
+        Case("PPO", "Hopper-v5", 204_800, 4, 512, normalize=True),
+        Case("A2C", "CartPole-v1", 50_000, 8, 5, **A2C, seeds=tuple(range(24))),
         Case("A2C", "MountainCarContinuous-v0", 60_000, 4, 100, **A2C, normalize=True),
     )
 }
@@ -214,11 +216,17 @@ def compared(runs: list[dict[str, Any]]) -> list[str]:
     from grouprl.evaluation.pass_at_k import mean_interval
 
     paid = {who: [run[who]["return"] for run in runs] for who in ("theirs", "ours")}
-    told = {who: ", ".join(f"{x:g}" for x in values) for who, values in paid.items()}
+    told = {who: listed(values) for who, values in paid.items()}
     found = mean_interval(np.array(paid["theirs"]))
     ratio = sum(run["ours"]["speed"] for run in runs) / sum(run["theirs"]["speed"] for run in runs)
     theirs = f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]"
     return [told["theirs"], theirs, told["ours"], f"{np.mean(paid['ours']):.1f}", f"{ratio:.2f}"]
+
+
+def listed(values: list[float]) -> str:
+    """Return the returns of all seeds, or of many their number and range."""
+    few = ", ".join(f"{x:g}" for x in values)
+    return few if len(values) <= 8 else f"{len(values)} seeds, {min(values):g} to {max(values):g}"
 
 
 if __name__ == "__main__":

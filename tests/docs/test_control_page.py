@@ -27,6 +27,8 @@ from grouprl.training.loop import train
 pytest.importorskip("gymnasium")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "control.md").read_text(encoding="utf-8")
+PHYSICS = ("LunarLander-v3", "InvertedPendulum-v5", "Hopper-v5")
+"""Environments of Box2D and MuJoCo, which the tests' environment need not have."""
 SETTINGS = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])  # type: ignore[index]
 
 
@@ -107,7 +109,7 @@ def outside(rows: list[dict[str, Any]], name: str) -> bool:
     return not low <= np.mean(sides[0]) <= high
 
 
-@pytest.mark.parametrize("name", [name for name in control_rivals.CASES if "Lunar" not in name])  # it needs Box2D
+@pytest.mark.parametrize("name", [name for name, case in control_rivals.CASES.items() if case.env not in PHYSICS])
 def test_both_sides_take_as_many_actions_and_optimiser_steps(name: str) -> None:
     case = control_rivals.CASES[name]
     found = plan(parse_config(control_rivals.settings(case, 0, case.steps)))
@@ -121,6 +123,7 @@ def test_a_case_is_told_with_the_interval_of_students_distribution() -> None:
     runs = [{side: {"return": x, "speed": 1 + (side == "theirs")} for side in ("ours", "theirs")} for x in (1, 2, 3)]
     # mean 2, sample deviation 1, 4.303 / sqrt(3) = 2.484
     assert control_rivals.compared(runs) == ["1, 2, 3", "2.0 [-0.5, 4.5]", "1, 2, 3", "2.0", "0.50"]
+    assert control_rivals.listed([3.5, *range(8)]) == "9 seeds, 0 to 7"
 
 
 def test_the_a2c_of_the_page_is_that_of_the_record() -> None:
