@@ -157,7 +157,8 @@ def test_spaces_as_text():
     ("spec", "message"),
     [
         ("gym:FrozenLak-v1", "no environment 'FrozenLak-v1'.*Did you mean.*'FrozenLake-v1'"),
-        ("gym:nowhere:Env-v0", "no environment 'nowhere:Env-v0'"),
+        ("gym:nowhere:Env-v0", "'nowhere:Env-v0' needs the module 'nowhere'.*pip install nowhere"),
+        ("gym:Needy-v0", "'Needy-v0' needs the module 'absent_engine'.*pip install absent_engine$"),
         ({"name": "gym:Pendulum-v1", "actions": ["a"]}, r"Box\(-2.0, 2.0.*only Discrete ones have words"),
         ("gym:Taxi-v3", "refuses 'Taxi-v3'.*Taxi-v4"),
         ("gym", "written gym:<id>"),
@@ -167,7 +168,9 @@ def test_spaces_as_text():
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*out of date")
-def test_errors_in_words(spec, message):
+def test_errors_in_words(spec, message, monkeypatch):
+    needy = gymnasium.envs.registration.EnvSpec(id="Needy-v0", entry_point="absent_engine.games:Env")
+    monkeypatch.setitem(gymnasium.registry, needy.id, needy)
     with pytest.raises(InputError, match=message):
         load_task(spec)
 

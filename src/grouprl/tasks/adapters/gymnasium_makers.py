@@ -85,8 +85,14 @@ def _registered(name: str, config: JsonMapping) -> object:
             vector = gymnasium.make_vec(name, num_envs=1, vectorization_mode="vector_entry_point", **config)
             return _single(vector)
         return gymnasium.make(name, disable_env_checker=True, **config)
-    except (gymnasium.error.UnregisteredEnv, ModuleNotFoundError) as error:
+    except gymnasium.error.UnregisteredEnv as error:
         raise InputError(f"Gymnasium has no environment '{name}'", remedy=suggest(name, gymnasium.registry)) from error
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"'{name}' needs the module '{error.name}'",
+            "it is installed where the run is",
+            f"Install the package that has it, usually: pip install {str(error.name).partition('.')[0]}",
+        ) from error
     except (gymnasium.error.Error, TypeError) as error:
         raise InputError(f"Gymnasium refuses '{name}' with {dict(config)}", str(error)) from error
     except (Exception, SystemExit) as error:
