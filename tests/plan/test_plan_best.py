@@ -71,3 +71,15 @@ def test_training_refuses_it_before_a_step(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="one half for every policy"):
         grouprl.train(settings, folder=tmp_path / "run", console=quiet())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_component_that_the_reward_does_not_have_is_refused(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def parts(completion, **columns):\n    return {'form': 1.0, 'sum': 0.0}\n", encoding="utf-8")
+    reward = {"function": f"{own}:parts"}
+    (said,) = of_best(planned("reward/from", reward), "refusal")
+    assert "'addition' has no such component" in said
+    assert "reward/form" in said
+    assert not of_best(planned("eval/reward/form", reward), "refusal")
+    (said,) = of_best(planned("reward/gold"), "refusal")
+    assert "no such component" in said

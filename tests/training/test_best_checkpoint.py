@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import grouprl
 from grouprl.cli.app import app
-from grouprl.evaluation.best import Best, best_of
+from grouprl.evaluation.best import Best, best_of, check_measure, measures
 from grouprl.evaluation.evaluate import Evaluation
 from grouprl.evaluation.gain import PromptValues
 from grouprl.evaluation.pass_at_k import Estimate
@@ -63,6 +63,29 @@ def test_a_yardstick_is_named_by_itself_and_unknown_values_never_win() -> None:
     nothing = evaluation(**{"metric/useful": [float("nan")] * 2})
     assert best_of(None, nothing, "useful", 4, 2) is None
     assert best_of(found, nothing, "useful", 4, 2) is found
+
+
+def test_a_component_that_an_evaluation_lacks_does_not_win() -> None:
+    found = best_of(None, evaluation(**{"reward": [1, 1], "reward/part": [1, 2]}), "reward/part", 3, 2)
+    assert found is not None
+    assert best_of(found, evaluation(reward=[1, 1]), "eval/reward/part", 4, 2) is found
+    assert best_of(None, evaluation(reward=[1, 1]), "reward/part", 4, 2) is None
+
+
+def test_measures_that_evaluations_will_not_have_are_refused_before_the_run() -> None:
+    policy = measures(["useful"], [1, 4], ranks=False, samples=True)
+    for name in ("", "useful", "eval/metric/useful", "pass@4", "greedy", "reward", "reward/part"):
+        check_measure(name, policy)
+    for known, name in (
+        (policy, "pass@2"),
+        (policy, "pair_accuracy"),
+        (measures([], [1], ranks=False, samples=False), "pass@1"),
+        (measures(["useful"], [1], ranks=True, samples=False), "useful"),
+        (measures([], [1], ranks=True, samples=False), "pair_loss"),  # its largest value is the worst
+        (measures([], [1], ranks=True, samples=False), "reward/part"),
+    ):
+        with pytest.raises(grouprl.InputError, match=r"eval\.best"):
+            check_measure(name, known)
 
 
 def test_an_unknown_measure_is_refused_before_anything_is_trained(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def show_evaluation(found: Evaluation, subject: Subject, console: Console) -> No
     rewards |= {f"  {name}": each for name, each in found.components.items()}
     if found.pass_at:
         rewards["mean reward, greedy"] = found.greedy_reward
+    rewards |= found.yardsticks
     named = {**rewards, **shares} if found.graded or found.returns else {**shares, **rewards}
     for label, estimate in named.items():
         if estimate is not None:

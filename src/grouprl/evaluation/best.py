@@ -55,11 +55,14 @@ def best_of(held: Best | None, found: Evaluation, name: str, step: int, prompts:
     """Return the better of the best so far and the evaluation `found` after `step` steps.
 
     All evaluations of a run begin with the same held-out prompts, and only the first `prompts` of them count: an
-    evaluation of more prompts is not better because of others. An evaluation that knows no value is never the best.
+    evaluation of more prompts is not better because of others. An evaluation that knows no value is never the best: a
+    component of the reward may be missing from some.
 
     Raises:
         InputError: the evaluation has no measure of this name.
     """
+    if _component(name) and name.removeprefix("eval/") not in found.by_prompt:
+        return held
     measure = _measure(name, found.by_prompt)
     values = found.by_prompt[measure]
     count = min(prompts, len(values.values))
@@ -72,15 +75,35 @@ def best_of(held: Best | None, found: Evaluation, name: str, step: int, prompts:
     return Best(measure, step, mean.value, mean.low, mean.high, len(first.values))
 
 
-def check_measure(name: str, yardsticks: Collection[str], k: Sequence[int]) -> None:
+def check_measure(name: str, known: Sequence[str]) -> None:
     """Check before a run that its evaluations can have a measure of this name; "" is none.
+
+    Components of the reward ("reward/…") are checked where the reward has been tried.
 
     Raises:
         InputError: they cannot.
     """
-    fixed = ["reward", "greedy", "greedy_reward", "pair_accuracy", *(f"pass@{each}" for each in k)]
-    if name and not name.removeprefix("eval/").startswith("reward/"):
-        _measure(name, [*(f"metric/{each}" for each in yardsticks), *fixed])
+    if name and not ("reward" in known and _component(name)):
+        _measure(name, known)
+
+
+def _component(name: str) -> bool:
+    return name.removeprefix("eval/").startswith("reward/")
+
+
+def measures(yardsticks: Collection[str], k: Sequence[int], *, ranks: bool, samples: bool) -> list[str]:
+    """Return the measures of a run's evaluations whose largest mean is the best.
+
+    Args:
+        yardsticks: names of `eval.metrics`.
+        k: numbers of `eval.k`.
+        ranks: whether a reward model is trained; its loss and its preferences of length and style are no aims.
+        samples: whether evaluations sample completions, and do not only take the likeliest one of those stored.
+    """
+    if ranks:
+        return ["pair_accuracy"]
+    sampled = [f"pass@{each}" for each in k] if samples else []
+    return [*(f"metric/{each}" for each in yardsticks), "reward", "greedy", "greedy_reward", *sampled]
 
 
 def _measure(name: str, known: Collection[str]) -> str:

@@ -24,6 +24,8 @@ from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.turn_text import History
 from grouprl.tasks.task import Task
 
+YARDSTICK = "metric/"
+"""Beginning of the measures of `eval.metrics`."""
 RANKING = "pair_accuracy"
 """The measure of a reward model, which takes the place of all others but those of the gaps between its scores."""
 
@@ -73,6 +75,11 @@ class Evaluation:
         """The mean reward, without its interval."""
         return self.reward.value
 
+    @property
+    def yardsticks(self) -> dict[str, Estimate]:
+        """The estimates by the yardsticks of `eval.metrics` that apply to some completion, as "metric/NAME"."""
+        return {name: x.estimate() for name, x in self.by_prompt.items() if name.startswith(YARDSTICK) and x.known}
+
     def knowing(self, graded: bool) -> Evaluation:
         """Return the evaluation with `graded` set if it is known; then no completion is marked right or wrong."""
         samples = tuple(sample.without_mark() for sample in self.samples)
@@ -84,7 +91,7 @@ class Evaluation:
 
     def record(self) -> dict[str, float]:
         """Return the flat metrics of the run's record, each explained by `grouprl metrics`."""
-        named = {name: values.estimate() for name, values in self.by_prompt.items()}
+        named = {name: values.estimate() for name, values in self.by_prompt.items() if values.known}
         named |= {f"{name}_gain": gain for name, gain in self.gains.items()}
         flat: dict[str, float] = {}
         for name, estimate in named.items():
@@ -204,7 +211,7 @@ def evaluate_rows(
         values = {RANKING: greedy_completions.reward(), **greedy_completions.components()}
     else:
         values = _by_prompt(sampled, greedy_completions, k) | _measured(yardsticks, requested, found[0])
-    named = {name: each.estimate() for name, each in values.items()}
+    named = {name: each.estimate() for name, each in values.items() if each.known}
     return Evaluation(
         prompts=count,
         samples_per_prompt=samples,
@@ -222,7 +229,10 @@ def evaluate_rows(
         truncated=float(found[0].truncated_b.mean()),
         failed=sum(int(completions.scores.failed_b.sum()) for completions in found),
         samples=_shown(found, requested, shown),
-        notes=(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
+        notes=(
+            *(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
+            *(f"{name} applies to none of the completions, and has no value" for name in values if name not in named),
+        ),
     )
 
 
@@ -242,7 +252,7 @@ def _measured(
     """Return the values of each prompt by each yardstick, over the completions that could be scored."""
     examples = [example for example in requested for _ in range(completions.each)]
     found = measure(yardsticks, examples, completions.texts)
-    return {f"metric/{name}": completions.means(value_b) for name, value_b in found.items()}
+    return {f"{YARDSTICK}{name}": completions.means(value_b, some=False) for name, value_b in found.items()}
 
 
 def _requested(task: Task, prompts: int) -> list[Example]:

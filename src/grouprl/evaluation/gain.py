@@ -53,8 +53,13 @@ class PromptValues:
         """The values as an array [Q], with NaN for unknown ones."""
         return np.array([math.nan if value is None else value for value in self.values], np.float64)
 
+    @property
+    def known(self) -> bool:
+        """True if the value of some prompt is known."""
+        return any(value is not None for value in self.values)
+
     def estimate(self) -> Estimate:
-        """Estimate the mean over the prompts whose value is known."""
+        """Estimate the mean over the prompts whose value is known, at least one."""
         known_q = self.value_q[np.isfinite(self.value_q)]
         shares = self.shares
         return interval(known_q, self.completions) if shares else mean_interval(known_q, self.least, self.most)

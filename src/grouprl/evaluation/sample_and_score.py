@@ -45,17 +45,23 @@ class Completions:
         values = {name: np.where(self.valid_b, x_b, np.nan) for name, x_b in self.scores.components.items()}
         return {name: self.means(x_b) for name, x_b in values.items() if np.isfinite(x_b).any()}
 
-    def means(self, value_b: NDArray[np.float64]) -> PromptValues:
-        """Return the means by prompt of [R] values, of which NaN marks unknown ones."""
+    def means(self, value_b: NDArray[np.float64], *, some: bool = True) -> PromptValues:
+        """Return the means by prompt of [R] values, of which NaN marks unknown ones.
+
+        Raises:
+            RunError: none is known, and `some` is wanted.
+        """
         value_qs = value_b.reshape(-1, self.each)
         known_qs = np.isfinite(value_qs) & self.valid_b.reshape(-1, self.each)
         count_q = known_qs.sum(1)
         mean_q = np.where(known_qs, value_qs, 0.0).sum(1) / np.maximum(count_q, 1)
         known = value_qs[known_qs]
-        if not known.size:
-            raise RunError("a measure of an evaluation has no value on any completion")
-        shares = bool(np.isin(known, (0.0, 1.0)).all())
         value_q = np.where(count_q > 0, mean_q, np.nan)
+        if not known.size:
+            if some:
+                raise RunError("a measure of an evaluation has no value on any completion")
+            return PromptValues.of(value_q, self.each, shares=False)
+        shares = bool(np.isin(known, (0.0, 1.0)).all())
         return PromptValues.of(value_q, self.each, shares=shares, least=float(known.min()), most=float(known.max()))
 
     @property

@@ -7,11 +7,13 @@ it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grouprl.core.errors import InputError, RunError
+from grouprl.evaluation.gain import SUFFIXES
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rewards.catalogue.loading import load_reward
@@ -33,25 +35,41 @@ def load_yardsticks(specs: Sequence[str]) -> dict[str, Reward]:
     twice = [name for n, (name, _) in enumerate(found) if name in {other for other, _ in found[:n]}]
     if twice:
         raise InputError(f"eval.metrics names '{twice[0]}' twice", "each is recorded as eval/metric/NAME", "Rename one")
+    _check_endings([name for name, _ in found])
     return dict(found)
+
+
+def _check_endings(names: Sequence[str]) -> None:
+    """Refuse a name under which the record has the interval or the gain of another yardstick."""
+    for name in names:
+        plain = name
+        while ending := next((each for each in SUFFIXES if plain.endswith(each)), ""):
+            plain = plain.removesuffix(ending)
+            if plain in names:
+                raise InputError(
+                    f"eval.metrics names '{plain}' and '{name}'",
+                    f"eval/metric/{name} is where the record has the interval or the gain of '{plain}'",
+                    "Rename one",
+                )
 
 
 def measure(yardsticks: Mapping[str, Reward], examples: Sequence[Example], texts: Texts) -> Measured:
     """Return [B] the value of each completion by each yardstick; NaN where one does not apply to it (None).
 
     Raises:
-        RunError: a yardstick raised, returned something that is no number, or None for every completion.
+        RunError: a yardstick raised, or returned something that is no number.
     """
     return {name: _values(name, function, examples, texts) for name, function in yardsticks.items()}
 
 
 def _values(name: str, function: Reward, examples: Sequence[Example], texts: Texts) -> NDArray[np.float64]:
-    scores = score(function, texts, [each.columns for each in examples], ids=[each.id for each in examples])
+    columns = [{key: _own(value) for key, value in each.columns.items()} for each in examples]
+    scores = score(function, texts, columns, ids=[each.id for each in examples])
     if scores.failed_b.any():
         raise RunError(f"eval.metrics: '{name}' failed. {scores.problems[0]}")
-    if np.isnan(scores.reward_b).all():
-        raise RunError(
-            f"eval.metrics: '{name}' returned None for each of {len(texts)} completions, and a mean needs one number "
-            "at least. Evaluate more prompts, or leave it out"
-        )
     return scores.reward_b
+
+
+def _own(value: object) -> object:
+    """Return a copy of what a yardstick could change, and with it the answers that the reward reads."""
+    return deepcopy(value) if isinstance(value, (list, dict, set)) else value

@@ -20,9 +20,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.finding import Finding
 from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_one_line
-from grouprl.evaluation.best import check_measure
 from grouprl.evaluation.sample_and_score import example_text
-from grouprl.evaluation.yardsticks import load_yardsticks
 from grouprl.methods.check import fault_of_own_parts
 from grouprl.orchestrator.asynchronous.restrictions import async_explanations
 from grouprl.orchestrator.chat_prompts import resolve_new
@@ -30,7 +28,13 @@ from grouprl.orchestrator.policy_compatibility import kind_refusals
 from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
-from grouprl.plan.best_measure import best_refusals, best_warnings
+from grouprl.plan.best_measure import (
+    best_refusals,
+    best_warnings,
+    check_best,
+    idle_yardsticks,
+    unknown_component,
+)
 from grouprl.plan.checks import (
     refusals,
     sampling_refusals,
@@ -217,6 +221,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
             *_ruled_out(run, facts, requested, model, lengths),
             *told(codes.REWARD_TRIAL, trial.refusals),
             *told(codes.FIELD, component_refusals(run, trial, requested)),
+            *told(codes.BEST, unknown_component(run, trial, requested)),
             *told(codes.CLUSTER, placing.refusals),
             *needed.refusals,
             *told(codes.OWN_PART, faults),
@@ -244,7 +249,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
 
 def _check_names(run: ResolvedRun) -> None:
     """Report things that the configuration names and that do not exist, before models are read."""
-    check_measure(run.config.eval.best, load_yardsticks(run.config.eval.metrics), run.config.eval.k)
+    check_best(run)
     _ = run.reward, run.engine
     check_optimizer(run.config.optim)
     for tracker in run.config.run.trackers:
@@ -274,6 +279,7 @@ def _ruled_out(
     yield from told(codes.ROWS, sampling_refusals(run.method, facts, run.row_kind))
     yield from told(codes.ROWS, rescore_refusals(config, run.row_kind))
     yield from told(codes.ROWS, _unrecorded(run))
+    yield from told(codes.ROWS, idle_yardsticks(run))
     yield from refusals(config, run.method, facts, task)
     yield from told(codes.GOLD_ANSWER, gold_refusals(run.reward, task))
     yield from told(codes.JUDGE, judge_refusals(config, run.method))

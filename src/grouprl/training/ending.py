@@ -80,10 +80,18 @@ def conclude(session: Session, found: Evaluation | None) -> RunEnded:
     report = write_report(run.path)
     words = verdict(before.record, after.record, session.step).words if before and after else ""
     aside = [each.prompt for each in session.source.aside.prompts]
-    best = () if session.best is None else (session.best.words(),)
+    best = _best_words(session)
     costs = cost_words(totals(run.read_metrics()))
     remarks = (*((set_aside_words(aside),) if aside else ()), *((costs,) if costs else ()), *best)
     return RunEnded(run.path, session.phase, session.step, before, after, words, remarks, report)
+
+
+def _best_words(session: Session) -> tuple[str, ...]:
+    """Say which checkpoint is the best by `eval.best`, or that no evaluation had a value of it."""
+    if session.best is not None:
+        return (session.best.words(),)
+    wanted = session.config.eval.best
+    return (f"no evaluation had a value of {wanted} (eval.best), so that no checkpoint is the best",) if wanted else ()
 
 
 def _before(session: Session) -> EvaluationEnded | None:

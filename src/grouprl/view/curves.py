@@ -27,6 +27,8 @@ class Picture:
     about: str = ""
 
 
+YARDSTICK = "eval/metric/"
+"""Beginning of the metrics of `eval.metrics`."""
 COLOURS = 8
 """Largest number of curves of a chart that readers can distinguish."""
 SHOWN_AGES = 5
@@ -121,6 +123,21 @@ def reward_parts(evals: Sequence[JsonMapping]) -> list[str]:
     names = dict.fromkeys(name for r in evals for name in r if name.startswith("eval/reward/"))
     parts = [name for name in names if not name.endswith(SUFFIXES)]
     return [] if len(parts) == 1 and all(r.get(parts[0]) == r.get("eval/reward") for r in evals) else parts
+
+
+def yardsticks(run: RunData) -> str:
+    """Draw the yardsticks of `eval.metrics` with intervals; return "" without any."""
+    evals = run.of_phase("eval")
+    series = [_points(evals, name, name.removeprefix(YARDSTICK)) for name in yardstick_names(evals)[:COLOURS]]
+    words = "Means of held-out completions by the functions of eval.metrics, with 95 % intervals over prompts."
+    return chart("Yardsticks besides the reward", run.worded(words), series, None) if series else ""
+
+
+def yardstick_names(evals: Sequence[JsonMapping]) -> list[str]:
+    """Return the metrics of the yardsticks of `eval.metrics`."""
+    names = dict.fromkeys(name for r in evals for name in r if name.startswith(YARDSTICK))
+    ends = {f"{name}{ending}" for name in names for ending in SUFFIXES}
+    return [name for name in names if name not in ends]
 
 
 def components(run: RunData) -> str:
