@@ -39,6 +39,14 @@ def test_values_of_every_kind_arrive() -> None:
     assert rendered({"tags": tags}) == '\n<user>2+2<assistant>[it\'s "{{ x }}"\n][1.5][None]'
 
 
+def test_variables_of_unusual_templates_are_known() -> None:
+    said = "{% for m in messages %}{%- generation -%}{{ m.content }}{% endgeneration %}{% endfor %}"
+    own = "{% set thinking = thinking if thinking is defined else true %}{{ thinking }}"
+    assert rendered({"thinking": False}, template=said + own) == "2+2False"
+    inside = "{% macro f() %}{{ thinking }}{% endmacro %}{% for m in messages %}{{ f() }}{% continue %}{% endfor %}"
+    assert rendered({"thinking": False}, template=inside) == "False"
+
+
 def test_a_conversation_has_its_own_value() -> None:
     assert rendered({"enable_thinking": False}, {"enable_thinking": True}) == "\n<user>2+2<assistant>"
 
@@ -46,6 +54,12 @@ def test_a_conversation_has_its_own_value() -> None:
 def test_what_cannot_be_set_is_refused() -> None:
     with pytest.raises(InputError, match="no variable 'enable_thinkin'"):
         rendered({"enable_thinkin": False})
+    for word in ("m", "each", "assistant", "user", "role"):  # set by the template itself, or text and attributes of it
+        with pytest.raises(InputError, match=f"no variable '{word}'"):
+            rendered({word: True}, template=THINKS + "user")
+    for endless in (float("nan"), float("inf")):  # names of nothing in a template
+        with pytest.raises(InputError, match="what JSON can hold"):
+            rendered({"tags": [endless]})
     with pytest.raises(InputError, match="the messages determine it"):
         rendered({"messages": []})
     with pytest.raises(InputError, match="no chat template"):

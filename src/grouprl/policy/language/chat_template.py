@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -54,6 +54,8 @@ RESERVED = (
     "truncation",
 )
 """Names in a template that users cannot set: the template's own input and settings."""
+GENERATION = re.compile(r"\{%[-+]?\s*(?:end)?generation\s*[-+]?%\}")
+"""Tags of transformers around what an assistant wrote."""
 DATE = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
 
 
@@ -150,8 +152,9 @@ class ChatTemplate:
 
     def check(self, variables: Mapping[str, object]) -> None:
         """Raise InputError for a variable that does not occur in the template, or that users cannot set."""
+        read = _read_variables(str(self.source))
         for name in variables:
-            if name in RESERVED or not re.search(rf"(?<![\w.'\"]){re.escape(name)}\b", str(self.source)):
+            if name in RESERVED or name not in read:
                 rule = "the messages determine it" if name in RESERVED else "the template does not use it"
                 raise InputError(
                     f"The chat template has no variable '{name[:64]}' to set",
@@ -268,3 +271,16 @@ def _read_by(text: str) -> str:
 
 def _plain(call: object) -> JsonObject:
     return {"name": getattr(call, "name", ""), "arguments": getattr(call, "arguments", None)}
+
+
+@lru_cache(maxsize=64)
+def _read_variables(source: str) -> frozenset[str]:
+    """Return the variables that a template reads and does not set first; of one in another dialect every word of it."""
+    import jinja2.ext  # loaded with transformers, which render templates by it
+    import jinja2.meta
+
+    try:
+        parsed = jinja2.Environment(extensions=[jinja2.ext.loopcontrols]).parse(GENERATION.sub("", source))
+        return frozenset(jinja2.meta.find_undeclared_variables(parsed))
+    except jinja2.TemplateError:
+        return frozenset(re.findall(r"\w+", source))

@@ -7,6 +7,7 @@ caller has to remember.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def _literal(value: object) -> str:
     """Return a value as Jinja writes it."""
     if value is None or isinstance(value, bool):
         return PLAIN[value]
-    if isinstance(value, (str, int, float)):
+    if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return repr(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{str(name)!r}: {_literal(each)}" for name, each in value.items()) + "}"
