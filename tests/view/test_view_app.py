@@ -20,6 +20,7 @@ from grouprl.envs.builtin.chromium import NAMES
 from grouprl.view.app.answers import QUESTIONS
 from grouprl.view.app.exported_page import export_page, stored_data
 from grouprl.view.app.row_table import COLUMNS
+from grouprl.view.app.row_tokens import stored_rows
 from grouprl.view.app.server import listening, make_view, serve_view
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.report import write_report
@@ -301,6 +302,43 @@ def test_a_damaged_step_leaves_the_others(tmp_path):
     (folder / "rollouts" / "step-000001.parquet").write_bytes(b"PAR1 no")
     client = TestClient(make_view(RunLibrary([folder])), base_url="http://127.0.0.1")
     assert {row["step"] for row in asked(client, "/api/rows?run=hurt")["rows"]} == {2}
+
+
+def test_a_step_cut_off_anywhere_hides_neither_findings_nor_other_steps(tmp_path):
+    """Files of a run whose disk is full, or that is copied while it is written, end at any byte."""
+    folder = run_folder(tmp_path / "cut")
+    path = folder / "rollouts" / "step-000002.parquet"
+    whole = path.read_bytes()
+    client = TestClient(make_view(RunLibrary([folder])), base_url="http://127.0.0.1")
+    sound = asked(client, "/api/findings?run=cut")["findings"]
+    assert {row["step"] for row in sound[0]["rows"]} == {2}
+    for kept in (0, 3, 4, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1):
+        path.write_bytes(whole[:kept])
+        assert {row["step"] for row in asked(client, "/api/findings?run=cut")["findings"][0]["rows"]} == {1}
+        assert {row["step"] for row in asked(client, "/api/rows?run=cut")["rows"]} == {1}
+        assert client.get("/api/group?run=cut&step=2&group=1").status_code == 400
+
+
+def test_bytes_that_are_no_text_are_a_damaged_step(tmp_path):
+    folder = run_folder(tmp_path / "bytes")
+    path = folder / "rollouts" / "step-000002.parquet"
+    rows = pq.read_table(path)
+    wrong = pa.array([b"\xbd\xff"] * len(rows), pa.binary()).view(pa.string())
+    pq.write_table(rows.set_column(rows.schema.get_field_index("completion"), "completion", wrong), path)
+    client = TestClient(make_view(RunLibrary([folder])), base_url="http://127.0.0.1")
+    assert {row["step"] for row in asked(client, "/api/rows?run=bytes")["rows"]} == {1}
+    assert client.get("/api/group?run=bytes&step=2&group=1").status_code == 400
+    with pytest.raises(InputError, match="step 2 cannot be read"):
+        stored_rows(folder, 2, [0])
+
+
+@pytest.mark.parametrize("change", [{"severity": "fatal"}, {"first_step": "one"}, {"last_step": None}, {"code": 7}])
+def test_a_health_report_with_values_of_another_kind_is_told(tmp_path, change):
+    folder = run_folder(tmp_path / "odd")
+    (row,) = json.loads((folder / "health.json").read_text())
+    (folder / "health.json").write_text(json.dumps([row | change]))
+    client = TestClient(make_view(RunLibrary([tmp_path])), base_url="http://127.0.0.1")
+    assert "another version" in asked(client, "/api/findings?run=odd")["remedy"]
 
 
 def test_rows_that_store_less_have_empty_columns(tmp_path):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
+from grouprl.core.errors import InputError
 from grouprl.core.finding import SEVERITIES, RunFinding
 from grouprl.core.json_types import JsonObject
 from grouprl.view.pairs import pair_of
@@ -124,9 +125,16 @@ class Diagnosis:
 def stored_findings(run: RunData) -> list[RunFinding] | None:
     """Return the findings of a run's health report; None if it has none, or one that another version has written."""
     try:
-        return None if run.findings is None else [RunFinding(**row) for row in run.findings]
+        found = None if run.findings is None else [RunFinding(**row) for row in run.findings]
     except TypeError:
         return None
+    return found if found is None or all(map(_readable, found)) else None
+
+
+def _readable(found: RunFinding) -> bool:
+    """Return whether a finding that was read from a file has values by which findings are told and sorted."""
+    times = (found.first_step, found.last_step)
+    return found.severity in SEVERITIES and isinstance(found.code, str) and all(isinstance(at, int) for at in times)
 
 
 def diagnose(run: RunData, findings: Sequence[RunFinding]) -> list[Diagnosis]:
@@ -164,14 +172,24 @@ def _times(found: RunFinding) -> tuple[int, int]:
 
 def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagnosis:
     sign = SIGNS.get(found.code)
-    near = max((step for step in stored if step <= found.last_step), default=stored[0] if stored else None)
-    if sign is None or near is None:
+    near = sorted(stored, key=lambda step: (step > found.last_step, abs(step - found.last_step)))
+    seen = None if sign is None else _first_whole(run.folder, near)
+    if sign is None or seen is None:
         return Diagnosis(found, course(run, found), "", ())
-    seen = witnesses(of_step(run.folder, near))
     if sign is LEAST and any(row.margin is not None for row in seen):
         sign = WRONG
     rows = tuple(sign.rows(seen)[:SHOWN])
     return Diagnosis(found, course(run, found), sign.words, rows)
+
+
+def _first_whole(folder: Path, steps: Sequence[int]) -> list[Witness] | None:
+    """Return the rows of the first of these steps whose file can be read; None without one."""
+    for step in steps:
+        try:
+            return witnesses(of_step(folder, step))
+        except InputError:  # damaged or cut off; another step shows the finding as well
+            continue
+    return None
 
 
 def _stored(folder: Path) -> list[int]:

@@ -145,7 +145,7 @@ def read_rollouts(folder: Path, step: int | None = None) -> tuple[int, list[Json
         )
     try:
         rows = _table(files[number])
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{files[number]}: {error}") from error
     return number, [row | {"correct": None} for row in rows] if is_graded(folder) else rows
 

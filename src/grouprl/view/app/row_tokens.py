@@ -90,9 +90,9 @@ def stored_rows(folder: Path, step: int, places: Sequence[int]) -> list[JsonObje
     path = folder / "rollouts" / f"step-{step:06d}.parquet"
     try:
         table = _file(path, path.stat().st_mtime_ns)
-    except (OSError, pa.ArrowException) as error:
+        found: list[JsonObject] = table.take(pa.array(places)).to_pylist()
+    except (OSError, pa.ArrowException, ValueError) as error:  # a ValueError: bytes that are no text
         raise InputError(f"step {step} cannot be read: {error}") from error
-    found: list[JsonObject] = table.take(pa.array(places)).to_pylist()
     return found
 
 
