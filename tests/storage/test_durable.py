@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
 import multiprocessing
@@ -12,6 +13,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -428,6 +430,16 @@ def test_two_processes_on_one_folder(copy: Path) -> None:
     holder.kill()
     holder.join()
     go_on(copy)
+
+
+def test_one_who_asks_whether_a_run_is_active_refuses_no_start(copy: Path) -> None:
+    """`grouprl runs` and the viewer take a shared lock for an instant, and a run may begin in it."""
+    asking = os.open(copy / ".lock", os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    timer = threading.Timer(0.06, os.close, (asking,))
+    timer.start()
+    FolderLock(RunFolder(copy)).release()
+    timer.join()
 
 
 def test_the_lock_of_a_dead_process_blocks_nobody(copy: Path) -> None:

@@ -24,6 +24,8 @@ from grouprl.view.app.row_tokens import stored_rows
 from grouprl.view.app.server import listening, make_view, serve_view
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.report import write_report
+from grouprl.view.run_list import run_line
+from grouprl.view.runfiles import read_run
 from viewed_runs import EVIL, rows_of, run_folder, stored_row
 
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
@@ -341,6 +343,12 @@ def test_a_health_report_with_values_of_another_kind_is_told(tmp_path, change):
     assert "another version" in asked(client, "/api/findings?run=odd")["remedy"]
 
 
+def test_a_run_that_is_removed_between_two_looks_has_an_age(tmp_path):
+    data = read_run(run_folder(tmp_path / "gone"), rollouts=False)
+    shutil.rmtree(tmp_path / "gone")
+    assert run_line(tmp_path / "gone", data).name == "gone"
+
+
 def test_rows_that_store_less_have_empty_columns(tmp_path):
     folder = run_folder(tmp_path / "old", steps=1)
     old = [{"step": 1, "group": 0, "prompt": "p", "completion": "c", "completion_ids": [1, 2], "reward": 0.5}]
@@ -429,9 +437,10 @@ def test_a_hundred_thousand_rows_are_answered_at_once(tmp_path):
 # ---- in a browser
 
 
-def rendered(url: str) -> str:
+def rendered(url: str, seconds: int = 5) -> str:
     """The page as Chromium shows it, after its questions are answered."""
-    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command.append(f"--virtual-time-budget={seconds * 1000}")
     return subprocess.run([*command, url], capture_output=True, text=True, timeout=120, check=True).stdout
 
 
@@ -518,6 +527,41 @@ def test_what_updates_saw_and_calls_are_shown(source, address, words, request):
 def test_a_run_that_kept_nothing_of_its_updates_says_so(served):
     assert "run.record_updates: tokens" in rendered(f"{served}#/group?run=a&step=1&group=1")
     assert "run.record_updates: gradients" in rendered(f"{served}#/groups?run=a&step=1")
+
+
+@needs_chromium
+@pytest.mark.parametrize("address", ["#/rows?run=a&run=gone", "#/group?run=gone&step=1&group=1"])
+@pytest.mark.parametrize("source", ["served", "exported"])
+def test_an_address_of_a_run_that_is_gone_shows_no_other_run(source, address, request):
+    shown = rendered(request.getfixturevalue(source) + address)
+    assert "There is no run gone here" in shown
+    assert "<tbody><tr" not in shown.split('id="view"')[1].split('id="said"')[0]
+
+
+class Growing(RunLibrary):
+    """Runs of which one has taken a further step whenever they are looked at."""
+
+    def folders(self) -> dict[str, Path]:
+        found = super().folders()
+        for folder in found.values():
+            path = folder / "metrics.jsonl"
+            path.write_text(path.read_text() + json.dumps({"phase": "train", "step": len(path.read_text())}) + "\n")
+        return found
+
+
+@needs_chromium
+def test_a_page_says_that_its_runs_have_gone_on(tmp_path, place):
+    """A list of rows is not drawn anew under the eyes of its reader; the list of runs is."""
+    opened = listening("127.0.0.1", 0)
+    app = make_view(Growing([run_folder(tmp_path / "grows", finished=False)]))
+    threading.Thread(target=serve_view, args=(app, opened), daemon=True).start()
+    said = "The runs have gone on: reload to see the newest."
+    url = f"http://127.0.0.1:{opened.getsockname()[1]}/"
+    assert f">{said}<" in rendered(f"{url}#/rows", 7)  # one look after the first
+    assert f">{said}<" not in rendered(f"{url}#/runs", 7)
+    opened = listening("127.0.0.1", 0)
+    threading.Thread(target=serve_view, args=(make_view(RunLibrary([place])), opened), daemon=True).start()
+    assert f">{said}<" not in rendered(f"http://127.0.0.1:{opened.getsockname()[1]}/#/rows", 7)
 
 
 # ---- a reward model and its pairs

@@ -14,6 +14,8 @@ from pathlib import Path
 from grouprl.core.errors import InputError
 from grouprl.storage.run_folder import RunFolder, in_words
 
+TRIES, PAUSE = 5, 0.05
+"""How often the lock is tried, and the seconds between: who asks whether a run is active holds it for an instant."""
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -32,7 +34,7 @@ class FolderLock:
         """False on a file system without locks, where two runs on one folder would not be noticed."""
         self._handle = _open(run.lock)
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(self._handle)
         except BlockingIOError:
             os.close(self._handle)
             raise _in_use(run) from None
@@ -66,6 +68,22 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
+
+
+def _take(handle: int) -> None:
+    """Lock a file for this process alone.
+
+    Raises:
+        BlockingIOError: another process keeps it.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(PAUSE)
 
 
 def _open(path: Path) -> int:

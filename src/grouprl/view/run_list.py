@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -91,8 +92,12 @@ def _verdict(run: RunData, steps: int) -> str:
 
 
 def _written(folder: Path) -> float:
-    names = ("summary.json", "metrics.jsonl", "config.yaml")
-    return max(path.stat().st_mtime for name in names if (path := folder / name).exists())
+    """Return the time of the newest change; 0 if the folder is removed meanwhile."""
+    newest = 0.0
+    for name in ("summary.json", "metrics.jsonl", "config.yaml"):
+        with suppress(OSError):
+            newest = max(newest, (folder / name).stat().st_mtime)
+    return newest
 
 
 def _is_held(lock: Path) -> bool:

@@ -376,13 +376,21 @@ view.addEventListener("pointerleave", () => { tip.hidden = true; });
 
 // ---- drawing, keys, and runs that still train
 
+const gone = () => (place.query.run || []).filter((name) => !lines.some((each) => each.name === name));
+
+function list(runs) {
+  lines = runs;
+  seen = JSON.stringify(runs.map(({ age, ...each }) => each));
+}
+
 async function draw() {
   const turn = ++drawing, before = place;
   place = read();
   if (!VIEWS[place.tab]) place.tab = "runs";
   tip.hidden = true;
   try {
-    if (!lines.length || place.tab === "runs") lines = (await ask("runs", {})).runs;
+    if (!lines.length || place.tab === "runs" || gone().length) list((await ask("runs", {})).runs);
+    if (gone().length && place.tab !== "runs") throw new Error("There is no run " + gone().join(", ") + " here, or no longer. Those that there are stand under Runs.");
     const inside = await VIEWS[place.tab]();
     if (turn !== drawing) return;
     const active = document.activeElement, name = active && view.contains(active) ? active.name || active.id : "";
@@ -442,14 +450,13 @@ document.addEventListener("keydown", (event) => {
 
 async function refresh() {
   try {
-    const { runs } = await ask("runs", {}), now = JSON.stringify(runs.map(({ age, ...each }) => each));
-    if (seen && now !== seen) {
-      lines = runs;
+    const { runs } = await ask("runs", {}), before = seen;
+    list(runs);
+    if (before && before !== seen) {
       const busy = ["INPUT", "SELECT"].includes(document.activeElement.tagName);
       if (["runs", "curves", "findings"].includes(place.tab) && !busy) await draw();
       else said.textContent = "The runs have gone on: reload to see the newest.";
     }
-    seen = now;
   } catch (error) {
     said.textContent = "The server does not answer: " + error.message;
   }
