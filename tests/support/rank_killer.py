@@ -21,7 +21,7 @@ import torch
 
 SAVING = "torch.distributed.checkpoint.filesystem"
 POINTS = {
-    "forward": ("grouprl.policy.sharded.rank_policy", "RankPolicy.run_whole", False),
+    "forward": ("grouprl.policy.sharded.rank_model", "RankModel._own_run", False),
     "backward": ("torch.autograd", "backward", False),
     "gradients of a layer": ("torch.distributed.fsdp._fully_shard._fsdp_param_group", "foreach_reduce", False),
     "step begins": ("grouprl.policy.sharded.piece_optimizer", "PieceOptimizer.step", False),

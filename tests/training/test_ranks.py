@@ -9,7 +9,7 @@ import torch
 
 import rank_memory
 import rank_runs
-from grouprl.policy.sharded.sharded_policy import PIECE
+from grouprl.policy.sharded.sharded_model import PIECE
 from grouprl.storage.model_files import StoredTensors
 from grouprl.storage.shards import WEIGHTS, read_whole
 from grouprl.training.export import export

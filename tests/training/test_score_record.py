@@ -18,7 +18,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.finding import RunFinding
 from grouprl.training.loop import train
 from grouprl.training.measures.score_record import ScoreRecord
-from grouprl.training.measures.update_record import ROW
+from grouprl.training.measures.step_record import ROW
 from grouprl.view.app.answers import answered
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.diagnosis import diagnose

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from grouprl.config.run import Config
-from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.make_sharded_policy import check_alone, sharded_policy
+from grouprl.orchestrator.make_sharded_policy import check_alone, sharded_policy, sharded_reward_model
 from grouprl.orchestrator.pass_settings import pass_settings
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.allocator import keep_freed_memory
@@ -41,7 +40,13 @@ def build_model(run: ResolvedRun) -> Trainable:
     Raises:
         InputError: as `build_policy` and `build_reward_model` do.
     """
-    return build_reward_model(run) if run.scores else build_policy(run)
+    if not run.scores:
+        return build_policy(run)
+    ranks = current_ranks()
+    if ranks is None:
+        return build_reward_model(run)
+    keep_freed_memory()
+    return sharded_reward_model(run, cast("Ranks", ranks), reward_options(run))
 
 
 def build_policy(run: ResolvedRun) -> Policy:
@@ -67,25 +72,24 @@ def build_policy(run: ResolvedRun) -> Policy:
 
 
 def build_reward_model(run: ResolvedRun) -> RewardModel:
-    """Load or build the configured model with a layer for one score.
+    """Load or build the configured model with a layer for scores, in this process.
 
     Raises:
         InputError: there is no such model, or it cannot be a reward model.
     """
     keep_freed_memory()
-    if current_ranks() is not None:
-        raise InputError(
-            f"{run.method.name} on several processes",
-            "a reward model is trained by one process",
-            "Start it without grouprl launch",
-        )
-    model = run.config.model
-    options = load_options(run, model.name, run.config.seed)
+    check_alone(run.config.model)
+    return load_reward_model(run.config.model.name, **reward_options(run))
+
+
+def reward_options(run: ResolvedRun) -> dict[str, Any]:
+    """Return the arguments with which `load_reward_model` builds the reward model that a run trains."""
+    options = load_options(run, run.config.model.name, run.config.seed)
     if run.of_users:
-        options["users"] = UserSizes(**model.users.model_dump())
+        options["users"] = UserSizes(**run.config.model.users.model_dump())
     if run.columns is not None:
         options["columns"] = run.columns
-    return load_reward_model(model.name, **{k: v for k, v in options.items() if k not in OF_POLICIES})
+    return {name: value for name, value in options.items() if name not in OF_POLICIES}
 
 
 def build_kind(run: ResolvedRun) -> Policy:
@@ -163,7 +167,7 @@ def make_optimizer(config: Config, policy: Trainable, phase: str) -> torch.optim
         parameters = policy.parameters()
         half = any(parameter.dtype in HALF for parameter in parameters)
         return MasterWeights(parameters, make) if half else make(parameters)
+    from grouprl.policy.sharded.sharded_model import as_sharded_model
     from grouprl.policy.sharded.sharded_optimizer import ShardedOptimizer
-    from grouprl.policy.sharded.sharded_policy import as_sharded
 
-    return ShardedOptimizer(as_sharded(policy), make, optim.name)
+    return ShardedOptimizer(as_sharded_model(policy), make, optim.name)

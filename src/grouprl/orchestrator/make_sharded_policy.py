@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -17,17 +17,21 @@ from grouprl.policy.allocator import return_freed_memory
 from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.load import load_policy, resolve_dtype
+from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.processes.current_ranks import current_ranks, launched
 
 if TYPE_CHECKING:
     from grouprl.config.sections import Model, Placing
     from grouprl.orchestrator.resolve import ResolvedRun
     from grouprl.policy.language.causal_lm import CausalPolicy
+    from grouprl.policy.language.transformer_model import TransformerModel
     from grouprl.policy.sharded.outline import Outline
-    from grouprl.policy.sharded.rank_policy import RankPolicy
+    from grouprl.policy.sharded.rank_model import RankModel
     from grouprl.policy.sharded.ranks import Ranks, Station
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+    from grouprl.policy.sharded.sharded_reward import ShardedRewardModel
 
+Part = TypeVar("Part", bound="RankModel")
 PASS_OPTIONS = ("temperature", "value_head", "token_budget", "passes")
 PLACE_OPTIONS = ("device", "dtype", "precision", "engine")
 """Arguments of `load_policy` that an outline does not have: how passes are made, and where and in which type."""
@@ -46,30 +50,36 @@ class RunBuilders:
     mixed: bool
     offload: bool = False
 
-    def part(self, station: Station) -> RankPolicy:
+    def part(self, station: Station) -> RankModel:
         """Return the rank's part of the policy."""
         from grouprl.policy.sharded.rank_policy import RankPolicy
 
+        return self._part(RankPolicy, station)
+
+    def _part(self, made: Callable[..., Part], station: Station) -> Part:
         self._prepare()
         assert station.mesh is not None
-        return RankPolicy(
+        return made(
             self.outline(station.device),
             device=station.device,
             mesh=station.mesh,
             context=station.context,
             mixed=self.mixed,
             offload=self.offload,
-            **{name: self.options[name] for name in PASS_OPTIONS},
+            **{name: self.options[name] for name in PASS_OPTIONS if name in self.options},
         )
 
     def outline(self, device: torch.device) -> Outline:
         """Return the model without its weights, in the type that ranks store for passes on `device`."""
         from grouprl.policy.sharded.outline import outline_of
 
-        own = {name: value for name, value in self.options.items() if name not in (*PASS_OPTIONS, *PLACE_OPTIONS)}
-        return outline_of(self.name, resolve_dtype(self.types()["dtype"], device), **own)
+        return self._outlined(outline_of, device)
 
-    def whole(self, station: Station) -> CausalPolicy:
+    def _outlined(self, outline: Callable[..., Outline], device: torch.device) -> Outline:
+        own = {name: value for name, value in self.options.items() if name not in (*PASS_OPTIONS, *PLACE_OPTIONS)}
+        return outline(self.name, resolve_dtype(self.types()["dtype"], device), **own)
+
+    def whole(self, station: Station) -> TransformerModel:
         """Return a whole copy of the policy, as a single process would have it, without its value head."""
         return self.copy(self._place(station) | {"value_head": False})
 
@@ -99,18 +109,51 @@ class RunBuilders:
             module_from_source(name, source)
 
 
+@dataclass(frozen=True)
+class RewardBuilders(RunBuilders):
+    """A picklable builder of a rank's reward models from the arguments of `load_reward_model`."""
+
+    def part(self, station: Station) -> RankModel:
+        """Return the rank's part of the reward model."""
+        from grouprl.policy.sharded.rank_reward import rank_reward_class
+
+        return self._part(rank_reward_class(self.options.get("columns")), station)
+
+    def outline(self, device: torch.device) -> Outline:
+        """Return the model without its weights, in the type that ranks store for passes on `device`."""
+        from grouprl.policy.sharded.reward_outline import reward_outline_of
+
+        return self._outlined(reward_outline_of, device)
+
+    def whole(self, station: Station) -> TransformerModel:
+        """Return a whole copy of the reward model, as a single process would have it."""
+        return load_reward_model(self.name, **{**self.options, **self._place(station)})
+
+
 def sharded_policy(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]) -> ShardedPolicy:
     """Build the policy of a run on all ranks; raises InputError for anything that cannot be sharded."""
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
 
-    config = run.config
+    _begin(run, ranks)
+    policy = ShardedPolicy(ranks, builders_of(run, options))
+    call_syntax(policy.tokenizer, run.config.sampling.tool_calls)
+    return policy
+
+
+def sharded_reward_model(run: ResolvedRun, ranks: Ranks, options: Mapping[str, object]) -> ShardedRewardModel:
+    """Build the reward model of a run on all ranks; raises InputError for anything that cannot be sharded."""
+    from grouprl.policy.sharded.sharded_reward import sharded_reward_class
+
+    _begin(run, ranks)
+    return sharded_reward_class(run.columns)(ranks, builders_of(run, options))
+
+
+def _begin(run: ResolvedRun, ranks: Ranks) -> None:
     refusal = next(rank_refusals(run, ranks.count), None)
     if refusal is not None:
         raise InputError(refusal)
-    ranks.begin(config.run.rank_timeout, config.model.tensor_parallel, config.model.context_parallel)
-    policy = ShardedPolicy(ranks, builders_of(run, options))
-    call_syntax(policy.tokenizer, config.sampling.tool_calls)
-    return policy
+    model = run.config.model
+    ranks.begin(run.config.run.rank_timeout, model.tensor_parallel, model.context_parallel)
 
 
 def whole_copy(run: ResolvedRun, options: Mapping[str, object]) -> CausalPolicy:
@@ -124,7 +167,7 @@ def whole_copy(run: ResolvedRun, options: Mapping[str, object]) -> CausalPolicy:
 def builders_of(run: ResolvedRun, options: Mapping[str, object], name: str = "") -> RunBuilders:
     """Return the builders of the policies of a run's ranks, or of another model called `name`."""
     config = run.config
-    return RunBuilders(
+    return (RewardBuilders if run.scores else RunBuilders)(
         config.plugins,
         dict(SOURCES),
         name or config.model.name,

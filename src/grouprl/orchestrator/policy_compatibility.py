@@ -28,7 +28,7 @@ OF_LANGUAGE_MODELS = (
     "chat_template_kwargs",
 )
 """Keys of `model` that apply to language models only."""
-OF_WRITERS = ("agents", "tensor_parallel", "context_parallel", "offload", "reference")
+OF_WRITERS = ("agents", "reference")
 """Keys of `model` that a reward model does not have."""
 OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
 """Keys of `sampling` that apply to text only."""
@@ -129,8 +129,6 @@ def _reward_model(run: ResolvedRun) -> Iterator[str]:
         yield f"model.lora is set, but the trunk of {method} and its layers are trained whole. Leave it out"
     if config.warmup.steps:
         yield f"warmup.steps imitates texts, but {method} trains a reward model, which writes none. Set it to 0"
-    if config.cluster.learners:
-        yield f"cluster.learners share a policy, but {method} trains a reward model. Leave it out"
 
 
 def _settings(config: Config) -> Iterator[str]:

@@ -53,10 +53,10 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         )
     if policy_kind(model.name) is not None:
         yield f"model: {model.name} is not a language model, and ranks share only those. Train it in one process"
-    if run.scores and not config.cluster.learners:  # where learners are set, that setting is named instead
+    if run.of_users:
         yield (
-            f"{run.method.name} trains a reward model, and ranks share policies only. Train it in one process, without "
-            "grouprl launch"
+            f"{run.method.name} trains a reward model of users, whose own layers stay whole. Train it in one process, "
+            "without grouprl launch"
         )
     if config.optim.name not in BY_ELEMENT:
         yield (
@@ -90,8 +90,6 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
         yield "model.context_parallel with model.compile: ranks talk to each other inside a layer. Leave one out"
     if model.tensor_parallel > 1 and model.lora is not None:
         yield "model.tensor_parallel with lora: transformers splits only models without adapters. Leave one out"
-    if config.run.record_updates != "none":
-        yield "run.record_updates: derivatives and gradients lie in parts on the ranks, and are not kept. Leave it out"
     if model.agents != "shared":
         yield "model.agents: with several ranks all agents share one policy. Set model.agents: shared"
     for part in run.method.parts():

@@ -23,6 +23,7 @@ from grouprl.protocols.environments import (
 )
 from grouprl.protocols.policies import (
     ComparablePolicy,
+    DistributedModel,
     DistributedOptimizer,
     DistributedPolicy,
     FinalInputs,
@@ -35,6 +36,7 @@ from grouprl.protocols.policies import (
     Trainable,
     ValueLearner,
     distributed,
+    distributed_policy,
     has_memory,
 )
 from grouprl.protocols.sampling import (
@@ -59,6 +61,7 @@ __all__ = [
     "ComparablePolicy",
     "DictSpace",
     "Discrete",
+    "DistributedModel",
     "DistributedOptimizer",
     "DistributedPolicy",
     "Engine",
@@ -91,5 +94,6 @@ __all__ = [
     "ValueLearner",
     "WeightSync",
     "distributed",
+    "distributed_policy",
     "has_memory",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
@@ -205,20 +206,20 @@ class FollowingScorer(Scorer[Inputs_contra], Protocol[Inputs_contra], metaclass=
 
 
 @runtime_checkable
-class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
-    """A policy whose weights are divided among several processes; operations on all of them are its methods."""
+class DistributedModel(Trainable[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
+    """A model whose weights are divided among several processes; operations on all of them are its methods."""
 
     def run_passes(
         self,
-        function: Callable[..., Mapping[str, float]],
+        function: Callable[..., Found],
         common: object,
         inputs: Inputs_contra,
         rows: Sequence[int],
         piece: Callable[[list[int]], object],
         names: Sequence[str],
         /,
-    ) -> list[Mapping[str, float]]:
-        """Process `rows` pass by pass, in any process: `function` gets a policy, `common` and the `piece` of a pass.
+    ) -> list[Found]:
+        """Process `rows` pass by pass, in any process: `function` gets a model, `common` and the `piece` of a pass.
 
         The function must be picklable by name and runs forward and backward once, through the outputs `names`. Return
         its result for each pass.
@@ -227,6 +228,12 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra], metaclas
 
     def clip(self, limit: float, /) -> float:
         """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
+        ...
+
+    def gradient_aside(self) -> AbstractContextManager[Callable[[], float]]:
+        """Put the gradient aside within this context, whose function returns the product of a gradient that is
+        accumulated meanwhile with it, and zeroes the former.
+        """
         ...
 
     def each_weight(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -245,6 +252,13 @@ class DistributedPolicy(Policy[Inputs_contra], Protocol[Inputs_contra], metaclas
         """Have every process read its part of the trainable weights from a safetensors file that all of them see."""
         ...
 
+
+@runtime_checkable
+class DistributedPolicy(
+    DistributedModel[Inputs_contra], Policy[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering
+):
+    """A policy whose weights are divided among several processes, which also keep copies of it."""
+
     def snapshot(self) -> Scorer[Inputs_contra]:
         """Return a frozen copy of the policy as it is now."""
         ...
@@ -261,12 +275,19 @@ def has_memory(model: object) -> bool:
     return bool(getattr(model, "has_memory", False))
 
 
-def distributed(model: object) -> DistributedPolicy[PolicyInputs] | None:
+def distributed(model: object) -> DistributedModel[PolicyInputs] | None:
     """Return the model as one whose weights are divided among processes; None if this process has them all.
 
     It is the only place that asks, so that training, references and checkpoints cannot disagree on it.
     """
-    return model if hasattr(model, "run_passes") and isinstance(model, DistributedPolicy) else None
+    return model if hasattr(model, "run_passes") and isinstance(model, DistributedModel) else None
+
+
+def distributed_policy(policy: Policy[PolicyInputs]) -> DistributedPolicy[PolicyInputs] | None:
+    """Return the policy as `distributed` does, with the copies of it that the processes keep."""
+    found = distributed(policy)
+    assert found is None or isinstance(found, DistributedPolicy)
+    return found
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from grouprl.core.edges import preference_scores
 from grouprl.core.outputs import SCORE
+from grouprl.core.rounding import without_rounding
 from grouprl.protocols import Trainable
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.scores import Scores
@@ -58,9 +59,9 @@ def gaps_of(model: Trainable, tokens: Tokens, groups: list[NDArray[np.int64]]) -
     from grouprl.policy.language.columns.several_scores import GeneralPreferenceModel  # loads torch, plans need none
 
     if not isinstance(model, GeneralPreferenceModel):
-        score_b = model.evaluate(tokens, (SCORE,))[SCORE].double().cpu().numpy()
-        return [score_b[rows][:, None] - score_b[rows] for rows in groups]
-    value_bd = model.column_values(tokens).double().cpu()
+        score_b = model.evaluate(tokens, (SCORE,))[SCORE].cpu()
+        return [_differences(score_b[torch.from_numpy(rows)]) for rows in groups]
+    value_bd = model.column_values(tokens).cpu()
     return [_against_each_other(value_bd[torch.from_numpy(rows)]) / model.tau for rows in groups]
 
 
@@ -79,9 +80,17 @@ def shares_of_rows(reward_n: Floats, gap_nn: Floats) -> Floats:
     return np.where(pairs_n > 0, right_n / np.maximum(pairs_n, 1), np.nan)
 
 
+def _differences(score_n: torch.Tensor) -> Floats:
+    """Return by how much each score lies above each, [N,N]; differences as small as rounding are 0."""
+    gap_nn = score_n[:, None] - score_n
+    found: Floats = without_rounding(gap_nn, score_n.abs()[:, None] + score_n.abs()).double().numpy()
+    return found
+
+
 def _against_each_other(value_nd: torch.Tensor) -> Floats:
-    """Return the score of each vector against each, [N,N]."""
+    """Return the score of each vector against each, [N,N]; those as small as rounding are 0."""
     size = len(value_nd)
     one_md, other_md = value_nd.repeat_interleave(size, 0), value_nd.repeat(size, 1)
-    found: Floats = preference_scores(one_md, other_md).reshape(size, size).numpy()
+    score_m = without_rounding(preference_scores(one_md, other_md), (one_md * other_md).abs().sum(1))
+    found: Floats = score_m.double().reshape(size, size).numpy()
     return found

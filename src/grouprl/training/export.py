@@ -10,7 +10,7 @@ import torch
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.make_policy import build_model, load_options
+from grouprl.orchestrator.make_policy import build_model, load_options, reward_options
 from grouprl.orchestrator.make_sharded_policy import builders_of, in_one_process
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.memory import human
@@ -20,7 +20,7 @@ from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.policy.language.reward_model import RewardModel
 from grouprl.policy.passes import free_bytes
-from grouprl.policy.sharded.stored_policy import StoredPolicy
+from grouprl.policy.sharded.stored_policy import StoredModel, StoredPolicy
 from grouprl.policy.state import as_policy
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.protocols import Policy, Trainable
@@ -151,12 +151,17 @@ def _export_parts(run: ResolvedRun, parts: Path, folder: Path) -> str:
 
     What was written is compared with `transformers` where this machine has room for the model, which needs it twice.
     """
-    options = load_options(run, run.config.model.name, run.config.seed)
-    stored = StoredPolicy(builders_of(run, options).outline(torch.device("cpu")), parts)
-    call_syntax(stored.tokenizer, run.config.sampling.tool_calls)
+    name, seed = run.config.model.name, run.config.seed
+    options = reward_options(run) if run.scores else load_options(run, name, seed)
+    outline = builders_of(run, options).outline(torch.device("cpu"))
+    stored = StoredModel(outline, parts) if run.scores else StoredPolicy(outline, parts)
+    if not run.scores:
+        call_syntax(stored.tokenizer, run.config.sampling.tool_calls)
     stored.save(folder)
     free = free_bytes("cpu")
     if free is not None and ROOM * stored.nbytes > free:
-        return f" (its answers were not compared with those of transformers: {human(free)} of memory are free)"
-    check_final_model(_final(folder, run.config, run.task), folder, run.task)
+        what = "scores" if run.scores else "answers"
+        return f" (its {what} were not compared with those of transformers: {human(free)} of memory are free)"
+    model = _final_reward(folder, run.config) if run.scores else _final(folder, run.config, run.task)
+    check_final_model(model, folder, run.task)
     return ""

@@ -10,7 +10,8 @@ from grouprl.core.batch import Batch
 from grouprl.policy.weight_kinds import weight_kind
 from grouprl.protocols import DistributedOptimizer, Trainable
 from grouprl.training.measures.score_record import ScoreRecord
-from grouprl.training.measures.update_record import StepRecord, UpdateRecord, numbered
+from grouprl.training.measures.step_record import StepRecord, numbered
+from grouprl.training.measures.update_record import UpdateRecord
 from grouprl.training.session import Session
 from grouprl.training.update import update
 

@@ -14,7 +14,7 @@ from grouprl.algorithms.references import FROZEN, Iterates, ReferenceRule
 from grouprl.core.errors import RunError
 from grouprl.core.json_types import State
 from grouprl.policy.state import between
-from grouprl.protocols import FollowingScorer, Policy, PolicyInputs, Scorer, distributed
+from grouprl.protocols import FollowingScorer, Policy, PolicyInputs, Scorer, distributed_policy
 
 KEPT_POSITIONS = 2**22
 """Number of positions whose log-probs are kept for each reference: 16 MiB in float32. The least recently used row is
@@ -120,7 +120,7 @@ class CopiedFollower:
 
 def follower_of(policy: Policy[PolicyInputs], name: str) -> FollowingScorer[PolicyInputs]:
     """Return a copy of the policy as it is now that follows it: in parts where the policy is distributed."""
-    spread = distributed(policy)
+    spread = distributed_policy(policy)
     return CopiedFollower(policy) if spread is None else spread.follower(name)
 
 

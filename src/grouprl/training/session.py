@@ -31,7 +31,7 @@ from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.orchestrator.reward import close_reward, open_reward
 from grouprl.orchestrator.synchronous import Synchronous
 from grouprl.policy.state import as_policy
-from grouprl.protocols import Policy, RunEngine, Scorer, Trainable, distributed
+from grouprl.protocols import Policy, RunEngine, Scorer, Trainable, distributed, distributed_policy
 from grouprl.protocols.run_events import CheckpointWritten
 from grouprl.rewards.contract import Reward as RewardFunction
 from grouprl.rewards.error_policy import ErrorPolicy
@@ -269,7 +269,7 @@ class Session:
 
 def frozen(policy: Policy) -> Scorer:
     """Return a copy of the current policy that is not trained."""
-    spread = distributed(policy)
+    spread = distributed_policy(policy)
     return policy.copied(trainable=False) if spread is None else spread.snapshot()
 
 

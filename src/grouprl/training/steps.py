@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias, cast
 
@@ -21,7 +21,8 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
 from grouprl.policy.state import pull_back
-from grouprl.protocols import PolicyInputs, Trainable, distributed
+from grouprl.protocols import DistributedModel, PolicyInputs, Trainable, distributed
+from grouprl.training.measures.step_record import ROW, StepRecord, numbered
 
 Owners: TypeAlias = Sequence[list[nn.Parameter]]
 """The trainable parameters of a model by owner (`Trainable.owners`). To look them up takes longer than a small layer,
@@ -33,6 +34,13 @@ class OutputLoss(ABC):
 
     couples: str = "sequence"
     """'sequence' if a row's loss depends on that row alone; otherwise the loss sees the whole step together."""
+
+    record: StepRecord | None = None
+    """Keeps what the loss sees of each row."""
+
+    def with_record(self, record: StepRecord | None) -> OutputLoss:
+        """Return the loss with another record; called only if it has one."""
+        raise NotImplementedError
 
     @property
     @abstractmethod
@@ -139,10 +147,37 @@ def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int])
         return columns(step if own == every else step.rows(torch.tensor(own)))
 
     if (spread := distributed(model)) is not None:
-        yield from spread.run_passes(_pass, loss, inputs_of(step), rows, piece, loss.outputs)
+        yield from _spread_passes(spread, loss, step, rows, piece)
         return
     for own in model.passes(inputs_of(step), rows):
         yield _pass(model, loss, piece(own))
+
+
+def _spread_passes(
+    spread: DistributedModel, loss: OutputLoss, step: Batch, rows: list[int], piece: Callable[[list[int]], Batch]
+) -> Iterator[Mapping[str, float]]:
+    """Process `rows` of a step on the ranks of the model; what they see of rows is brought together here."""
+    record = loss.record
+    if record is None:
+        yield from spread.run_passes(_pass, loss, inputs_of(step), rows, piece, loss.outputs)
+        return
+
+    def recorded(own: list[int]) -> tuple[Batch, StepRecord]:
+        return (part := piece(own)), record.of(part)
+
+    plain = loss.with_record(None)
+    for found, numbers, seen in spread.run_passes(_recorded_pass, plain, inputs_of(step), rows, recorded, loss.outputs):
+        record.take(numbers, seen)
+        yield found
+
+
+def _recorded_pass(
+    model: Trainable, loss: OutputLoss, piece: tuple[Batch, StepRecord]
+) -> tuple[dict[str, float], Tensor, StepRecord]:
+    """Go forward and backward once; also return the numbers of the rows, and the record of what was seen of them."""
+    part, record = piece
+    found = _pass(model, loss.with_record(record), numbered(part))
+    return found, part.keys[ROW], record
 
 
 def _pass(model: Trainable, loss: OutputLoss, part: Batch) -> dict[str, float]:

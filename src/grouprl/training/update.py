@@ -25,7 +25,7 @@ from grouprl.core.spans import spanned
 from grouprl.monitor.glossary import lookup
 from grouprl.protocols import Trainable, distributed
 from grouprl.training.measures.gradient_watch import GradientWatch, positive_share
-from grouprl.training.measures.update_record import StepRecord
+from grouprl.training.measures.step_record import StepRecord
 from grouprl.training.steps import OutputLoss, Owners, accumulate, apply_gradient, columns, outputs_of
 
 if TYPE_CHECKING:
@@ -166,6 +166,10 @@ class MethodLoss(OutputLoss):
     record: StepRecord | None = None
     compared: bool = True
     """Whether the sampler's log-probs are compared with those that the step computes."""
+
+    def with_record(self, record: StepRecord | None) -> MethodLoss:
+        """Return the loss with another record."""
+        return replace(self, record=record)
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.pair_metrics import label_metrics, with_labels
 from grouprl.algorithms.objective.regression import completion_value
 from grouprl.algorithms.part import RunFacts, part
-from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.score.score import LogRatio, Score, over_tokens
 from grouprl.algorithms.score.shifted import Shifted
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
+from grouprl.core.rounding import share_right
 
 
 @part("objective")
@@ -57,7 +58,8 @@ class Labelled(Objective):
         score_b = self.score(logp_bt, batch)
         gap_b, zero_b = torch.where(liked_b, score_b, -score_b), torch.zeros_like(score_b)
         weight_b = torch.where(liked_b, zero_b + self.desirable, zero_b + self.undesirable)
-        right_b = (gap_b > 0).to(gap_b.dtype)
+        size_b = over_tokens(logp_bt, batch, "sum") if self.score.log_probs else score_b
+        right_b = share_right(gap_b, size_b.abs())
         metrics = {"label_accuracy": right_b, **self._trl_metrics(score_b, logp_bt, liked_b, batch)}
         if isinstance(self.score, Shifted):
             metrics["score_baseline"] = self.score.baseline(logp_bt.detach(), batch)

@@ -11,7 +11,7 @@ from grouprl.algorithms.link.link import Link, Logistic, slope_of
 from grouprl.algorithms.losses import PairLoss, ordered_pairs, out_of, pairs_of
 from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.objective import Objective
-from grouprl.algorithms.objective.pair_metrics import pair_metrics
+from grouprl.algorithms.objective.pair_metrics import pair_metrics, sizes
 from grouprl.algorithms.objective.regression import completion_value
 from grouprl.algorithms.pair_weight.pair_weight import Even, PairWeight
 from grouprl.algorithms.pairing.pairing import AllPairs, Pairing
@@ -21,6 +21,7 @@ from grouprl.algorithms.stage_checks import chosen_pairs, pair_values
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
+from grouprl.core.rounding import share_right
 
 PAIRS = """known_b = counts_b & active_bt.any(1)
 value_b = completion_value(adv_bt, active_bt)
@@ -101,9 +102,10 @@ class Pair(Pairwise):
         loss_e = pair_values(self.link, self.link.of_scores, index_e2, better_e, worse_e, margin_e)
         loss_e = loss_e.mean().expand_as(loss_e) if self.score.ranked and len(loss_e) else loss_e
         gap_e = better_e - worse_e
-        metrics = {"pair_accuracy": (gap_e > 0).to(gap_e.dtype), "pair_margin": gap_e}
+        right_e = share_right(gap_e, sizes(self.score, score_e2, logp_bt, batch, index_e2))
+        metrics = {"pair_accuracy": right_e, "pair_margin": gap_e}
         if self.score.log_probs:
-            metrics |= pair_metrics(slope_of(self.link), score_e2, logp_bt, batch, index_e2)
+            metrics |= pair_metrics(slope_of(self.link), score_e2, logp_bt, batch, index_e2, right_e)
         return PairLoss(weight_e.detach() * loss_e, metrics)
 
     @override

@@ -5,30 +5,40 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grouprl.algorithms.score.score import over_tokens
+from grouprl.algorithms.score.score import Score, over_tokens
 from grouprl.core.batch import Batch
 
 
-def pair_metrics(beta: float, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> dict[str, Tensor]:
-    """Return the metrics of pairs [E], better first: TRL's with β times the scores as rewards, and `shapes`."""
+def sizes(score: Score, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
+    """Return what the rounding of a pair's margin grows with, [E]: the sizes of its log-probs, or of its scores."""
+    made_of_e2 = over_tokens(logp_bt, batch, "sum")[index_e2] if score.log_probs else score_e2
+    return made_of_e2.abs().sum(1)
+
+
+def pair_metrics(
+    beta: float, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor, right_e: Tensor
+) -> dict[str, Tensor]:
+    """Return the metrics of pairs [E], better first: TRL's with β times the scores as rewards, and `shapes`; `right_e`
+    says which are ranked right.
+    """
     log_e2 = over_tokens(logp_bt, batch, "sum")[index_e2]
     mean_e = over_tokens(logp_bt, batch, "mean")[index_e2[:, 0]]
     return {
-        **trl_metrics(beta, score_e2, log_e2),
+        **trl_metrics(beta, score_e2, log_e2, right_e),
         "chosen_logp": mean_e,
         **drifts(logp_bt, batch, index_e2),
         **shapes(batch, index_e2),
     }
 
 
-def trl_metrics(beta: float, score_e2: Tensor, log_e2: Tensor) -> dict[str, Tensor]:
-    """Return the metrics of pairs [E] by TRL's names: β·s and log π of both completions, and how the former compare."""
+def trl_metrics(beta: float, score_e2: Tensor, log_e2: Tensor, right_e: Tensor) -> dict[str, Tensor]:
+    """Return the metrics of pairs [E] by TRL's names: β·s and log π of both completions, and which are right."""
     better_e, worse_e = (beta * score_e2).unbind(1)
     return {
         "rewards/chosen": better_e,
         "rewards/rejected": worse_e,
         "rewards/margins": better_e - worse_e,
-        "rewards/accuracies": (better_e > worse_e).to(better_e.dtype),
+        "rewards/accuracies": right_e,
         "logps/chosen": log_e2[:, 0],
         "logps/rejected": log_e2[:, 1],
     }

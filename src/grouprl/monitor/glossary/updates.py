@@ -153,7 +153,7 @@ define(
     "rewards/accuracies",
     "share",
     "policy",
-    "share of the pairs whose better completion has the larger reward: pair_accuracy (TRL's name)",
+    "share of the pairs whose better completion has the larger reward: pair_accuracy (TRL's name, where a tie is 0)",
     "rises above 0.5",
     level="pair",
 )
@@ -177,7 +177,8 @@ define(
     "label_accuracy",
     "share",
     "policy",
-    "share of labelled completions whose score stands on the right side of 0: above it if desirable, else below",
+    "share of labelled completions whose score stands on the right side of 0: above it if desirable, else below; one "
+    "that is 0 but for rounding counts half",
     "rises above 0.5. Near 1 nothing is left to learn from the labels",
     level="row",
 )
@@ -193,8 +194,9 @@ define(
     "pair_accuracy",
     "share",
     "policy",
-    "share of the pairs in which the better completion has the larger score, such as its gain against the reference",
-    "rises above 0.5. Near 1 nothing is left to learn from the pairs",
+    "share of the pairs in which the better completion has the larger score, such as its gain against the reference; "
+    "a pair whose scores differ by no more than rounding counts half",
+    "rises above 0.5, where it stands if policy and reference are the same. Near 1 nothing is left to learn",
     level="pair",
 )
 define(

@@ -158,13 +158,11 @@ class CausalPolicy(TransformerModel, LogProbs):
         """Return sketched gradients of the output layer, [B,size]; see `completion_gradients.head_gradients`."""
         return completion_gradients.head_gradients(self, tokens, size, mask_bt)
 
-    def _backward_pass(self, tokens: Tokens, cotangents_bt: Mapping[str, torch.Tensor]) -> None:
+    def _backward_pass(self, tokens: Tokens, cotangents: Mapping[str, torch.Tensor]) -> None:
         with torch.enable_grad():
-            found = self._run(tokens, tuple(cotangents_bt))
+            found = self._run(tokens, tuple(cotangents))
         lengths = tokens.response_lengths
-        pull_back(
-            found, {name: torch.cat([c[i, :n] for i, n in enumerate(lengths)]) for name, c in cotangents_bt.items()}
-        )
+        pull_back(found, {name: torch.cat([c[i, :n] for i, n in enumerate(lengths)]) for name, c in cotangents.items()})
 
     @spanned("forward")
     def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, torch.Tensor]:

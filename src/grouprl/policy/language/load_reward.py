@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,19 +82,18 @@ def load_reward_model(
     else:
         if tiny:
             raise InputError(f"{sorted(tiny)} given for {spec}", "sizes can be set for the tiny model only")
-        model, tokenizer = _pretrained(str(spec), kind, seed, trained and not of_users, labels)
-    _check_head(model, str(spec))
+        model, tokenizer = pretrained(str(spec), kind, seed, trained and not of_users, labels)
+    check_head(model, str(spec))
     set_defaults(tokenizer, template_settings or {})
     if trained:
         _check_padding(model, tokenizer, str(spec))
     else:
         _fit_padding(model, tokenizer, str(spec))
-        read_to_end_of_turn(model.config)
-        model.config.problem_type = REGRESSION
+        note_training(model.config)
     model = model if lora is None else add_lora(model, lora, seed, scores=True)
     if columns is not None:
         columns.write(base_model(model).config)
-    made = _class_of(base_model(model).config)
+    made = class_of(base_model(model).config)
     if users is not None or of_users:
         made = partial(UserRewardModel, layers=_layers(spec, model, users, seed, of_users), noise=_noise(users))
     return made(
@@ -101,7 +101,7 @@ def load_reward_model(
     )
 
 
-def _class_of(config: PretrainedConfig) -> Callable[..., RewardModel]:
+def class_of(config: PretrainedConfig) -> Callable[..., RewardModel]:
     """Return the class of a reward model by what the outputs of its layer are."""
     columns = columns_of(config)
     if columns is None:
@@ -135,11 +135,18 @@ def _tiny(
     return model.to(dtype), tokenizer
 
 
-def _pretrained(
-    spec: str, dtype: torch.dtype, seed: int, trained: bool, labels: int
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+def note_training(config: PretrainedConfig) -> None:
+    """Write into a model's configuration what is trained here: numbers, read where the last turn ends."""
+    read_to_end_of_turn(config)
+    config.problem_type = REGRESSION
 
+
+def check_folder(spec: str) -> None:
+    """Check that a reward model can be loaded from a folder, or from the Hub, without reading its weights.
+
+    Raises:
+        InputError: there is none, or its files are not whole.
+    """
     folder = Path(spec).expanduser()
     if not folder.is_dir():
         check_on_hub(spec)
@@ -156,17 +163,49 @@ def _pretrained(
         check_tokenizer_files(folder)
         check_files(folder)
         check_present(folder)
+
+
+@contextmanager
+def told_of_reward_model(spec: str) -> Iterator[None]:
+    """Turn errors of transformers about a reward model's files into an InputError."""
     try:
-        config = AutoConfig.from_pretrained(spec)
-        _check_reads_forward(config, spec)
-        _check_class(config, spec)
-        stored = columns_of(config) if trained else None
-        labels = labels if stored is None else len(stored.names)
-        check_labels(config, spec, labels)
+        yield
+    except InputError:
+        raise
+    except FAILURES as error:
+        raise InputError(f"The reward model {spec} could not be loaded: {said_of(error)}") from error
+
+
+def described_scores(spec: str, labels: int, trained: bool = False) -> PretrainedConfig:
+    """Return the configuration of a model that gives so many scores, or as many as a `trained` one says itself.
+
+    Raises:
+        InputError: there is none, or it cannot be a reward model.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(spec)
+    _check_reads_forward(config, spec)
+    _check_class(config, spec)
+    stored = columns_of(config) if trained else None
+    labels = labels if stored is None else len(stored.names)
+    check_labels(config, spec, labels)
+    return AutoConfig.from_pretrained(spec, num_labels=labels)
+
+
+def pretrained(
+    spec: str, dtype: torch.dtype, seed: int, trained: bool, labels: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a reward model with all its weights, and its tokenizer; see `load_reward_model`."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    check_folder(spec)
+    with told_of_reward_model(spec):
+        config = described_scores(spec, labels, trained)
         tokenizer = AutoTokenizer.from_pretrained(spec)
         with torch.random.fork_rng(devices=[]):
             model, told = AutoModelForSequenceClassification.from_pretrained(
-                spec, num_labels=labels, dtype=dtype, output_loading_info=True
+                spec, num_labels=config.num_labels, dtype=dtype, output_loading_info=True
             )
         missing = sorted(told["missing_keys"])
         if trained:
@@ -176,21 +215,20 @@ def _pretrained(
             _draw_head(model, seed)
         check_finite(model, spec)
         check_vocabulary(tokenizer, model.get_input_embeddings().weight.shape[0], spec)
-    except InputError:
-        raise
-    except FAILURES as error:
-        raise InputError(f"The reward model {spec} could not be loaded: {said_of(error)}") from error
     return model, tokenizer
 
 
 @torch.no_grad()
 def _draw_head(model: PreTrainedModel, seed: int) -> None:
-    """Draw the head's weight; a bias begins at 0."""
-    weight = model.score.weight
-    drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)) / (weight.shape[1] + 1)
-    weight.copy_(drawn)
-    if model.score.bias is not None:
-        model.score.bias.zero_()
+    for name, weight in model.score.named_parameters():
+        weight.copy_(drawn_head(name, weight.shape, seed))
+
+
+def drawn_head(name: str, shape: torch.Size, seed: int) -> torch.Tensor:
+    """Return what a new head begins with: its weight is drawn, its bias is 0."""
+    if name == "bias":
+        return torch.zeros(shape)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) / (shape[1] + 1)
 
 
 def _check_class(config: PretrainedConfig, spec: str) -> None:
@@ -247,7 +285,12 @@ def check_labels(config: PretrainedConfig, spec: str, labels: int = 1) -> None:
         )
 
 
-def _check_head(model: PreTrainedModel, spec: str) -> None:
+def check_head(model: PreTrainedModel, spec: str) -> None:
+    """Check that a score comes from one linear layer.
+
+    Raises:
+        InputError: it does not.
+    """
     head = getattr(model, HEAD, None)
     if type(head) is not nn.Linear:
         raise InputError(
@@ -279,21 +322,33 @@ def _fit_padding(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, spe
 
     A padding token that the model has already is kept. A new one gets an unused row of the embedding, or one of zeros.
     """
+    if added := rows_for_padding(tokenizer, model.get_input_embeddings().weight.shape[0], spec):
+        _add_rows(model, added)
+    write_padding(model.config, tokenizer)
+
+
+def rows_for_padding(tokenizer: PreTrainedTokenizerBase, rows: int, spec: str) -> int:
+    """Give a tokenizer a padding token that ends no text; return how many rows an embedding of `rows` lacks for it.
+
+    Raises:
+        InputError: it has no end token.
+    """
     if tokenizer.eos_token_id is None:
         raise InputError(
             f"The tokenizer of {spec} has no end-of-sequence token",
             "a score is read at the end token of a completion",
             "Set eos_token in tokenizer_config.json",
         )
-    text = model.config.get_text_config()
-    rows = model.get_input_embeddings().weight.shape[0]
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id) or tokenizer.pad_token_id >= rows:
         tokenizer.add_special_tokens({"pad_token": PADDING})
-        if tokenizer.pad_token_id >= rows:
-            _add_rows(model, tokenizer.pad_token_id + 1 - rows)
     tokenizer.padding_side = "right"
-    for config in (model.config, text):
-        config.pad_token_id, config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
+    return max(0, int(tokenizer.pad_token_id) + 1 - rows)
+
+
+def write_padding(config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Write the tokens that pad and end a text into a model's configuration."""
+    for each in (config, config.get_text_config()):
+        each.pad_token_id, each.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import SCORE
 from grouprl.core.spans import note, spanned
+from grouprl.policy.engine import Readout
 from grouprl.policy.language.text import Message, render_kept, up_to_end, with_end
 from grouprl.policy.language.transformer_model import TransformerModel
 from grouprl.policy.lora import base_model, dropping, is_adapted
@@ -64,9 +65,12 @@ class RewardModel(TransformerModel):
         """
         check_cotangents(self, tokens, cotangents)
         for rows in self.passes(tokens, live_rows(tokens, cotangents)):
-            with torch.enable_grad():
-                found = self._run(tokens.rows(rows), tuple(cotangents))
-            pull_back(found, {name: c[rows] for name, c in cotangents.items()})
+            self._backward_pass(tokens.rows(rows), {name: c[rows] for name, c in cotangents.items()})
+
+    def _backward_pass(self, tokens: Tokens, cotangents: Mapping[str, Tensor]) -> None:
+        with torch.enable_grad():
+            found = self._run(tokens, tuple(cotangents))
+        pull_back(found, cotangents)
 
     def scores(self, tokens: Tokens) -> Tensor:
         """Return the score of each row, [B], without a graph."""
@@ -127,15 +131,25 @@ class RewardModel(TransformerModel):
     @spanned("forward")
     def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the outputs `names` of one pass, [B]."""
-        return dict.fromkeys(names, self.head(self._states(tokens))[:, 0].to(self.score_dtype))
+        return dict.fromkeys(names, self._values(tokens)[:, 0].to(self.score_dtype))
+
+    def _values(self, tokens: Tokens) -> Tensor:
+        """Return the numbers of the layer of each row's last token that is not padding, [B,N]."""
+        found: Tensor = self.head(self._states(tokens))
+        return found
 
     def _states(self, tokens: Tokens) -> Tensor:
         """Return the state of each row's last token that is not padding, [B,H]."""
+        read, last_b = self._read_last(tokens)
+        return read.hidden_md[last_b]
+
+    def _read_last(self, tokens: Tokens) -> tuple[Readout, Tensor]:
+        """Run one pass; return its readout and the places of each row's last token that is not padding, [B]."""
+        beyond = self._beyond(tokens)
         with dropping(self.model) if torch.is_grad_enabled() else nullcontext():
             note("read", tokens)
-            read = self._engine.read(self._beyond(tokens))
-        last_b = torch.tensor(self._beyond(tokens).response_lengths, device=self.device).cumsum(0) - 1
-        return read.hidden_md[last_b]
+            read = self._engine.read(beyond)
+        return read, torch.tensor(beyond.response_lengths, device=self.device).cumsum(0) - 1
 
     def _beyond(self, tokens: Tokens) -> Tokens:
         """Return the rows with one more token, which the state of the last real token would predict."""

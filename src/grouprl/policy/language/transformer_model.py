@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from grouprl.policy.devices import Precision
 from grouprl.policy.engine import ModelEngine
@@ -135,3 +136,11 @@ class TransformerModel(TextModel):
     def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
         """Cut `rows` of `tokens` into passes that fit the token budget."""
         return self._engine.split(tokens, rows, self.pass_tokens)
+
+    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
+        """Return the outputs `names` of one pass."""
+        raise NotImplementedError
+
+    def _backward_pass(self, tokens: Tokens, cotangents: Mapping[str, Tensor]) -> None:
+        """Add the gradients of sum(cotangent * output) of one pass."""
+        raise NotImplementedError

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
+UNTRAINED = ".original_module."
+"""Part of the names of the weights that peft keeps, as they were, beside those of a layer that is trained whole."""
 Weights: TypeAlias = Callable[[], Iterator[tuple[str, Tensor]]]
 """Function that yields every weight once, whole, by its name in the model without adapters."""
 
@@ -79,23 +81,29 @@ def outline_of(
         weights = _weights_of(path, model, dtype)
     specials(tokenizer, model.get_input_embeddings().weight.shape[0], str(spec))
     set_defaults(tokenizer, template_settings or {})
-    return Outline(model.eval() if lora is None else _adapted(model, lora, seed), tokenizer, weights, str(spec))
+    return Outline(model.eval() if lora is None else adapted(model, lora, seed), tokenizer, weights, str(spec))
 
 
 def plain_name(name: str) -> str:
     """Return the name that a parameter has in the model without adapters."""
-    return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+    plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+    return plain.replace(".modules_to_save.default.", ".").replace(UNTRAINED, ".")
 
 
 def _weights_of(path: str, model: PreTrainedModel, dtype: torch.dtype) -> Weights:
     """Return what reads the weights of a model: from its files, where they are stored under the model's own names."""
-    folder = Path(path)
-    stored = stored_shapes(folder) if folder.is_dir() else {}
     wanted = {name: list(parameter.shape) for name, parameter in model.named_parameters()}
+    return stored_weights(path, wanted) or partial(_whole_first, path, dtype)
+
+
+def stored_weights(path: str, wanted: Mapping[str, list[int]]) -> StoredTensors | None:
+    """Return what reads weights of these names and shapes from a model's files; None if they are stored otherwise."""
+    folder = Path(path).expanduser()
+    stored = stored_shapes(folder) if folder.is_dir() else {}
     if all(stored.get(name) == shape for name, shape in wanted.items()):
         return StoredTensors(folder)
     log.info("%s is stored under other names: each rank reads it whole once.", path)
-    return partial(_whole_first, path, dtype)
+    return None
 
 
 def _whole_first(path: str, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -105,14 +113,14 @@ def _whole_first(path: str, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
 def _without_weights(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
-    with _parameters_on_meta():
+    with parameters_on_meta():
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.tie_weights()
     return model
 
 
 @contextmanager
-def _parameters_on_meta() -> Iterator[None]:
+def parameters_on_meta() -> Iterator[None]:
     """Let modules that are built within this context have parameters on the meta device.
 
     Buffers (rotary frequencies, say) are computed as always: no file holds them. A parameter is moved as soon as it is
@@ -132,14 +140,14 @@ def _parameters_on_meta() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-def _adapted(model: PreTrainedModel, lora: Mapping[str, object], seed: int) -> PreTrainedModel:
+def adapted(model: PreTrainedModel, lora: Mapping[str, object], seed: int, *, scores: bool = False) -> PreTrainedModel:
     """Return the model with fresh adapters, which have numbers: those of the model of a single process.
 
     peft puts adapters on the device of the weights below them, so these are tensors of one number, repeated, meanwhile.
     """
     _exchange(model, lambda each: torch.empty((), dtype=each.dtype).expand(each.shape))
-    below = {id(parameter) for parameter in model.parameters()}
-    wrapped = add_lora(model, lora, seed)
+    wrapped = add_lora(model, lora, seed, scores=scores)
+    below = {id(parameter) for name, parameter in wrapped.named_parameters() if "lora_" not in name}
     _exchange(wrapped, lambda each: each.to("meta") if id(each) in below else each)
     return wrapped.eval()
 

@@ -1,111 +1,41 @@
-"""A rank's part of a sharded policy: FSDP2 over a transformers model.
-
-Each rank holds one piece of the weights, in full precision; a block's weights are gathered when a pass reaches it, and
-its gradients are summed over the ranks piece by piece (`torch.distributed.fsdp.fully_shard`: Zhao et al. 2023,
-arXiv:2304.11277, per parameter). Every rank therefore takes the same number of passes; a rank that has no rows left
-takes an empty pass.
-"""
+"""A rank's part of a sharded policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch import nn
 
-from grouprl.policy.devices import Precision
-from grouprl.policy.engine import ChangedHead, Head, ModelEngine, Readout
+from grouprl.policy.engine import Head, Readout
 from grouprl.policy.language.causal_lm import CausalPolicy
-from grouprl.policy.language.choose_engine import runs_lean
-from grouprl.policy.language.tokenizer_checks import check_tensor
-from grouprl.policy.language.transformers_engine import TransformersEngine
-from grouprl.policy.passes import PassSettings, layers_of
-from grouprl.policy.sharded.context_engine import ContextEngine
-from grouprl.policy.sharded.context_group import ContextGroup
-from grouprl.policy.sharded.outline import Outline, plain_name
-from grouprl.policy.sharded.pieces import local, piece_of
-from grouprl.policy.sharded.tensor_parallel import cut_matrices, gathered
+from grouprl.policy.sharded.outline import Outline
+from grouprl.policy.sharded.rank_model import RankModel
 from grouprl.records.tokens import Tokens
 
-T = TypeVar("T")
 
-
-class RankPolicy(CausalPolicy):
-    """A policy of which this process holds a part; each call of `evaluate` and `backward` is one pass of all ranks
-    together.
-
-    The model is never whole on a rank: memory is taken for the rank's pieces alone, once they are divided, and each is
-    read from where the outline says.
+class RankPolicy(RankModel, CausalPolicy):
+    """A policy of which this process holds a part; see `RankModel`.
 
     Args:
-        outline: a transformers causal LM in float32 or float64, plain or with adapters, the same on every rank.
-        device: the device of passes.
-        mesh: the ranks, or a table of them in which the ranks of a row split matrices among themselves
-            (`Station.mesh`).
-        context: the ranks that have a slice of each row; None: rows are whole.
-        mixed: passes are computed in bfloat16; weights, sums of gradients and log-probs stay in float32.
-        offload: weights, gradients and optimiser state are kept in main memory and copied to the GPU layer by layer.
-        passes: packing and checkpointing as in `CausalPolicy`; prompts are not shared.
+        outline: a transformers causal LM.
         value_head: see `CausalPolicy`.
-        settings: further arguments of `CausalPolicy`.
+        settings: further arguments of `RankModel` and of `CausalPolicy`.
     """
 
-    def __init__(
-        self,
-        outline: Outline,
-        *,
-        device: torch.device,
-        mesh: DeviceMesh,
-        context: ContextGroup | None = None,
-        mixed: bool = False,
-        offload: bool = False,
-        passes: PassSettings,
-        value_head: bool = False,
-        **settings: Any,
-    ) -> None:
-        alone = replace(passes, shared_prefix="off")  # sharing needs a gathering on all ranks
-        self.model, self._place, self._context = outline.model, device, context
-        self.mesh, self.mixed, self.offload = mesh, mixed, offload
-        self.whole_precision: Precision = "mixed" if mixed and runs_lean(self.model) else "float32"
+    def __init__(self, outline: Outline, *, device: torch.device, value_head: bool = False, **settings: Any) -> None:
+        self.model, self._place = outline.model, device
         self.value_head = self._build_value_head() if value_head else None
         self.load_value_head(Path(outline.spec))
-        if mesh.ndim == 2:
-            cut_matrices(self.model, mesh["tensor"])
-        self._trunk = _Trunk(self.model, self.value_head)
-        self._shard()
-        self._fill(outline)
         head = self.value_head  # the base class would build one of a whole model
-        super().__init__(self.model, outline.tokenizer, engine="transformers", passes=alone, **settings)
+        super().__init__(outline, device=device, **settings)
         self.value_head = head
-        if mesh.ndim == 2:
-            self._engine = ChangedHead(self._engine, gathered)
-        if mixed:
-            self._engine = ChangedHead(self._engine, _wide, dtype=torch.float32)
 
-    def _choose_engine(self, choose: Callable[[], ModelEngine]) -> ModelEngine:
-        """Return the engine, chosen while the weights of the trunk are gathered: all ranks do so together."""
-        return self._trunk(choose if self._context is None else partial(self._sliced, choose, self._context))
-
-    def _sliced(self, choose: Callable[[], ModelEngine], context: ContextGroup) -> ModelEngine:
-        whole = choose()
-        assert isinstance(whole, TransformersEngine)
-        return ContextEngine(whole, context)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of passes."""
-        return self._place
-
-    @property
-    def precision(self) -> Precision:
-        """The precision of products."""
-        return "mixed" if self.mixed else "float32"
+    def _beside(self) -> nn.Module | None:
+        return self.value_head
 
     @torch.no_grad()
     def read(self, tokens: Tokens) -> Readout:
@@ -118,79 +48,7 @@ class RankPolicy(CausalPolicy):
         found = super().read(tokens)
         return found if found.head is None or self.mixed else replace(found, head=_kept(found.head))
 
-    def every_parameter(self) -> dict[str, nn.Parameter]:
-        """Return all parameters by name, trained or not; those of the value head begin with `value_head.`."""
-        return dict(self.model.named_parameters()) | dict(self.named_parameters())
-
-    def cut(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
-        """Divide `rows` into passes that fit the token budget."""
-        return super().passes(tokens, rows)
-
-    def passes(self, tokens: Tokens, rows: Sequence[int]) -> list[list[int]]:
-        """Return all rows as one pass: the caller has divided them."""
-        return [list(rows)] if rows else []
-
-    def _shard(self) -> None:
-        half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        plain: dict[str, Any] = {"mesh": self.mesh["ranks"] if self.mesh.ndim == 2 else self.mesh}
-        if self.offload:
-            plain["offload_policy"] = CPUOffloadPolicy(pin_memory=self._place.type == "cuda")
-        how = {**plain, **({"mp_policy": half} if self.mixed else {})}
-        for block in layers_of(self.model):
-            fully_shard(block, **how)
-        if self.value_head is not None:
-            fully_shard(self.value_head, reshard_after_forward=True, **plain)
-        fully_shard(self._trunk, reshard_after_forward=True, **how)
-        for module in self._trunk.modules():
-            if isinstance(module, FSDPModule):
-                module.set_gradient_divide_factor(1.0)  # losses are sums over all ranks, not means
-                module.set_force_sum_reduction_for_comms(True)
-
-    @torch.no_grad()
-    def _fill(self, outline: Outline) -> None:
-        """Take memory for the pieces of this rank, and read them."""
-        home = torch.device("cpu") if self.offload else self._place
-        self._trunk._apply(lambda each: torch.empty_like(each, device=home) if each.is_meta else each)
-        own = {plain_name(name): each for name, each in self.model.named_parameters() if "lora_" not in name}
-        for name, whole in outline.weights():
-            parameter = own.pop(name, None)  # a file may hold tied weights twice
-            if parameter is not None:
-                piece = piece_of(whole, parameter)
-                check_tensor(name, piece, outline.spec)
-                local(parameter).copy_(piece)
-        assert not own, f"no weights for {sorted(own)}"
-
-    def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
-        return self._trunk(partial(self._own_run, tokens, names))
-
-    def _own_run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
-        """Score a pass. FSDP hangs its hooks on what leaves the trunk, and would lose them on a view."""
-        return {name: x.clone() if x._is_view() else x for name, x in super()._run(tokens, names).items()}
-
-
-class _Trunk(nn.Module):
-    """The weights that are gathered for a whole pass: embeddings, the last norm and the output layer."""
-
-    def __init__(self, model: nn.Module, value_head: nn.Module | None) -> None:
-        super().__init__()
-        self.model, self.value_head = model, value_head
-        self.eval()
-
-    def forward(self, work: Callable[[], T]) -> T:
-        """Do what runs the model while these weights are gathered."""
-        return work()
-
-    if TYPE_CHECKING:
-
-        def __call__(self, work: Callable[[], T]) -> T: ...
-
 
 def _kept(head: Head) -> Head:
-    """Return an output layer in memory of its own: FSDP frees what it gathered, as it cannot with `_wide`."""
+    """Return an output layer in memory of its own: FSDP frees what it gathered, as it cannot with a wide one."""
     return replace(head, weight_vd=head.weight_vd.clone(), bias_v=None if head.bias_v is None else head.bias_v.clone())
-
-
-def _wide(head: Head) -> Head:
-    """Return an output layer that sums in float32: a logit of 20 rounded to bfloat16 would be off by 0.06."""
-    bias_v = None if head.bias_v is None else head.bias_v.float()
-    return replace(head, weight_vd=head.weight_vd.float(), bias_v=bias_v, precision="mixed")

@@ -17,27 +17,27 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from grouprl.policy.language.causal_lm import CausalPolicy
+from grouprl.policy.language.transformer_model import TransformerModel
 from grouprl.policy.sharded.pieces import copies, local, piece_of
-from grouprl.policy.sharded.rank_policy import RankPolicy
+from grouprl.policy.sharded.rank_model import RankModel
 from grouprl.policy.sharded.ranks import Station
 from grouprl.policy.state import between
 from grouprl.records.tokens import Tokens
 
-POLICY, REFERENCE, WHOLE, BUILD = "policy", "reference", "whole", "build"
+POLICY, REFERENCE, WHOLE, BUILD, ASIDE = "policy", "reference", "whole", "build", "aside"
 NOTHING = Tokens(((0, 0),), ((0, 0),))
 """The dummy row of an empty pass: a layer's weights are gathered from all ranks, so one without rows must pass, too."""
 
 
 class Builders(Protocol):
-    """Builder of a rank's policies, the same on all ranks; rank 0 sends it to them."""
+    """Builder of a rank's models, the same on all ranks; rank 0 sends it to them."""
 
-    def part(self, station: Station) -> RankPolicy:
-        """Return the rank's part of the policy."""
+    def part(self, station: Station) -> RankModel:
+        """Return the rank's part of the model."""
         ...
 
-    def whole(self, station: Station) -> CausalPolicy:
-        """Return a full copy of the policy."""
+    def whole(self, station: Station) -> TransformerModel:
+        """Return a full copy of the model."""
         ...
 
 
@@ -75,7 +75,7 @@ class Pull:
 class Passes:
     """Pieces of an optimiser step for one rank, each given to `function` with the rank's policy and `common`."""
 
-    function: Callable[..., Mapping[str, float]]
+    function: Callable[..., object]
     common: object
     pieces: Sequence[object]
     names: tuple[str, ...]
@@ -150,7 +150,7 @@ def pull(station: Station, share: Pull) -> None:
                 policy._backward_pass(tokens, {name: c.to(policy.device) for name, c in cotangents.items()})
 
 
-def run_passes(station: Station, share: Passes) -> list[Mapping[str, float]]:
+def run_passes(station: Station, share: Passes) -> list[object]:
     """Call the function, which runs forward and backward once, for each piece; return its results."""
     policy, found = station.kept[POLICY], []
     with _gradients(station, share.seed):
@@ -179,6 +179,33 @@ def clip(station: Station, limit: float) -> float:
             if parameter.grad is not None:
                 local(parameter.grad).mul_(scale)
     return norm
+
+
+def put_aside(station: Station, share: None) -> None:
+    """Put the gradient of the policy aside, so that there is none."""
+    parameters = station.kept[POLICY].parameters()
+    station.kept[ASIDE] = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+
+
+def along_aside(station: Station, share: None) -> float:
+    """Return the product of the gradient with the one that was put aside, over all ranks, and zero the former."""
+    total = torch.zeros((), dtype=torch.float64)
+    for parameter, aside in zip(station.kept[POLICY].parameters(), station.kept[ASIDE], strict=True):
+        if parameter.grad is not None and aside is not None:
+            along = local(parameter.grad).double() * local(aside)
+            total += (along.sum() / copies(parameter, station.count)).cpu()
+        parameter.grad = None
+    total = total.to(station.device)
+    dist.all_reduce(total, group=station.everyone)
+    return float(total)
+
+
+def take_back(station: Station, share: None) -> None:
+    """Make the gradient that was put aside the policy's again."""
+    for parameter, aside in zip(station.kept[POLICY].parameters(), station.kept.pop(ASIDE), strict=True):
+        parameter.grad = aside
 
 
 @dataclass(frozen=True)
@@ -227,7 +254,7 @@ def distributed(whole: Tensor, like: DTensor, station: Station) -> Tensor:
     return piece_of(whole, like)
 
 
-def _pass_of_nothing(policy: RankPolicy, names: Sequence[str]) -> None:
+def _pass_of_nothing(policy: RankModel, names: Sequence[str]) -> None:
     """Run forward and backward together with the other ranks, without adding to any gradient."""
     with torch.enable_grad():
         outputs = [x for x in policy._run(NOTHING, names).values() if x.requires_grad]

@@ -16,16 +16,16 @@ from grouprl.policy.sharded import rank_work as work
 from grouprl.policy.sharded.piece_optimizer import OPTIMIZER, Make, PieceOptimizer, StateKey
 from grouprl.policy.sharded.rank_work import distributed
 from grouprl.policy.sharded.ranks import Station
-from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+from grouprl.policy.sharded.sharded_model import ShardedModel
 
 Found = TypeVar("Found")
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """The optimiser of a sharded policy, as rank 0 sees it: learning rates are set here, steps are taken on all ranks.
+    """The optimiser of a sharded model, as rank 0 sees it: learning rates are set here, steps are taken on all ranks.
 
     Args:
-        policy: the policy whose parameters are stepped.
+        policy: the model whose parameters are stepped.
         make: function from parameters to the optimiser of a rank's pieces; it is sent to every rank.
         name: name of the optimiser (`optim.name`).
 
@@ -33,7 +33,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         InputError: the optimiser uses more than a number's own gradients for its step.
     """
 
-    def __init__(self, policy: ShardedPolicy, make: Make, name: str) -> None:
+    def __init__(self, policy: ShardedModel, make: Make, name: str) -> None:
         if name not in BY_ELEMENT:
             raise InputError(
                 f"optim.name = {name} on several ranks",

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from grouprl.policy.generation import generation_settings
 from grouprl.policy.language.causal_lm import save_value_head
-from grouprl.policy.lora import is_adapted
-from grouprl.policy.sharded.outline import plain_name
+from grouprl.policy.lora import base_model
+from grouprl.policy.sharded.outline import UNTRAINED, plain_name
 from grouprl.storage.model_files import Described, write_model_files
 
 if TYPE_CHECKING:
@@ -30,23 +30,13 @@ class Adapted(Protocol):
 
 
 class Gathers(Protocol):
-    """A policy in parts that gathers its parameters."""
+    """A model in parts that gathers its parameters."""
 
     tokenizer: PreTrainedTokenizerBase
 
     @property
     def model(self) -> PreTrainedModel:
         """This process's part of the model."""
-        ...
-
-    @property
-    def value_head(self) -> nn.Linear | None:
-        """This process's part of the value head."""
-        ...
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Tokens that end a completion."""
         ...
 
     @property
@@ -60,6 +50,20 @@ class Gathers(Protocol):
 
     def gathered(self, names: Iterable[str], name: str = ...) -> Iterator[tuple[str, Tensor]]:
         """Yield parameters one after the other, whole and on the CPU."""
+        ...
+
+
+class GathersPolicy(Gathers, Protocol):
+    """A policy in parts that gathers its parameters."""
+
+    @property
+    def value_head(self) -> nn.Linear | None:
+        """This process's part of the value head."""
+        ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
         ...
 
 
@@ -100,7 +104,7 @@ def entries(model: nn.Module, *, merged: bool = True) -> list[StoredTensor]:
         around = modules[owner.removesuffix(".base_layer")] if owner.endswith(".base_layer") and merged else None
         for short, parameter in module._parameters.items():
             name = f"{owner}.{short}".removeprefix(".")
-            if parameter is None or id(parameter) in seen or "lora_" in name:
+            if parameter is None or id(parameter) in seen or "lora_" in name or UNTRAINED in name:
                 continue
             seen.add(id(parameter))
             if around is not None and short == "weight":
@@ -131,19 +135,25 @@ def checkpoint_tensors(policy: Gathers, given: list[StoredTensor]) -> Iterator[t
         yield each.name, each.value.cpu() if each.value is not None else each.made_of(parts)
 
 
-def save_sharded(policy: Gathers, folder: Path, *, adapter_only: bool) -> None:
-    """Write an ordinary Hugging Face folder; see `CausalPolicy.save`."""
+def save_weights(model: Gathers, folder: Path) -> None:
+    """Write the weights of a model, adapters merged, and its configuration."""
     folder.mkdir(parents=True, exist_ok=True)
+    given = entries(model.model)
+    write_model_files(folder, [each.described for each in given], checkpoint_tensors(model, given))
+    base = base_model(model.model)
+    config = copy.deepcopy(base.config)
+    config.architectures, config.dtype = [type(base).__name__], model.dtype
+    config.save_pretrained(folder)
+
+
+def save_sharded(policy: GathersPolicy, folder: Path, *, adapter_only: bool) -> None:
+    """Write an ordinary Hugging Face folder; see `CausalPolicy.save`."""
     if adapter_only:
+        folder.mkdir(parents=True, exist_ok=True)
         save_adapters(policy, folder)
     else:
-        given, model = entries(policy.model), policy.model
-        write_model_files(folder, [each.described for each in given], checkpoint_tensors(policy, given))
-        base = model.get_base_model() if is_adapted(model) else model
-        config = copy.deepcopy(base.config)
-        config.architectures, config.dtype = [type(base).__name__], policy.dtype
-        config.save_pretrained(folder)
-        generation_settings(model, policy.eos_ids).save_pretrained(folder)
+        save_weights(policy, folder)
+        generation_settings(policy.model, policy.eos_ids).save_pretrained(folder)
     policy.tokenizer.save_pretrained(folder)
     if policy.value_head is not None:
         names = [name for name, _ in policy.named_parameters() if name.startswith("value_head.")]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from grouprl.policy.generation import end_tokens
 from grouprl.policy.sharded.outline import Outline, plain_name
-from grouprl.policy.sharded.sharded_weights import entries, save_sharded
+from grouprl.policy.sharded.sharded_weights import entries, save_sharded, save_weights
 from grouprl.storage.model_files import StoredTensors
 from grouprl.storage.shards import WEIGHTS, PartsReader
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-class StoredPolicy:
-    """A policy whose parameters stay on disk: each is read, whole, when it is asked for.
+class StoredModel:
+    """A model whose parameters stay on disk: each is read, whole, when it is asked for.
 
     Args:
         outline: the model of the run, without weights.
@@ -37,13 +37,6 @@ class StoredPolicy:
         self._outline, self._parts = outline, PartsReader(folder)
         self.model: PreTrainedModel = outline.model
         self.tokenizer: PreTrainedTokenizerBase = outline.tokenizer
-        shape = self._parts.shapes.get(f"{WEIGHTS}value_head.weight")
-        self.value_head = None if shape is None else nn.Linear(shape[1], shape[0], device="meta")
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Tokens that end a completion."""
-        return end_tokens(self.model, self.tokenizer)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -58,8 +51,6 @@ class StoredPolicy:
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield every trainable parameter, without its numbers."""
         yield from ((name, each) for name, each in self.model.named_parameters() if each.requires_grad)
-        if self.value_head is not None:
-            yield from ((f"value_head.{name}", each) for name, each in self.value_head.named_parameters())
 
     def gathered(self, names: Iterable[str], name: str = "") -> Iterator[tuple[str, Tensor]]:
         """Yield parameters one after the other: those that were trained from the checkpoint, those below adapters from
@@ -76,6 +67,31 @@ class StoredPolicy:
         """The weights that the run began with; in memory only if they have no files in the model's own names."""
         weights = self._outline.weights
         return weights if isinstance(weights, StoredTensors) else dict(weights())
+
+    def save(self, folder: Path) -> None:
+        """Write model and tokenizer as an ordinary Hugging Face folder, tensor by tensor, adapters merged."""
+        save_weights(self, folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+class StoredPolicy(StoredModel):
+    """A policy whose parameters stay on disk; see `StoredModel`."""
+
+    def __init__(self, outline: Outline, folder: Path) -> None:
+        super().__init__(outline, folder)
+        shape = self._parts.shapes.get(f"{WEIGHTS}value_head.weight")
+        self.value_head = None if shape is None else nn.Linear(shape[1], shape[0], device="meta")
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Tokens that end a completion."""
+        return end_tokens(self.model, self.tokenizer)
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield every trainable parameter, without its numbers; those of the value head come last."""
+        yield from super().named_parameters()
+        if self.value_head is not None:
+            yield from ((f"value_head.{name}", each) for name, each in self.value_head.named_parameters())
 
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face folder, tensor by tensor, adapters merged; see `CausalPolicy.save`."""

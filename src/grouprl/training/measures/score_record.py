@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import DRAWN_SCORE, HEAD, PREFERENCE, SCORE, parameter, stem
 from grouprl.protocols import Trainable
-from grouprl.training.measures.update_record import ROW
+from grouprl.training.measures.step_record import ROW
 
 KEPT = (SCORE, HEAD, PREFERENCE, DRAWN_SCORE)
 """The outputs that are kept: scores of rows, and the vectors by which rows are preferred to each other."""
@@ -30,13 +31,23 @@ class ScoreRecord:
 
     def watch(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
         """Note the scores of those rows of a step that have none so far."""
-        rows = batch.keys[ROW]
         for name, value_b in outputs.items():
-            if stem(name) not in KEPT:
-                continue
-            kept_b = self.found.setdefault(name, torch.full((self.rows,), torch.nan, dtype=torch.float64))
-            new_b = kept_b[rows].isnan()
-            kept_b[rows[new_b]] = value_b.detach()[new_b].to(kept_b)
+            if stem(name) in KEPT:
+                self._note(name, batch.keys[ROW], value_b.detach())
+
+    def _note(self, name: str, rows: Tensor, value_b: Tensor) -> None:
+        kept_b = self.found.setdefault(name, torch.full((self.rows,), torch.nan, dtype=torch.float64))
+        new_b = kept_b[rows].isnan()
+        kept_b[rows[new_b]] = value_b[new_b].to(kept_b)
+
+    def of(self, part: Batch) -> Self:
+        """Return an empty record of some rows of a step."""
+        return type(self)(len(part.group_b), self.attributes)
+
+    def take(self, rows: Tensor, seen: Self) -> None:
+        """Note the scores that a pass has seen of the rows with these numbers, unless an earlier one has."""
+        for name, value_b in seen.found.items():
+            self._note(name, rows, value_b)
 
     def measure(self, policy: Trainable, step: Batch) -> None:
         """Do nothing: scores need no gradient."""

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import LOG_PROB
-from grouprl.protocols import Policy, Trainable
+from grouprl.protocols import Trainable, distributed
+from grouprl.training.measures.step_record import ROW
 from grouprl.training.steps import columns, inputs_of
-
-ROW = "record.row"
-"""Key of a batch: the number of each row in the prepared rollout."""
-
-
-class StepRecord(Protocol):
-    """Keeps what optimiser steps see of the rows of a rollout, which are numbered (`numbered`)."""
-
-    def watch(self, outputs: Mapping[str, Tensor], batch: Batch, /) -> None:
-        """Look at a model's outputs for some rows of a step, before the loss."""
-
-    def measure(self, policy: Trainable, step: Batch, /) -> None:
-        """Look at a step whose gradient is accumulated and not yet applied."""
-
-
-def numbered(prepared: Batch) -> Batch:
-    """Return the rollout with the numbers of its rows, by which they are recognised in optimiser steps."""
-    return prepared.replace(keys={**prepared.keys, ROW: torch.arange(len(prepared.group_b))})
 
 
 class UpdateRecord:
@@ -74,6 +59,16 @@ class UpdateRecord:
         self.share_b[rows] = gradient_shares(policy, step, push_bt)
         self.steps += bool(self.share_b[rows].any())
 
+    def of(self, part: Batch) -> Self:
+        """Return an empty record of some rows of a step."""
+        return type(self)(part, gradients=self.gradients)
+
+    def take(self, rows: Tensor, seen: Self) -> None:
+        """Note what a pass has seen of the rows with these numbers, unless an earlier one has."""
+        new_b, width = self.push_bt[rows].isnan().all(1), seen.push_bt.shape[1]
+        for name in ("ratio_bt", "weight_bt", "push_bt"):
+            getattr(self, name)[rows[new_b], :width] = getattr(seen, name)[new_b]
+
     def tokens(self) -> Mapping[str, Tensor]:
         """Return the numbers of tokens by the name of their column."""
         return {"ratio": self.ratio_bt, "weight": self.weight_bt, "push": self.push_bt}
@@ -95,26 +90,40 @@ def gradient_shares(policy: Trainable, step: Batch, push_bt: Tensor) -> Tensor:
         step: the rows of the step.
         push_bt: minus the derivative of the loss by the log-probs, [B,T].
     """
-    parameters = policy.parameters()
-    whole = [None if p.grad is None else p.grad.clone() for p in parameters]
-    size = sum(float(g.double().square().sum()) for g in whole if g is not None)
     share_b = torch.zeros(len(push_bt), dtype=torch.float64)
-    for row, along in _products(policy, step, push_bt, parameters, whole):
-        share_b[row] = along / size if size > 0 else 0.0
-    for parameter, gradient in zip(parameters, whole, strict=True):
-        parameter.grad = gradient
+    with _put_aside(policy) as (size, along):
+        for row in (push_bt != 0).any(1).nonzero()[:, 0].tolist() if size > 0 else ():
+            own = columns(step.rows(torch.tensor([row])))
+            policy.backward(inputs_of(own), {LOG_PROB: -push_bt[[row], : own.mask_bt.shape[1]]})
+            share_b[row] = along() / size
     return share_b
 
 
-def _products(
-    policy: Trainable, step: Batch, push_bt: Tensor, parameters: list[nn.Parameter], whole: list[Tensor | None]
-) -> Iterator[tuple[int, float]]:
-    """Yield each row that pushes, and the product of its gradient with the whole one."""
-    assert isinstance(policy, Policy)
-    for row in (push_bt != 0).any(1).nonzero()[:, 0].tolist():
-        for parameter in parameters:
-            parameter.grad = None
-        own = columns(step.rows(torch.tensor([row])))
-        policy.backward(inputs_of(own), {LOG_PROB: -push_bt[[row], : own.mask_bt.shape[1]]})
+@contextmanager
+def _put_aside(policy: Trainable) -> Iterator[tuple[float, Callable[[], float]]]:
+    """Put the gradient aside; yield its square, and a function for the product with it of a gradient that is
+    accumulated meanwhile, which it then drops.
+    """
+    if (spread := distributed(policy)) is not None:
+        size = spread.clip(math.inf) ** 2
+        with spread.gradient_aside() as product:
+            yield size, product
+        return
+    parameters = policy.parameters()
+    whole = [p.grad for p in parameters]
+
+    def along() -> float:
         pairs = [(p.grad, g) for p, g in zip(parameters, whole, strict=True) if p.grad is not None and g is not None]
-        yield row, sum(float((mine.double() * all_of).sum()) for mine, all_of in pairs)
+        found = sum(float((mine.double() * all_of).sum()) for mine, all_of in pairs)
+        _drop(parameters)
+        return found
+
+    _drop(parameters)
+    yield sum(float(g.double().square().sum()) for g in whole if g is not None), along
+    for parameter, gradient in zip(parameters, whole, strict=True):
+        parameter.grad = gradient
+
+
+def _drop(parameters: list[nn.Parameter]) -> None:
+    for parameter in parameters:
+        parameter.grad = None

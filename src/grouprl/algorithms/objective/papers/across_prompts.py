@@ -14,10 +14,11 @@ from grouprl.algorithms.losses import RowLoss, counted
 from grouprl.algorithms.objective.objective import Objective
 from grouprl.algorithms.objective.regression import completion_value
 from grouprl.algorithms.part import part
-from grouprl.algorithms.score.score import LogRatio, Score
+from grouprl.algorithms.score.score import LogRatio, Score, over_tokens
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Positive, Share
+from grouprl.core.rounding import share_right
 
 
 @part("objective")
@@ -62,7 +63,8 @@ class AcrossPrompts(Objective):
         gap_bb = torch.where(meets_bb, score_b[:, None] - score_b, 0)
         if self.weighing == "similarity":
             gap_bb = gap_bb * self.closeness(batch, meets_bb)
-        loss_bb, right_bb = self.link(gap_bb, torch.zeros_like(gap_bb)), (gap_bb > 0).to(gap_bb.dtype)
+        size_b = (over_tokens(logp_bt, batch, "sum") if self.score.log_probs else score_b).abs()
+        loss_bb, right_bb = self.link(gap_bb, torch.zeros_like(gap_bb)), share_right(gap_bb, size_b[:, None] + size_b)
         share_bb = self.shares(meets_bb.to(gap_bb.dtype), own_bb.to(gap_bb.dtype))
         on_side_bb = meets_bb | meets_bb.T
         right_b = torch.where(on_side_bb, right_bb + right_bb.T, 0).sum(1) / on_side_bb.sum(1).clamp(min=1)

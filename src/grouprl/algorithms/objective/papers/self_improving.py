@@ -13,12 +13,13 @@ from grouprl.algorithms.augment.papers.preferences.prefixed import TWIN
 from grouprl.algorithms.augment.papers.preferences.revised import SHOWN
 from grouprl.algorithms.losses import PairLoss, out_of, pairs_of
 from grouprl.algorithms.objective.pair import PAIRS, Pairwise
-from grouprl.algorithms.objective.pair_metrics import pair_metrics
+from grouprl.algorithms.objective.pair_metrics import pair_metrics, sizes
 from grouprl.algorithms.part import part
 from grouprl.algorithms.score.score import LogRatio, Score
 from grouprl.core.batch import Batch
 from grouprl.core.metric import Metric
 from grouprl.core.numbers import Positive
+from grouprl.core.rounding import share_right
 
 
 @part("objective")
@@ -61,8 +62,9 @@ class SelfImproving(Pairwise):
         gap_e = score_b[better_e] - score_b[worse_e]
         revising_e = (0.5 - self.beta * (wl_e - ll_e)).square() + (0.5 - self.beta * (ww_e - lw_e)).square()
         answering_e = (1 - self.beta * (wl_e - lw_e + gap_e)).square()
-        metrics = {"pair_accuracy": (gap_e > 0).to(gap_e.dtype), "pair_margin": gap_e, "revision_margin": wl_e - ll_e}
-        metrics |= pair_metrics(self.beta, score_b[index_e2], logp_bt, batch, index_e2)
+        right_e = share_right(gap_e, sizes(self.score, score_b[index_e2], logp_bt, batch, index_e2))
+        metrics = {"pair_accuracy": right_e, "pair_margin": gap_e, "revision_margin": wl_e - ll_e}
+        metrics |= pair_metrics(self.beta, score_b[index_e2], logp_bt, batch, index_e2, right_e)
         return PairLoss((1 - self.alpha) * revising_e + self.alpha * answering_e, metrics)
 
     @override

@@ -10,13 +10,14 @@ from grouprl.algorithms.link.papers.ties import Davidson, TieLink
 from grouprl.algorithms.losses import PairLoss, counted, pairs_of
 from grouprl.algorithms.margin.margin import Constant, Margin
 from grouprl.algorithms.objective.pair import Pairwise
-from grouprl.algorithms.objective.pair_metrics import pair_metrics
+from grouprl.algorithms.objective.pair_metrics import pair_metrics, sizes
 from grouprl.algorithms.objective.regression import completion_value, same_group
 from grouprl.algorithms.part import part
 from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
 from grouprl.algorithms.stage_checks import pair_values
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError
+from grouprl.core.rounding import share_right
 
 PAIRS = """known_b = counts_b & active_bt.any(1)
 value_b = completion_value(adv_bt, active_bt)
@@ -69,10 +70,11 @@ class TiedPair(Pairwise):
         tied_e = value_b[index_e2[:, 0]] == value_b[index_e2[:, 1]]
         gap_e = score_e2[:, 0] - score_e2[:, 1]
         loss_e = torch.where(tied_e, self.link.of_ties(gap_e, margin_e), self.link(gap_e, margin_e))
-        right_e = torch.where(tied_e, 0.5, (gap_e > 0).to(gap_e.dtype))
+        right_e = share_right(gap_e, sizes(self.score, score_e2, logp_bt, batch, index_e2))
+        right_e = torch.where(tied_e, 0.5, right_e)
         metrics = {"pair_accuracy": right_e, "pair_margin": torch.where(tied_e, 0, gap_e)}
         if self.score.log_probs:
-            metrics |= even_metrics(tied_e, slope_of(self.link), score_e2, logp_bt, batch, index_e2)
+            metrics |= even_metrics(tied_e, slope_of(self.link), score_e2, logp_bt, batch, index_e2, right_e)
         return PairLoss(loss_e, metrics)
 
     def code(self) -> str:
@@ -85,9 +87,9 @@ class TiedPair(Pairwise):
 
 
 def even_metrics(
-    tied_e: Tensor, beta: float, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor
+    tied_e: Tensor, beta: float, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor, right_e: Tensor
 ) -> dict[str, Tensor]:
     """Return the metrics of pairs [E]; of tied ones the mean over both orders, as neither completion is the better."""
-    ours = pair_metrics(beta, score_e2, logp_bt, batch, index_e2)
-    turned = pair_metrics(beta, score_e2.flip(1), logp_bt, batch, index_e2.flip(1))
+    ours = pair_metrics(beta, score_e2, logp_bt, batch, index_e2, right_e)
+    turned = pair_metrics(beta, score_e2.flip(1), logp_bt, batch, index_e2.flip(1), 1 - right_e)
     return {name: torch.where(tied_e, (one_e + turned[name]) / 2, one_e) for name, one_e in ours.items()}

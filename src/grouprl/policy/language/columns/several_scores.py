@@ -65,7 +65,7 @@ class ColumnsModel(RewardModel):
     @spanned("forward")
     def _run(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the outputs `names` of one pass, [B]."""
-        value_bn = self.head(self._states(tokens)).to(self.score_dtype)
+        value_bn = self._values(tokens).to(self.score_dtype)
         return {name: value_bn.mean(1) if name == SCORE else value_bn[:, int(parameter(name)) - 1] for name in names}
 
 
