@@ -1,9 +1,9 @@
 """Runs on several processes (FSDP2): equality with one process, checkpoints, kills, signals and other faults.
 
 Everything is run with gloo on the CPU of this machine; what was found is written to docs/fsdp.json, and
-docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [resumes] [kills] [signals] [faults] [memory]
+docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [rewards] [resumes] [kills] [signals] [faults] [memory]
 [long_rows] [pretrained]` runs some sections only, and leaves what is recorded of the others; `steps=grpo,ppo+lora` runs
-some cases of the optimiser step, and leaves what is recorded of the other cases.
+some cases of the optimiser step, `rewards=gpm` some reward models, and leaves what is recorded of the other cases.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import rank_long_rows  # noqa: E402
 import rank_memory  # noqa: E402
+import rank_rewards  # noqa: E402
 import rank_runs  # noqa: E402
 from ranks import run_on_ranks  # noqa: E402
 
@@ -92,6 +93,18 @@ def runs(folder: Path) -> Iterator[Found]:
         run = folder / f"c{ranks}"
         rank_runs.train_on(ranks, cut, run, "-q", "--set", f"model.tensor_parallel={by}")
         yield f"{ranks}, matrices cut by {by}", rank_runs.apart(folder / "c1", run)
+
+
+def rewards(folder: Path, cases: Sequence[str] = rank_rewards.CASES) -> Iterator[Found]:
+    """Runs of reward models on 2 and 3 ranks beside one process, with the scores that are kept of their rows."""
+    for case in cases:
+        config, found = rank_rewards.write_case(folder, case), {}
+        for ranks in (1, 2, 3):
+            own = config if ranks > 1 else rank_rewards.of_one_process(config)
+            rank_runs.train_on(ranks, own, folder / f"{case}-{ranks}", "-q")
+            if ranks > 1:
+                found[str(ranks)] = rank_rewards.apart(folder / f"{case}-1", folder / f"{case}-{ranks}")
+        yield case, found
 
 
 def resumes(folder: Path) -> Iterator[Found]:
@@ -284,7 +297,8 @@ def _words(said: str) -> str:
 
 
 SECTIONS: dict[str, Callable[..., Iterator[Found]]] = {
-    each.__name__: each for each in (steps, runs, resumes, kills, signals, faults, memory, long_rows, pretrained)
+    each.__name__: each
+    for each in (steps, runs, rewards, resumes, kills, signals, faults, memory, long_rows, pretrained)
 }
 
 

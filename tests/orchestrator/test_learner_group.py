@@ -184,6 +184,37 @@ def test_a_learner_that_nobody_asks_for_ends(stand_in):
     assert process.wait(30) == -signal.SIGKILL
 
 
+def test_a_learner_that_waited_for_others_to_be_placed_has_a_lease_all_the_same(stand_in):
+    room = LearnerRoom(LearnerHello(lease=0.2))
+    room.place()
+    time.sleep(0.5)  # another node comes late
+    room.begin(["0:wait=600"], {"RANK": "0"})
+    assert room._process is not None
+    assert room._process.wait(30) == -signal.SIGKILL
+
+
+def test_a_learner_that_does_not_hear_a_signal_is_lost_and_the_signal_is_kept(group, monkeypatch):
+    """The others would hear nothing while it is waited for, and end."""
+    monkeypatch.setattr(learner_group, "LEASE", 0.4)
+    signals: deque[int] = deque()
+    found = group(None, signals)
+    call = found._host.call
+    silent: list[object] = []
+
+    def deaf(actor: object, method: str, arguments: tuple[object, ...]) -> object:
+        if method == "signal":
+            silent.append(object())
+            return silent[-1]
+        return call(actor, method, arguments)
+
+    ready = found._host.ready
+    monkeypatch.setattr(found._host, "call", deaf)
+    monkeypatch.setattr(found._host, "ready", lambda calls, s: [] if silent and calls == silent else ready(calls, s))
+    threading.Timer(0.7, signals.append, (signal.SIGINT,)).start()
+    assert found.run(["0:wait=600", "1:wait=600"], {}).why == "learner 0 was lost (it did not answer to signal 2)"
+    assert list(signals) == [signal.SIGINT], "the run ends instead of beginning again"
+
+
 def test_a_learner_ends_with_the_process_that_started_it(stand_in):
     program = (
         "import time\n"

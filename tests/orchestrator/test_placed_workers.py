@@ -240,6 +240,7 @@ def test_shares_are_the_same_on_ranks_and_on_a_cluster_that_ranks_use(run, polic
         ({"run": {"async_steps": 1}}, 2),
         ({"cluster": {"samplers": 2}}, 2),
         ({"cluster": {}, "sampling": {"engine": "vllm", "vllm": {"addresses": ["http://127.0.0.1:1"]}}}, 0),
+        ({"cluster": {}, "task": "preferences", "method": "bradley_terry"}, 0),
     ],
 )
 def test_ranks_keep_whole_copies_only_where_they_sample(changes, copies):
@@ -256,6 +257,17 @@ def test_a_session_is_brought_back_to_the_bit(run, policy, seed):
 
 def test_a_session_is_brought_back_whose_shares_have_one_worker(run, policy):
     compare(SharesHere(policy, 3), placed_sampler(run, policy, 2, at_random(5, 0.3), 3), policy)
+
+
+@pytest.mark.parametrize("place", range(1, 6))
+def test_a_share_that_is_done_when_its_worker_is_lost_with_another_is_brought_back(run, policy, place):
+    """One worker has both shares: what it kept of the first is gone with it, whichever call of the second it was."""
+    calls = iter(range(100))
+
+    def second(actor, call):
+        return "before" if call.method == "sample_in_session" and next(calls) == place else ""
+
+    compare(SharesHere(policy, 2), placed_sampler(run, policy, 1, second, 2), policy)
 
 
 def turns_of(engine, policy):

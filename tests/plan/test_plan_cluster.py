@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Qwen3MoeConfig
+from transformers import LlamaConfig, Qwen3MoeConfig
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
@@ -350,3 +350,39 @@ def test_a_token_passes_through_some_experts_of_a_mixture_only(tmp_path: Path) -
     dense = replace(work, experts=DENSE)
     assert forward_flops(dense) - forward_flops(work) == 2 * work.experts.idle * work.tokens
     assert dense.read_by(5) == dense.parameters - (0 if dense.tied else dense.head)
+
+
+def described_model(folder: Path, width: int, layers: int) -> Path:
+    """The configuration and the tokenizer of a model, without weights."""
+    tokenizer = char_tokenizer("0123456789+= ")
+    sizes = {"hidden_size": width, "intermediate_size": 3 * width, "num_hidden_layers": layers}
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    config = LlamaConfig(**sizes, num_attention_heads=4, vocab_size=len(tokenizer), tie_word_embeddings=True, **ends)
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_pass_elsewhere_has_room_for_the_layers_of_a_teacher(tmp_path: Path) -> None:
+    """A law that tests/training/test_teacher_ranks.py holds against measured peaks, here of bfloat16."""
+    student, teacher = described_model(tmp_path / "s", 64, 2), described_model(tmp_path / "t", 128, 3)
+    batch = {"prompts": 8, "group_size": 2}
+    config = {"task": "addition", "model": {"name": str(student)}, "batch": batch, "warmup": {"steps": 0}}
+    config["sampling"] = {"max_new_tokens": 8}
+    alone = workload(plan(parse_config({**config, "method": "grpo"}), elsewhere=True))
+    taught = {**config, "method": "minillm", "model": {"name": str(student), "reference": str(teacher)}}
+    work = workload(plan(parse_config(taught), elsewhere=True))
+    block_s, block_t = (4 * h * h + 3 * h * 3 * h + 2 * h for h in (64, 128))
+    assert alone.layers_at_once == pytest.approx(2 * 2 * block_s, rel=0.01)
+    assert work.layers_at_once == pytest.approx(2 * 2 * (block_s + block_t), rel=0.01)
+    assert (
+        work.layers_at_once
+        == alone.layers_at_once
+        + workload(
+            plan(parse_config({**config, "method": "grpo", "model": {"name": str(teacher)}}), elsewhere=True)
+        ).layers_at_once
+    )
+    without = replace(work, gathered=alone.gathered)
+    times = [training(each, cluster(1, 2), 2, 2, IDEAL) for each in (without, work)]
+    assert times[1].memory - times[0].memory == 2 * (work.layers_at_once - alone.layers_at_once)

@@ -8,8 +8,6 @@ import pytest
 
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
-from grouprl.orchestrator.chat_prompts import resolve_new
-from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.records.requests import RolloutRequest
@@ -85,16 +83,3 @@ def test_a_reward_model_keeps_no_numbers_of_tokens(kept: str) -> None:
     (said,) = refused("bradley_terry", run={"record_updates": kept})
     assert "run.record_updates: a reward model has scores, and no log-probs of tokens. Leave it out" in said
     assert not refused("dpo", run={"record_updates": kept})
-
-
-@pytest.mark.parametrize("method", ["bradley_terry", "gpm", "dpo"])
-def test_a_reward_model_is_refused_on_several_ranks_in_words(method: str) -> None:
-    """Its scores are not gathered from ranks: a page would have none."""
-    found = list(rank_refusals(resolve_new(parse_config({**STORED, "method": method})), 2))
-    assert found == ([] if method == "dpo" else [each for each in found if f"{method} trains a reward model" in each])
-    assert len(found) == (method != "dpo")
-
-
-def test_learners_are_refused_once_for_a_reward_model() -> None:
-    (said,) = [each for each in refused("bradley_terry", cluster={"learners": 2}) if "reward model" in each]
-    assert "cluster.learners share a policy, but bradley_terry trains a reward model. Leave it out" in said

@@ -1,8 +1,8 @@
 """A script for several ranks: how much memory each takes to build a stored model, and for an optimiser step.
 
 `rank_memory.py MODEL [option…]` prints, as JSON, what each rank's memory grew by at its peak. Options: alone
-(one process without any of this), lora, tensor (matrices cut by all ranks), reference (a frozen copy), save (the model
-is written).
+(one process without any of this), lora, tensor (matrices cut by all ranks), reference (a frozen copy), teacher (whose
+distributions the step reads; it has the same sizes), save (the model is written).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grouprl.config.run import parse_config
 from grouprl.config.sections import Optim
 from grouprl.plan.memory import batch_arithmetic, gathered, memory, memory_on_ranks
 from grouprl.plan.memory import peak as peak_of
-from grouprl.plan.model_facts import ModelFacts
+from grouprl.plan.model_facts import ModelFacts, ReferenceFacts
 from grouprl.policy import Tokens
 from grouprl.policy.allocator import keep_freed_memory, return_freed_memory
 from grouprl.policy.language.causal_lm import CausalPolicy
@@ -127,12 +127,12 @@ def warm_here(station: Station, share: object) -> None:
     warm()
 
 
-def step(policy, optimizer) -> None:
+def step(policy, optimizer, output: str = "log_prob") -> None:
     """Two optimiser steps on four rows: in the second, a pass meets the moments."""
     tokens = rows()
     for _ in range(2):
         optimizer.zero_grad()
-        policy.backward(tokens, {"log_prob": torch.full((4, 24), 0.01, dtype=policy.score_dtype)})
+        policy.backward(tokens, {output: torch.full((4, 24), 0.01, dtype=policy.score_dtype)})
         optimizer.step()
 
 
@@ -177,8 +177,10 @@ def on_ranks(ranks: Ranks, builder: Stored, more: set[str]) -> dict[str, object]
     found: dict[str, object] = {**sizes_of(policy), "build": grown()}
     optimizer = ShardedOptimizer(policy, partial(build_optimizer, Optim(), lr=1e-3, weight_decay=0.0), "adamw")
     reference = policy.snapshot() if "reference" in more else None
+    if "teacher" in more:
+        policy.other(builder).teach()
     ranks.each(rank_memory.begin)
-    step(policy, optimizer)
+    step(policy, optimizer, "teacher_kl" if "teacher" in more else "log_prob")
     if reference is not None:
         reference.logp(rows())
     found["step"] = grown()
@@ -216,7 +218,7 @@ def row(found: dict[str, object], ranks: int, a_pass: int) -> dict[str, float]:
     return peaks | {"step_0": found["step"][0]} | {f"{what}_most": most[what] for what in most}
 
 
-def planned(name: str, ranks: int) -> int:
+def planned(name: str, ranks: int, *, teacher: bool = False) -> int:
     """Return the bytes that a plan expects of a rank in these steps."""
     sizes = SIZES[name.removeprefix("model-")]
     hidden, layers, vocabulary = sizes["hidden_size"], sizes["num_hidden_layers"], 4096
@@ -227,9 +229,10 @@ def planned(name: str, ranks: int) -> int:
                        bytes_each=4, device="cpu")  # fmt: skip
     config = parse_config({"task": "addition", "steps": 1, "batch": {"prompts": 1, "group_size": 4,
                            "tokens_per_microbatch": BUDGET}})  # fmt: skip
-    costs = memory(facts, batch_arithmetic(config, 8, 24, 0, 1, facts), reference=False)
+    costs = memory(facts, batch_arithmetic(config, 8, 24, 0, 1, facts), reference=count if teacher else 0)
     kept = [cost for cost in costs if cost.what != "rollout cache"]
-    return peak_of(memory_on_ranks((*kept, *([gathered(facts)] if ranks > 1 else [])), ranks, 1, 0))
+    layers = gathered(facts, ReferenceFacts(count, layers, vocabulary * hidden, True), teaches=teacher)
+    return peak_of(memory_on_ranks((*kept, *([layers] if ranks > 1 else [])), ranks, 1, 0))
 
 
 def _alike(state: dict[str, Tensor], folder: Path) -> bool:

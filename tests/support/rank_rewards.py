@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import yaml
 
 import rank_runs
 
@@ -24,6 +25,17 @@ METHODS: dict[str, tuple[Any, dict[str, Any], int]] = {
     "gpm": ({"name": "gpm", "blocks": 2, "tau": 0.5}, {}, 2),
 }
 """By name: the method, the settings of its rows, and the rows of a prompt."""
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "lora": {"lora": {"r": 2, "target_modules": ["c_attn"]}},
+    "offload": {"offload": True},
+    "context": {"context_parallel": 2},
+    "tensor": {"tensor_parallel": 2},
+}
+"""Settings of a model, by what is added to the name of a case."""
+CASES = (*METHODS, "bradley_terry+lora", "reward_regression+lora+offload")
+"""Cases that any number of ranks can run."""
 
 
 def write_rows(folder: Path) -> None:
@@ -58,6 +70,24 @@ def write_config(folder: Path, name: str, /, **more: Any) -> Path:
         run={"checkpoint_every": 2, "rank_timeout": 60, "rollouts_every": 1, **more.pop("run", {})},
         **more,
     )
+
+
+def write_case(folder: Path, case: str, **more: Any) -> Path:
+    """Write the configuration of a method with ways added to its name."""
+    name, *ways = case.split("+")
+    model = {key: value for way in ways for key, value in WAYS[way].items()}
+    if "tensor" in ways:
+        model["name"] = str(rank_runs.save_cut_model(folder))
+    return write_config(folder, name, model=model, **more)
+
+
+def of_one_process(config: Path) -> Path:
+    """Write the same configuration without what needs several processes."""
+    settings = yaml.safe_load(config.read_text())
+    settings["model"] = {k: x for k, x in settings["model"].items() if "parallel" not in k and k != "offload"}
+    own = config.with_name(f"alone-{config.name}")
+    own.write_text(yaml.safe_dump(settings))
+    return own
 
 
 def stored(run: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+import rank_memory
 import rank_runs
 from ranks import run_on_ranks
 
@@ -100,3 +101,17 @@ def test_what_is_refused_in_one_process_is_refused_on_ranks(
     assert codes[0] == 2, words
     assert said in " ".join(words.split())
     assert "Traceback" not in words
+
+
+def test_a_plan_knows_what_ranks_gather_of_a_teacher(tmp_path: Path) -> None:
+    """Beside the layers of the policy, and held against what ranks take at most."""
+    model = str(rank_memory.write_model(tmp_path, "20M"))
+    peaks = []
+    for more in ([], ["teacher"]):
+        said = run_on_ranks(SCRIPTS / "rank_memory.py", 2, model, *more)
+        (found,) = json.loads(said.splitlines()[-1]).values()
+        peaks.append(max(found["step"]))
+    plans = [rank_memory.planned("model-20M", 2, teacher=teacher) for teacher in (False, True)]
+    print(peaks, plans)
+    for peak, planned in zip(peaks, plans, strict=True):
+        assert planned == pytest.approx(peak, rel=0.1)

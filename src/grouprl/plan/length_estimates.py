@@ -106,6 +106,8 @@ class Needed:
     costs: tuple[Cost, ...]
     refusals: tuple[Finding, ...]
     notes: tuple[Finding, ...]
+    gathered: int = 0
+    """Numbers of layers that a process gathers at a time where several divide the model; 0 for an unknown model."""
 
 
 def needed_by(
@@ -144,17 +146,18 @@ def needed_by(
             else []  # rows that are stored are cut to the model's positions
         )
     device = device_name(config.model.device)
+    of_layers = () if model is None else (gathered(model, reference, teaches=TEACHER_KL in method.outputs),)
+    numbers = 0 if model is None else sum(cost.bytes for cost in of_layers) // model.bytes_each
     if (ranks := current_ranks()) is not None:
         here = ranks_here() if device == "cpu" else 1
-        more_of_ranks = () if model is None else (gathered(model, reference, teaches=TEACHER_KL in method.outputs),)
-        costs = memory_on_ranks((*costs, *more_of_ranks), ranks.count, here, whole_copies(run, here))
+        costs = memory_on_ranks((*costs, *of_layers), ranks.count, here, whole_copies(run, here))
     too_much = too_large(costs, free_bytes(device), device)
     refusals = tuple(told(codes.NO_POSITIONS, no_room))
     if config.run.memory_check:
         tried = (f"{said}. run.memory_check: false tries it all the same" for said in too_much)
-        return Needed(batch, costs, (*refusals, *told(codes.MEMORY, tried)), ())
+        return Needed(batch, costs, (*refusals, *told(codes.MEMORY, tried)), (), numbers)
     notes = (f"{said}. It is tried anyway: run.memory_check is false" for said in too_much)
-    return Needed(batch, costs, refusals, tuple(told(codes.MEMORY, notes, "note")))
+    return Needed(batch, costs, refusals, tuple(told(codes.MEMORY, notes, "note")), numbers)
 
 
 def first_examples(task: Task) -> list[Example]:

@@ -110,6 +110,8 @@ class Plan:
     """Actions of each environment in a step of training, if its episode continues in the next."""
     graded: bool = False
     """Whether a trial showed that the reward is graded: it gave a score other than 0 and 1."""
+    gathered: int = 0
+    """Numbers of layers that a process gathers at a time where several divide the model; 0 for an unknown model."""
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -212,6 +214,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
         batch=needed.batch,
         extra_samples=tuple(_extra_sampling(method, facts)),
         costs=needed.costs,
+        gathered=needed.gathered,
         pass_choices=pass_choices(config, model, needed.batch),
         stages=tuple(StageLine(p.kind, p.name, p.words(), p.formula()) for p in method.parts()),
         formula=objective(method),

@@ -44,7 +44,9 @@ def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> Non
             loaded.
     """
     tokens = model.tokens_of([prompt for prompt, _ in texts], [text for _, text in texts])
-    expected_bn = _scores(model, tokens).double().cpu()
+    with model.full_precision():
+        expected_bn = _scores(model, tokens).double().cpu()
+        limit = near(model) * max(1.0, float(expected_bn.abs().max()))
     found = answered(
         main,
         {
@@ -54,7 +56,6 @@ def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> Non
         },
         f"transformers cannot use the saved reward model in {folder}",
     )
-    limit = NEAR.get(model.dtype, HALF_NEAR) * max(1.0, float(expected_bn.abs().max()))
     for row, (_, text) in enumerate(texts):
         if found["ids"][row] != [*tokens.prompt_ids[row], *tokens.response_ids[row]]:
             raise RunError(f"the saved tokenizer reads {text!r} as other tokens than training did")
@@ -65,6 +66,13 @@ def check_scores(model: RewardModel, folder: Path, texts: Sequence[Text]) -> Non
                         f"the saved reward model scores {text!r} with {score:.6g} in transformers ({way}), the trained "
                         f"one with {expected:.6g} (rounding explains a difference of {limit:.2g})"
                     )
+
+
+def near(model: RewardModel) -> float:
+    """Return by how much two scores of a model may differ, relative to the largest one: ranks that compute products in
+    bfloat16 do so for good.
+    """
+    return HALF_NEAR if model.precision == "mixed" else NEAR.get(model.dtype, HALF_NEAR)
 
 
 def _scores(model: RewardModel, tokens: Tokens) -> Tensor:

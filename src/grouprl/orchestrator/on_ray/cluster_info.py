@@ -95,7 +95,7 @@ def _check_reached(address: str, setting: str) -> None:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, ValueError) as error:
         raise InputError(f"{setting} = {address}", f"nothing answers there: {error}", START) from None
 
 

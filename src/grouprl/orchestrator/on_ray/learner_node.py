@@ -83,7 +83,6 @@ class LearnerRoom:
         self._lease, self._asked = told.lease, time.monotonic()
         self._process: ChildProcess | None = None
         self._heard, self._readers = _PipeText(), list[threading.Thread]()
-        threading.Thread(target=self._expire, name="lease", daemon=True).start()
 
     def place(self) -> LearnerPlace:
         """Return the place of this learner."""
@@ -104,6 +103,9 @@ class LearnerRoom:
         for source, into in ((self._process.stdout, self._heard.out), (self._process.stderr, self._heard.err)):
             self._readers.append(threading.Thread(target=self._heard.read, args=(source, into), daemon=True))
             self._readers[-1].start()
+        threading.Thread(
+            target=self._expire, name="lease", daemon=True
+        ).start()  # not before: others may be placed late
         return self._process.pid
 
     def poll(self, seconds: float) -> LearnerState:
@@ -135,5 +137,5 @@ class LearnerRoom:
     def _expire(self) -> None:
         while (left := self._asked + self._lease - time.monotonic()) > 0:
             time.sleep(left)
-        if self._process is not None:
-            self._process.end()
+        assert self._process is not None
+        self._process.end()

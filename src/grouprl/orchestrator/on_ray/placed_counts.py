@@ -30,9 +30,12 @@ def placed_counts(run: ResolvedRun) -> dict[Kind, int]:
 
 
 def whole_copies(run: ResolvedRun, here: int) -> int:
-    """Return how many of `here` ranks on this device hold a whole copy of the weights: all where they sample, none
-    where servers take them as they are gathered, else the first, for workers of a cluster or an engine of the user's.
+    """Return how many of `here` ranks on this device hold a whole copy of the weights: all where they sample, none of a
+    reward model, which does not, or where servers take them as they are gathered, else the first, for workers of a
+    cluster or an engine of the user's.
     """
+    if run.scores:
+        return 0
     if ranks_sample(run):
         return here
     return 0 if run.config.sampling.engine in IN_FILES else 1

@@ -48,7 +48,7 @@ class PlacedSampler(ShareSampler):
         self.pool, self.seconds = pool, 0.0
         self._weights: PublishedWeights | None = None
         self._lives: dict[tuple[int, int], int] = {}
-        """By session and share: the life of the worker that has completed the requests so far."""
+        """By session and share: the life of the worker to which the requests so far were last sent."""
 
     @property
     def exact(self) -> bool:
@@ -71,10 +71,7 @@ class PlacedSampler(ShareSampler):
         if self._weights is None:
             self.take_weights()
         jobs = [self._job(number, share, session) for number, share in shares.items()]
-        found = dict(zip(shares, cast("list[Samples[int]]", self.pool.run(jobs)), strict=True))
-        if session is not None:
-            self._lives |= {(session.number, number): self.pool.life(self._worker(number)) for number in shares}
-        return found
+        return dict(zip(shares, cast("list[Samples[int]]", self.pool.run(jobs)), strict=True))
 
     def _worker(self, share: int) -> int:
         return share % self.pool.count
@@ -91,6 +88,7 @@ class PlacedSampler(ShareSampler):
 
         def arguments(life: int) -> tuple[object, ...]:
             known = self._lives.get(key) == life
+            self._lives[key] = life
             return weights, self._name(session, number), not known, batches[-1:] if known else batches
 
         return PlacedJob("sample_in_session", arguments, self._worker(number))

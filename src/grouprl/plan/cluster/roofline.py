@@ -17,7 +17,6 @@ from functools import lru_cache
 
 from grouprl.plan.cluster.hardware import Cluster
 from grouprl.plan.cluster.workload import Workload
-from grouprl.plan.memory import gathered_numbers
 
 USABLE = 0.9
 """Share of an accelerator's memory that a plan may use."""
@@ -181,7 +180,7 @@ def training(work: Workload, cluster: Cluster, ranks: int, shard: int, speed: Ef
         return None
     kind = cluster.accelerator
     states = _states(work) / shard
-    working = 2 * gathered_numbers(work.parameters, work.layers, work.head, tied=work.tied)  # in bfloat16
+    working = 2 * work.layers_at_once  # in bfloat16
     inputs = 1 if work.offloads else work.layers
     per_token = inputs * work.hidden * 2 + 34 * work.hidden * 2 + 4 * 3 * min(work.vocabulary, 8192)
     free = kind.memory * USABLE - states - working

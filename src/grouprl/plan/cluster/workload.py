@@ -11,7 +11,7 @@ import numpy as np
 from grouprl.core.errors import InputError
 from grouprl.core.outputs import TEACHER_KL
 from grouprl.plan.chosen_experts import DENSE, Experts
-from grouprl.plan.memory import FOLLOWERS, REFERENCE
+from grouprl.plan.memory import FOLLOWERS, REFERENCE, gathered_numbers
 from grouprl.plan.plan import Plan
 
 SPREAD = 0.6
@@ -54,9 +54,17 @@ class Workload:
     """Whether the inputs of layers wait in main memory for the backward pass."""
     context: int = 1
     """How many learners share each row."""
+    gathered: int = 0
+    """Numbers of layers that a learner gathers at a time, of a teacher's too; 0: of the model alone."""
 
     experts: Experts = DENSE
     """The experts of the model."""
+
+    @property
+    def layers_at_once(self) -> int:
+        """The numbers of layers that a learner gathers at a time."""
+        own = gathered_numbers(self.parameters, self.layers, self.head, tied=self.tied)
+        return self.gathered or own
 
     @property
     def rows(self) -> int:
@@ -156,6 +164,7 @@ def workload(plan: Plan, completion_tokens: float | None = None) -> Workload:
         steps=batch.steps,
         reference=reference,
         context=batch.context,
+        gathered=plan.gathered,
         experts=model.experts,
         offloads=plan.config.model.checkpointing == "offload",
     )
