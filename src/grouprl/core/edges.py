@@ -1,4 +1,7 @@
-"""Relations between rows of a batch: a preference matrix, a tree, pairs that are compared, vectors of preference."""
+"""Relations between rows of a batch: a preference matrix, a tree, pairs that are compared, vectors of preference.
+
+A difference of two rows that is as small as rounding makes it is a tie, whatever its last bits say.
+"""
 
 from __future__ import annotations
 
@@ -89,3 +92,42 @@ def preference_scores(one_nd: Tensor, other_nd: Tensor) -> Tensor:
     It is the sum over blocks of two coordinates of one₁·other₂ - one₂·other₁, D even, and may go in circles.
     """
     return (one_nd[:, 0::2] * other_nd[:, 1::2] - one_nd[:, 1::2] * other_nd[:, 0::2]).sum(1)
+
+
+ROUNDING = 16
+"""Largest difference that counts as rounding, in units of the last place of 1 plus the sizes of both numbers."""
+
+
+def without_rounding(gap: Tensor, size: Tensor) -> Tensor:
+    """Return differences, exactly 0 where they are as small as rounding.
+
+    Args:
+        gap: differences of two numbers each.
+        size: the sizes of both numbers, added up; of sums of log-probs, those of the sums.
+    """
+    return torch.where(gap.abs() <= ROUNDING * torch.finfo(gap.dtype).eps * (1 + size), 0, gap)
+
+
+OF_TOKENS = 512
+"""Largest difference of two log-probs of a token that counts as rounding, in units of the last place of 1 nat."""
+
+
+def beyond_rounding(gap_bt: Tensor) -> Tensor:
+    """Return differences of two log-probs of a token each, exactly 0 and flat where they are as small as rounding.
+
+    Before a policy has moved its log-probs are those it is compared with, and a slope must not hang on their last bits.
+    """
+    return gap_bt * (gap_bt.abs() > OF_TOKENS * torch.finfo(gap_bt.dtype).eps)
+
+
+def beyond_rounding_code(name: str) -> str:
+    """Return what `beyond_rounding` gives of the tensor `name`, in plain torch."""
+    return f"{name} * ({name}.abs() > {OF_TOKENS} * torch.finfo({name}.dtype).eps)"
+
+
+def share_right(gap: Tensor, size: Tensor) -> Tensor:
+    """Return 1 where a difference is positive, 0 where it is negative, and ½ where it is as small as rounding.
+
+    The arguments are those of `without_rounding`.
+    """
+    return (1 + without_rounding(gap.detach(), size.detach()).sign()) / 2

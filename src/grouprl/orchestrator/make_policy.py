@@ -30,9 +30,6 @@ from grouprl.protocols import Policy, Trainable
 if TYPE_CHECKING:
     from grouprl.policy.sharded.ranks import Ranks
 
-OF_POLICIES = ("temperature", "value_head")
-"""Options that a reward model does not have."""
-
 
 def build_model(run: ResolvedRun) -> Trainable:
     """Load or build what the run trains: a policy, or a reward model if its method reads scores.
@@ -46,7 +43,7 @@ def build_model(run: ResolvedRun) -> Trainable:
     if ranks is None:
         return build_reward_model(run)
     keep_freed_memory()
-    return sharded_reward_model(run, cast("Ranks", ranks), reward_options(run))
+    return sharded_reward_model(run, cast("Ranks", ranks), load_options(run, run.config.model.name, run.config.seed))
 
 
 def build_policy(run: ResolvedRun) -> Policy:
@@ -79,17 +76,8 @@ def build_reward_model(run: ResolvedRun) -> RewardModel:
     """
     keep_freed_memory()
     check_alone(run.config.model)
-    return load_reward_model(run.config.model.name, **reward_options(run))
-
-
-def reward_options(run: ResolvedRun) -> dict[str, Any]:
-    """Return the arguments with which `load_reward_model` builds the reward model that a run trains."""
-    options = load_options(run, run.config.model.name, run.config.seed)
-    if run.of_users:
-        options["users"] = UserSizes(**run.config.model.users.model_dump())
-    if run.columns is not None:
-        options["columns"] = run.columns
-    return {name: value for name, value in options.items() if name not in OF_POLICIES}
+    name = run.config.model.name
+    return load_reward_model(name, **load_options(run, name, run.config.seed))
 
 
 def build_kind(run: ResolvedRun) -> Policy:
@@ -129,7 +117,9 @@ def teacher_options(run: ResolvedRun, folder: str) -> dict[str, Any]:
 
 
 def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
-    """Return the arguments with which `load_policy` builds the language model `name` of a run."""
+    """Return the arguments with which `load_policy` builds the language model `name` of a run, or those with which
+    `load_reward_model` does where a reward model is trained.
+    """
     config, model = run.config, run.config.model
     options: dict[str, object] = {}
     if name == "tiny":
@@ -140,14 +130,18 @@ def load_options(run: ResolvedRun, name: str, seed: int) -> dict[str, Any]:
         options["lora"] = model.lora.model_dump()
     if model.chat_template_kwargs:
         options["template_settings"] = model.chat_template_kwargs
+    if not run.scores:
+        options |= {"temperature": config.sampling.temperature, "value_head": run.needs_values}
+    if run.of_users:
+        options["users"] = UserSizes(**model.users.model_dump())
+    if run.columns is not None:
+        options["columns"] = run.columns
     return {
         "device": model.device,
         "dtype": model.dtype,
         "precision": model.precision,
         "engine": model.engine,
         "passes": pass_settings(model),
-        "temperature": config.sampling.temperature,
-        "value_head": run.needs_values,
         "token_budget": config.batch.tokens_per_microbatch,
         "seed": seed,
         **options,

@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from grouprl.core.edges import preference_scores
+from grouprl.core.edges import preference_scores, without_rounding
 from grouprl.core.outputs import SCORE
-from grouprl.core.rounding import without_rounding
 from grouprl.protocols import Trainable
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.scores import Scores

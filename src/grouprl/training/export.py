@@ -10,7 +10,7 @@ import torch
 from grouprl.config.run import Config, load_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.make_policy import build_model, load_options, reward_options
+from grouprl.orchestrator.make_policy import build_model, load_options
 from grouprl.orchestrator.make_sharded_policy import builders_of, in_one_process
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.plan.memory import human
@@ -151,8 +151,7 @@ def _export_parts(run: ResolvedRun, parts: Path, folder: Path) -> str:
 
     What was written is compared with `transformers` where this machine has room for the model, which needs it twice.
     """
-    name, seed = run.config.model.name, run.config.seed
-    options = reward_options(run) if run.scores else load_options(run, name, seed)
+    options = load_options(run, run.config.model.name, run.config.seed)
     outline = builders_of(run, options).outline(torch.device("cpu"))
     stored = StoredModel(outline, parts) if run.scores else StoredPolicy(outline, parts)
     if not run.scores:

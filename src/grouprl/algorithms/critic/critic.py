@@ -58,7 +58,8 @@ class ValueLoss(Critic):
             old_bt = batch.need("value_bt", self.name)
             clipped_bt = old_bt + (value_bt - old_bt).clamp(-self.clip, self.clip)
             clipped_error_bt = (clipped_bt - return_bt).square()
-            metrics["value_clip_fraction"] = (clipped_error_bt > error_bt).to(value_bt.dtype)
+            held_bt = (value_bt - old_bt).detach().abs() > self.clip  # elsewhere both errors differ by rounding alone
+            metrics["value_clip_fraction"] = (held_bt & (clipped_error_bt > error_bt)).to(value_bt.dtype)
             error_bt = torch.maximum(error_bt, clipped_error_bt)
         return TokenLoss(self.coef * 0.5 * error_bt, metrics)
 

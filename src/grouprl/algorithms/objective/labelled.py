@@ -15,9 +15,9 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.score.score import LogRatio, Score, over_tokens
 from grouprl.algorithms.score.shifted import Shifted
 from grouprl.core.batch import Batch
+from grouprl.core.edges import share_right
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
-from grouprl.core.rounding import share_right
 
 
 @part("objective")

@@ -19,9 +19,9 @@ from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.score.score import LogRatio, Score, pairs_code
 from grouprl.algorithms.stage_checks import chosen_pairs, pair_values
 from grouprl.core.batch import Batch
+from grouprl.core.edges import share_right
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import NonNegative
-from grouprl.core.rounding import share_right
 
 PAIRS = """known_b = counts_b & active_bt.any(1)
 value_b = completion_value(adv_bt, active_bt)

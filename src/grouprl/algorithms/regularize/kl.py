@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from grouprl.algorithms.objective.ratio import held
+from grouprl.core.edges import beyond_rounding, beyond_rounding_code
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +47,7 @@ CODE: dict[str, str] = {
     "k1": "d_bt",
     "k2": "d_bt.square() / 2",
     "k3": "torch.expm1(held(-d_bt)) + d_bt",
-    "abs": "d_bt.abs()",
+    "abs": f"({beyond_rounding_code('d_bt')}).abs()",
 }
 """Estimates in plain torch; those whose gradient is another estimate's have none."""
 
@@ -55,7 +56,7 @@ _VALUE: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda log_bt: log_bt,
     "k2": lambda log_bt: log_bt.square() / 2,
     "k3": lambda log_bt: torch.expm1(held(-log_bt)) + log_bt,
-    "abs": lambda log_bt: log_bt.abs(),
+    "abs": lambda log_bt: beyond_rounding(log_bt).abs(),
 }
 
 

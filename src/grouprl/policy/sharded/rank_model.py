@@ -123,15 +123,15 @@ class RankModel(TransformerModel):
 
     def _shard(self) -> None:
         half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        plain: dict[str, Any] = {"mesh": self.mesh["ranks"] if self.mesh.ndim == 2 else self.mesh}
+        plain = partial(fully_shard, mesh=self.mesh["ranks"] if self.mesh.ndim == 2 else self.mesh)
         if self.offload:
-            plain["offload_policy"] = CPUOffloadPolicy(pin_memory=self._place.type == "cuda")
-        how = {**plain, **({"mp_policy": half} if self.mixed else {})}
+            plain = partial(plain, offload_policy=CPUOffloadPolicy(pin_memory=self._place.type == "cuda"))
+        shard = partial(plain, mp_policy=half) if self.mixed else plain
         for block in layers_of(self.model):
-            fully_shard(block, **how)
+            shard(block)
         if (exact := self._in_full()) is not None:
-            fully_shard(exact, reshard_after_forward=True, **plain)
-        fully_shard(self._trunk, reshard_after_forward=True, **how)
+            plain(exact, reshard_after_forward=True)
+        shard(self._trunk, reshard_after_forward=True)
         for module in self._trunk.modules():
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)  # losses are sums over all ranks, not means

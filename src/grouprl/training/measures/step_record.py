@@ -1,4 +1,4 @@
-"""What is kept of the rows of a rollout as optimiser steps see them."""
+"""Records of the rows of a rollout, as optimiser steps see them."""
 
 from __future__ import annotations
 

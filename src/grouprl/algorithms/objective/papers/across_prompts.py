@@ -16,9 +16,9 @@ from grouprl.algorithms.objective.regression import completion_value
 from grouprl.algorithms.part import part
 from grouprl.algorithms.score.score import LogRatio, Score, over_tokens
 from grouprl.core.batch import Batch
+from grouprl.core.edges import share_right
 from grouprl.core.errors import InputError
 from grouprl.core.numbers import Positive, Share
-from grouprl.core.rounding import share_right
 
 
 @part("objective")

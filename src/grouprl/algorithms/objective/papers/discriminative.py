@@ -15,6 +15,7 @@ from grouprl.algorithms.objective.regression import completion_value, counted, l
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
+from grouprl.core.edges import without_rounding
 from grouprl.core.numbers import NonNegative, Positive
 
 
@@ -43,8 +44,9 @@ class ImplicitNegative(Objective):
         left_bt = 1 + adv_bt.clamp(max=0) * log_bt.expm1()
         held_bt = left_bt + (left_bt.clamp(min=self.floor) - left_bt).detach()
         loss_bt = torch.where(adv_bt > 0, -adv_bt * log_bt, -self.negative * held_bt.log())
-        floored_bt = ((left_bt < self.floor) & (adv_bt < 0)).to(adv_bt.dtype)
-        return TokenLoss(torch.where(adv_bt != 0, loss_bt, 0), {"capped_fraction": floored_bt.detach()})
+        below_bt = without_rounding(left_bt.detach() - self.floor, logp_bt.detach().abs()) < 0  # at ρ = 1 it is 1
+        floored_bt = (below_bt & (adv_bt < 0)).to(adv_bt.dtype)
+        return TokenLoss(torch.where(adv_bt != 0, loss_bt, 0), {"capped_fraction": floored_bt})
 
     @override
     def code(self) -> str:

@@ -16,6 +16,7 @@ from grouprl.algorithms.objective.regression import log_distance
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weight.token_selection import hashed
 from grouprl.core.batch import Batch
+from grouprl.core.edges import beyond_rounding, beyond_rounding_code
 from grouprl.core.numbers import PositiveShare
 
 
@@ -43,7 +44,9 @@ class KLCov(Objective):
         tie_bt = 1e-12 * hashed(logp_bt, batch.mask_bt)  # among equals chance decides, not place
         score_bt = tie_bt - covariance(logp_bt, batch).to(torch.float64)
         chosen_bt = first(score_bt, batch.active_bt, tokens_in(self.share, batch))
-        drift_bt = log_distance(logp_bt, batch, "old").abs()  # not held within ±20: the way back must stay open
+        drift_bt = beyond_rounding(
+            log_distance(logp_bt, batch, "old")
+        ).abs()  # not held within ±20: the way back stays open
         loss_bt = -adv_bt * log_bt.exp() + torch.where(chosen_bt, self.coef * drift_bt, 0)
         return TokenLoss(loss_bt, {"covariance_fraction": chosen_bt.to(adv_bt.dtype)})
 
@@ -56,7 +59,8 @@ class KLCov(Objective):
                 f"count = max(1, int({self.share!r} * int(active_bt.sum())))",
                 "score_bt = 1e-12 * hashed(logp_bt, mask_bt) - cov_bt.double()  # ties by chance",
                 "chosen_bt = first(score_bt, active_bt, count)",
-                "drift_bt = torch.where(active_bt, logp_bt - old_bt, 0).abs()",
+                "drift_bt = torch.where(active_bt, logp_bt - old_bt, 0)",
+                f"drift_bt = ({beyond_rounding_code('drift_bt')}).abs()  # flat at the first update",
                 f"loss_bt = -adv_bt * ratio_bt + torch.where(chosen_bt, {self.coef!r} * drift_bt, 0)",
             ]
         )

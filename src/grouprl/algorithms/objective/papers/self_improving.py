@@ -17,9 +17,9 @@ from grouprl.algorithms.objective.pair_metrics import pair_metrics, sizes
 from grouprl.algorithms.part import part
 from grouprl.algorithms.score.score import LogRatio, Score
 from grouprl.core.batch import Batch
+from grouprl.core.edges import share_right
 from grouprl.core.metric import Metric
 from grouprl.core.numbers import Positive
-from grouprl.core.rounding import share_right
 
 
 @part("objective")

@@ -12,6 +12,7 @@ from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.regularize.regularize import Regularizer
 from grouprl.core.batch import Batch
+from grouprl.core.edges import beyond_rounding, beyond_rounding_code
 from grouprl.core.numbers import NonNegative
 
 Gate = Literal["run", "response", "none"]
@@ -28,6 +29,7 @@ class LikelihoodGuard(Regularizer):
 
     d_t = log π_old - log π. The gate (detached) opens only where Σd > 0 over the stretch of consecutive action tokens
     (`run`), over the whole completion (`response`), or always (`none`). Completions without advantage are guarded too.
+    Before the first step of an update every d_t is 0: one that is as small as rounding pulls at no token.
     """
 
     coef: NonNegative = 0.2
@@ -37,14 +39,17 @@ class LikelihoodGuard(Regularizer):
     def __call__(self, logp_bt: Tensor, batch: Batch, entropy_bt: Tensor | None = None) -> TokenLoss:
         """Return λ·[A ≥ 0]·[Σd > 0]·max(0, d_t)."""
         active_bt = batch.active_bt
-        fall_bt = torch.where(active_bt, batch.need("old_bt", self.name) - logp_bt, 0)
+        fall_bt = beyond_rounding(torch.where(active_bt, batch.need("old_bt", self.name) - logp_bt, 0))
         keep_bt = active_bt & (batch.need("advantage_bt", self.name) >= 0) & self._open(fall_bt.detach(), active_bt)
         loss_bt = torch.where(keep_bt, self.coef * fall_bt.relu(), 0)
         return TokenLoss(loss_bt, {"guarded_fraction": (keep_bt & (fall_bt > 0)).to(loss_bt.dtype)})
 
     @override
     def code(self) -> str:
-        lines = ["fall_bt = torch.where(active_bt, old_bt - logp_bt, 0)"]
+        lines = [
+            "fall_bt = torch.where(active_bt, old_bt - logp_bt, 0)",
+            f"fall_bt = {beyond_rounding_code('fall_bt')}  # beyond rounding",
+        ]
         open_bt = "active_bt"
         if self.gate == "response":
             open_bt = "(fall_bt.sum(1, keepdim=True) > 0)"
