@@ -1,9 +1,10 @@
 """Runs on several processes (FSDP2): equality with one process, checkpoints, kills, signals and other faults.
 
 Everything is run with gloo on the CPU of this machine; what was found is written to docs/fsdp.json, and
-docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [rewards] [resumes] [kills] [signals] [faults] [memory]
-[long_rows] [pretrained]` runs some sections only, and leaves what is recorded of the others; `steps=grpo,ppo+lora` runs
-some cases of the optimiser step, `rewards=gpm` some reward models, and leaves what is recorded of the other cases.
+docs/fsdp.md sums it up. `python scripts/fsdp.py [steps] [runs] [rewards] [catalogue] [resumes] [kills] [signals]
+[faults] [memory] [long_rows] [pretrained]` runs some sections only, and leaves what is recorded of the others;
+`steps=grpo,ppo+lora` runs some cases of the optimiser step, `rewards=gpm` some reward models, `catalogue=kto` some
+entries, and leaves what is recorded of the other cases.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+import rank_catalogue  # noqa: E402
 import rank_long_rows  # noqa: E402
 import rank_memory  # noqa: E402
 import rank_rewards  # noqa: E402
@@ -105,6 +107,13 @@ def rewards(folder: Path, cases: Sequence[str] = rank_rewards.CASES) -> Iterator
             if ranks > 1:
                 found[str(ranks)] = rank_rewards.apart(folder / f"{case}-1", folder / f"{case}-{ranks}")
         yield case, found
+
+
+def catalogue(folder: Path, cases: Sequence[str] = rank_catalogue.CASES) -> Iterator[Found]:
+    """Entries of the catalogue on two ranks and on three: which metrics differ from those of one process."""
+    for number, case in enumerate(cases):
+        ranks = 2 + number % 2
+        yield case, {"ranks": ranks, **rank_catalogue.apart(case, folder, ranks)}
 
 
 def resumes(folder: Path) -> Iterator[Found]:
@@ -298,7 +307,7 @@ def _words(said: str) -> str:
 
 SECTIONS: dict[str, Callable[..., Iterator[Found]]] = {
     each.__name__: each
-    for each in (steps, runs, rewards, resumes, kills, signals, faults, memory, long_rows, pretrained)
+    for each in (steps, runs, rewards, catalogue, resumes, kills, signals, faults, memory, long_rows, pretrained)
 }
 
 

@@ -42,9 +42,9 @@ REWARD = """def digits(completion, **_):
 """
 
 
-def save_model(folder: Path, *, seed: int = 0, width: int = 16, layers: int = 2) -> Path:
+def save_model(folder: Path, *, seed: int = 0, width: int = 16, layers: int = 2, alphabet: str = ALPHABET) -> Path:
     """Write a small model that computes in float64 throughout: the norms of Llama round to float32 on their way."""
-    tokenizer = char_tokenizer(ALPHABET)
+    tokenizer = char_tokenizer(alphabet)
     torch.manual_seed(seed)
     size = {"n_embd": width, "n_layer": layers, "n_head": 2, "n_positions": 64, "vocab_size": len(tokenizer)}
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
