@@ -130,7 +130,6 @@ def test_shares_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     place = "grouprl.training.measures.update_record"
     monkeypatch.setattr(f"{place}.columns", lambda step: step)
     monkeypatch.setattr(f"{place}.inputs_of", lambda step: step.own)
-    monkeypatch.setattr(f"{place}.Policy", TwoRows)
     step: Any = Step([0, 1])
     share_b = gradient_shares(policy, step, torch.tensor([[1.0], [2.0]]))
     assert share_b.tolist() == pytest.approx([3 / 9, 6 / 9])
