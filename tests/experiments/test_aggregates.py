@@ -149,7 +149,10 @@ def test_tasks_are_strata() -> None:
 
 def test_differences_without_spread() -> None:
     assert paired_p_value(column(0, 0)) == 1.0
-    assert paired_p_value(column(0.5, 0.5)) == 0.0
+    assert paired_p_value(column(0.5, 0.5)) == 0.5  # two equal signs are one half by chance, however large they are
+    assert paired_p_value(column(*[-0.5] * 5)) == 1 / 16
+    assert paired_p_value(column(*[3.0] * 6)) == 1 / 32
+    assert paired_p_value(np.array([[1.0, 11]] * 3)) == 1 / 4  # tasks share their seeds
     with pytest.raises(InputError, match="two"):
         paired_p_value(column(0.5))
 

@@ -43,6 +43,8 @@ class PretendedStore(Store):
     """A store whose runs take no time: arms differ by `WORTH`, and the rate 0.01 is worth 0.2 more."""
 
     made: list[Trial]
+    spread = 0.001
+    """By how much differences from grpo vary over seeds."""
 
     def outcomes(self, trials: Sequence[Trial], tell) -> dict[str, RunOutcome]:
         for each in self.missing(trials):
@@ -55,6 +57,7 @@ class PretendedStore(Store):
     def pretend(self, each: Trial) -> RunOutcome:
         name = each.settings["method"]
         high = WORTH.get(name if isinstance(name, str) else "", 0.0) + 0.01 * (each.seed % 3)
+        high += self.spread * (each.seed % 3 - 1) * (name != "grpo")
         high += 0.2 * (each.settings["optim"]["lr"] == 0.01)
         measures = {"eval/pass@1": (0.0, high), "eval/length_mean": (5.0, 5.0), "eval/graded": (0.0, 0.0)}
         costs = {"tokens": 40.0, "trained": 40.0, "steps": 8.0, "seconds": 1.0}
@@ -89,6 +92,23 @@ def test_the_budget_is_the_configured_steps_at_the_length_of_the_start(tmp_path:
     result = compared(design(), pretended(tmp_path))
     assert result.amounts == {"addition": 160.0}
     assert result.unit == "tokens sampled"
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(2, "not shown"), (6, "not shown"), (7, "better")])
+def test_equal_differences_are_judged_by_their_signs(tmp_path: Path, seeds: int, verdict: str) -> None:
+    """Two rows are corrected for: 2 · 2^(1-6) is above 0.05, 2 · 2^(1-7) below."""
+    store = pretended(tmp_path)
+    object.__setattr__(store, "spread", 0.0)
+    result = compared(design(seeds=seeds), store)
+    final, _ = result.differences
+    assert (final.p, final.p_holm, final.verdict) == (2.0 ** (1 - seeds), 2 * 2.0 ** (1 - seeds), verdict)
+    said = [note for note in result.notes if "the same on all" in note]
+    assert said[0].startswith(f"The final difference of dr_grpo is the same on all {seeds} seeds")
+    assert "From 7 seeds on this shows it, corrected for 2 rows" in said[0]
+
+
+def test_differences_with_spread_have_a_t_test(tmp_path: Path) -> None:
+    assert not [note for note in compared(design(), pretended(tmp_path)).notes if "the same on all" in note]
 
 
 def test_the_result(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from grouprl.experiments.aggregates import (
 from grouprl.experiments.budget import WORDS
 from grouprl.experiments.design import Comparison
 from grouprl.experiments.run_outcome import RunOutcome, area
-from grouprl.experiments.significance import holm, paired_p_value
+from grouprl.experiments.significance import holm, paired_p_value, without_spread
 from grouprl.experiments.tuning import Tuned
 from grouprl.monitor.outcome import TRUE
 
@@ -217,7 +218,7 @@ def result_of(
         tuple(_profiles(table["final"], design.sign)),
         tuple(tuned),
         tuple(_runs(design, found, folders, table)),
-        tuple(_notes(design, found, tuned, amounts)),
+        (*_notes(design, found, tuned, amounts), *_level_notes(design, table)),
         design.lower_is_better,
     )
 
@@ -319,3 +320,18 @@ def _notes(design: Comparison, found: Outcomes, tuned: Sequence[Tuned], amounts:
                 "its final measure is that of more than the others had. Give a larger budget."
             )
     return notes
+
+
+def _level_notes(design: Comparison, table: Mapping[str, Mapping[str, Floats]]) -> Iterator[str]:
+    """Say of differences that are the same on all seeds what can be concluded from them."""
+    base, seeds = design.reference.label, len(next(iter(table["final"].values())))
+    pairs = [(score, arm.label) for score in SCORES for arm in design.arms if arm.label != base]
+    enough = math.floor(1 + math.log2(len(pairs) / 0.05)) + 1 if pairs else 0  # Holm's correction is at most for all
+    for score, arm in pairs:
+        difference_nm = table[score][arm] - table[score][base]
+        if without_spread(difference_nm) and abs(difference_nm.mean()) > 1e-12:
+            yield (
+                f"The {score} difference of {arm} is the same on all {seeds} seeds: without spread there is no t-test, "
+                f"and its p is that of {seeds} equal signs, 2^(1-{seeds}) = {2.0 ** (1 - seeds):.3g}, whatever its size. "
+                f"From {enough} seeds on this shows it, corrected for {len(pairs)} rows."
+            )

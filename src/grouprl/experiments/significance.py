@@ -18,8 +18,9 @@ def paired_p_value(difference_nm: Floats) -> float:
 
     Tasks are strata: the squared standard error is the mean over tasks of their own, divided by M, and the degrees of
     freedom are Welch's and Satterthwaite's. With one task it is the plain paired test. It is this test, and not one by
-    flipping signs, because five seeds have only 32 signs: no p-value could be below 0.06. Differences that are all
-    equal have p = 0, or 1 if they are zero.
+    flipping signs, because five seeds have only 32 signs: no p-value could be below 0.06. Differences without spread
+    over seeds tell nothing of how far others may lie apart, and t would be infinite: then only their signs count, which
+    N seeds share by chance with probability 2^(1-N). Differences of zero have p = 1.
 
     Raises:
         InputError: there are fewer than two seeds.
@@ -29,10 +30,16 @@ def paired_p_value(difference_nm: Floats) -> float:
         raise InputError(f"{seeds} seed", "a test needs the spread of at least two", "Ask for more seeds")
     part_m = difference_nm.var(0, ddof=1) / seeds / tasks**2
     error, mean = math.sqrt(part_m.sum()), float(difference_nm.mean())
-    if error <= 1e-12 * max(1.0, abs(mean)):
-        return 1.0 if abs(mean) <= 1e-12 else 0.0
+    if without_spread(difference_nm):
+        return 1.0 if abs(mean) <= 1e-12 else 2.0 ** (1 - seeds)
     freedom = part_m.sum() ** 2 / (part_m**2 / (seeds - 1)).sum()
     return two_sided_t(mean / error, float(freedom))
+
+
+def without_spread(difference_nm: Floats) -> bool:
+    """Return whether the differences [N seeds, M tasks] of each task are the same on all seeds."""
+    error = math.sqrt(difference_nm.var(0, ddof=1).sum() / len(difference_nm)) / difference_nm.shape[1]
+    return error <= 1e-12 * max(1.0, abs(float(difference_nm.mean())))
 
 
 def two_sided_t(t: float, freedom: float) -> float:

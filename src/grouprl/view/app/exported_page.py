@@ -77,10 +77,12 @@ def _newest(table: pa.Table, rows: int) -> pa.Table:
 
 def _groups(library: RunLibrary, name: str, table: pa.Table) -> JsonObject:
     pieces, folder = library.pieces(name), library.folder(name)
-    found = dict.fromkeys(zip(table["step"].to_pylist(), table["group"].to_pylist(), strict=True))
-    return {
-        f"{step}/{group}": group_of(folder, table, step, group, pieces) for step, group in found if group is not None
-    }
+    found: JsonObject = {}
+    for step in choices(table)["step"]:
+        beside = table.filter(pc.equal(table["step"], step))  # a group is searched for in its step, not in all of them
+        numbers = [each for each in pc.unique(beside["group"]).to_pylist() if each is not None]
+        found |= {f"{step}/{each}": group_of(folder, beside, step, each, pieces) for each in numbers}
+    return found
 
 
 def _calls(library: RunLibrary, name: str, table: pa.Table) -> JsonObject:
