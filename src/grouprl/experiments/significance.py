@@ -19,7 +19,7 @@ def paired_p_value(difference_nm: Floats) -> float:
     Tasks are strata: the squared standard error is the mean over tasks of their own, divided by M, and the degrees of
     freedom are Welch's and Satterthwaite's. With one task it is the plain paired test. It is this test, and not one by
     flipping signs, because five seeds have only 32 signs: no p-value could be below 0.06. Differences without spread
-    over seeds tell nothing of how far others may lie apart, and t would be infinite: then only their signs count, which
+    over seeds tell nothing of how far others may differ, and t would be infinite: then only their signs count, which
     N seeds share by chance with probability 2^(1-N). Differences of zero have p = 1.
 
     Raises:
