@@ -332,6 +332,6 @@ def _level_notes(design: Comparison, table: Mapping[str, Mapping[str, Floats]]) 
         if without_spread(difference_nm) and abs(difference_nm.mean()) > 1e-12:
             yield (
                 f"The {score} difference of {arm} is the same on all {seeds} seeds: without spread there is no t-test, "
-                f"and its p is that of {seeds} equal signs, 2^(1-{seeds}) = {2.0 ** (1 - seeds):.3g}, whatever its size. From "
-                f"{enough} seeds on this shows it, corrected for {len(pairs)} rows."
+                f"and its p is that of {seeds} equal signs, 2^(1-{seeds}) = {2.0 ** (1 - seeds):.3g}, whatever its "
+                f"size. From {enough} seeds on this shows it, corrected for {len(pairs)} rows."
             )
