@@ -17,7 +17,15 @@ from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
 
 from grouprl.config.paths import absolute_paths, folder_name
-from grouprl.config.rates import FAST_TINY, RATES, STILL, gain_of_adapters, reach_of_step, update_ratio
+from grouprl.config.rates import (
+    FAST_TINY,
+    RATES,
+    STILL,
+    gain_of_adapters,
+    ratio_of_squares,
+    reach_of_step,
+    update_squares,
+)
 from grouprl.config.run import load_config, parse_config
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
@@ -117,14 +125,14 @@ def test_update_ratio_is_the_size_of_the_step_that_adam_took():
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(5, 3))
     optimizer = torch.optim.AdamW([weight], lr=0.01, betas=(0.9, 0.95), weight_decay=0.0)
-    assert update_ratio(optimizer) is None
+    assert ratio_of_squares(update_squares(optimizer)) is None
     for _ in range(3):
         before, state = weight.detach().clone(), {}
         weight.grad = torch.randn(5, 3)
         optimizer.step()
         state = {name: x.clone() for name, x in optimizer.state[weight].items()}
         expected = (weight.detach() - before).norm() / weight.detach().norm()
-        assert update_ratio(optimizer) == pytest.approx(float(expected), rel=1e-4)
+        assert ratio_of_squares(update_squares(optimizer)) == pytest.approx(float(expected), rel=1e-4)
         assert all(torch.equal(x, optimizer.state[weight][name]) for name, x in state.items())  # nothing is touched
 
 

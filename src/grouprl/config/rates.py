@@ -123,15 +123,6 @@ Squares = tuple[float, float]
 """Squared norms of an optimiser step and of the weights it moved."""
 
 
-def update_ratio(optimizer: torch.optim.Optimizer) -> float | None:
-    """Return the norm of Adam's last step over that of the weights; None before the first step or without Adam.
-
-    Weight decay, which shrinks weights regardless of the gradient, is left out.
-    """
-    found = update_squares(optimizer)
-    return None if found is None else ratio_of_squares(found)
-
-
 def ratio_of_squares(found: Sequence[Squares]) -> float | None:
     """Return the ratio of step to weights of several weights; None if nothing was stepped."""
     moved, size = (sum(column) for column in zip(*found, strict=True)) if found else (0.0, 0.0)

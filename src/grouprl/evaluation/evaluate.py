@@ -71,11 +71,6 @@ class Evaluation:
     """The change of these measures since an earlier evaluation of the same prompts, if one is known."""
 
     @property
-    def reward_mean(self) -> float:
-        """The mean reward, without its interval."""
-        return self.reward.value
-
-    @property
     def yardsticks(self) -> dict[str, Estimate]:
         """The estimates by the yardsticks of `eval.metrics` that apply to some completion, as "metric/NAME"."""
         return {name: x.estimate() for name, x in self.by_prompt.items() if name.startswith(YARDSTICK) and x.known}
