@@ -55,6 +55,8 @@ BASE = (
     Claim("dapo_direct", "plain", PASS, 1, LEARNS, rival=""),
     Claim("turn_ppo", "stale", PASS, 1, "a ratio per turn is steadier than one per token", rival="ppo"),
     Claim("st_ppo", "stale", PASS, 1, "smaller steps where the clip leaves much out are steadier", rival="ppo"),
+    Claim("ppo_max", "stale", PASS, 1, "scaled rewards with the KL among them are steadier", rival="ppo"),
+    Claim("otb", "plain", PASS, 1, "a baseline for each position beats one for the whole completion"),
     Claim("maxrl", "plain", PASS, 0, "rewards over their mean as good as over their spread"),
     Claim("mdpo", "plain", PASS, 1, "mirror descent learns without a clip", rival="reinforce"),
     Claim("trpo", "plain", PASS, 1, "a natural gradient step under a KL bound learns", rival=""),
@@ -76,6 +78,7 @@ ENTROPIES = tuple(
 DIVERSITY = (
     Claim("unlikeliness", "many completions", DISTINCT, 1, "rare correct completions are not lost"),
     Claim("gtpo_trajectory", "plain", PASS, 0, "protecting shared tokens does not cost learning"),
+    Claim("passk", "many completions", DISTINCT, 1, "crediting the best of a group alone keeps more ways to be right"),
 )
 LENGTH = tuple(
     Claim(name, "verbose", SHORT, -1, "correct completions become shorter")
