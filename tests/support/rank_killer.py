@@ -105,6 +105,6 @@ def arm(rank: str, point: str, arrival: str, fault: str) -> None:
     setattr(owner, name, struck)
 
 
-if os.environ.get("RANK_FAULT") and "RANK" in os.environ:
+if os.environ.get("RANK_FAULT") and "RANK" in os.environ and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
     words = os.environ["RANK_FAULT"].split()
     arm(words[0], " ".join(words[1:-2]), words[-2], words[-1])

@@ -182,12 +182,13 @@ def command(config: Path, folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "grouprl", "train", str(config), "--folder", str(folder), *more]
 
 
-def torchrun(ranks: int, config: Path, folder: Path, *more: str, fault: str = "") -> tuple[int, str]:
+def torchrun(ranks: int, config: Path, folder: Path, *more: str, fault: str = "", restarts: int = 0) -> tuple[int, str]:
     """Run `torchrun … -m grouprl train` with a fault of `rank_killer`; return its exit code and all that was said.
 
     Waits until none of its processes is left.
     """
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    line += ["--max-restarts", str(restarts)]
     line += command(config, folder, *more)[1:]
     mark = f"rank-run-{free_port()}-{time.monotonic_ns()}"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}

@@ -172,3 +172,11 @@ def test_ranks_continue_what_they_left_unfinished_also_after_a_kill(tmp_path: Pa
     assert rank_runs.apart(tmp_path / "whole", tmp_path / "cut") == {"samples": 0.0, "metrics": 0.0, "weights": 0.0}
     steps = [line for line in rank_runs.metrics(tmp_path / "cut") if line["phase"] == "train"]
     assert [line["staleness_max"] for line in steps] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_run_that_torchrun_starts_again_continues(tmp_path: Path) -> None:
+    config = rank_runs.write_config(tmp_path)
+    rank_runs.train_on(2, config, tmp_path / "whole", "-q")
+    code, said = rank_runs.torchrun(2, config, tmp_path / "run", "-q", fault="1 step begins 6 kill", restarts=1)
+    assert code == 0, said
+    assert rank_runs.evidence(tmp_path / "run") == rank_runs.evidence(tmp_path / "whole"), "byte for byte"

@@ -52,6 +52,14 @@ def own_rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def starts() -> int:
+    """Return how often torchrun has started the ranks again before this process, in place of lost ones
+    (`--max-restarts`).
+    """
+    given = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return int(given) if given.isdecimal() else 0
+
+
 def launched() -> bool:
     """Return whether a launcher, such as torchrun, has told this process its rank."""
     return "RANK" in os.environ

@@ -20,7 +20,7 @@ from grouprl.config.run import Config, default_folder, load_config, parse_config
 from grouprl.config.yaml_files import is_file
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.importing import refuse_within_import
-from grouprl.processes.current_ranks import launched, own_rank, ranks_requested
+from grouprl.processes.current_ranks import launched, own_rank, ranks_requested, starts
 from grouprl.processes.own_command import run_command
 from grouprl.protocols.run_events import RunListener
 from grouprl.storage.run_folder import RunFolder, runs_meant
@@ -173,11 +173,21 @@ def choose(source: str, changes: Sequence[str] = (), folder: Path | None = None,
     """
     if not source.strip():
         raise InputError("SOURCE is empty", "it is a YAML file, the name of a recipe, or a run folder")
+    if not resume and starts() and (begun := _begun_in(source, changes, folder)) is not None:
+        return choose(source, (), begun, True)  # with the settings that it began with
     if Path(source).is_dir():
         return _choose_folder(Path(source), changes, folder, resume)
     if resume and folder is None and not is_file(Path(source)) and source not in recipe_names():
         raise InputError(f"there is no run {source}", "--resume continues a run", runs_meant(Path(source)))
     return _choose_by(load_config(source, changes), source, changes, folder, resume)
+
+
+def _begun_in(source: str, changes: Sequence[str], folder: Path | None) -> Path | None:
+    """Return the folder of a run that a command has begun, if the command or its configuration names it."""
+    if Path(source).is_dir():
+        return None
+    named = folder or load_config(source, changes).run.folder
+    return Path(named) if named and (Path(named) / "config.yaml").is_file() else None
 
 
 def choose_config(config: Config, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:

@@ -27,7 +27,7 @@ from grouprl.core.importing import Source
 from grouprl.core.network import choose_interface
 from grouprl.core.plugins import import_sources, sources_of_files
 from grouprl.policy.sharded.context_group import ContextGroup
-from grouprl.processes.current_ranks import LEADING, placed_by
+from grouprl.processes.current_ranks import LEADING, placed_by, starts
 from grouprl.processes.liveness import PeerWatch
 
 IDLE = timedelta(days=365)
@@ -256,7 +256,8 @@ def _lines(rank: int, patience: timedelta) -> tuple[dist.ProcessGroup, dist.Proc
 def _meet() -> tuple[dist.Store, Station]:
     choose_interface()
     try:
-        store, rank, count = next(iter(dist.rendezvous("env://", timeout=MEETING)))
+        found, rank, count = next(iter(dist.rendezvous("env://", timeout=MEETING)))
+        store = dist.PrefixStore(f"start {starts()}", found)  # torchrun's outlives ranks, with their addresses
         device = _device()
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=MEETING)
