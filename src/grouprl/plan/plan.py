@@ -196,8 +196,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
     config, task, method, facts = run.config, run.task, run.method, run_facts(run)
     if tokenizer is not None:
         call_syntax(tokenizer, config.sampling.tool_calls)
-    placing = placing_plan(run)
-    requested = first_examples(task)
+    placing, requested = placing_plan(run), first_examples(task)
     lengths = lengths_of(run, facts, requested, model, tokenizer)
     needed = needed_by(run, facts, lengths, model, described=elsewhere)
     (faults, doubts), trial = _own_parts(method), _trial(run)
