@@ -164,7 +164,7 @@ soak: $(READY)  ## let runs suffer random faults for an hour
 
 parity: .venv-trl/.ready .venv-trl-before/.ready .venv-verl/.ready  ## compare the dialects with the peers' own code, each in its own environment
 	.venv-trl/bin/python -m pytest tests/parity/test_trl*.py
-	.venv-trl-before/bin/python -m pytest tests/parity/test_trl_labels.py tests/parity/test_trl_online.py tests/parity/test_trl_removed.py
+	.venv-trl-before/bin/python -m pytest tests/parity/test_trl_fields.py tests/parity/test_trl_labels.py tests/parity/test_trl_online.py tests/parity/test_trl_removed.py
 	.venv-verl/bin/python -m pytest tests/parity/test_verl.py
 
 worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environments of verifiers, TextWorld and ALFWorld

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from grouprl.core.foreign_names import LIBRARIES
+from grouprl.core.foreign.names import LIBRARIES
 
 MARKS = re.compile(r"(<!-- keys: (?P<library>\w+) -->\n).*?(<!-- /keys -->)", re.DOTALL)
 

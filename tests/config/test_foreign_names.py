@@ -7,12 +7,15 @@ import yaml
 
 from grouprl.config.run import Config, parse_config
 from grouprl.core.errors import InputError
-from grouprl.core.foreign_names import LIBRARIES, VALUES, foreign
+from grouprl.core.foreign.names import LIBRARIES, VALUES, foreign
 from grouprl.methods.compose import STAGES, compose
 from grouprl.methods.registry import CATALOGUE, find, spelled
 from grouprl.tasks.rows import RowTask
 
-NAMED = ("grpo", "ppo", "dapo", "dpo@trl", "kto@trl", "bco@trl", "cpo@trl", "tpo@trl", "nash_md@trl", "bradley_terry")
+NAMED = (
+    *("grpo", "ppo", "dapo", "dpo@trl", "kto@trl", "bco@trl", "cpo@trl", "tpo@trl", "nash_md@trl", "bradley_terry"),
+    *("grpo@trl", "sapo@trl", "vespo@trl", "rloo@trl"),
+)
 """Methods whose settings are named."""
 
 
@@ -207,6 +210,12 @@ def test_more_keys_of_trl_and_openrlhf(key, ours):
         "generate_during_eval",
         "min_density_ratio",
         "judge",
+        "trust_remote_code",
+        "dataloader_num_workers",
+        "load_best_model_at_end",
+        "label_smoothing_factor",
+        "use_rslora",
+        "vllm_structured_outputs_regex",
     ],
 )
 def test_keys_of_preference_trainers_are_answered(key):

@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 
 from grouprl.config.run import parse_config
-from grouprl.core.foreign_names import TRL
+from grouprl.core.foreign.trl import TRL
 from grouprl.policy import load_policy
 from grouprl.policy.language.load_reward import load_reward_model
 from grouprl.training.loop import train

@@ -18,7 +18,7 @@ from grouprl.cli.app import app
 from grouprl.config.run import Config
 
 SRC = Path(__file__).parents[2] / "src" / "grouprl"
-PEERS = ("core/foreign_names.py", "methods/", "config/new_files.py")
+PEERS = ("core/foreign/names.py", "core/foreign/trl.py", "methods/", "config/new_files.py")
 """Sources whose texts name settings of other programs, or hold code."""
 OF_CODE = ("algorithms/", "training/logprobs.py", "training/steps.py")
 """Sources whose messages are for authors of parts: there `batch` is an object of the code."""

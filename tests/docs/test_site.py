@@ -13,7 +13,7 @@ import foreign_tables
 import grouprl
 import reference
 import release_check
-from grouprl.core.foreign_names import TRL
+from grouprl.core.foreign.trl import TRL
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -74,7 +74,7 @@ def test_tables_of_keys_hold_every_key_and_keep_the_rest() -> None:
     assert "\nold\n" not in page
     assert all(f"| `{key}` |" in page for key in TRL)
     assert foreign_tables.with_tables(page) == page
-    assert "| `bf16` | `model.dtype: bfloat16` |" in page
+    assert "| `fp16` | `model.dtype: float16` |" in page
     assert "| `epsilon` | `method.clip_low`, `method.clip_high` |" in page
 
 

@@ -10,7 +10,7 @@ import pydantic
 
 from grouprl.algorithms.part import PARTS, RULES, Part
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.foreign_names import foreign
+from grouprl.core.foreign.names import foreign
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -35,7 +35,7 @@ from grouprl.config.sections import (
 from grouprl.config.sections.section import POWER_OF_TEN, Seed, WrittenWhole, as_number
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
-from grouprl.core.foreign_names import VALUES, foreign
+from grouprl.core.foreign.names import VALUES, foreign
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
 from grouprl.storage.run_folder import free_folder

@@ -21,7 +21,7 @@ from grouprl.algorithms.building import changed, part_from
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import KINDS, Part
 from grouprl.core.errors import InputError, suggest
-from grouprl.core.foreign_names import foreign
+from grouprl.core.foreign.names import foreign
 from grouprl.core.json_types import JsonObject
 from grouprl.methods.conflicts import conflicts
 from grouprl.methods.naming import read_names

@@ -1,9 +1,8 @@
-"""Keys of other libraries, each with the key that means the same here, or with what takes its place."""
+"""Keys of TRL's configurations and of the training arguments below them, each with what takes its place here."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
 PER_STEP = "batch.prompts, batch.group_size: a rollout has prompts × group_size completions, on all processes together"
 PASSES = "batch.tokens_per_microbatch: rows are cut by tokens, and the cut changes no result"
@@ -19,7 +18,17 @@ TRUNCATED = "method.add: {filter: [mask_truncated]}"
 ALGORITHM = "method: the name of the algorithm, such as grpo, rloo, reinforce_pp, dr_grpo"
 PAIRED = "of its preference trainers"
 ITERATES = f"method.add: {{regularize: [{{part: kl_iterates}}]}}; {PAIRED} method: tr_dpo, which has the setting"
-AGGREGATE = "method.aggregate: token_mean, sequence_mean or constant_length"
+BY_HALVES = "model.precision: mixed has weights in float32, as TRL's autocast; model.dtype: bfloat16 halves the weights"
+PUSHED = "run.folder: grouprl export RUN FOLDER --push OWNER/NAME, with --private, by the token of huggingface_hub"
+LAUNCHED = "model.offload: grouprl launch shares the model by FSDP2, without DDP and without settings of its own"
+READ = "task: rows are read whole by the run's own process, in an order that follows from the seed"
+MEASURED = "eval.metrics"
+RESUMED = "run.checkpoint_every: a checkpoint has everything that a run continues from, to the bit"
+BEST = "eval.best"
+PLAIN = "model.lora: plain adapters, scaled by alpha / r"
+CORRECTED = ": a setting of grpo@trl; off there, as old log-probs are the trainer's own"
+SAMPLER = "sampling.engine: `local` samples in batches of its own, vllm and sglang by servers"
+FIXED = "method.add: {regularize: [{part: entropy_bonus}]}; its coefficient does not adapt"
 
 TRL: Mapping[str, str] = {
     "model_name_or_path": "model.name",
@@ -27,7 +36,7 @@ TRL: Mapping[str, str] = {
     "dtype": "model.dtype",
     "torch_dtype": "model.dtype",
     "attn_implementation": "model.engine",
-    "bf16": "model.dtype: bfloat16",
+    "bf16": BY_HALVES,
     "fp16": "model.dtype: float16",
     "use_cpu": "model.device: cpu",
     "load_in_4bit": ADAPTERS,
@@ -120,8 +129,8 @@ TRL: Mapping[str, str] = {
     "logging_dir": TRACKERS,
     "wandb_project": TRACKERS,
     "trackio_space_id": TRACKERS,
-    "push_to_hub": "run.folder: grouprl export RUN writes a folder that can be uploaded",
-    "hub_model_id": "run.folder: grouprl export RUN writes a folder that can be uploaded",
+    "push_to_hub": PUSHED,
+    "hub_model_id": PUSHED,
     "remove_unused_columns": "reward.function: it gets the columns that its parameters name",
     "ds3_gather_for_generation": "model.offload: grouprl launch shares the model by FSDP2",
     "reward_model_path": "reward.model",
@@ -136,7 +145,7 @@ TRL: Mapping[str, str] = {
     "cliprange": "method.clip_low, method.clip_high",
     "cliprange_value": "method.value_clip",
     "lam": "method.lam",
-    "vllm_importance_sampling_correction": "method: old log-probs are the trainer's own",
+    "vllm_importance_sampling_correction": f"method.vllm_importance_sampling_correction{CORRECTED}",
     "chat_template_kwargs": "model.chat_template_kwargs",
     "resume_from_checkpoint": "run.folder: grouprl train FOLDER --resume",
     "deepspeed": "model.offload: grouprl launch shares the model by FSDP2",
@@ -196,201 +205,115 @@ TRL: Mapping[str, str] = {
     "num_labels": "method: bradley_terry has one score, attribute_regression one for each rating",
     "tools": "task: a column of the data, which pairs:FILE reads",
     "dataset_num_proc": "task: rows are read by one process",
+    "vllm_importance_sampling_mode": f"method.vllm_importance_sampling_mode{CORRECTED}",
+    "vllm_importance_sampling_clip_max": f"method.vllm_importance_sampling_clip_max{CORRECTED}",
+    "vllm_importance_sampling_clip_min": f"method.vllm_importance_sampling_clip_min{CORRECTED}",
+    "vllm_importance_sampling_cap": f"method.vllm_importance_sampling_clip_max{CORRECTED}",
+    "sapo_temperature_pos": "method.sapo_temperature_pos: a setting of sapo@trl",
+    "sapo_temperature_neg": "method.sapo_temperature_neg: a setting of sapo@trl",
+    "vespo_k_pos": "method.vespo_k_pos: a setting of vespo@trl",
+    "vespo_k_neg": "method.vespo_k_neg: a setting of vespo@trl",
+    "vespo_lambda_pos": "method.vespo_lambda_pos: a setting of vespo@trl",
+    "vespo_lambda_neg": "method.vespo_lambda_neg: a setting of vespo@trl",
+    "reward_clip_range": "method.reward_clip_range: a setting of rloo@trl",
+    "normalize_advantages": "method.normalize_advantages: a setting of rloo@trl",
+    "multi_objective_aggregation": "method: gdpo@trl, for normalize_then_sum",
+    "use_adaptive_entropy": FIXED,
+    "entropy_target": FIXED,
+    "entropy_coef_min": FIXED,
+    "entropy_coef_max": FIXED,
+    "entropy_coef_delta": FIXED,
+    "cast_lm_head_to_fp32": "model.precision: softmax, log-probs and losses are in float32 anyway",
+    "use_transformers_continuous_batching": SAMPLER,
+    "transformers_continuous_batching_config": SAMPLER,
+    "use_transformers_paged": SAMPLER,
+    "cache_implementation": SAMPLER,
+    "vllm_model_impl": "sampling.vllm.args",
+    "vllm_structured_outputs_regex": "sampling: completions of training are held to no form",
+    "log_unique_prompts": "run.rollouts_every",
+    "log_multimodal": "run.rollouts_every: texts alone",
+    "log_completions_hub_repo": "run.rollouts_every: stored in the run's folder",
+    "trust_remote_code": "model.name: code of a model's repository is never run",
+    "model_revision": "model.name: a folder with the revision",
+    "bnb_4bit_quant_type": ADAPTERS,
+    "bnb_4bit_quant_storage": ADAPTERS,
+    "use_bnb_nested_quant": ADAPTERS,
+    "use_rslora": PLAIN,
+    "use_dora": PLAIN,
+    "lora_modules_to_save": "model.lora.target_modules: beside them the head of a reward model alone is trained",
+    "lora_target_parameters": "model.lora.target_modules",
+    "lora_task_type": "model.lora: the method says whether it is a reward model",
+    "dataset_config": "task: hf:NAME has the option config",
+    "dataset_train_split": "task: hf:NAME and pairs:FILE have the option train_split",
+    "dataset_test_split": "task: hf:NAME and pairs:FILE have the option eval_split",
+    "dataset_streaming": READ,
+    "ignore_bias_buffers": LAUNCHED,
+    "accelerator_config": LAUNCHED,
+    "ddp_backend": LAUNCHED,
+    "ddp_broadcast_buffers": LAUNCHED,
+    "ddp_bucket_cap_mb": LAUNCHED,
+    "ddp_find_unused_parameters": LAUNCHED,
+    "ddp_static_graph": LAUNCHED,
+    "fsdp_config": LAUNCHED,
+    "local_rank": LAUNCHED,
+    "parallelism_config": "model.tensor_parallel, model.context_parallel",
+    "average_tokens_across_devices": "batch.tokens_per_microbatch: means are over the step, of all ranks",
+    "torch_empty_cache_steps": PASSES,
+    "activation_checkpointing_kwargs": "model.checkpointing",
+    "torch_compile_backend": "model.compile",
+    "torch_compile_mode": "model.compile",
+    "liger_kernel_config": "model.engine",
+    "use_cache": "sampling.engine: sampling has a cache, training none",
+    "tf32": "model.precision",
+    "bf16_full_eval": "model.dtype: evaluations have the type of the weights",
+    "fp16_full_eval": "model.dtype: evaluations have the type of the weights",
+    "full_determinism": "seed: the same seed gives the same run, to the bit",
+    "neftune_noise_alpha": "method: embeddings get no noise",
+    "label_smoothing_factor": "method: cdpo smooths labels of pairs; TRL's preference trainers do not read this",
+    "optim_target_modules": "optim.name: an optimiser of torch, for all modules alike",
+    "length_column_name": "model.packing: rows of different lengths share a pass without padding",
+    "dataloader_drop_last": "batch.prompts: every rollout has as many",
+    "dataloader_in_order": READ,
+    "dataloader_multiprocessing_context": READ,
+    "dataloader_num_workers": READ,
+    "dataloader_persistent_workers": READ,
+    "dataloader_pin_memory": READ,
+    "dataloader_prefetch_factor": READ,
+    "label_names": "task: columns are named among its options",
+    "do_train": "steps: 0 trains nothing",
+    "do_eval": "eval.every",
+    "do_predict": "eval.every: grouprl eval evaluates a model by itself",
+    "eval_on_start": "eval.every: every run is evaluated before and after",
+    "eval_delay": "eval.every",
+    "eval_accumulation_steps": "eval.prompts: passes of evaluations are cut by tokens",
+    "eval_do_concat_batches": MEASURED,
+    "eval_use_gather_object": MEASURED,
+    "batch_eval_metrics": MEASURED,
+    "include_for_metrics": MEASURED,
+    "prediction_loss_only": MEASURED,
+    "load_best_model_at_end": BEST,
+    "metric_for_best_model": BEST,
+    "greater_is_better": "eval.best: the largest is the best",
+    "save_only_model": RESUMED,
+    "save_on_each_node": RESUMED,
+    "ignore_data_skip": RESUMED,
+    "restore_callback_states_from_checkpoint": RESUMED,
+    "enable_jit_checkpoint": "run.checkpoint_every: a run that is asked to stop writes a checkpoint",
+    "hub_always_push": PUSHED,
+    "hub_private_repo": PUSHED,
+    "hub_revision": PUSHED,
+    "hub_strategy": PUSHED,
+    "hub_token": PUSHED,
+    "debug": "run.folder: the account and the health report say what went wrong",
+    "disable_tqdm": "run.folder: grouprl train -q prints no progress",
+    "include_num_input_tokens_seen": RECORDS,
+    "log_level": RECORDS,
+    "log_level_replica": RECORDS,
+    "log_on_each_node": RECORDS,
+    "logging_first_step": RECORDS,
+    "logging_nan_inf_filter": "run.folder: a loss that is no number ends the run",
+    "skip_memory_metrics": "run.memory_check: the plan says what a run takes",
+    "project": TRACKERS,
+    "trackio_bucket_id": TRACKERS,
+    "trackio_static_space_id": TRACKERS,
 }
-VERL: Mapping[str, str] = {
-    "actor_rollout_ref.model.path": "model.name",
-    "actor_rollout_ref.model.lora_rank": "model.lora.r",
-    "actor_rollout_ref.model.lora_alpha": "model.lora.alpha",
-    "actor_rollout_ref.model.target_modules": "model.lora.target_modules",
-    "actor_rollout_ref.model.enable_gradient_checkpointing": "model.checkpointing",
-    "actor_rollout_ref.model.use_remove_padding": "model.packing",
-    "actor_rollout_ref.actor.optim.lr": "optim.lr",
-    "actor_rollout_ref.actor.optim.weight_decay": "optim.weight_decay",
-    "actor_rollout_ref.actor.optim.betas": "optim.betas",
-    "actor_rollout_ref.actor.optim.clip_grad": "optim.grad_clip",
-    "actor_rollout_ref.actor.optim.lr_warmup_steps": "optim.warmup_steps",
-    "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": "optim.warmup_steps",
-    "actor_rollout_ref.actor.optim.lr_scheduler_type": "optim.schedule",
-    "actor_rollout_ref.actor.optim.min_lr_ratio": "optim.min_lr_ratio",
-    "actor_rollout_ref.actor.grad_clip": "optim.grad_clip",
-    "actor_rollout_ref.actor.ppo_mini_batch_size": UPDATES,
-    "actor_rollout_ref.actor.ppo_micro_batch_size": PASSES,
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": PASSES,
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": "batch.tokens_per_microbatch",
-    "actor_rollout_ref.actor.use_dynamic_bsz": PASSES,
-    "actor_rollout_ref.actor.ppo_epochs": "batch.epochs",
-    "actor_rollout_ref.actor.clip_ratio": "method.clip_low, method.clip_high",
-    "actor_rollout_ref.actor.clip_ratio_low": "method.clip_low",
-    "actor_rollout_ref.actor.clip_ratio_high": "method.clip_high",
-    "actor_rollout_ref.actor.clip_ratio_c": "method.dual_clip",
-    "actor_rollout_ref.actor.entropy_coeff": ENTROPY,
-    "actor_rollout_ref.actor.use_kl_loss": "method.kl_coef: 0 is without",
-    "actor_rollout_ref.actor.kl_loss_coef": "method.kl_coef",
-    "actor_rollout_ref.actor.kl_loss_type": "method.kl_estimator",
-    "actor_rollout_ref.actor.loss_agg_mode": AGGREGATE,
-    "actor_rollout_ref.actor.policy_loss.loss_mode": ALGORITHM,
-    "actor_rollout_ref.actor.fsdp_config.param_offload": "model.offload",
-    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": PASSES,
-    "actor_rollout_ref.rollout.name": "sampling.engine",
-    "actor_rollout_ref.rollout.n": "batch.group_size",
-    "actor_rollout_ref.rollout.temperature": "sampling.temperature",
-    "actor_rollout_ref.rollout.top_p": "sampling.top_p",
-    "actor_rollout_ref.rollout.top_k": "sampling.top_k",
-    "actor_rollout_ref.rollout.response_length": "sampling.max_new_tokens",
-    "actor_rollout_ref.rollout.dtype": "model.dtype",
-    "actor_rollout_ref.rollout.tensor_model_parallel_size": "sampling.vllm.args",
-    "actor_rollout_ref.rollout.gpu_memory_utilization": "sampling.vllm.args",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": PASSES,
-    "actor_rollout_ref.rollout.multi_turn.max_assistant_turns": "task",
-    "actor_rollout_ref.rollout.val_kwargs.n": "eval.samples",
-    "data.train_files": "task: jsonl:FILE, or hf:FILE.parquet",
-    "data.val_files": "task: {name: jsonl:FILE, eval: FILE}",
-    "data.prompt_key": "task.prompt",
-    "data.train_batch_size": "batch.prompts",
-    "data.gen_batch_size": "batch.prompts",
-    "data.val_batch_size": "eval.prompts",
-    "data.train_max_samples": "data.prompts",
-    "data.max_prompt_length": "task: prompts are never cut; plan refuses those that do not fit",
-    "data.max_response_length": "sampling.max_new_tokens",
-    "data.seed": "seed",
-    "data.shuffle": "seed",
-    "algorithm.adv_estimator": ALGORITHM,
-    "algorithm.gamma": "method.gamma",
-    "algorithm.lam": "method.lam",
-    "algorithm.norm_adv_by_std_in_grpo": "method.scale",
-    "algorithm.use_kl_in_reward": "method.add: {reward_transform: [{part: kl_in_reward}]}",
-    "algorithm.kl_penalty": "method.kl_estimator",
-    "algorithm.kl_ctrl.kl_coef": "method.kl_coef",
-    "algorithm.filter_groups.enable": "method.refill: dynamic_sampling, as in dapo",
-    "critic.optim.lr": "optim.lr",
-    "critic.cliprange_value": "method.value_clip",
-    "custom_reward_function.path": "reward.function: FILE.py:FUNCTION",
-    "custom_reward_function.name": "reward.function: FILE.py:FUNCTION",
-    "reward_model.reward_manager": "reward.function",
-    "trainer.total_epochs": WHOLE,
-    "trainer.total_training_steps": "steps",
-    "trainer.test_freq": "eval.every",
-    "trainer.val_before_train": "eval.every",
-    "trainer.save_freq": "run.checkpoint_every",
-    "trainer.max_actor_ckpt_to_keep": "run.keep",
-    "trainer.default_local_dir": "run.folder",
-    "trainer.project_name": "run.folder",
-    "trainer.experiment_name": "run.folder",
-    "trainer.logger": TRACKERS,
-    "trainer.resume_mode": "run.folder: grouprl train FOLDER --resume",
-    "trainer.n_gpus_per_node": "cluster.learners",
-    "trainer.nnodes": "cluster.learners",
-}
-OPENRLHF: Mapping[str, str] = {
-    "pretrain": "model.name",
-    "param_dtype": "model.dtype",
-    "lora_rank": "model.lora.r",
-    "zero_stage": PASSES,
-    "target_modules": "model.lora.target_modules",
-    "adam_offload": "model.offload",
-    "bf16": "model.dtype: bfloat16",
-    "packing_samples": "model.packing",
-    "gradient_checkpointing": "model.checkpointing",
-    "prompt_data": "task: jsonl:FILE, or hf:NAME",
-    "input_key": "task.prompt",
-    "label_key": "reward.function",
-    "apply_chat_template": "task.chat",
-    "input_template": "task.chat",
-    "max_samples": "data.prompts",
-    "rollout_batch_size": "batch.prompts",
-    "n_samples_per_prompt": "batch.group_size",
-    "max_epochs": "batch.epochs",
-    "train_batch_size": UPDATES,
-    "micro_train_batch_size": PASSES,
-    "micro_rollout_batch_size": PASSES,
-    "num_episodes": WHOLE,
-    "generate_max_len": "sampling.max_new_tokens",
-    "prompt_max_len": "task",
-    "actor_learning_rate": "optim.lr",
-    "critic_learning_rate": "optim.lr",
-    "lr_scheduler": "optim.schedule",
-    "lr_warmup_ratio": "optim.warmup_steps",
-    "adam_betas": "optim.betas",
-    "l2": "optim.weight_decay",
-    "max_norm": "optim.grad_clip",
-    "init_kl_coef": "method.kl_coef",
-    "use_kl_loss": "method.kl_coef: 0 is without",
-    "eps_clip": "method.clip_low, method.clip_high",
-    "eps_clip_low_high": "method.clip_low, method.clip_high",
-    "dual_clip": "method.dual_clip",
-    "value_clip": "method.value_clip",
-    "lambd": "method.lam",
-    "advantage_estimator": ALGORITHM,
-    "gamma": "method.gamma",
-    "entropy_loss_coef": ENTROPY,
-    "kl_estimator": "method.kl_estimator",
-    "dynamic_filtering": "method.refill: dynamic_sampling, as in dapo",
-    "remote_rm_url": "reward.function",
-    "reward_pretrain": "reward.model",
-    "flash_attn": "model.engine",
-    "attn_implementation": "model.engine",
-    "colocate_all_models": "sampling.vllm.sleep",
-    "save_path": "run.folder",
-    "ckpt_path": "run.folder",
-    "save_steps": "run.checkpoint_every",
-    "max_ckpt_num": "run.keep",
-    "eval_steps": "eval.every",
-    "eval_n_samples_per_prompt": "eval.samples",
-    "use_wandb": TRACKERS,
-    "vllm_num_engines": "sampling.vllm.servers",
-    "vllm_tensor_parallel_size": "sampling.vllm.args",
-    "vllm_enable_sleep": "sampling.vllm.sleep",
-    "async_train": "run.async_steps",
-    "actor_num_nodes": "cluster.learners",
-}
-LIBRARIES: Mapping[str, Mapping[str, str]] = {"TRL": TRL, "verl": VERL, "OpenRLHF": OPENRLHF}
-VALUES: Mapping[str, str] = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "half": "float16",
-    "float": "float32",
-    "double": "float64",
-    "torch.bfloat16": "bfloat16",
-    "torch.float16": "float16",
-    "torch.float32": "float32",
-    "cosine_with_min_lr": "cosine",
-    "constant_with_warmup": "constant",
-}
-"""Values of other libraries, and how they are written here."""
-
-
-def foreign(path: Sequence[str], value: object = None, settings: Collection[str] | None = None) -> str:
-    """Return a remedy that names our keys for a key of another library; "" if none is known.
-
-    Args:
-        path: the parts of the unknown key.
-        value: what it was set to; a mapping is searched for keys of the library further down.
-        settings: what may stand below `method`, if the key stands there: others are not named.
-    """
-    found = [words for key in _below(".".join(path), value) if (words := _said(key))]
-    if not found and len(path) > 1:
-        found = [words for words in (_said(path[-1]),) if words]
-    said = " ".join(found[:3])
-    named = re.findall(r"\bmethod\.(\w+)", said)
-    return "" if settings is not None and named and not set(named) & {"add", *settings} else said
-
-
-def _below(key: str, value: object) -> list[str]:
-    """Return the dotted keys that a value contains; the key itself if it is not a mapping."""
-    if not isinstance(value, Mapping):
-        return [key]
-    return [inner for name, each in value.items() for inner in _below(f"{key}.{name}", each)]
-
-
-def _said(key: str) -> str:
-    """Return a sentence with our key for `key`, for the first library that has it."""
-    named = next(((library, key, names[key]) for library, names in LIBRARIES.items() if key in names), None)
-    named = named or next((("verl", theirs, VERL[theirs]) for theirs in VERL if _ends_in(theirs, key)), None)
-    return f"{named[0]}'s '{named[1]}' is here: {named[2]}." if named else ""
-
-
-def _ends_in(theirs: str, key: str) -> bool:
-    """Return whether `key` is a dotted key without its first parts; one plain word is no sign of it."""
-    return theirs.endswith(f".{key}") and ("_" in key or "." in key)

@@ -1,0 +1,1 @@
+"""Keys of other libraries, and what they are called here."""
