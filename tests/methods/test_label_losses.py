@@ -162,14 +162,38 @@ def test_ties_far_apart_stay_finite(model, far):
     near(grad_bt[0, 0], math.copysign(0.05 if model == "davidson" else 0.1, far), 0.02)
 
 
-def test_the_parameter_of_ties_learns_how_often_they_are():
-    """With all scores equal Davidson's best parameter is m where 2m/(2 + 2m) is the share of ties: here 3/4, so 3."""
-    part, memory = TieMargin(rate=1.0), {"log": 0.0}
+@pytest.mark.parametrize(
+    ("link", "best"), [(Davidson(), 3.0), (RaoKupper(), math.log(7))], ids=lambda x: type(x).__name__
+)
+def test_the_parameter_of_ties_learns_how_often_they_are(link, best):
+    """Three of four pairs of equal scores are tied. Davidson's best m has 2m/(2 + 2m) = 3/4, so 3; Rao and Kupper's has
+    σ(-m) = 1/8 of each win, so log 7."""
+    part, memory = TieMargin(link=link, rate=1.0), {"log": 0.0}
     rewards = [1, 0, 1, 1, 1, 1, 1, 1]
     batch = small(rewards, groups=[0, 0, 1, 1, 2, 2, 3, 3], ref_bt=f64([[-1.0]] * 8), old_bt=f64([[-1.0]] * 8))
     for _ in range(200):
         memory["log"] -= part.slope(batch, memory)
-    assert math.exp(memory["log"]) == pytest.approx(3.0, rel=1e-6)
+    assert math.exp(memory["log"]) == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("link", [Davidson(), RaoKupper()], ids=lambda x: type(x).__name__)
+def test_the_parameter_of_ties_is_the_likeliest_one_of_unequal_scores(link):
+    """Gaps of β·Δs = 2, 1, 0 and -1, the second and third tied: of all m on a grid the learned one loses least."""
+    scores, rewards = [20.0, 0, 10.0, 0, 0, 0, -10.0, 0], [1, 0, 1, 1, 1, 1, 1, 0]
+    olds = f64([[score - 30.0] for score in scores])
+    batch = small(rewards, groups=[0, 0, 1, 1, 2, 2, 3, 3], ref_bt=f64([[-30.0]] * 8), old_bt=olds)
+    part, memory = TieMargin(link=link, rate=1.0), {"log": 0.0}
+    for _ in range(400):
+        memory["log"] -= part.slope(batch, memory)
+    won_e, tied_e, grid_m = f64([20.0, -10.0]), f64([10.0, 0.0]), torch.linspace(0.01, 5, 5000, dtype=torch.float64)
+    loss_m = torch.stack([link(won_e, m.expand(2)).sum() + link.of_ties(tied_e, m.expand(2)).sum() for m in grid_m])
+    assert math.exp(memory["log"]) == pytest.approx(float(grid_m[loss_m.argmin()]), abs=2e-3)
+
+
+def test_the_parameter_of_ties_is_logged():
+    pair = small([1, 1], ref_bt=f64([[-1.0]] * 2), past={"tie_margin": f64([0.7, 0.7])})
+    method = grouprl.method("dpo_ties", rate=0.1)
+    near(method.loss(f64([[-1.0], [-1.0]]), method.prepare(pair)).metrics["tie_margin"], 0.7)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from grouprl.algorithms.stage_checks import pair_values
 from grouprl.core.batch import Batch
 from grouprl.core.edges import share_right
 from grouprl.core.errors import InputError
+from grouprl.core.metric import Metric
 
 PAIRS = """known_b = counts_b & active_bt.any(1)
 value_b = completion_value(adv_bt, active_bt)
@@ -33,11 +36,19 @@ AT_ROWS = "loss_bt = pairs_to_rows(loss_e, index_2e, group_b, known_b)[:, None] 
 class TiedPair(Pairwise):
     """A loss of every two completions of a prompt: of a decided pair where their advantages differ, else of a tie.
 
-    The margin is the parameter of ties. Of ties `pair_accuracy` counts half and `pair_margin` 0.
+    The margin is the parameter of ties (`tie_margin`). Of ties `pair_accuracy` counts half, and `pair_margin` 0.
 
     Raises:
         InputError: a link that knows no ties, or a constant margin of 0, at which no tie can happen.
     """
+
+    metrics: ClassVar = {
+        "tie_margin": Metric(
+            words="the parameter of ties, mean over the pairs: the larger, the likelier a tie is",
+            level="pair",
+            good="settles where ties are as likely as they are among the pairs, if it is learned",
+        )
+    }
 
     score: Score = LogRatio()
     link: TieLink = Davidson()
@@ -72,7 +83,11 @@ class TiedPair(Pairwise):
         loss_e = torch.where(tied_e, self.link.of_ties(gap_e, margin_e), self.link(gap_e, margin_e))
         right_e = share_right(gap_e, sizes(self.score, score_e2, logp_bt, batch, index_e2))
         right_e = torch.where(tied_e, 0.5, right_e)
-        metrics = {"pair_accuracy": right_e, "pair_margin": torch.where(tied_e, 0, gap_e)}
+        metrics = {
+            "pair_accuracy": right_e,
+            "pair_margin": torch.where(tied_e, 0, gap_e),
+            "tie_margin": margin_e.expand_as(gap_e),
+        }
         if self.score.log_probs:
             metrics |= even_metrics(tied_e, slope_of(self.link), score_e2, logp_bt, batch, index_e2, right_e)
         return PairLoss(loss_e, metrics)
