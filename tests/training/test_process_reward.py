@@ -46,11 +46,28 @@ def test_a_step_is_the_answer_up_to_its_end(tmp_path):
         ({"completions": ["a", ""], "labels": [True, True]}, "not a text, or empty"),
         ({"completions": ["a"], "labels": [True, False]}, "1 steps and the labels"),
         ({"completions": ["a"], "labels": [2]}, "1 steps and the labels"),
+        ({"completions": [[{"role": "user", "content": "a"}]], "labels": [True]}, "not a text, or empty"),
+        ({"completions": [[{"role": "assistant", "content": ""}]], "labels": [True]}, "not a text, or empty"),
+        ({"completions": [[{"role": "assistant", "content": "a"}] * 2], "labels": [True]}, "not a text, or empty"),
     ],
 )
 def test_rows_of_other_forms_are_refused_by_name(row, said):
     with pytest.raises(InputError, match=f"line 7 .*{said}|line 7 {said}|step of line 7"):
         labelled_steps(row, "line 7")
+
+
+def test_steps_may_be_messages_of_the_assistant(tmp_path):
+    """Alone, or in a list of their own, behind a prompt of messages; a picture is refused as elsewhere."""
+    said = {"role": "assistant", "content": "a"}
+    row = {"prompt": [{"role": "user", "content": "p"}], "completions": [said, [said]], "labels": [True, False]}
+    file = tmp_path / "talks.jsonl"
+    file.write_text("".join(json.dumps(row | {"id": str(n)}) + "\n" for n in range(2)))
+    task = load_task({"name": f"step_labels:{file}", "eval_fraction": 0})
+    found = task.stored_rows(task.example("train", 0))
+    assert [(each.completion, each.reward) for each in found] == [("a\n", 1.0), ("a\na\n", 0.0)]
+    file.write_text(json.dumps(row | {"images": ["x.png"]}))
+    with pytest.raises(InputError, match="column 'images'"):
+        load_task(f"step_labels:{file}")
 
 
 def test_steps_are_read_from_parquet_and_from_data_sets(tmp_path):

@@ -11,6 +11,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow
 from grouprl.tasks.adapters.any_table import read_table
+from grouprl.tasks.adapters.preference_rows import refuse_pictures
 from grouprl.tasks.questions import PLAIN, AsChat
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask
@@ -26,8 +27,9 @@ class StepLabels(RowTask):
     """Answers in steps, each labelled right or wrong: what a process reward model learns from.
 
     The file is JSON lines or Parquet, or a folder with a Hugging Face data set, with the columns `prompt`,
-    `completions` (the steps of an answer) and `labels` (true or false for each), TRL's stepwise supervision. Nothing is
-    sampled: a step is a row, the answer up to its end, with reward 1 or 0; the steps of an answer are a group.
+    `completions` (the steps of an answer, texts or a message of the assistant each) and `labels` (true or false for
+    each), TRL's stepwise supervision. Nothing is sampled: a step is a row, the answer up to its end, with reward 1 or
+    0; the steps of an answer are a group.
     """
 
     path: str = Field(description="the file or folder")
@@ -69,6 +71,7 @@ class StepLabels(RowTask):
             held_out, _ = read_table(self.eval_path, self.train_split)
         for table in (train, held_out) if held_out is not None else (train,):
             for position, row in enumerate(table.rows):
+                refuse_pictures(row, table.label(position))
                 labelled_steps(row, table.label(position))
         return train, held_out
 
@@ -100,14 +103,23 @@ def labelled_steps(row: Mapping[str, object], label: str) -> tuple[list[str], li
                 "completions are the steps of one answer, labels say true or false of each",
                 "A CSV file holds no lists: use JSON lines or Parquet" if isinstance(row.get(name), str) else "",
             )
-    steps, labels = list(row["completions"]), list(row["labels"])  # type: ignore[call-overload]
-    if not all(isinstance(step, str) and step for step in steps):
-        raise InputError(f"a step of {label} is not a text, or empty", "each step is a text")
+    steps, labels = [_text(step) for step in row["completions"]], list(row["labels"])  # type: ignore[attr-defined, call-overload]
+    if not all(steps):
+        raise InputError(
+            f"A step of {label} is not a text, or empty", "each step is a text, or one message of the assistant with it"
+        )
     if len(steps) != len(labels) or not all(each in (0, 1) for each in labels):
         raise InputError(
             f"{label} has {len(steps)} steps and the labels {labels!r:.60}", "each step has one label, true or false"
         )
     return steps, [bool(each) for each in labels]
+
+
+def _text(step: object) -> str:
+    """Return the text of a step, or of the assistant's message that it is, alone or in a list; "" if there is none."""
+    message = step[0] if isinstance(step, (list, tuple)) and len(step) == 1 else step
+    said = message.get("content") if isinstance(message, Mapping) and message.get("role") == "assistant" else message
+    return said if isinstance(said, str) else ""
 
 
 def prefixes(steps: Sequence[str], separator: str) -> list[str]:
