@@ -3,9 +3,10 @@
     python scripts/followed_heads.py run     make the runs that are missing, and read their models
     python scripts/followed_heads.py page    write the tables
 
-The study `objectives` (scripts/preferences.py), four times as long: DPO of one head and `mah_dpo` at the rate that both
-had there. Then each head answers the same held-out prompts; counted are the letters that please its own annotator, and
-those that please the other. One model for both annotators stands beside, once for each of them.
+The study `objectives` (scripts/preferences.py), four times as long: DPO of one head, `mah_dpo`, and `mah_dpo` with a
+model each, at the rate that all had there. Then each head or model answers the same held-out prompts; counted are the
+letters that please its own annotator, and those that please the other. One model for both annotators stands beside,
+once for each of them.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ from pooled_runs import PooledStore
 from preference_studies import HEADS, Study, told
 
 NAME, RATE, PROMPTS, SAMPLES = "objectives_long", 1e-3, 256, 4
-ARMS = {name: HEADS[name] for name in ("dpo", "mah_dpo")}
-STUDY = Study(merged(told(2), {"steps": 480}), ARMS, (RATE,), seeds=3)
+STUDY = Study(merged(told(2), {"steps": 480}), HEADS, (RATE,), seeds=3)
 RECORD = preferences.DOCS / "preference_heads.json"
 app = typer.Typer()
 
@@ -90,7 +90,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         one = all(first == second for first, second in row["letters"])
         for head in range(1 if one else 2):
             shares = [preferences.words([both[head][k] for both in row["letters"]], ".3f") for k in range(2)]
-            name = row["arm"] if one else f"{row['arm']}, head of annotator {head}"
+            kind = "model" if "model" in row["arm"] else "head"
+            name = row["arm"] if one else f"{row['arm'].partition(',')[0]}, {kind} of annotator {head}"
             lines.append(f"| {name} | {' | '.join(shares)} |")
     return "\n".join(lines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from learn import Settings, merged
 from preference_files import LENGTH, RATED_PAIRS, STEPS, write_steps
@@ -111,6 +111,8 @@ class Study:
     seeds: int = 5
     prepare: Callable[[], None] = lambda: None
     """Writes the files that its runs read."""
+    first: Mapping[str, Settings] = field(default_factory=dict)
+    """Runs that are made before the others: an arm names one as its `model.reference`, and reads its model."""
 
 
 def told(annotators: int) -> Settings:
@@ -148,6 +150,35 @@ SCORES: dict[str, Settings] = {
     "attribute_regression": {"method": {"name": "attribute_regression", "attributes": ["liked", "brief"]}},
     "reward_regression": {"method": "reward_regression"},
 }
+GUIDES: dict[str, Settings] = {
+    "dpo's model": {"method": "dpo", "optim": {"lr": 1e-3}},
+    "simpo's model": {"method": "simpo", "optim": {"lr": 1e-3}},
+}
+"""First runs of Pre-DPO, on the same data from the same start."""
+STUDENT: Settings = {
+    "task": {"name": "reverse", "length": 6, "noise": 0.15},
+    "model": {"name": "tiny", "tiny": {"layers": 2, "hidden": 64, "heads": 4, "intermediate": 128}},
+    "warmup": {"steps": 500, "batch": 128},
+    "method": "grpo",
+    "steps": 60,
+    "batch": {"prompts": 32, "group_size": 16, "minibatches": 2},
+    "optim": {"lr": 1e-3, "warmup_steps": 5},
+    "eval": {"every": 0, "final_prompts": 512, "samples": 4},
+    "run": RUN,
+}
+TEACHER: Settings = {"model": {"tiny": {"hidden": 192, "intermediate": 384}}}
+TAUGHT: dict[str, Settings] = {
+    "grpo": {"method": "grpo"},
+    **{
+        label: {"method": {"name": "minillm", **given}, "model": {"reference": "teacher"}}
+        for label, given in {
+            "minillm": {},
+            "minillm, teacher_share 0.2": {"teacher_share": 0.2},
+            "minillm, sampled steps": {"single_step": "sampled"},
+        }.items()
+    },
+}
+"""A student that GRPO teaches by the task's reward, or MiniLLM by a larger model alone."""
 STUDIES: dict[str, Study] = {
     "objectives": Study(told(2), HEADS, (3e-4, 1e-3, 3e-3), tuned_on=2),
     "users": Study(
@@ -220,4 +251,15 @@ STUDIES: dict[str, Study] = {
         prepare=write_steps,
     ),
     "sampled": Study(SAMPLED, OF_SAMPLES, (3e-4, 1e-3, 3e-3), tuned_on=2),
+    "guided": Study(
+        PAIRED,
+        {
+            "dpo": {"method": "dpo"},
+            **{f"pre_dpo, {name}": {"method": "pre_dpo", "model": {"reference": name}} for name in GUIDES},
+        },
+        (3e-4, 1e-3, 3e-3),
+        tuned_on=2,
+        first=GUIDES,
+    ),
+    "teacher": Study(STUDENT, TAUGHT, (3e-4, 1e-3, 3e-3), "eval/pass@1", tuned_on=2, first={"teacher": TEACHER}),
 }

@@ -28,7 +28,7 @@ from grouprl.experiments.significance import holm, paired_p_value
 from grouprl.experiments.trial_main import RUN
 from grouprl.experiments.tuning import Tuned, best
 from grouprl.storage.run_folder import RunFolder, write_json
-from learn import Settings
+from learn import Settings, merged
 from page_record import fill
 from pooled_runs import PooledStore
 from preference_studies import STUDIES, Study
@@ -38,8 +38,9 @@ RECORD = DOCS / "preferences.json"
 PAGES = {
     "preferences.md": (
         *("objectives", "losses", "lists", "uneven_labels", "pairs", "sampled", "triples", "offline", "margins"),
-        "annotators",
+        *("annotators", "guided"),
     ),
+    "policies.md": ("teacher",),
     "reward_models.md": ("users", "circle", "cycles", "components", "ratings", "steps"),
 }
 """The pages, and which of the studies that have been run each shows."""
@@ -53,11 +54,31 @@ class Bench:
 
     def __init__(self, study: Study, name: str, store: Store) -> None:
         study.prepare()
-        self.study, self.store, self.source = study, store, Ground(name, source_of(study.settings).settings)
-        begin = start_trial(self.source)
+        self.study, self.store = study, store
+        self.source, self.start = self.begun(name, study.settings)
+        models = {label: self.first(f"{name} {label}", given) for label, given in study.first.items()}
+        self.arms = {label: Arm(label, changes(named(given, models))) for label, given in study.arms.items()}
+
+    def begun(self, name: str, settings: Settings) -> tuple[Ground, tuple[Trial, Path]]:
+        """Return what runs of these settings are made on, and the run that they begin at with its model."""
+        source = Ground(name, source_of(settings).settings)
+        begin = start_trial(source)
         self.outcomes([begin])
-        self.start = begin, (begin.folder(store.folder) / RUN / "model").absolute()
-        self.arms = {label: Arm(label, changes(given)) for label, given in study.arms.items()}
+        return source, (begin, self.model_of(begin))
+
+    def first(self, name: str, given: Settings) -> Path:
+        """Make a run that others read the model of, by a seed that is none of theirs; return that model's folder."""
+        settings = merged(self.study.settings, given)
+        source, start = self.begun(name, settings)
+        seed = TUNING_SEED + self.study.tuned_on
+        made = trial(source, Arm("alone", ()), seed, Budget("steps", settings["steps"]), start)
+        (outcome,) = self.outcomes([made])
+        print(f"{name}: {self.study.measure} {outcome.final(self.study.measure)}", flush=True)
+        return self.model_of(made)
+
+    def model_of(self, made: Trial) -> Path:
+        """Return the folder of the model that a run ended with."""
+        return (made.folder(self.store.folder) / RUN / "model").absolute()
 
     def outcomes(self, trials: Sequence[Trial]) -> list[RunOutcome]:
         """Return the outcomes of runs in their order, after making those that are missing."""
@@ -108,6 +129,12 @@ class Bench:
         """Return the last evaluation of a run."""
         records = RunFolder(made.folder(self.store.folder) / RUN).read_metrics()
         return [each for each in records if each["phase"] == "eval"][-1]
+
+
+def named(given: Settings, models: Mapping[str, Path]) -> Settings:
+    """Return an arm's settings with the folder of the first run that its reference names."""
+    reference = given.get("model", {}).get("reference")
+    return merged(given, {"model": {"reference": str(models[reference])}}) if reference in models else given
 
 
 def changes(given: Settings, at: str = "") -> tuple[str, ...]:

@@ -37,7 +37,6 @@ ON_PAGES = {
     "minillm": "docs/policies.md",
     "constrained_grpo": "docs/control.md",
     "dec_dpo": "docs/teams.md",
-    "pre_dpo": "docs/preferences.md",
     "rae": "docs/adapters.md",
 }
 """Where runs are told of in words and tables that no record is behind."""
