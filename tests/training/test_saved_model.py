@@ -112,9 +112,10 @@ def test_every_member_of_a_team_is_checked(adder, tmp_path, monkeypatch):
     assert asked == ["a", "b"]
 
 
-def test_a_task_without_texts_is_checked_on_any_token(adder, tmp_path):
+@pytest.mark.parametrize("prompts", [[], [TALK]], ids=["none", "chats, which episodes show as texts"])
+def test_a_task_without_texts_is_checked_on_any_token(adder, tmp_path, prompts):
     adder.save(tmp_path)
-    check_saved(adder, tmp_path, [])
+    check_saved(adder, tmp_path, prompts)
 
 
 def test_an_export_that_answers_otherwise_is_not_written(adder, tmp_path, monkeypatch):

@@ -72,7 +72,7 @@ def check_saved(policy: Policy, folder: Path, prompts: Sequence[Prompt]) -> None
         RunError: see `check_answers`.
     """
     for name, model in language_models_of(policy).items():
-        check_answers(model, folder / name, prompts or [_any_text(model)])
+        check_answers(model, folder / name, _read_by(model, prompts) or [_any_text(model)])
 
 
 def check_final_model(model: Trainable, folder: Path, task: Task) -> None:
@@ -87,6 +87,12 @@ def check_final_model(model: Trainable, folder: Path, task: Task) -> None:
         check_scores(model, folder, held_out_texts(task))
     else:
         check_saved(as_policy(model), folder, held_out_prompts(task))
+
+
+def _read_by(policy: CausalPolicy, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the prompts that a policy reads: without a chat template it reads no chats, as episodes show it texts."""
+    chat = bool(getattr(policy.tokenizer, "chat_template", None))
+    return [prompt for prompt in prompts if chat or isinstance(prompt, str)]
 
 
 def _any_text(policy: CausalPolicy) -> str:
