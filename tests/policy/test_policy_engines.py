@@ -44,6 +44,17 @@ def test_engines_agree_in_float32(family):
     assert_same(results(lean, tokens), results(own, tokens), 2e-5)
 
 
+@pytest.mark.parametrize("budget", [10_000, 40])
+def test_padding_that_is_sampled_has_the_gradient_that_the_model_gives_it(budget):
+    """The model's own embedding has no gradient at its padding token, however many tokens a pass takes."""
+    model = precise_norms(make_model(LlamaConfig(**SIZES | {"pad_token_id": 3}), torch.float64))
+    tokens = make_tokens([5, 5, 5], 8, 9)
+    assert sum(ids.count(3) for ids in tokens.response_ids) > 5
+    lean = CausalPolicy(model, char_tokenizer(ALPHABET), engine="lean", token_budget=budget)
+    own = CausalPolicy(precise_norms(copy.deepcopy(model)), char_tokenizer(ALPHABET), engine="transformers")
+    assert_same(results(lean, tokens), results(own, tokens), 1e-10)
+
+
 @pytest.mark.parametrize("engine", ["lean", "transformers"])
 def test_token_budget_does_not_matter(engine):
     tokens = BATCHES["ragged shared prompts"]

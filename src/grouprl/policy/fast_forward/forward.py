@@ -206,7 +206,8 @@ class LeanModel:
             return self._mixed_heads(layer, x, stream), True
         index_s, rows = None, x
         if first and self._embeds_fewer_rows(stream):
-            index_s, rows = stream.plan.ids_s, self.core.model.embed_tokens.weight
+            embed = self.core.model.embed_tokens  # called, as its row of padding has no gradient
+            index_s, rows = stream.plan.ids_s, embed(torch.arange(len(embed.weight), device=self.device))
         own, order = layer.self_attn, self._order.to(self.device)
         modules = (own.q_proj, own.k_proj, own.v_proj)
         bias = None if own.q_proj.bias is None else torch.cat([each.bias for each in modules])[order]
