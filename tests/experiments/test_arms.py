@@ -47,6 +47,8 @@ def test_a_swept_setting_reaches_the_configuration() -> None:
         (lambda: sweeps_of("--over", ["optim.lr=1,1"]), "each value stands there once"),
         (lambda: sweeps_of("--tune", ["optim.lr=1", "optim.lr=2"]), "twice"),
         (lambda: budget_of("joules=3"), "tokens, trained, steps, seconds"),
+        (lambda: budget_of("seconds"), "amount has to be given"),
+        (lambda: Budget("seconds"), "amount has to be given"),
         (lambda: budget_of("tokens=-3"), "positive"),
         (lambda: budget_of("steps=2.5"), "whole"),
     ],

@@ -24,10 +24,18 @@ MOST_STEPS = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """The spending of each run; `amount` None: that of the configured steps (see `nominal`)."""
+    """The spending of each run; `amount` None: that of the configured steps (see `nominal`).
+
+    Raises:
+        InputError: seconds without an amount, which no number of steps tells.
+    """
 
     unit: Unit = "tokens"
     amount: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit == "seconds" and self.amount is None:
+            raise InputError("--budget seconds", "an amount has to be given", "Write: --budget seconds=120")
 
     def __str__(self) -> str:
         amount = "" if self.amount is None else f"{self.amount:,.0f} "

@@ -115,8 +115,6 @@ def _budget(design: Comparison, source: Ground, start: RunOutcome) -> Budget:
         return budget
     if budget.unit == "steps":
         return Budget("steps", config.steps)
-    if budget.unit == "seconds":
-        raise InputError("--budget seconds", "an amount has to be given", "Write: --budget seconds=120")
     completions = config.batch.prompts * config.batch.group_size
     return Budget(budget.unit, nominal(config.steps, completions, start.final("eval/length_mean")))
 
