@@ -188,7 +188,7 @@ def torchrun(ranks: int, config: Path, folder: Path, *more: str, fault: str = ""
     Waits until none of its processes is left.
     """
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    line += ["--max-restarts", str(restarts)]
+    line += ["--max-restarts", str(restarts), "--log-dir", str(config.parent / "said")]  # not in the temporary folder
     line += command(config, folder, *more)[1:]
     mark = f"rank-run-{free_port()}-{time.monotonic_ns()}"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
