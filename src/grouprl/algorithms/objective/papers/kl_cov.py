@@ -44,10 +44,8 @@ class KLCov(Objective):
         tie_bt = 1e-12 * hashed(logp_bt, batch.mask_bt)  # among equals chance decides, not place
         score_bt = tie_bt - covariance(logp_bt, batch).to(torch.float64)
         chosen_bt = first(score_bt, batch.active_bt, tokens_in(self.share, batch))
-        drift_bt = beyond_rounding(
-            log_distance(logp_bt, batch, "old")
-        ).abs()  # not held within ±20: the way back stays open
-        loss_bt = -adv_bt * log_bt.exp() + torch.where(chosen_bt, self.coef * drift_bt, 0)
+        moved_bt = beyond_rounding(log_distance(logp_bt, batch, "old"))  # not held within ±20: the way back stays open
+        loss_bt = -adv_bt * log_bt.exp() + torch.where(chosen_bt, self.coef * moved_bt.abs(), 0)
         return TokenLoss(loss_bt, {"covariance_fraction": chosen_bt.to(adv_bt.dtype)})
 
     def code(self) -> str:
