@@ -130,6 +130,48 @@ WRONG = [
 ENDLESS = [r"\boxed{9^{9^{9^{9}}}}", r"\boxed{(10^{100})!}"]
 DEEP = [r"\boxed{" + "(" * 3000 + "}", r"\boxed{" + r"\frac{" * 500 + "}" * 501, r"\boxed{" * 20_000, "1" * 100_000]
 
+SAME_VALUES = [
+    ("x=1, y=2", "x=1, y=2"),
+    ("x=1, y=2", "y = 2, x = 1"),
+    ("x=1, y=2", "x=1\\text{ and }y=2"),
+    ("x=1, y=2", "(x,y)=(1,2)"),
+    ("x=1, y=2", "(1,2)"),
+    ("x=1, y=2", "1, 2"),
+    ("(x,y)=(1,2)", "x=1, y=2"),
+    ("(x,y)=(1,2)", "(y,x)=(2,1)"),
+    ("(1,2)", "y=2, x=1"),
+    ("x=1, x=2", "x=2, x=1"),
+    ("x_1=1, x_2=2", "x_1=2, x_2=1"),
+    ("1, 2", "x=2, x=1"),
+    ("x=\\pm 1, y=2", "y=2, x=\\pm 1"),
+    ("2\\sqrt{3}", "2*sqrt(3)"),
+    ("2sqrt(3)", "2\\sqrt 3"),
+    ("30^\\circ", "30\\degree"),
+]
+OTHER_VALUES = [
+    ("x=1, y=2", "x=2, y=1"),
+    ("x=1, y=2", "2, 1"),
+    ("x=1, y=2", "(2,1)"),
+    ("x=1, y=2", "[1,2]"),
+    ("x=1, y=2", "x=1"),
+    ("x=1, y=2", "x=1, y=2, z=3"),
+    ("x=1, y=2", "x=1, z=2"),
+    ("(x,y)=(1,2)", "(y,x)=(1,2)"),
+    ("(x,y)=(1,2)", "1, 2"),
+    ("(1,2)", "x=2, y=1"),
+    ("a=2, b=3", "a=3, b=2"),
+]
+
+
+@pytest.mark.parametrize(("gold", "said"), SAME_VALUES)
+def test_unknowns_with_their_values(gold, said):
+    assert math_equal(f"\\boxed{{{said}}}", gold) == 1
+
+
+@pytest.mark.parametrize(("gold", "said"), OTHER_VALUES)
+def test_unknowns_with_values_of_others(gold, said):
+    assert math_equal(f"\\boxed{{{said}}}", gold) == 0
+
 
 @pytest.mark.parametrize(("gold", "completion"), RIGHT)
 def test_right_answers(gold, completion):

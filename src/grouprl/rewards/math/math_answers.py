@@ -22,17 +22,14 @@ from grouprl.rewards.math.math_text import (
     whole_gold,
 )
 from grouprl.rewards.math.math_units import Quantity, quantity
+from grouprl.rewards.math.math_unknowns import NAME, NAMES, values_of
 from grouprl.rewards.verifier_calls import Apart, Spoiled
 
 MOST_ELEMENTS = 50
 EQUATION = re.compile(r"(?<![\\<>!:=])=(?!=)")
-GREEK = r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|tau|omega|angle|overline|triangle)\s*"
 EMPTY_SET = r"\emptyset"
-NAMES = re.compile(r"\(\s*[a-zA-Z](?:_\{?\w\}?)?(?:\s*,\s*[a-zA-Z](?:_\{?\w\}?)?){1,5}\s*\)")
-"""A point or tuple of unknowns: (x, y)."""
 MEMBER = re.compile(r"\s*([a-zA-Z](?:_\{?\w\}?)?)\s*\\in(?![a-zA-Z])\s*")
 """The beginning of "x ∈ …"."""
-NAME = re.compile(rf"(?:{GREEK}|[a-zA-Z]){{1,4}}(?:_\{{?\w+\}}?)?'?(?:\([^()=]*\))?|[|]?[A-Z]{{2}}[|]?")
 
 Equal = Callable[[str, str, bool], bool]
 """Function (gold, said, evaluated) that compares two formulas."""
@@ -118,10 +115,30 @@ def same(gold: str, said: str, evaluated: bool, equal: Equal) -> bool:
     gold, said = _as_intervals(gold, said), _as_intervals(said, gold)
     if "\\cup" in gold or "\\cup" in said:
         return _same_elements(gold.split("\\cup"), said.split("\\cup"), evaluated, equal, ordered=False)
+    named, unknowns = values_of(gold), values_of(said)
+    if named or unknowns:
+        return _same_values(gold, said, named, unknowns, evaluated, equal)
     theirs, ours = _several(_value_of(gold)), _several(_value_of(said))
     if theirs is None and ours is None:
         return _same_leaf(gold, said, evaluated, equal)
     return theirs is not None and ours is not None and _same_several(theirs, ours, evaluated, equal)
+
+
+def _same_values(
+    gold: str, said: str, named: dict[str, str], unknowns: dict[str, str], evaluated: bool, equal: Equal
+) -> bool:
+    """Return whether each unknown has its value; without names, the values stand in the order of the names."""
+    if named and unknowns:
+        return named.keys() == unknowns.keys() and all(
+            same(named[name], unknowns[name], evaluated, equal) for name in named
+        )
+    several = elements_of(said if named else gold)
+    allowed = ("(",) if gold.startswith("(") else ("", "(")
+    if several is None or several.left not in allowed:
+        return False
+    values = tuple(named.values()) if named else tuple(unknowns[name] for name in sorted(unknowns))
+    theirs, ours = (values, several.elements) if named else (several.elements, values)
+    return _same_elements(theirs, ours, evaluated, equal, ordered=bool(named) or several.ordered)
 
 
 def _as_intervals(text: str, other: str) -> str:
