@@ -311,7 +311,7 @@ def _notes(design: Comparison, found: Outcomes, tuned: Sequence[Tuned], amounts:
             share = interquartile_mean(np.array([[each.costs[unit] / amounts[source]] for each in short]))
             notes.append(
                 f"{len(short)} runs of {arm} on {source} made all the steps they may before the budget was spent "
-                f"({share:.0%} of it); their curves are level from there."
+                f"({share:.0%} of it); their curves are level from there. More steps (--steps) let them spend it."
             )
         most = max(each.costs[unit] for each in outcomes) / amounts[source] if unit != "steps" else 1.0
         if most > OVERSPENT:
