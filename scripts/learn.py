@@ -285,6 +285,8 @@ def main(
         if only in trial.name and (trial.task, trial.method, trial.seed) not in there:
             outcome = run_trial(trial, out, {})
             console.print(learn_report.line(outcome), soft_wrap=True)
+            if missing and "error" in outcome:
+                continue  # of another kind of task, or broken: what the record has of it stays
             outcomes = joined(outcomes, [warm_outcome(trial.task, out), outcome])
             learn_report.write(outcomes, docs)
 
