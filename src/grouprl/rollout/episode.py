@@ -140,6 +140,7 @@ class Episode:
 
     def branch(self) -> Episode:
         """Return an independent copy, which shares nothing that either of them changes."""
+        # Turns and rows are reached from several places, which must lead to the same copy: later rewards go there.
         copied = {id(turn): replace(turn) for turn in self.turns}
         rows = {id(context): context.branch(copied) for context in self.contexts}
         other = copy.copy(self)
@@ -208,6 +209,7 @@ class Episode:
         """Record the tokens of a turn, with the version of the weights that sampled each; None: not known."""
         context, own = self.acting, self.led is None or self.start.train_prefix
         turn = Turn(len(self.turns), self.shown.state, action)
+        # What others earned this agent before it had a turn of its own.
         turn.reward += self._waiting.pop(context.agent, 0.0)
         context.append_action(turn, ids, logp, entropy, own, versions or [NO_VERSION] * len(ids))
         self.turns.append(turn)

@@ -153,6 +153,8 @@ class TurnText:
             return Onward(text=self.later(shown, self._ended(context)))
         action = context.turns[-1].action
         written = self._standing(context) + action + self._end_text(context)
+        # A template may repeat an action as it was written only if it is given in a certain form (whole, or with
+        # thinking and calls apart), so each is tried: history is rewritten only where no form leaves it alone.
         complaint: str | None = None
         different: tuple[Message, str] | None = None
         for said in self._forms(context, action, shown):
@@ -190,6 +192,8 @@ class TurnText:
         """Return the token ids of the text that follows each context and its end token."""
         ends = [self._ended(context) if self.chat else None for context in contexts]
         words = [self._end_text(context) if self.chat else "" for context in contexts]
+        # The end token is read together with what follows, as tokenizers may treat text after a special token in
+        # another way than at a beginning; where the end token does not come out alone, the text is read by itself.
         whole = self.policy.encode_all([word + text for word, text in zip(words, texts, strict=True)])
         return [
             list(ids) if end is None else list(ids[1:]) if ids[:1] == [end] else list(self.policy.encode_all([text])[0])

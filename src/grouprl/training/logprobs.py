@@ -46,6 +46,7 @@ def with_scores(
         rows = foreign_b.nonzero()[:, 0]
         logp_bt = policy.logp(inputs.rows(rows.tolist())).cpu()
         return with_foreign(batch, rows, F.pad(logp_bt, (0, batch.size[1] - logp_bt.shape[1])))
+    # A sampler that knows no entropies leaves zeros.
     unknown = inexact and batch.entropy_bt is not None and not batch.entropy_bt.any()
     stored_b = batch.from_source("replay", "reference")
     rows = ((inexact & ~stored_b) | foreign_b).nonzero()[:, 0]
@@ -81,6 +82,7 @@ def with_final_values(policy: Policy, batch: Batch, inputs: PolicyInputs) -> Bat
 
 def _last_values(policy: Policy, inputs: PolicyInputs, finals: PolicyInputs, rows: list[int]) -> torch.Tensor:
     """Return the values of the final observations of `rows`, which a policy that remembers reads after all others."""
+    # A memory has to have read the row before it sees the final observation.
     if not has_memory(policy):
         return policy.evaluate(finals.rows(rows), (VALUE,))[VALUE][:, 0]
     whole = cast("ArrayInputs", inputs.rows(rows)).extended()

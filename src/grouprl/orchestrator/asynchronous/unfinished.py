@@ -40,6 +40,7 @@ class OpenSample:
         count = len(self.ids)
         prompt, budget = (*self.request.prompt, *self.ids), self.request.budget - count
         grammar = self.request.grammar
+        # The grammar and the random numbers count tokens from the completion's own beginning, not the prompt's end.
         grammar = None if grammar is None else replace(grammar, behind=grammar.behind + count)
         sampled = self.request.sampled + count
         return replace(self.request, prompt=prompt, budget=budget, sampled=sampled, grammar=grammar)

@@ -192,6 +192,7 @@ class LeanModel:
         """
         heads, scaled = self._heads(layer, x, stream, first)
         out = attention(heads, stream.layout, scaled=scaled)
+        # After the last attention nothing reads a token that predicts nothing.
         if needed_u is not None:
             x, out = x.index_select(0, needed_u), out.index_select(0, needed_u)
         x = add_linear(x, out, layer.self_attn.o_proj, self.precision)
@@ -200,11 +201,14 @@ class LeanModel:
     def _heads(self, layer: DecoderLayer, x: torch.Tensor, stream: Stream, first: bool) -> tuple[torch.Tensor, bool]:
         """Return rotated queries and keys, and values, [S, heads + 2 kv_heads, d]; and whether queries are scaled."""
         norm, turning = layer.input_layernorm.weight, self.heads + self.kv_heads
+        # Norms of heads stand between product and rotation, and half precision rounds after each of the model's own
+        # steps: neither can be one operation with the same result.
         if hasattr(layer.self_attn, "q_norm") or self.dtype not in EXACT:
             return self._heads_apart(layer, x, stream), False
         if self.precision == "mixed":
             return self._mixed_heads(layer, x, stream), True
         index_s, rows = None, x
+        # Before the first attention a token's projection depends on its id alone.
         if first and self._embeds_fewer_rows(stream):
             embed = self.core.model.embed_tokens  # called, as its row of padding has no gradient
             index_s, rows = stream.plan.ids_s, embed(torch.arange(len(embed.weight), device=self.device))

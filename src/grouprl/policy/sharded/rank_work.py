@@ -103,6 +103,7 @@ def set_temperature(station: Station, temperature: float) -> None:
 
 def keep_copy(station: Station, name: str) -> None:
     """Keep a copy of the current policy, in parts, under `name`."""
+    # Built anew rather than copied: a divided module has hooks that refer to its own parameters.
     found = station.kept[BUILD].part(station)
     with torch.no_grad():
         pairs = zip(found.named_parameters(), station.kept[POLICY].named_parameters(), strict=True)

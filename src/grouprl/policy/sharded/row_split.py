@@ -25,6 +25,7 @@ def split_over_ranks(
     for row, prompt in enumerate(prompts):
         rows_of.setdefault(prompt, []).append(row)
     cost = lambda rows: shared[rows[0]] + sum(own[row] for row in rows)  # noqa: E731
+    # A prompt that is divided is read on several ranks, so only those are whose rows no rank could balance.
     fair = sum(map(cost, rows_of.values())) / ranks
     pieces = [piece for rows in rows_of.values() for piece in _pieces(rows, shared, own, fair)]
     load, shares = [0] * ranks, [list[int]() for _ in range(ranks)]

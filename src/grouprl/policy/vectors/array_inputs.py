@@ -153,6 +153,7 @@ class ArrayInputs:
         by_row = [*self.context_b.values(), *_listed(self.seed_b)]
         found = []
         for row, length in enumerate(self.length_b.tolist()):
+            # Joined with rows that have masks, a row without one gets one that allows all: its digest must not change.
             masks = [mask[row, :length] for mask in _listed(self.legal_bta) if not bool(mask[row, :length].all())]
             own = [*(x[row, :length] for x in by_step), *(x[row] for x in by_row), *masks]
             parts = [f"{tuple(x.shape)}".encode() + x.contiguous().numpy().tobytes() for x in own]
@@ -186,6 +187,7 @@ class ArrayInputs:
             return None
         return ArrayInputs(
             each(self.final_b, lambda x: x[:, None]),
+            # No action follows a final observation: a zero stands in its place, and only the value is read.
             torch.zeros_like(self.action_bt[:, :1]) if self.width else self.action_bt.new_zeros(len(self), 1),
             torch.ones_like(self.length_b),
             self.context_b,

@@ -165,6 +165,7 @@ class _Writer:
     ) -> None:
         """Sample the rows `offset`, `offset + 1`, ..., which begin with `prompts`."""
         budget = self.budget
+        # A group's prompt is read once; its rows begin with copies of the same keys and values.
         distinct = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
         uniform_tr = torch.from_numpy(np.ascontiguousarray(uniform.T)).to(self.device)
         row_r = torch.arange(offset, offset + len(prompts), device=self.device)
@@ -214,6 +215,7 @@ class _Writer:
             logits_rv = self.constraints.mask(logits_rv, row_r)
         logp_rv = self._log_softmax(logits_rv, row_r, None)
         p_rv = logp_rv.exp()
+        # Where a grammar forbids a token its log-prob is -inf, and 0 * -inf is no number.
         surprise_rv = logp_rv if self.constraints is None else logp_rv.clamp_min(torch.finfo(logp_rv.dtype).min)
         entropy_r = (p_rv * surprise_rv).sum(-1).neg_()
         if s.entropy_scaling is not None:

@@ -186,6 +186,7 @@ class Lane:
         """
         if state is None:
             return
+        # Environments cannot be written to a file, so that a lane is played again up to where it was.
         self.begin(Beginning(state["index"], state["seed"]))
         for action in state["actions"]:
             self.act(action if isinstance(action, int) else np.asarray(action, dtype=state["kind"]))
@@ -230,6 +231,8 @@ def collect(
         entropy = [0.0] * len(living) if samples.entropy_bt is None else samples.entropy_bt[:, 0].tolist()
         for place, (action,), *told in zip(living, samples.actions, logp, entropy, strict=True):
             _advance(place, action, *told, max_turns=max_turns, seed=place.action_seed + step + 1)
+    # An episode that ended with the last action has opened a segment that nothing was played in; the episode that it
+    # began is continued in the next step.
     for place in places:
         if not place.failed and not place.segments[-1].actions:
             place.segments.pop()
