@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,9 @@ def test_methods_have_one_line_each_with_the_best_known_first() -> None:
     assert [line.split()[0] for line in lines[1 : 1 + len(BEST_KNOWN)]] == list(BEST_KNOWN)
     families = {each.family for each in listed()}
     assert len(lines) <= len(listed()) + len(BEST_KNOWN) + 2 * (len(families) + 1) + 6
-    assert any(line.split()[0] == "grpo" and line.endswith("12 of 13") for line in lines if line.strip())
+    grpo = next(line for line in lines if line.startswith("grpo "))
+    learned, runs = re.search(r"(\d+) of (\d+)$", grpo).groups()
+    assert 10 < int(learned) <= int(runs), "the record of its runs, which can only grow"
 
 
 def test_one_family_is_one_table() -> None:

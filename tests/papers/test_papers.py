@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.config.run import load_config, recipe_names
 from grouprl.methods import CATALOGUE
-from grouprl.papers import SCOPES, STATUSES, Listing, counts, listing, listings, search, standing
+from grouprl.papers import SCOPES, STATUSES, Listing, counts, listing, listings, named, search, standing
 from grouprl.papers.status import plain
 from grouprl.plan.plan import plan
 
@@ -217,3 +217,44 @@ def test_the_page_holds_the_whole_list():
     spec.loader.exec_module(module)
     page = module.papers_page()
     assert all(f"\n| {paper.number} | **" in page for paper in listings())
+
+
+# --- names of papers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [("salsa", [271]), ("ICE_GRT", [202]), ("sr-ipo", [272]), ("crraft", [166]), ("CGPO (CRPG/CODPO/CRRAFT)", [166])],
+)
+def test_papers_are_found_by_the_names_of_their_methods(name, numbers):
+    assert [each.paper.number for each in named(name)] == numbers
+
+
+def test_no_paper_is_found_by_a_part_of_a_name_or_by_none():
+    assert named("sal") == named("") == named("--") == []
+
+
+def test_a_search_reads_a_name_of_the_catalogue_as_papers_write_it():
+    assert [each.paper.number for each in search("ice_grt")] == [202]
+    assert [each.paper.number for each in search("zo_ranksgd")] == [195]
+
+
+def test_a_card_of_a_name_that_only_papers_have_says_what_implements_it():
+    result = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(app, ["methods", "show", "salsa"])
+    text = " ".join(result.stdout.split())
+    assert result.exit_code == 0, result.output
+    assert "No entry of the catalogue is called 'salsa'" in text
+    assert "grouprl methods show ppo" in text
+    data = json.loads(CliRunner().invoke(app, ["methods", "show", "salsa", "--json"]).stdout)
+    assert [each["number"] for each in data] == [271]
+
+
+def test_names_of_entries_are_shown_as_entries():
+    result = CliRunner().invoke(app, ["methods", "show", "simpo", "--json"])
+    assert json.loads(result.stdout)["name"] == "simpo"
+
+
+def test_an_unknown_method_leads_to_the_papers():
+    result = CliRunner().invoke(app, ["methods", "show", "xyzzy"])
+    assert result.exit_code == 2
+    assert "grouprl papers xyzzy" in " ".join(result.output.split())

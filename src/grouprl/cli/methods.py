@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Console, Group
 from rich.text import Text
 
 from grouprl.cli import completion
@@ -16,6 +17,7 @@ from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
     from grouprl.methods.check import RuleFinding
+    from grouprl.papers import Standing
 
 app = typer.Typer(rich_markup_mode="rich")
 Name = Annotated[
@@ -85,6 +87,8 @@ def show(
     if name in AMBIGUOUS and name not in CATALOGUE:
         found = AMBIGUOUS[name]
         _print([c.data() for c in found] if as_json else claims(name, found), as_json)
+    elif papers := _papers_of(name):
+        _put_papers(name, papers, as_json)
     else:
         found_one = entry_of(name)
         if code:
@@ -143,6 +147,29 @@ def _row(checked: RuleFinding) -> dict[str, object]:
     """Return a rule and whether it is followed, with the finding if it is broken."""
     row = {"rule": checked.rule, "passed": checked.passed, "words": checked.words}
     return row if checked.passed else row | checked.finding().as_row()
+
+
+def _papers_of(name: str) -> list[Standing]:
+    """Return the papers that call their method so, if no entry of the catalogue does."""
+    from grouprl.methods import CATALOGUE
+    from grouprl.methods.registry import spelled
+    from grouprl.papers import named
+
+    return [] if ":" in name or spelled(name) in CATALOGUE else named(name)
+
+
+def _put_papers(name: str, papers: Sequence[Standing], as_json: bool) -> None:
+    """Print what implements a name that papers have for their method, and the catalogue has not."""
+    from grouprl.cli.papers import show_paper
+
+    if as_json:
+        put_data([each.data() for each in papers], indent=2)
+        return
+    console = Console(highlight=False)
+    console.print(f"No entry of the catalogue is called '{name}'. A paper calls its method so:", markup=False)
+    for each in papers:
+        console.print()
+        show_paper(each, console)
 
 
 def _plain(name: str) -> str:

@@ -188,7 +188,8 @@ def find(name: str) -> Entry:
     """Return the catalogue entry `name`, as `spelled` reads it. Raises InputError with suggestions if there is none."""
     name = spelled(name)
     if name not in CATALOGUE:
-        raise InputError(f"unknown method '{name}'", remedy=suggest(name, CATALOGUE) + " See: grouprl methods")
+        remedy = f" See: grouprl methods, and for the method of a paper: grouprl papers {name}"
+        raise InputError(f"unknown method '{name}'", remedy=suggest(name, CATALOGUE) + remedy)
     return CATALOGUE[name]
 
 

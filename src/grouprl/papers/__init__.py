@@ -1,7 +1,7 @@
 """The literature: every listed paper, and what covers it in this package."""
 
 from grouprl.papers.paper_list import SCOPES, Listing, listing, listings
-from grouprl.papers.status import STATUSES, Standing, counts, search, standing, standings
+from grouprl.papers.status import STATUSES, Standing, counts, named, search, standing, standings
 
 __all__ = [
     "SCOPES",
@@ -11,6 +11,7 @@ __all__ = [
     "counts",
     "listing",
     "listings",
+    "named",
     "search",
     "standing",
     "standings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,8 @@ STATUSES = {
 """Kinds of coverage of a paper."""
 ROOMS = ("papers", "methods", "algorithms", "recipes", "config", "plan")
 """Folders whose sources decide what covers a paper."""
+NAMES = re.compile(r"\s*[/()+,:]\s*|\s+and\s+")
+"""Separators of the names that a paper gives to its methods."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,27 @@ def search(
     found = [s for s in papers if scope in ("", s.paper.scope) and status in ("", s.status)]
     if query.strip().isdigit():
         return [s for s in found if s.paper.number == int(query)]
-    return [s for s in found if all(word in s.text() for word in words)]
+    return [s for s in found if all(_found(word, s.text()) for word in words)]
+
+
+def named(name: str) -> list[Standing]:
+    """Return the papers that call their method `name`, by number, capitals and punctuation aside.
+
+    A paper may name several, such as "CGPO (CRPG/CODPO/CRRAFT)": each of them, and all of it, is a name.
+    """
+    wanted = plain(name)
+    return [s for s in standings() if wanted in map(plain, [s.paper.method, *NAMES.split(s.paper.method)]) and wanted]
 
 
 def counts(found: Iterable[Standing]) -> dict[str, int]:
     """Return how many papers have each status, in the order of `STATUSES`, without zeros."""
     counted = Counter(s.status for s in found)
     return {status: counted[status] for status in STATUSES if counted[status]}
+
+
+def _found(word: str, text: str) -> bool:
+    """Return whether a word occurs in a text; names of the catalogue have `_` where papers have a hyphen or a blank."""
+    return word in text or ("_" in word and any(word.replace("_", sign) in text for sign in ("-", " ", "")))
 
 
 def plain(title: str) -> str:
