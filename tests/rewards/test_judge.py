@@ -298,6 +298,33 @@ def test_the_key_is_the_environments_and_stays_out_of_messages(monkeypatch):
     assert "secret" not in str(found.problems[0]) + repr(judge_at(url))
 
 
+@pytest.mark.parametrize("status", [401, 302, 500])
+def test_a_key_that_the_endpoint_quotes_is_not_told(status, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", " sk-secret\r\n")
+    said = "bad key Bearer sk-secret"
+    with judging(lambda _: (status, said, {"location": f"/?key={said}"} if status == 302 else {})) as (url, got):
+        found = scored(judge_at(url, tries=1), ["1"])
+    assert got[0]["headers"]["Authorization"] == "Bearer sk-secret"
+    assert "bad key Bearer [the API key]" in str(found.problems[0])
+
+
+@pytest.mark.parametrize("key", ["sk-secret\rX", "sk-secr\u00e9t"])
+def test_a_key_that_no_header_can_hold_is_refused_untold(key, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with pytest.raises(InputError, match="the API key in JUDGE_KEY has a character at place") as refused:
+        judge_at("http://127.0.0.1:9/v1")
+    assert "secr" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:hunter2@h/v1", "http://hunter2@h/v1", "http://h/v1?k=hunter2", "http://h/#hunter2"]
+)
+def test_an_address_that_holds_a_secret_is_refused_untold(url):
+    with pytest.raises(InputError, match="key_env") as refused:
+        judge_at(url)
+    assert "hunter2" not in str(refused.value)
+
+
 def test_a_judge_can_be_held_to_its_schema():
     with judging(by_length) as (url, got):
         scored(judge_at(url, schema=True, model="big"), ["1", "2"])

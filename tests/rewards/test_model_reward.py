@@ -175,6 +175,18 @@ def test_an_encoder_scores_pairs_as_in_transformers_alone_in_any_batch(kind, tmp
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("tokenizer", [{"padding_side": "left"}, {"pad_token": None}])
+def test_how_an_encoders_tokenizer_pads_does_not_matter(kind, tokenizer, tmp_path):
+    folder = encoder(kind, tmp_path)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **tokenizer}))
+    reward = load_model_reward([str(folder)])
+    together = scored(reward, ["3", "7+12=19", ""], "1+2=")
+    alone = [scored(reward, [text], "1+2=")[0] for text in ("3", "7+12=19", "")]
+    assert [x.reward for x in together] == pytest.approx([x.reward for x in alone], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_a_pair_that_an_encoder_cannot_read_fails_alone(kind, tmp_path):
     """RoBERTa leaves out the positions up to the padding token's number."""
     folder = encoder(kind, tmp_path, positions=16)

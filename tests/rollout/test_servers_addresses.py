@@ -207,7 +207,7 @@ def test_where_else_a_server_sends_is_said() -> None:
     class Elsewhere(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(308)
-            self.send_header("location", "https://vllm.example/health")
+            self.send_header("location", f"https://vllm.example/health?{self.headers.get('authorization', '')}")
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
@@ -217,6 +217,10 @@ def test_where_else_a_server_sends_is_said() -> None:
     threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True).start()
     with pytest.raises(Refused, match=r"it sends to https://vllm.example/health"):
         Wire(f"http://127.0.0.1:{listening.server_address[1]}").get("/health")
+    with pytest.raises(Refused, match=r"health\?Bearer \[the API key\]"):
+        Wire(f"http://127.0.0.1:{listening.server_address[1]}", "sk-quoted\n").get("/health")
+    with pytest.raises(InputError, match="the API key in VLLM_API_KEY has a character at place 3"):
+        Wire("http://127.0.0.1:9", "sk\rx", "VLLM_API_KEY")
     listening.shutdown()
     listening.server_close()
 

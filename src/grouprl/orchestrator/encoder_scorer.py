@@ -56,9 +56,29 @@ class EncoderScorer:
 
     @torch.no_grad()
     def _pass(self, rows: Sequence[dict[str, list[int]]]) -> Tensor:
-        padded = self.tokenizer.pad(list(rows), return_tensors="pt").to(self.model.device)
-        scores_b: Tensor = self.model(**padded).logits[:, 0].float()
-        return scores_b
+        padded = padded_rows(rows, self._padding)
+        scores_b: Tensor = self.model(**{name: x.to(self.model.device) for name, x in padded.items()}).logits[:, 0]
+        return scores_b.float()
+
+    @property
+    def _padding(self) -> int:
+        """The token behind shorter rows: the model's own, by which some count positions; hidden, it may be any."""
+        known = (self.model.config.pad_token_id, self.tokenizer.pad_token_id)
+        return next((int(x) for x in known if x is not None), 0)
+
+
+def padded_rows(rows: Sequence[dict[str, list[int]]], padding: int) -> dict[str, Tensor]:
+    """Return rows of a tokenizer as tensors of one length, [B,L] each, with hidden padding on the right.
+
+    On the left it would move the positions of an encoder's tokens, and with them the score.
+    """
+    longest = max(len(row["input_ids"]) for row in rows)
+    masked = [{**row, "attention_mask": row.get("attention_mask", [1] * len(row["input_ids"]))} for row in rows]
+    fill = {"input_ids": padding}
+    return {
+        name: torch.tensor([row[name] + [fill.get(name, 0)] * (longest - len(row[name])) for row in masked])
+        for name in masked[0]
+    }
 
 
 def is_encoder(spec: str) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TypeVar, cast
+from urllib.parse import urlsplit
 
 from grouprl.chat.refusal import Refusal
 from grouprl.chat.safe_json import read_json
+from grouprl.core.api_key import key_of, without_key
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.http_client import HttpClient, HttpError, HttpLate, HttpReply, HttpTooLong
 from grouprl.core.json_types import JsonMapping
@@ -49,7 +50,8 @@ class JudgeClient:
     """Address of the endpoint, including the version, such as http://127.0.0.1:8000/v1."""
     model: str
     key_env: str
-    """Environment variable that holds the API key; if it is unset, no key is sent."""
+    """Environment variable that holds the API key; if it is unset, no key is sent. One that no header can hold raises
+    InputError."""
     timeout: float
     """Time limit of one request, in seconds."""
     tries: int
@@ -64,6 +66,7 @@ class JudgeClient:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pace", Pace(self.per_minute))
+        key_of(self.key_env)
 
     def complete(self, messages: Sequence[Mapping[str, str]], settings: JsonMapping) -> str:
         """Return the text of one completion; raise NoAnswer if there is none."""
@@ -130,7 +133,7 @@ class JudgeClient:
         return cost_metrics(self.tally.read())
 
     def _send(self, given: JsonMapping) -> object:
-        key = os.environ.get(self.key_env, "") if self.key_env else ""
+        key = key_of(self.key_env)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             client = HttpClient(self.url, headers, proxies=True)
@@ -142,7 +145,7 @@ class JudgeClient:
         except HttpError as error:
             raise NoAnswer(f"{self.who}'s endpoint {self.url}: {error}") from None
         if not 200 <= reply.status < 300:
-            raise _refused(reply, self.who)
+            raise _refused(reply, self.who, key)
         try:
             return read_json(reply.content)
         except Refusal as error:
@@ -157,6 +160,19 @@ def check_url(url: str, key: str = "reward.judge.url") -> None:
             "it must be the address of an OpenAI-compatible endpoint",
             "For instance http://127.0.0.1:8000/v1, where 'grouprl serve MODEL' runs",
         )
+    parts = urlsplit(url)
+    if parts.username is not None:
+        raise InputError(
+            f"{key} holds a user or a password before '@{shortened(parts.netloc.rpartition('@')[2])}'",
+            "addresses are written into the run's files, and secrets are not",
+            "Leave it out, and put the API key into the environment variable that key_env names",
+        )
+    if parts.query or parts.fragment:
+        raise InputError(
+            f"{key} has more than a path behind its host: {'?' if parts.query else '#'}…",
+            "the path of each request is put behind the address",
+            "Leave it out; a key belongs into the environment variable that key_env names",
+        )
 
 
 def _one_text(content: object) -> object:
@@ -166,11 +182,11 @@ def _one_text(content: object) -> object:
     return "".join(part["text"] for part in content if part["type"] == "text") or None
 
 
-def _refused(reply: HttpReply, who: str) -> NoAnswer:
-    said = reply.content[:2000].decode(errors="replace")
+def _refused(reply: HttpReply, who: str, key: str) -> NoAnswer:
+    said = without_key(reply.content[:2000].decode(errors="replace"), key)
     seconds, elsewhere = asked_pause(reply.headers.get("retry-after", "")), reply.headers.get("location", "")
     if 300 <= reply.status < 400 and elsewhere:
-        said = f"it redirects to {elsewhere}, which is not followed; give the address itself"
+        said = f"it redirects to {without_key(elsewhere, key)}, which is not followed; give the address itself"
     what = f"{who}'s endpoint answered {reply.status}: {said[:300]}"
     return NoAnswer(what, lasting=reply.status not in AGAIN or seconds > LONGEST_ASKED, pause=seconds)
 

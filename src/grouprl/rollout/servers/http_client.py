@@ -6,6 +6,7 @@ import contextlib
 import json
 from urllib.parse import urlsplit
 
+from grouprl.core.api_key import checked_key, without_key
 from grouprl.core.errors import GrouprlError, InputError, shortened
 from grouprl.core.http_client import HttpClient, HttpError, HttpLate, HttpReply, HttpTooLong
 
@@ -61,13 +62,14 @@ class Wire:
         key_env: the environment variable from which the key is read, for messages.
 
     Raises:
-        InputError: the address is not valid.
+        InputError: the address is not valid, or no header can hold the key.
     """
 
     def __init__(self, address: str, key: str = "", key_env: str = "") -> None:
         check_address(address)
         self.address = address.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {key.strip()}"} if key else {}
+        self._key = checked_key(key.strip(), f"the API key in {key_env}" if key_env else "the API key")
+        self._headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._about_key = f". Its key is read from {key_env}, which is {'set' if key else 'not set'}" if key_env else ""
         self._anew, self._kept = HttpClient(address, self._headers), HttpClient(address, self._headers, keep=True)
 
@@ -119,6 +121,8 @@ class Wire:
         status, content = reply.status, reply.content
         if 300 <= status < 400 and "location" in reply.headers:
             content = f"it sends to {reply.headers['location']}".encode()
+        if status != 200:
+            content = without_key(content.decode(errors="replace"), self._key).encode()
         if status >= 500:
             raise Gone(f"{self.address}{path} answers with status {status}: {_words(content)}")
         if status in BUSY:
