@@ -16,6 +16,7 @@ from grouprl import method
 from grouprl.algorithms.objective.importance import flat
 from grouprl.algorithms.part import RunFacts
 from grouprl.algorithms.update.papers.hessian_aided import HessianAided, curved
+from grouprl.algorithms.vectors import vectors_here
 from grouprl.core.batch import Batch
 from grouprl.policy import ArrayInputs, Build, Mlp
 from grouprl.protocols import Box, Discrete, Spaces
@@ -96,6 +97,10 @@ def learner_of(policy: Mlp, part: HessianAided, lr: float = 0.1) -> Learner:
     return Learner(policy, optimizer, entry, context=Context(policy))  # type: ignore[arg-type]
 
 
+def space_of(learner: Learner) -> Any:
+    return vectors_here([each for _, each in learner.policy.named_parameters()], learner.optimizer, {})
+
+
 def exact(policy: Mlp, way_p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradient of -E[pay], and its Hessian times `way_p`, by differentiating the expectation itself twice."""
     own = policy.parameters()
@@ -114,7 +119,7 @@ def test_the_product_is_that_of_the_hessian_of_the_expected_loss() -> None:
     before_p = flat(policy.parameters())
     way_p = torch.linspace(1, -1, len(before_p), dtype=torch.float64)
     step = every_outcome(policy, learner)
-    found_p = curved(learner, policy.parameters(), step, way_p)  # type: ignore[arg-type]
+    found_p = curved(learner, space_of(learner), step, way_p)  # type: ignore[arg-type]
     slope_p, expected_p = exact(policy, way_p)
     assert torch.allclose(found_p, expected_p, atol=1e-6)
     assert float(expected_p.norm()) > 0.1
@@ -128,7 +133,7 @@ def test_along_the_step_its_mean_is_the_difference_of_gradients() -> None:
     """Over a fine grid of q, H(θ_q)(θ - θ_before) adds up to ∇L(θ) - ∇L(θ_before)."""
     policy = chooser()
     learner = learner_of(policy, HessianAided())
-    own, before_p = policy.parameters(), flat(policy.parameters())
+    before_p = flat(policy.parameters())
     way_p = 0.5 * torch.linspace(-1, 1, len(before_p), dtype=torch.float64).sign()
     ends, products = [], []
     for q in (0.0, *((np.arange(40) + 0.5) / 40), 1.0):
@@ -136,7 +141,7 @@ def test_along_the_step_its_mean_is_the_difference_of_gradients() -> None:
         if q in (0.0, 1.0):
             ends.append(exact(policy, way_p)[0])
         else:
-            products.append(curved(learner, own, every_outcome(policy, learner), way_p))  # type: ignore[arg-type]
+            products.append(curved(learner, space_of(learner), every_outcome(policy, learner), way_p))  # type: ignore[arg-type]
     assert torch.allclose(torch.stack(products).mean(0), ends[1] - ends[0], atol=1e-4)
 
 
@@ -178,7 +183,7 @@ def test_completions_are_sampled_between_the_two_last_weights_and_the_weights_co
     learner = learner_of(policy, part)
     at_p = flat(policy.parameters())
     way_p = torch.ones_like(at_p)
-    found_p = part.drift(learner, policy.parameters(), at_p, way_p)  # type: ignore[arg-type]
+    found_p = part.drift(learner, space_of(learner), at_p, way_p)  # type: ignore[arg-type]
     context: Any = learner.context
     q = float(np.random.default_rng(7).random())
     assert torch.allclose(context.sampled_at[0], at_p - q * way_p)

@@ -18,6 +18,7 @@ from grouprl.algorithms.update.papers.trust_region import (
     natural_step,
     thinned,
 )
+from grouprl.algorithms.vectors import vectors_here
 from grouprl.methods.compose import compose
 from grouprl.records.tokens import Tokens
 from grouprl.training.update import update
@@ -160,7 +161,7 @@ def test_fisher_products_are_those_of_the_tokens_gradients(dtype, close) -> None
     v_p = v_p * slope_tp.mean(0)
     expected = slope_tp.T @ (slope_tp @ v_p) / len(slope_tp) + 0.1 * v_p
     start = flat(parameters)
-    found = Fisher(policy, parameters, batch, 0.1)(v_p.to(dtype))
+    found = Fisher(policy, vectors_here(parameters, torch.optim.SGD(parameters), {}), batch, 0.1)(v_p.to(dtype))
     assert float((found.double() - expected).norm() / expected.norm()) < close
     assert torch.equal(flat(parameters), start), "looking moves nothing"
 

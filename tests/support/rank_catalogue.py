@@ -18,6 +18,7 @@ CASES = (
     *("grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce_pp", "remax", "opo", "ppo", "raft", "gvpo", "nft"),
     *("clip_cov", "kl_cov", "llds", "dppo", "cpgd", "gmpo", "sapo", "vespo", "minirl", "m2po", "intellect2", "hicra"),
     *("online_dpo", "dpo", "simpo", "orpo", "kto", "bco", "ipo", "cpo", "tr_dpo", "aot", "mpo", "rspo", "dpo_ties"),
+    *("xpo", "nash_md", "nash_mp", "hypo", "vapo", "vc_ppo", "harpg"),
 )
 """Entries whose advantages, losses, gates, references and judges differ most."""
 

@@ -90,6 +90,8 @@ def write_pretrained(folder: Path, model: Path) -> Path:
     )
 
 
+KILLER = str(Path(__file__).with_name("rank_killer.py"))
+"""The plugin that lets a rank meet a fault."""
 RUN: dict[str, Any] = {"run": {"checkpoint_every": 2, "rank_timeout": 60}}
 
 
@@ -109,7 +111,7 @@ def write_config(folder: Path, name: str = "run", /, **more: Any) -> Path:
         "batch": {"prompts": 6, "group_size": 4, "minibatches": 2, "tokens_per_microbatch": 128},
         "eval": {"every": 0, "prompts": 8, "final_prompts": 8},
         **RUN,
-        "plugins": [str(Path(__file__).with_name("rank_killer.py"))],
+        "plugins": [KILLER],
         **more,
     }
     path = folder / f"{name}.yaml"

@@ -9,7 +9,9 @@ import pytest
 import rank_catalogue
 
 CASES = {"llds": 2, "kl_cov": 2, "nft": 2, "online_dpo": 2, "kto": 3, "simpo": 3}
-"""Slopes and counts that the last bit decides at the old policy or at the reference; losses of pairs and of labels."""
+CASES |= {"xpo": 2, "nash_md": 3, "vapo": 2, "harpg": 3}
+"""Slopes and counts that the last bit decides at the old policy or at the reference; losses of pairs and of labels;
+samples of the reference or a mixture with it, a value head fitted to hidden states, whole gradients added up."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # environment workers import this module and start much faste
     import torch
     from torch import Tensor, nn
 
+    from grouprl.core.json_types import State
+
 
 Inputs_contra = TypeVar("Inputs_contra", contravariant=True)
 Rows = TypeVar("Rows")
@@ -265,6 +267,10 @@ class DistributedPolicy(
 
     def follower(self, name: str, /) -> FollowingScorer[Inputs_contra]:
         """Return a copy of the policy as it is now that can follow it; another one of the same name is given up."""
+        ...
+
+    def vectors(self, store: State, /) -> AbstractContextManager[object]:
+        """Open the vectors over the weights, a `VectorSpace` in parts; `store` may hold some of one process, whole."""
         ...
 
 

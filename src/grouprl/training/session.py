@@ -198,7 +198,7 @@ class Session:
         if whole is None:
             raise InputError(
                 "completions of the initial policy are asked for",
-                "a run can sample from it where it keeps a language model of its own as reference, on one rank",
+                "a run can sample from it where it keeps a language model of its own as reference",
                 "Set model.reference: initial",
             )
         return whole()

@@ -35,6 +35,7 @@ class Opponents(Augmentation):
 
     needs_text = True
     one_policy = True
+    in_parts = True
 
     initial: Share = 1.0
     count: Count = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Generic
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.json_types import State
 from grouprl.core.outputs import LOG_PROB
 from grouprl.protocols import Policy
+from grouprl.protocols.vectors import V, VectorSpace
 
 TRIES = 6
 """Largest number of attempts at finding a step size for the finite difference."""
@@ -48,28 +50,28 @@ class Importance(Objective):
         return f"-ρ·A,  {symbol('token', self.against)}"
 
 
-class Fisher:
-    """Products of the sampled Fisher matrix, plus damping, with vectors over the parameters `own`.
+class Fisher(Generic[V]):
+    """Products of the sampled Fisher matrix, plus damping, with vectors over the weights of `space`.
 
     F v = backward(1/N · J v): J v, the slope of every token's log-prob along v, is a central difference whose step size
     is chosen by how far log-probs move: large enough for rounding, small enough for their curvature.
     """
 
-    def __init__(self, policy: Policy, own: Sequence[Tensor], step: Batch, damping: float) -> None:
-        self.policy, self.own, self.tokens, self.damping = policy, own, step.inputs, damping
+    def __init__(self, policy: Policy, space: VectorSpace[V], step: Batch, damping: float) -> None:
+        self.policy, self.space, self.tokens, self.damping = policy, space, step.inputs, damping
         self.even_bt = step.active_bt.to(step.dtype) / step.active_bt.sum().clamp(min=1)
-        self.start_p = flat(own)
-        self.wanted = 4 * math.sqrt(torch.finfo(self.start_p.dtype).eps)
+        self.start_p = space.weights()
+        self.wanted = 4 * math.sqrt(space.eps)
         self.reach = self.wanted
 
-    def __call__(self, v_p: Tensor) -> Tensor:
+    def __call__(self, v_p: V) -> V:
         """Return (F + damping) v."""
         slope_bt = self.slope(v_p)
         clear(self.policy)
         self.policy.backward(self.tokens, {LOG_PROB: self.even_bt.to(slope_bt) * slope_bt})
-        return gradient(self.own) + self.damping * v_p
+        return self.space.gradient() + self.damping * v_p
 
-    def slope(self, v_p: Tensor) -> Tensor:
+    def slope(self, v_p: V) -> Tensor:
         """Return [B,T] derivative of each token's log-prob along v."""
         size = float(v_p.norm())
         for _ in range(TRIES):
@@ -79,11 +81,11 @@ class Fisher:
             self.reach = reach * min(1e2, max(1e-4, self.wanted / max(moved, 1e-300)))
             if self.wanted / 4 <= moved <= self.wanted * 4:
                 break
-        write(self.own, self.start_p)
+        self.space.write(self.start_p)
         return change_bt * (size / reach)
 
-    def _logp(self, v_p: Tensor, by: float) -> Tensor:
-        write(self.own, self.start_p + by * v_p)
+    def _logp(self, v_p: V, by: float) -> Tensor:
+        self.space.write(self.start_p + by * v_p)
         return self.policy.logp(self.tokens)
 
 

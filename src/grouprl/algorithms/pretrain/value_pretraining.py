@@ -15,8 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, Positive, Share
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from grouprl.policy.language.causal_lm import CausalPolicy
     from grouprl.records.tokens import Tokens
 
 
@@ -31,6 +30,7 @@ class ValuePretraining(Pretraining):
     """
 
     one_policy: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
 
     steps: Count = 50
     ridge: Positive = 1e-4
@@ -47,12 +47,12 @@ class ValuePretraining(Pretraining):
         batch = context.batch(rows).rows(torch.from_numpy(rows.valid_b))
         ones_b = torch.full_like(batch.reward_b, self.gamma)
         return_m = discounted(token_rewards(batch), batch.mask_bt, ones_b)[batch.mask_bt].double()
-        state_md, head = (
-            torch.cat(context.text.policy.hidden(cast("Tokens", batch.inputs))).double(),
-            _head(context.text.policy),
-        )
+        policy = _with_head(context.text.policy)
+        state_md = torch.cat(policy.hidden(cast("Tokens", batch.inputs))).double()
         with torch.no_grad():
-            metrics = foreseen(head(state_md.to(head.weight))[:, 0].cpu().double(), return_m)
+            weight_1d, bias_1 = policy.value_weights()
+            value_m = torch.nn.functional.linear(state_md.to(weight_1d), weight_1d, bias_1)[:, 0]
+            metrics = foreseen(value_m.cpu().double(), return_m)
         self.fit(context, torch.cat([state_md, torch.ones(len(state_md), 1, dtype=torch.float64)], 1), return_m)
         if number + 1 == self.steps:
             context.state_of(self).clear()
@@ -61,15 +61,14 @@ class ValuePretraining(Pretraining):
     @torch.no_grad()
     def fit(self, context: RunContext, state_md: Tensor, return_m: Tensor) -> None:
         """Add observations (states end with a 1 for the bias) and set the head to the best fit of all so far."""
-        store, head = context.state_of(self), _head(context.text.policy)
+        store = context.state_of(self)
         store["gram"] = state_md.T @ state_md + store.get("gram", 0.0)
         store["moment"] = state_md.T @ return_m + store.get("moment", 0.0)
         penalty_d = torch.full_like(return_m[:1].expand(state_md.shape[1]), self.ridge)
         penalty_d = penalty_d * store["gram"].diagonal()[:-1].mean().clamp(min=1e-12)
         penalty_d[-1] = 0.0
         weight_d = torch.linalg.solve(store["gram"] + penalty_d.diag(), store["moment"])
-        head.weight.copy_(weight_d[None, :-1])
-        head.bias.copy_(weight_d[-1:])
+        _with_head(context.text.policy).set_value_weights(weight_d[None, :-1], weight_d[-1:])
 
     def extra_samples(self, run: RunFacts) -> str:
         """Say how many completions are sampled before the first step."""
@@ -90,10 +89,9 @@ def foreseen(value_m: Tensor, return_m: Tensor) -> dict[str, float]:
     return {"value_loss": float(0.5 * error_m.square().mean()), "explained_variance": explained}
 
 
-def _head(policy: object) -> nn.Linear:
-    head = getattr(policy, "value_head", None)
-    if head is None:
+def _with_head(policy: CausalPolicy) -> CausalPolicy:
+    if getattr(policy, "value_head", None) is None:
         raise InputError(
             "value_pretraining without a value head", "It fits a critic", "Give the method a critic: critic: value_loss"
         )
-    return head
+    return policy

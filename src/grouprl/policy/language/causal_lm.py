@@ -182,6 +182,18 @@ class CausalPolicy(TransformerModel, LogProbs):
         assert self.value_head is not None, "`outputs` says so"
         return self.value_head(hidden_nd.to(self.value_head.weight.dtype))[:, 0]
 
+    def value_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the weights of the value head, [1,H] and its bias [1]."""
+        assert self.value_head is not None
+        return self.value_head.weight, self.value_head.bias
+
+    @torch.no_grad()
+    def set_value_weights(self, weight_1d: torch.Tensor, bias_1: torch.Tensor) -> None:
+        """Give the value head these weights, [1,H], and this bias, [1]."""
+        assert self.value_head is not None
+        self.value_head.weight.copy_(weight_1d)
+        self.value_head.bias.copy_(bias_1)
+
     def load_value_head(self, folder: Path) -> None:
         """Load the value head that `save` wrote to `folder`, if there is one."""
         from safetensors.torch import load_file

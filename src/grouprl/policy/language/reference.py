@@ -30,17 +30,22 @@ class FrozenPolicy:
             InputError: it shares its weights with the policy in training.
         """
         if self._adapted:
-            raise InputError(
-                "completions of the initial policy are asked for, and the policy has adapters",
-                "the initial policy is the model without them, which cannot be sampled from while they are trained",
-                "Train all weights (model.lora: none), or leave out the part that samples from the initial policy",
-            )
+            raise no_initial_policy()
         return self._policy
 
     def logp(self, tokens: Tokens) -> Tensor:
         """Return the log-prob of every response token, [B,T], without a graph."""
         with self._policy.model.disable_adapter() if self._adapted else nullcontext():
             return self._policy.logp(tokens)
+
+
+def no_initial_policy() -> InputError:
+    """Return the error of a reference that cannot be sampled from: it shares its weights with the model in training."""
+    return InputError(
+        "completions of the initial policy are asked for, and the policy has adapters",
+        "the initial policy is the model without them, which cannot be sampled from while they are trained",
+        "Train all weights (model.lora: none), or leave out the part that samples from the initial policy",
+    )
 
 
 def no_teacher() -> InputError:

@@ -8,18 +8,31 @@ from pathlib import Path
 import torch
 
 from grouprl.policy.sharded.pieces import local, piece_of
-from grouprl.policy.sharded.rank_work import POLICY, REFERENCE, Builders
+from grouprl.policy.sharded.rank_work import BUILD, BUILD_REFERENCE, POLICY, REFERENCE, Builders, fill_whole
 from grouprl.policy.sharded.ranks import Station
 from grouprl.storage.model_files import StoredTensors
 
 SOUP = "average"
 """Name of a rank's pieces of an average of weights, while it is added up."""
+WHOLE_REFERENCE = "whole reference"
+"""Name of a rank's full copy of the reference, beside that of the policy."""
 
 
 def build_reference(station: Station, builders: Builders) -> None:
     """Build the rank's part of a model, as the reference."""
-    station.kept.pop(REFERENCE, None)  # before there are two
+    for name in (REFERENCE, WHOLE_REFERENCE):  # before there are two
+        station.kept.pop(name, None)
+    station.kept[BUILD_REFERENCE] = builders
     station.kept[REFERENCE] = builders.part(station)
+
+
+def copy_reference(station: Station, name: str) -> None:
+    """Keep a full copy of the reference that is kept as `name`, with its weights, on every rank."""
+    if WHOLE_REFERENCE not in station.kept:
+        builders: Builders = station.kept.get(BUILD_REFERENCE, station.kept[BUILD])
+        station.kept[WHOLE_REFERENCE] = builders.whole(station)
+        station.kept[WHOLE_REFERENCE].model.requires_grad_(False)
+    fill_whole(station.kept[name], station.kept[WHOLE_REFERENCE])
 
 
 def teach(station: Station, name: str) -> None:

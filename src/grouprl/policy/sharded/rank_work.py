@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,8 @@ from grouprl.policy.state import between
 from grouprl.records.tokens import Tokens
 
 POLICY, REFERENCE, WHOLE, BUILD, ASIDE = "policy", "reference", "whole", "build", "aside"
+BUILD_REFERENCE = "build reference"
+"""The name of the builders of a reference that is no copy of the policy."""
 NOTHING = Tokens(((0, 0),), ((0, 0),))
 """The dummy row of an empty pass: a layer's weights are gathered from all ranks, so one without rows must pass, too."""
 
@@ -105,6 +107,8 @@ def keep_copy(station: Station, name: str) -> None:
     """Keep a copy of the current policy, in parts, under `name`."""
     # Built anew rather than copied: a divided module has hooks that refer to its own parameters.
     found = station.kept[BUILD].part(station)
+    if name == REFERENCE:
+        station.kept.pop(BUILD_REFERENCE, None)
     with torch.no_grad():
         pairs = zip(found.named_parameters(), station.kept[POLICY].named_parameters(), strict=True)
         for (_, parameter), (_, own) in pairs:
@@ -136,6 +140,17 @@ def score(station: Station, share: Scoring) -> list[dict[str, Tensor]]:
             outputs = policy._run(NOTHING if tokens is None else tokens, share.names)
             if tokens is not None:
                 found.append({name: x.cpu() for name, x in outputs.items()})
+    return found
+
+
+def hidden(station: Station, share: Sequence[Tokens | None]) -> list[Tensor]:
+    """Return the last hidden states of the response tokens of each pass, [M,H], on the CPU."""
+    policy, found = station.kept[POLICY], []
+    for tokens in share:
+        readout = policy.read(NOTHING if tokens is None else tokens)
+        states_md = readout.hidden_md  # ranks that share rows bring them together here
+        if tokens is not None:
+            found.append(states_md.to("cpu", policy.score_dtype))
     return found
 
 
@@ -229,11 +244,17 @@ def gather(station: Station, share: Gather) -> dict[str, Tensor] | None:
 
 
 @torch.no_grad()
-def renew_whole(station: Station, share: None) -> None:
-    """Copy the current weights into the full copy of each rank that has one."""
-    copies = dict(station.kept[WHOLE].model.named_parameters()) if WHOLE in station.kept else {}
-    for name, parameter in station.kept[POLICY].named_parameters():
-        tensor = parameter.detach().full_tensor()
+def renew_whole(station: Station, name: str) -> None:
+    """Copy the weights of the policy, or of the copy called `name`, into the full copy of each rank that has one."""
+    fill_whole(station.kept[name], station.kept.get(WHOLE))
+
+
+@torch.no_grad()
+def fill_whole(part: RankModel, whole: TransformerModel | None) -> None:
+    """Copy the weights of which this rank holds a part into a whole model; None: only help the others to do so."""
+    copies = {} if whole is None else dict(whole.model.named_parameters())
+    for name, parameter in part.named_parameters():
+        tensor = cast("DTensor", parameter.detach()).full_tensor()
         if name in copies:  # a value head is not copied: sampling does not use it
             copies[name].copy_(tensor)
 

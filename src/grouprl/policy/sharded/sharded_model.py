@@ -56,8 +56,8 @@ class ShardedModel(TextModel):
         ranks.each(work.build, builders)
         self._part: RankModel = ranks.station.kept[work.POLICY]
         self.tokenizer, self.pass_settings = self._part.tokenizer, self._part.pass_settings
-        self._stale = False
-        """Whether full copies have older weights."""
+        self._held: str | None = None
+        """The name of the model whose current weights full copies have; None: older ones."""
         self._drops = any(isinstance(m, nn.Dropout) and m.p > 0 for m in self._part.model.modules()) and is_adapted(
             self._part.model
         )
@@ -243,7 +243,7 @@ class ShardedModel(TextModel):
         """Distribute what `trainable_state` returned. Raises InputError if names or shapes are not the policy's."""
         check_state(dict(self.named_parameters()), state)
         self.load_state_of(work.POLICY, state)
-        self._stale = True
+        self._held = None
 
     def state_of(self, name: str) -> dict[str, Tensor]:
         """Return all trainable parameters of the copy that the ranks keep as `name`, whole and on the CPU."""
@@ -260,7 +260,7 @@ class ShardedModel(TextModel):
         """
         check_state(dict(self.named_parameters()), described_tensors(path))
         self.ranks.each(guide_work.read_file, guide_work.FromFile(work.POLICY, path))
-        self._stale = True
+        self._held = None
 
     def save_parts(self, folder: Path) -> None:
         """Write weights and optimiser state from all ranks; raises OSError if one of them could not."""
@@ -275,7 +275,7 @@ class ShardedModel(TextModel):
 
     def changed(self) -> None:
         """Note that weights have changed, so that full copies are out of date."""
-        self._stale = True
+        self._held = None
 
     def checkpoint_entries(self, *, merged: bool = True) -> list[StoredTensor]:
         """Return the tensors of the model's checkpoint, without their numbers; see `sharded_weights.entries`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, cast
 
 from torch import Tensor, nn
 
+from grouprl.core.json_types import State
 from grouprl.policy.devices import Precision
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.statistics import is_reading
@@ -20,11 +22,13 @@ from grouprl.policy.sharded.ranks import Ranks
 from grouprl.policy.sharded.sharded_model import ShardedModel
 from grouprl.policy.sharded.sharded_reference import ShardedFollower, ShardedReference
 from grouprl.policy.sharded.sharded_weights import save_sharded
+from grouprl.policy.sharded.vector_work import SpreadVectors, forget
 from grouprl.policy.state import LogProbs, check_outputs
 from grouprl.records.tokens import Tokens
 
 Copies = Literal["none", "leader", "everywhere"]
 """Which ranks have a full copy."""
+HEAD_NAMES = ("value_head.weight", "value_head.bias")
 
 
 class ShardedPolicy(ShardedModel, LogProbs):
@@ -68,6 +72,15 @@ class ShardedPolicy(ShardedModel, LogProbs):
         """Rank 0's part of the value head."""
         return self._policy.value_head
 
+    def value_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the weights of the value head, whole: [1,H] and its bias [1]."""
+        found = dict(self.gathered(HEAD_NAMES))
+        return found[HEAD_NAMES[0]], found[HEAD_NAMES[1]]
+
+    def set_value_weights(self, weight_1d: Tensor, bias_1: Tensor) -> None:
+        """Give the value head these weights, [1,H], and this bias, [1]."""
+        self.load_state_of(work.POLICY, dict(zip(HEAD_NAMES, (weight_1d, bias_1), strict=True)))
+
     # ------------------------------------------------------- what a full copy provides: it is built when it is needed
 
     @property
@@ -77,26 +90,35 @@ class ShardedPolicy(ShardedModel, LogProbs):
         found: CausalPolicy = self.ranks.station.kept[work.WHOLE]
         return found
 
-    def copy_everywhere(self) -> None:
-        """Have every rank keep a full copy to sample from, with the current weights."""
-        self._copy_on(everywhere=True)
+    def copy_everywhere(self, name: str = work.POLICY) -> None:
+        """Have every rank keep a full copy to sample from, with the current weights of the policy, or of the copy of it
+        that the ranks keep as `name`: it takes the place of the policy's until these are asked for.
+        """
+        self._copy_on(everywhere=True, name=name)
 
-    def _copy_on(self, *, everywhere: bool) -> None:
+    def _copy_on(self, *, everywhere: bool, name: str = work.POLICY) -> None:
         wanted: Copies = "everywhere" if everywhere else "leader"
         if self._copies not in (wanted, "everywhere"):
             self.ranks.each(work.build_whole, everywhere)
-            self._copies, self._stale = wanted, True  # of the files, not of the current weights
-        if self._stale:
-            self.ranks.each(work.renew_whole)
-            self._stale = False
+            self._copies, self._held = wanted, None  # of the files, not of the current weights
+        if self._held != name:
+            self.ranks.each(work.renew_whole, name)
+            self._held = name
 
     def influence(self, tokens: Tokens, group_b: Tensor, correct_b: Tensor, mask_bt: Tensor | None = None) -> Tensor:
         """Return each token's influence on the correct completions of its group, [B,T], computed on rank 0."""
         return self.whole.influence(tokens, group_b, correct_b, mask_bt)
 
     def hidden(self, tokens: Tokens) -> list[Tensor]:
-        """Return each row's last hidden states, [T_b,H], computed on rank 0."""
-        return self.whole.hidden(tokens)
+        """Return each row's last hidden states, [T_b,H]."""
+        cut = self.cut(tokens, range(len(tokens)))
+        shares = [[None if rows is None else tokens.rows(rows) for rows in own] for own in cut]
+        passes = [rows for own in cut[:: self.ranks.team] for rows in own if rows is not None]
+        states = [each for own in self.ranks.call(work.hidden, shares)[:: self.ranks.team] for each in own]
+        found: dict[int, Tensor] = {}
+        for rows, states_md in zip(passes, states, strict=True):
+            found |= zip(rows, states_md.split([len(tokens.response_ids[row]) for row in rows]), strict=True)
+        return [found[row] for row in range(len(tokens))]
 
     def top(self, tokens: Tokens, k: int) -> tuple[Tensor, Tensor]:
         """Return ids and log-probs of the `k` likeliest tokens, [B,T,k], computed on rank 0."""
@@ -130,11 +152,13 @@ class ShardedPolicy(ShardedModel, LogProbs):
     def snapshot(self) -> ShardedReference:
         """Return a frozen copy of the current policy, adapters included."""
         self.ranks.each(work.keep_copy, work.REFERENCE)
+        self.changed()
         return ShardedReference(self, work.REFERENCE)
 
     def other(self, builders: Builders) -> ShardedReference:
         """Return another model as the frozen reference, of which each rank builds its own part."""
         self.ranks.each(guide_work.build_reference, builders)
+        self.changed()
         return ShardedReference(self, work.REFERENCE)
 
     def follower(self, name: str) -> ShardedFollower:
@@ -149,6 +173,12 @@ class ShardedPolicy(ShardedModel, LogProbs):
         for name, parameter in found.model.named_parameters():
             parameter.requires_grad_(trainable and name in names)
         return found
+
+    @contextmanager
+    def vectors(self, store: State) -> Iterator[SpreadVectors]:
+        """Open the vectors over the weights, in parts on the ranks; `store` may hold some that one process kept."""
+        yield SpreadVectors(self.ranks, self.changed, store)
+        self.ranks.each(forget)
 
     def gradient_norms(self, tokens: Tokens, block: Literal["embedding", "head", "trainable"] = "embedding") -> Tensor:
         """Return the gradient norm of each completion's log-prob, [B], computed on rank 0."""

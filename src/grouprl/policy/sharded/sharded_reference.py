@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor, nn
 
 from grouprl.core.outputs import LOG_PROB
-from grouprl.policy.language.reference import no_teacher
+from grouprl.policy.language.reference import no_initial_policy, no_teacher
 from grouprl.policy.sharded import guide_work
 from grouprl.policy.sharded import rank_work as work
 from grouprl.policy.sharded.ranks import Ranks
@@ -42,6 +42,10 @@ class KeepsOthers(Protocol):
         """Distribute `state` over the model called `name`."""
         ...
 
+    def changed(self) -> None:
+        """Note that weights have changed, so that full copies are out of date."""
+        ...
+
 
 class ShardedReference:
     """A model on the ranks that does not learn: the reference of KL terms.
@@ -64,6 +68,16 @@ class ShardedReference:
     def logp(self, tokens: Tokens) -> Tensor:
         """Return the log-prob of every response token, [B,T], without a graph."""
         return self._policy.score(tokens, (LOG_PROB,), name=self._name, base=self._base)[LOG_PROB]
+
+    def whole(self) -> ShardedActor:
+        """Return the model as a policy to sample from.
+
+        Raises:
+            InputError: it has no weights of its own.
+        """
+        if self._base:
+            raise no_initial_policy()
+        return ShardedActor(self._policy, self._name)
 
     def teach(self) -> None:
         """Have the policy compare its distributions with those of this model, on every rank.
@@ -89,6 +103,7 @@ class ShardedReference:
         """
         check_state(self.parts(), described_tensors(path))
         self._policy.ranks.each(guide_work.read_file, guide_work.FromFile(self._name, path))
+        self._policy.changed()
 
     def write(self, path: Path) -> None:
         """Write the weights to a safetensors file, tensor by tensor.
@@ -101,6 +116,34 @@ class ShardedReference:
         write_tensors(path, described, self._policy.gathered(list(own), self._name))
 
 
+class ShardedActor:
+    """A reference on several ranks as a policy to sample from, in full copies; all else is that of its parts.
+
+    Args:
+        policy: the policy whose ranks keep it.
+        name: the name under which they do.
+    """
+
+    def __init__(self, policy: KeepsOthers, name: str) -> None:
+        self.policy, self.name = policy, name
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.policy.ranks.station.kept[self.name], name)
+
+    @property
+    def alike(self) -> bool:
+        """True if it is a copy of the policy, so that a full copy of the policy can take its weights."""
+        return work.BUILD_REFERENCE not in self.policy.ranks.station.kept
+
+    def evaluate(self, tokens: Tokens, names: Sequence[str]) -> dict[str, Tensor]:
+        """Return the outputs `names` of the responses of `tokens`, without a graph."""
+        return self.policy.score(tokens, tuple(names), name=self.name, base=False)
+
+    def copy_beside(self) -> None:
+        """Have every rank keep a full copy of this model beside that of the policy."""
+        self.policy.ranks.each(guide_work.copy_reference, self.name)
+
+
 def add_to_average(policy: KeepsOthers, name: str, share: float) -> None:
     """Have each rank add its part of the weights of the model called `name`, times `share`, to those of an average."""
     policy.ranks.each(guide_work.add_to_average, guide_work.Addend(name, share))
@@ -109,6 +152,7 @@ def add_to_average(policy: KeepsOthers, name: str, share: float) -> None:
 def averaged(policy: KeepsOthers) -> ShardedReference:
     """Return the reference that the ranks have built, with the weights that were added up."""
     policy.ranks.each(guide_work.keep_average)
+    policy.changed()
     return ShardedReference(policy, work.REFERENCE)
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from grouprl.policy.devices import exact_in, name_of
+from grouprl.policy.language.blended_policy import BlendedPolicy, Mean
+from grouprl.policy.sharded.guide_work import WHOLE_REFERENCE
+from grouprl.policy.sharded.rank_work import POLICY, WHOLE
+from grouprl.policy.sharded.sharded_reference import ShardedActor
 from grouprl.protocols import Samples, SamplingSession
 from grouprl.rollout.local.sampler import LocalSampler, LocalSession
 from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession, ShareSampler
@@ -14,9 +18,25 @@ from grouprl.rollout.sharded.request_shards import Prompt, Share, SharedSession,
 if TYPE_CHECKING:
     from grouprl.policy.sharded.ranks import Station
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
+    from grouprl.protocols import Policy
 
 SAMPLER, SESSIONS = "sampler", "sampling sessions"
 """Names under which a rank keeps the sampler of its full copy, and its open sessions by number and share."""
+
+
+@dataclass(frozen=True)
+class ActingCopies:
+    """The full copies that a rank samples from: one of the policy, one of a reference beside it, or a mixture."""
+
+    whole: str = POLICY
+    """The model whose weights the first one has: the policy, or a copy of it, a reference."""
+    share: float = 0.0
+    """The part of the second one."""
+    mean: Mean = "geometric"
+
+
+OpenSession = tuple[int, ActingCopies]
+"""Key of a rank's open session: samplers of the policy and of its reference number theirs alike."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +46,24 @@ class RankRequests:
     shares: Mapping[int, Share]
     session: int | None
     version: int
+    acting: ActingCopies = ActingCopies()
 
 
 class RankSampler(ShareSampler):
     """An `Engine` over the ranks of a sharded policy. A sample is a function of its request, whichever rank takes it.
 
     Requests are dealt into `shares`, at least as many as there are ranks, and the shares in turn to the ranks.
+
+    Args:
+        policy: the policy, its reference, or a mixture of both.
+        shares: the smallest number of shares.
     """
 
-    def __init__(self, policy: ShardedPolicy, shares: int = 1) -> None:
-        super().__init__(policy, max(shares, policy.ranks.count))
-        self.sharded = policy
+    def __init__(self, policy: ShardedPolicy | ShardedActor | BlendedPolicy, shares: int = 1) -> None:
+        self.sharded, self.reference, self.acting = _acting(policy)
+        self._beside = False
+        """Whether the copy of the reference beside that of the policy has its weights."""
+        super().__init__(cast("Policy", policy), max(shares, self.sharded.ranks.count))
 
     @property
     def exact(self) -> bool:
@@ -45,16 +72,20 @@ class RankSampler(ShareSampler):
 
     def take_weights(self) -> None:
         """Update the full copies of the weights."""
-        self.sharded.copy_everywhere()
+        if self.acting.share < 1:
+            self.sharded.copy_everywhere(self.acting.whole)
+        if self.reference is not None and not self._beside:
+            self.reference.copy_beside()
+            self._beside = True
 
     def complete(self, shares: Mapping[int, Share], session: SharedSession | None) -> Mapping[int, Samples[int]]:
         """Return the samples of each share."""
-        self.sharded.copy_everywhere()
+        self.take_weights()
         number = None if session is None else session.number
         dealt: list[dict[int, Share]] = [{} for _ in range(self.sharded.ranks.count)]
         for share, requests in shares.items():
             dealt[share % len(dealt)][share] = requests
-        given = [RankRequests(own, number, self.version) for own in dealt]
+        given = [RankRequests(own, number, self.version, self.acting) for own in dealt]
         found: dict[int, Samples[int]] = {}
         for each in self.sharded.ranks.call(_sample, given):
             found |= each
@@ -62,7 +93,25 @@ class RankSampler(ShareSampler):
 
     def close_session(self, session: SharedSession) -> None:
         """Let every rank release its caches of a session."""
-        self.sharded.ranks.each(_close, session.number)
+        self.sharded.ranks.each(_close, (session.number, self.acting))
+
+
+def _acting(
+    policy: ShardedPolicy | ShardedActor | BlendedPolicy,
+) -> tuple[ShardedPolicy, ShardedActor | None, ActingCopies]:
+    """Return the policy on the ranks, the reference of which each needs a full copy of its own, and what samples.
+
+    A reference that is a copy of the policy, and acts alone, takes the memory of the policy's full copy meanwhile.
+    """
+    if isinstance(policy, BlendedPolicy):
+        second = cast("ShardedActor", policy.second)
+        return cast("ShardedPolicy", policy.first), second, ActingCopies(share=policy.share, mean=policy.mean)
+    if isinstance(policy, ShardedActor):
+        sharded = cast("ShardedPolicy", policy.policy)
+        return (
+            (sharded, None, ActingCopies(policy.name)) if policy.alike else (sharded, policy, ActingCopies(share=1.0))
+        )
+    return policy, None, ActingCopies()
 
 
 def exact_copies(policy: ShardedPolicy) -> bool:
@@ -71,29 +120,35 @@ def exact_copies(policy: ShardedPolicy) -> bool:
 
 
 def _sample(station: Station, given: RankRequests) -> dict[int, Samples[int]]:
-    sampler = _sampler(station)
+    sampler = _sampler(station, given.acting)
     sampler.version = given.version
-    return {share: _source(station, given.session, share).sample(own) for share, own in given.shares.items()}
+    return {share: _source(station, sampler, given, share).sample(own) for share, own in given.shares.items()}
 
 
-def _source(station: Station, session: int | None, share: int) -> SamplingSession[Prompt, int]:
+def _source(station: Station, sampler: LocalSampler, given: RankRequests, share: int) -> SamplingSession[Prompt, int]:
     """Return the sampler of a share: the rank's own, or its session, which opens with the first requests."""
-    sampler = _sampler(station)
-    if session is None:
+    if given.session is None:
         return sampler
-    opened: dict[int, LocalSession] = station.kept.setdefault(SESSIONS, {}).setdefault(session, {})
+    every: dict[OpenSession, dict[int, LocalSession]] = station.kept.setdefault(SESSIONS, {})
+    opened = every.setdefault((given.session, given.acting), {})
     if share not in opened:
         opened[share] = LocalSession(sampler)
     return opened[share]
 
 
-def _sampler(station: Station) -> LocalSampler:
+def _sampler(station: Station, acting: ActingCopies) -> LocalSampler:
+    """Return the rank's sampler of its full copy, or of what acts in its place."""
+    if acting.share == 1:
+        return LocalSampler(station.kept[WHOLE_REFERENCE])
+    if acting.share > 0:
+        blend = BlendedPolicy(station.kept[WHOLE], station.kept[WHOLE_REFERENCE], acting.share, acting.mean)
+        return LocalSampler(cast("Policy", blend))
     if SAMPLER not in station.kept:
-        station.kept[SAMPLER] = LocalSampler(station.kept["whole"])
+        station.kept[SAMPLER] = LocalSampler(station.kept[WHOLE])
     found: LocalSampler = station.kept[SAMPLER]
     return found
 
 
-def _close(station: Station, number: int) -> None:
-    for session in station.kept.get(SESSIONS, {}).pop(number, {}).values():
-        session.close()
+def _close(station: Station, session: OpenSession) -> None:
+    for each in station.kept.get(SESSIONS, {}).pop(session, {}).values():
+        each.close()

@@ -20,6 +20,7 @@ class TeacherMixed(SamplingRule):
 
     needs_text = True
     one_policy = True
+    in_parts = True
     mixes = True
 
     share: Annotated[float, Field(gt=0, lt=1)] = 0.2

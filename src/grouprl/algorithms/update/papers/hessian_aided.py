@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from grouprl.algorithms.data_part import DataPart
-from grouprl.algorithms.objective.importance import Fisher, clear, flat, gradient, kept, write
+from grouprl.algorithms.objective.importance import Fisher
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
+from grouprl.algorithms.vectors import vectors_of
 from grouprl.core.batch import Batch
 from grouprl.core.numbers import NonNegative
+from grouprl.protocols.vectors import V, VectorSpace
 from grouprl.records.samples import subset
 
 
@@ -28,8 +30,6 @@ class HessianAided(DataPart, Update):
     Source: Fatkhullin et al. 2023 (arXiv:2302.01734). *Differs from the paper*: gradients are those of a whole rollout.
     """
 
-    reads_gradients = True
-
     power: NonNegative = 1.0
     decay: NonNegative = 1.0
     normalised: bool = True
@@ -40,46 +40,53 @@ class HessianAided(DataPart, Update):
 
     def __call__(self, learner: UpdateSteps, prepared: Batch) -> Iterator[dict[str, float]]:
         """Take the one step of the rollout; yield its metrics."""
-        own = [parameter for _, parameter in learner.policy.named_parameters()]
         store = learner.context.state_of(self)
-        for step in learner.steps(prepared):
-            clear(learner.policy)
-            metrics = learner.accumulate(step)
-            slope_p, at_p, number = gradient(own), flat(own), int(store.get("step", 0))
-            eta = self.share(number)
-            way_p = at_p - kept(store, "before", at_p)
-            drift_p = torch.zeros_like(at_p)
-            if eta < 1 and bool(way_p.any()):
-                drift_p = self.drift(learner, own, at_p, way_p)
-            d_p = (1 - eta) * (kept(store, "momentum", torch.zeros_like(at_p)) + drift_p) + eta * slope_p
-            clear(learner.policy)
-            lr = float(learner.optimizer.param_groups[0]["lr"])
-            write(own, at_p - lr * (2 / (number + 2)) ** self.decay * self.direction(d_p))
-            store.update(step=number + 1, before=at_p, momentum=d_p)
-            yield {**metrics, "grad_norm": float(slope_p.norm())}
+        with vectors_of(learner.policy, learner.optimizer, store) as space:
+            for step in learner.steps(prepared):
+                yield self.step(learner, space, step)
+
+    def step(self, learner: UpdateSteps, space: VectorSpace[V], step: Batch) -> dict[str, float]:
+        """Take one step; return its metrics."""
+        store = learner.context.state_of(self)
+        space.clear()
+        metrics = learner.accumulate(step)
+        slope_p, at_p, number = space.gradient(), space.weights(), int(store.get("step", 0))
+        eta, before_p, momentum_p = self.share(number), space.kept("before"), space.kept("momentum")
+        way_p = at_p - (at_p if before_p is None else before_p)
+        drift_p = space.zeros()
+        if eta < 1 and bool(way_p.any()):
+            drift_p = self.drift(learner, space, at_p, way_p)
+        d_p = (1 - eta) * ((space.zeros() if momentum_p is None else momentum_p) + drift_p) + eta * slope_p
+        space.clear()
+        lr = float(learner.optimizer.param_groups[0]["lr"])
+        space.write(at_p - lr * (2 / (number + 2)) ** self.decay * self.direction(d_p))
+        space.keep("before", at_p)
+        space.keep("momentum", d_p)
+        store["step"] = number + 1
+        return {**metrics, "grad_norm": float(slope_p.norm())}
 
     def share(self, step: int) -> float:
         """Return η of a step, from 0: how much of the momentum is the newest gradient."""
         return float((2 / (step + 2)) ** self.power)
 
-    def direction(self, d_p: Tensor) -> Tensor:
+    def direction(self, d_p: V) -> V:
         """Return d, of length 1 if `normalised`; 0 stays 0."""
         norm = float(d_p.norm())
         return d_p / norm if self.normalised and norm > 0 else d_p
 
-    def drift(self, learner: UpdateSteps, own: Sequence[Tensor], at_p: Tensor, way_p: Tensor) -> Tensor:
+    def drift(self, learner: UpdateSteps, space: VectorSpace[V], at_p: V, way_p: V) -> V:
         """Sample completions between the two last weights and return H·way there, [P]; the weights are `at_p` after."""
         context = learner.context
         between_p = at_p - float(context.rng(self).random()) * way_p
-        write(own, between_p)
+        space.write(between_p)
         with context.acting(learner.policy):
             rows = context.sample(context.take(context.prompts), count_failures=False)
         context.note("completions_probed", len(rows))
-        found_p = torch.zeros_like(at_p)
+        found_p = space.zeros()
         if rows.valid_b.any():
             hat = learner.method.compute_advantages(context.batch(subset(rows, rows.valid_b)))
-            found_p = curved(learner, own, learner.method.compute_loss_weights(hat), way_p)
-        write(own, at_p)
+            found_p = curved(learner, space, learner.method.compute_loss_weights(hat), way_p)
+        space.write(at_p)
         return found_p
 
     def words(self) -> str:
@@ -120,21 +127,21 @@ class HessianAided(DataPart, Update):
         return found
 
 
-def curved(learner: UpdateSteps, own: Sequence[Tensor], step: Batch, way_p: Tensor) -> Tensor:
-    """Return [P] the product of the Hessian of the expected loss with `way_p`, estimated on a weighted step.
+def curved(learner: UpdateSteps, space: VectorSpace[V], step: Batch, way_p: V) -> V:
+    """Return the product of the Hessian of the expected loss with `way_p`, estimated on a weighted step.
 
     The step's rows are of the policy as it is; its weights are the same afterwards, and gradients are cleared.
     """
-    at_p = flat(own)
-    slope_bt = Fisher(learner.policy, own, step, 0.0).slope(way_p)
+    at_p = space.weights()
+    slope_bt = Fisher(learner.policy, space, step, 0.0).slope(way_p)
     moved_b = torch.where(step.mask_bt, slope_bt.to(step.reward_b), 0).sum(1, keepdim=True)
-    chance_p = _gradient(learner, own, weighted(step, moved_b))
-    reach = float(torch.finfo(at_p.dtype).eps) ** (1 / 3) / float(way_p.norm())
+    chance_p = _gradient(learner, space, weighted(step, moved_b))
+    reach = space.eps ** (1 / 3) / float(way_p.norm())
     ends = []
     for sign in (1.0, -1.0):
-        write(own, at_p + sign * reach * way_p)
-        ends.append(_gradient(learner, own, step))
-    write(own, at_p)
+        space.write(at_p + sign * reach * way_p)
+        ends.append(_gradient(learner, space, step))
+    space.write(at_p)
     return chance_p + (ends[0] - ends[1]) / (2 * reach)
 
 
@@ -144,9 +151,9 @@ def weighted(step: Batch, by_b: Tensor) -> Batch:
     return step.replace(**{name: step.need(name, "hessian_aided") * by_b for name in names})
 
 
-def _gradient(learner: UpdateSteps, own: Sequence[Tensor], step: Batch) -> Tensor:
-    clear(learner.policy)
+def _gradient(learner: UpdateSteps, space: VectorSpace[V], step: Batch) -> V:
+    space.clear()
     learner.accumulate(step)
-    found_p = gradient(own)
-    clear(learner.policy)
+    found_p = space.gradient()
+    space.clear()
     return found_p

@@ -14,6 +14,7 @@ from typing_extensions import override
 from grouprl.algorithms.objective.importance import Fisher, clear, flat, gradient, write
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.update.update import Update, UpdateSteps
+from grouprl.algorithms.vectors import vectors_here
 from grouprl.core.batch import Batch
 from grouprl.core.errors import RunError
 from grouprl.protocols import Policy, PolicyInputs
@@ -69,8 +70,9 @@ class TrustRegion(Update):
         norm = float(uphill_p.norm())
         if not math.isfinite(norm):
             raise RunError(f"the gradient is not finite (norm {norm}); no step was taken. Look at the last rewards")
-        fisher = Fisher(learner.policy, own, thinned(step, self.thin), self.damping)
-        whole = Fisher(learner.policy, own, step, self.damping) if self.thin > 1 else None
+        space = vectors_here(own, learner.optimizer, {})
+        fisher = Fisher(learner.policy, space, thinned(step, self.thin), self.damping)
+        whole = Fisher(learner.policy, space, step, self.damping) if self.thin > 1 else None
         step_p = natural_step(uphill_p, fisher, self.delta, self.iterations, whole) if norm > 0 else None
         clear(learner.policy)
         found = (0.0, 0.0) if step_p is None else self.search(learner, step, own, step_p)
