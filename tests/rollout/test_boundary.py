@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from chat_families import CHAT_FAMILIES, family_tokenizer
 from grouprl.core.errors import InputError
@@ -94,6 +96,61 @@ def test_text_behind_a_text_is_encoded_by_itself() -> None:
     row, other = tokens(encoder, "t", "h", "e")
     assert row.prompt_ids == other.prompt_ids == tuple(encoder.encode_prompt("t"))
     assert row.ids[:-1] == tuple(encoder.encode("h"))
+
+
+LETTERS = [*"abcdefghijklmnopqrstuvwxyzABIT.:\n", "b", "▁b"]
+KINDS = ("legacy", "first", "always", "never")
+
+
+def spaced_encoder(kind: str) -> PromptEncoder:
+    """A tokenizer as those of Llama 2 and Mistral, which put a blank before a text; `kind` says how."""
+    words = dict.fromkeys(["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "▁", *LETTERS])
+    made = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, [("▁", "b")], unk_token="<unk>"))
+    blanks = [decoders.Replace("▁", " "), decoders.Fuse(), *([] if kind == "never" else [decoders.Strip(" ", 1, 0)])]
+    if kind == "legacy":
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        made.pre_tokenizer = pre_tokenizers.Metaspace("▁", kind, split=False)
+    made.decoder = decoders.Sequence(blanks)
+    made.post_processor = processors.TemplateProcessing("<s> $A", None, [("<s>", 1)])
+    controls = ["[INST]", "[/INST]"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made, bos_token="<s>", eos_token="</s>", extra_special_tokens=controls
+    )
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]"
+        "{% else %}{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+    )
+    return PromptEncoder(tokenizer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("prompt", "completion"), [("the sky is", " blue."), ("A:\n", "blue"), ("I", " am"), ("a", "\n")]
+)
+def test_a_completion_gets_no_blank_that_it_does_not_have(kind: str, prompt: str, completion: str) -> None:
+    """Encoded as a text of its own it would begin with one more: the row is what the tokenizer makes of the whole."""
+    encoder = spaced_encoder(kind)
+    (row, _) = tokens(encoder, prompt, completion, "x")
+    whole = encoder.tokenizer(prompt + completion).input_ids
+    assert [*row.prompt_ids, *row.ids] == [*whole, encoder.tokenizer.eos_token_id]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["blue.", " blue."])
+def test_a_turn_behind_a_control_token_is_encoded_as_in_the_whole_conversation(kind: str, text: str) -> None:
+    """Some tokenizers put a blank behind control tokens, and models were trained so."""
+    encoder = spaced_encoder(kind)
+    turns = [said(text), user("x"), said(text)]
+    row, _ = tokens(encoder, (user("the sky?"),), turns, "x")
+    whole = encoder.tokenizer.apply_chat_template([user("the sky?"), *turns], tokenize=False)
+    assert [*row.prompt_ids, *row.ids] == encoder.tokenizer(whole, add_special_tokens=False).input_ids
+
+
+def test_a_demonstration_behind_a_text_gets_no_blank() -> None:
+    encoder = spaced_encoder("legacy")
+    assert encoder.encode("blue") == encoder.tokenizer("A:\nblue").input_ids[-4:]
+    assert encoder.encode_all(["blue", " blue", ""])[1:] == [encoder.tokenizer("a blue").input_ids[-4:], []]
 
 
 def rows_of(prompt: int, *lengths: int) -> list[StoredTokens]:

@@ -60,6 +60,21 @@ def test_a_run_without_a_group_that_fits_is_refused(tmp_path: Path) -> None:
     assert any("every group is left out: the shortest has a row of 8 tokens" in refusal for refusal in found.refusals)
 
 
+@pytest.mark.parametrize(
+    ("row", "most", "why"),
+    [
+        ({"chosen": "aaaax", "rejected": "aaaay"}, 8, "where max_length cuts them before they differ"),
+        ({"completions": ["a", "a"], "scores": [1, 2]}, 99, "where a completion stands twice, with different rewards"),
+    ],
+)
+def test_completions_whose_tokens_are_the_same_are_told(row: Any, most: int, why: str, tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{n}:", **row} for n in range(10)]
+    notes = " ".join(planned(tmp_path, rows, task={"max_length": most}).notes)
+    assert "10 of the 10 groups have a better and a worse completion of the same tokens" in notes
+    assert why in notes
+    assert "of the same tokens" not in " ".join(planned(tmp_path, PAIRS, task={"max_length": 99}).notes)
+
+
 def test_single_completions_leave_an_evaluation_nothing_to_prefer(tmp_path: Path) -> None:
     rows = [{"prompt": f"q{n}", "completion": "c", "label": n % 2 == 0} for n in range(20)]
     found = planned(tmp_path, rows, size=1, method="reinforce")

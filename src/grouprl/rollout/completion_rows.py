@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.policy.language.text import encode_after
 from grouprl.protocols import EntropyScaling, Request, Samples
 from grouprl.records.outcomes import Outcomes
 from grouprl.records.requests import RolloutRequest
@@ -73,11 +74,12 @@ class CompletionRows(ScoringSource):
     def rows_of_texts(self, requests: Sequence[RolloutRequest], texts: Sequence[str]) -> TextSamples:
         """Return one scored row per request with a text of `texts` as its completion; log-probs are foreign."""
         rows, longest = [(request, request.first) for request in requests], self.settings.max_new_tokens
-        end = self.policy.eos_ids[:1]
-        response_ids = tuple((*ids[: longest - 1], *end) for ids in self.policy.encode_all(list(texts)))
+        end, prompts = self.policy.eos_ids[:1], self.texts().prompt_ids(rows)
+        written = encode_after(self.policy, prompts, texts)
+        response_ids = tuple((*ids[: longest - 1], *end) for ids in written)
         zeros_bt = torch.zeros(len(rows), max(map(len, response_ids)), dtype=self.policy.score_dtype)
         complete_b = torch.zeros(len(rows), dtype=torch.bool)
-        tokens = Tokens(self.texts().prompt_ids(rows), response_ids)
+        tokens = Tokens(prompts, response_ids)
         rollout = Rollout(tokens, zeros_bt, zeros_bt.clone(), complete_b)
         return self._scored(rows, rollout, np.ones(len(rows), dtype=bool)).with_source("demonstration")
 

@@ -18,6 +18,7 @@ import torch
 from grouprl.core.hashing import content_number
 from grouprl.envs.environment import Environment
 from grouprl.envs.environment_pool import HereStage, Stage
+from grouprl.policy.language.text import encode_after
 from grouprl.protocols import NO_VERSION, EntropyScaling, Request, RunSampler, SamplingSession
 from grouprl.records.episode_records import ENDINGS, Record, Turn
 from grouprl.records.examples import Message
@@ -239,7 +240,8 @@ def demonstrate(
             for budget, rows in living.items():
                 shown = stage.call("demonstrate", [(e.number, (e.start.example.id, e.start.seed)) for e in rows])
                 acts = [act if isinstance(act, str) else "" for act in shown]
-                ids = [[*x[: budget - len(end)], *end] for x in policy.encode_all(acts)]
+                before = [e.acting.ids or e.acting.prompt_ids for e in rows]
+                ids = [[*x[: budget - len(end)], *end] for x in encode_after(policy, before, acts)]
                 for episode, act in zip(rows, shown, strict=True):
                     _check_demonstration(episode, act)
                 alive = [i for i, episode in enumerate(rows) if episode.alive]

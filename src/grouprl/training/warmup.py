@@ -16,6 +16,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import GrouprlError, InputError, described
 from grouprl.envs.environment import worth
 from grouprl.envs.environment_pool import Stage
+from grouprl.policy.language.text import encode_after
 from grouprl.records.examples import Example
 from grouprl.records.scores import Problem
 from grouprl.records.tokens import Tokens
@@ -74,10 +75,9 @@ def demonstration_batch(
     ]
     if not good:
         return None
-    tokens = Tokens.of(
-        policy.encode_prompts([example.prompt for _, example, _ in good]),
-        [[*ids, policy.eos_ids[0]] for ids in policy.encode_all([completion for _, _, completion in good])],
-    )
+    prompts = policy.encode_prompts([example.prompt for _, example, _ in good])
+    completions = encode_after(policy, prompts, [completion for _, _, completion in good])
+    tokens = Tokens.of(prompts, [[*ids, policy.eos_ids[0]] for ids in completions])
     if len(task.agents) > 1:
         tokens = tokens.of_agents([task.agent_of(example) for _, example, _ in good])
     mask_bt = tokens.present_bt()

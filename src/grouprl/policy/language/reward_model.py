@@ -15,7 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.outputs import SCORE
 from grouprl.core.spans import note, spanned
 from grouprl.policy.engine import Readout
-from grouprl.policy.language.text import Message, render_kept, up_to_end, with_end
+from grouprl.policy.language.text import Message, encode_after, render_kept, up_to_end, with_end
 from grouprl.policy.language.transformer_model import TransformerModel
 from grouprl.policy.lora import base_model, dropping, is_adapted
 from grouprl.policy.state import check_cotangents, check_outputs, live_rows, pull_back
@@ -87,8 +87,9 @@ class RewardModel(TransformerModel):
             InputError: a pair has more tokens than the model reads.
         """
         texts, closings = zip(*self.read_texts(prompts, completions), strict=True) if completions else ((), ())
-        answers = zip(self.encode_all(texts), closings, strict=True)
-        rows = Tokens.of(self.encode_prompts(prompts), [closed(ids, self.eos_ids, each) for ids, each in answers])
+        shown = self.encode_prompts(prompts)
+        answers = zip(encode_after(self, shown, texts), closings, strict=True)
+        rows = Tokens.of(shown, [closed(ids, self.eos_ids, each) for ids, each in answers])
         longest, most = max(rows.lengths, default=0), self.max_positions
         if most is not None and longest > most:
             raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
@@ -13,6 +14,11 @@ from grouprl.policy.state import NamedParameters
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from grouprl.records.token_policy import TextSide
+
+ANCHORS = ("\n", ".", "0")
+"""Texts behind which others are encoded without the blank that a tokenizer puts in front of a whole text."""
+_SPACED: WeakKeyDictionary[object, bool] = WeakKeyDictionary()
 Message = JsonMapping
 """A chat message as transformers' chat templates take it: at least `role` and `content`."""
 
@@ -46,6 +52,67 @@ def encode_all(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, spec
         return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=special, verbose=False).input_ids]
     except Exception:
         return [encode(tokenizer, text, special=special) for text in texts]  # raises an error that names the text
+
+
+def encode_onward(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    """Encode texts as they stand behind other text: without the blank that some tokenizers put before a whole one.
+
+    Raises:
+        InputError: as `encode` does.
+    """
+    found = encode_all(tokenizer, texts)
+    if not adds_blank(tokenizer):
+        return found
+    return [_onward(tokenizer, text, alone) for text, alone in zip(texts, found, strict=True)]
+
+
+def _onward(tokenizer: PreTrainedTokenizerBase, text: str, alone: list[int]) -> list[int]:
+    behind = (_behind(tokenizer, anchor, text) for anchor in ANCHORS)
+    return next((ids for ids in behind if ids is not None), alone)
+
+
+def encode_after(policy: TextSide, before: Sequence[Sequence[int]], texts: Sequence[str]) -> list[list[int]]:
+    """Encode each text as the tokenizer would if it stood behind these tokens, so that none holds a part of both.
+
+    A tokenizer that puts a blank before a text may do so behind a control token, too.
+    """
+    found = policy.encode_all(texts)
+    if not adds_blank(policy.tokenizer):
+        return found
+    controls = {number: word for word, number in policy.tokenizer.get_added_vocab().items()}
+    words = [controls.get(ids[-1]) if ids else None for ids in before]
+    behind = [
+        None if word is None else _behind(policy.tokenizer, word, t) for word, t in zip(words, texts, strict=True)
+    ]
+    return [alone if ids is None else ids for ids, alone in zip(behind, found, strict=True)]
+
+
+def adds_blank(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a tokenizer puts a blank before a text that begins without one, as those of Llama 2 do."""
+    try:
+        known = _SPACED.get(tokenizer)
+        if known is None:
+            known = _SPACED[tokenizer] = _puts_blank(tokenizer)
+    except TypeError:  # a user's own tokenizer may not be hashable
+        known = _puts_blank(tokenizer)
+    return known
+
+
+def _puts_blank(tokenizer: PreTrainedTokenizerBase) -> bool:
+    for anchor in ANCHORS:
+        try:
+            behind = _behind(tokenizer, anchor, "x")
+        except InputError:  # one token for each of some characters: none of them is put before a text
+            continue
+        if behind is not None:
+            return behind != encode(tokenizer, "x")
+    return False
+
+
+def _behind(tokenizer: PreTrainedTokenizerBase, anchor: str, text: str) -> list[int] | None:
+    """Return the tokens of a text behind another; None if a token holds a part of both."""
+    head, whole = encode(tokenizer, anchor), encode(tokenizer, anchor + text)
+    return whole[len(head) :] if whole[: len(head)] == head else None
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message]) -> list[int]:
@@ -151,12 +218,12 @@ class TextModel(NamedParameters):
         raise NotImplementedError
 
     def encode(self, text: str) -> list[int]:
-        """Encode plain text without special tokens; raises InputError as the function `encode` does."""
-        return encode(self.tokenizer, text)
+        """Encode plain text that stands behind other text; raises InputError as the function `encode` does."""
+        return encode_onward(self.tokenizer, [text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many plain texts at once; raises InputError as the function `encode` does."""
-        return encode_all(self.tokenizer, texts)
+        """Encode many plain texts that stand behind others; raises InputError as the function `encode` does."""
+        return encode_onward(self.tokenizer, texts)
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
         """Encode a prompt, text or chat messages; raises InputError as the function `encode_prompt` does."""

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
-from grouprl.policy.language.text import render_kept, up_to_end, with_end
+from grouprl.policy.language.text import encode_after, render_kept, up_to_end, with_end
 from grouprl.records.examples import Example, Message, Prompt
 from grouprl.records.offline import RowLimit, StoredRow
 
@@ -54,19 +54,25 @@ def group_tokens(
         InputError: a row has no token that the policy wrote, or the template cannot render it; the message names it.
     """
     most = min((each for each in (limit.tokens, positions) if each is not None), default=None)
-    prompts = iter(policy.encode_prompts([e.prompt for e, rows in groups if _needs_prompt(rows)]))
-    plain = _encoded_plain(policy, groups)
+    prompts = _prompts(policy, groups)
+    plain = _encoded_plain(policy, groups, prompts)
     found = list[StoredTokens]()
-    for example, rows in groups:
-        shared = tuple(next(prompts)) if _needs_prompt(rows) else ()
-        encoded = [next(plain) for row in rows] if _is_plain(example, rows) else _encoded(policy, example, rows)
-        group = [
-            StoredTokens(shared, *each) if row.prompt_ids is None else StoredTokens(row.prompt_ids, *each)
-            for row, each in zip(rows, encoded, strict=True)
-        ]
+    for (example, rows), shown in zip(groups, prompts, strict=True):
+        encoded = [next(plain) for row in rows] if _is_plain(example, rows) else _encoded(policy, example, rows, shown)
+        group = [StoredTokens(ids, *each) for ids, each in zip(shown, encoded, strict=True)]
         for number, each in enumerate(group):
             _refuse_without_action(each, f"row {number} of {example.id}", "its completion has no token")
         found += group if rows[0].ids is not None or most is None else fitted(group, most, limit, example.id)
+    return found
+
+
+def _prompts(policy: TextSide, groups: Sequence[tuple[Example, Sequence[StoredRow]]]) -> list[list[tuple[int, ...]]]:
+    """Return the tokens of the prompt of each row, group by group: those that are stored, else the prompt's own."""
+    encoded = iter(policy.encode_prompts([e.prompt for e, rows in groups if _needs_prompt(rows)]))
+    found = list[list[tuple[int, ...]]]()
+    for _, rows in groups:
+        shared = tuple(next(encoded)) if _needs_prompt(rows) else ()
+        found.append([shared if row.prompt_ids is None else row.prompt_ids for row in rows])
     return found
 
 
@@ -136,15 +142,16 @@ def _rendered(policy: TextSide, prompt: Prompt, row: StoredRow) -> list[Piece] |
 
 
 def _encoded(
-    policy: TextSide, example: Example, rows: Sequence[StoredRow]
+    policy: TextSide, example: Example, rows: Sequence[StoredRow], shown: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[tuple[int, ...], tuple[bool, ...]]]:
     """Yield the tokens of each completion, and which of them the policy wrote: up to the last end token of a piece."""
-    for row, pieces in zip(rows, pieces_of(policy, example, rows), strict=True):
+    for row, before, pieces in zip(rows, shown, pieces_of(policy, example, rows), strict=True):
         if row.ids is not None:
             yield row.ids, (True,) * len(row.ids)
             continue
         ids, own = list[int](), list[bool]()
-        for (_, mine), part in zip(pieces, policy.encode_all([text for text, _ in pieces]), strict=True):
+        for text, mine in pieces:
+            (part,) = encode_after(policy, [ids or before], [text])
             ended = len(up_to_end(part, policy.eos_ids))
             ids += part
             own += [mine and place < ended for place in range(len(part))]
@@ -153,12 +160,16 @@ def _encoded(
 
 
 def _encoded_plain(
-    policy: TextSide, groups: Sequence[tuple[Example, Sequence[StoredRow]]]
+    policy: TextSide,
+    groups: Sequence[tuple[Example, Sequence[StoredRow]]],
+    prompts: Sequence[Sequence[tuple[int, ...]]],
 ) -> Iterator[tuple[tuple[int, ...], tuple[bool, ...]]]:
     """Yield the tokens of the completions after prompts of text, encoded all at once, with an end token each."""
-    rows = [row for example, group in groups if _is_plain(example, group) for row in group]
-    written = iter(policy.encode_all([row.completion for row in rows if row.ids is None]))
-    for row in rows:
+    plain = [(group, shown) for (q, group), shown in zip(groups, prompts, strict=True) if _is_plain(q, group)]
+    rows = [each for group, shown in plain for each in zip(group, shown, strict=True)]
+    texts = [(row.completion, before) for row, before in rows if row.ids is None]
+    written = iter(encode_after(policy, [before for _, before in texts], [text for text, _ in texts]))
+    for row, _ in rows:
         if row.ids is not None:
             yield row.ids, (True,) * len(row.ids)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
@@ -62,6 +62,7 @@ def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | N
             *getattr(task, "notes", ()),
             *(_boundary(encoder, groups[0][0], whole[0]) if groups else ()),
             *_lengths(kept, max(map(len, (row for group in whole for row in group)), default=0), most, limit),
+            *_alike(groups, kept),
             *(() if samples_evaluations(task) else _lone(groups)),
         ),
     )
@@ -100,6 +101,37 @@ def _lengths(kept: list[list[StoredTokens]], longest: int, most: int | None, lim
         else f"{sum(cut):,} tokens of {len(cut):,} rows are cut, {which}"
     )
     yield f"the longest row has {longest:,} tokens, and {most:,} are kept: {what} (truncation: {limit.gives_way})"
+
+
+def _alike(groups: list[tuple[Example, list[StoredRow]]], kept: list[list[StoredTokens]]) -> Iterator[str]:
+    """Say in how many groups the tokens that are left do not tell a better completion from a worse one."""
+    same = [
+        (example.id, _reason(rows, group))
+        for (example, rows), group in zip(groups, kept, strict=True)
+        if group[0].fits and rows[0].ids is None and _undecided(rows, [row.ids for row in group])
+    ]
+    if same:
+        name, why = same[0]
+        yield (
+            f"{len(same):,} of the {len(groups):,} groups have a better and a worse completion of the same tokens, "
+            f"from which no preference is learned; the first is {name}, where {why}"
+        )
+
+
+def _reason(rows: Sequence[StoredRow], group: Sequence[StoredTokens]) -> str:
+    if any(row.ends_cut for row in group):
+        return "max_length cuts them before they differ"
+    if _undecided(rows, [(row.completion, row.messages) for row in rows]):
+        return "a completion stands twice, with different rewards"
+    return "the texts differ in what the chat template leaves out"
+
+
+def _undecided(rows: Sequence[StoredRow], said: Sequence[object]) -> bool:
+    """Return whether two rows of different rewards say the same."""
+    return any(
+        one == other and row.reward != each.reward
+        for (row, one), (each, other) in combinations(zip(rows, said, strict=True), 2)
+    )
 
 
 def _lone(groups: list[tuple[Example, list[StoredRow]]]) -> Iterator[str]:

@@ -19,6 +19,8 @@ from grouprl.tasks.task import without_folder
 
 LONGEST_LINE = 64 * 2**20
 """Bytes of a line; a prompt may have at most a 64th of that."""
+BLANK = b"\xef\xbb\xbf \t\r\n"
+"""Bytes that may stand before the first character of a file: a mark of UTF-8, blanks, ends of lines."""
 ONE_EACH = "each line is one JSON object"
 OTHER_BYTES = (
     (b"\x1f\x8b", "compressed by gzip", "Unpack it with gunzip"),
@@ -64,6 +66,26 @@ def read_lines(path: str) -> Table:
     return Table(path, [row for _, row in found], [number for number, _ in found], "line")
 
 
+def array_in(path: str) -> Table | None:
+    """Return the objects of a file that is one JSON array; None for a file that does not begin as one.
+
+    Raises:
+        InputError: it is not JSON, or holds something else than objects; the message names the first.
+    """
+    first = next((line for line in _lines(path) if line.strip(BLANK)), b"")
+    if not first.lstrip(BLANK).startswith(b"["):
+        return None
+    try:
+        rows = parse_strictly(Path(path).read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {reason_of(error)}", "a file that begins with [ is one array") from error
+    assert isinstance(rows, list)
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise InputError(f"Object {number} of {path} is a JSON {type(row).__name__}", "a row is one JSON object")
+    return Table(path, rows, range(1, len(rows) + 1), "object")
+
+
 def each_line(path: str) -> Iterator[tuple[int, JsonObject]]:
     """Yield the objects of a JSON-lines file with the numbers of their lines. Raises as `read_lines`."""
     first = True
@@ -86,7 +108,7 @@ def _other_form(path: str, first: bytes) -> str:
     """Return how a file in another form is read, judged by its name and its first line; "" if it has none of them."""
     if path.lower().endswith(".csv"):
         return f"A CSV file is named hf:{path} (extra 'data')"
-    if first.lstrip(b"\xef\xbb\xbf \t").startswith(b"["):
+    if first.lstrip(BLANK).startswith(b"["):
         return "It is one JSON array: write its objects without the brackets and commas between them, one a line"
     return ""
 

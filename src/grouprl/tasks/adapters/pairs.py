@@ -10,20 +10,21 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from grouprl.core.errors import InputError, suggest
 from grouprl.core.json_types import JsonMapping, JsonObject
-from grouprl.records.examples import Chat, Example, Message, Split, prompt_text
+from grouprl.records.examples import Example, Message, Split, prompt_text
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow, completes_prompts
 from grouprl.rewards import Reward
-from grouprl.tasks.adapters.any_table import read_table
+from grouprl.tasks.adapters.any_table import read_tables
 from grouprl.tasks.adapters.preference_rows import (
     Format,
     Judged,
     Names,
-    chat_settings,
+    announced,
     explicit_pair,
     finite_number,
     format_of,
     pair_inside,
     refuse_pictures,
+    refuse_written,
     without_nulls,
 )
 from grouprl.tasks.adapters.reversed_rows import Turned, turned_table
@@ -235,11 +236,7 @@ class Pairs(RowTask):
         Raises:
             InputError: columns of no format, or a row that does not fit it, by its name.
         """
-        train, held_out = read_table(self.path, self.train_split, self.eval_split)
-        if self.eval_path is not None:
-            if held_out is not None:
-                raise InputError("'eval' and 'eval_split' both name the held-out prompts", "only one of them may")
-            held_out, _ = read_table(self.eval_path, self.train_split)
+        train, held_out = read_tables(self.path, self.train_split, self.eval_path, self.eval_split)
         if not len(train.rows):
             raise InputError(f"{train.name} holds no prompts", "a task has at least one prompt")
         train, held_out = self._turned(train), None if held_out is None else self._turned(held_out)
@@ -307,6 +304,7 @@ class Pairs(RowTask):
         for position, (row, number) in enumerate(zip(table.rows, table.numbers, strict=True)):
             label, row = table.label(position), without_nulls(row)
             refuse_pictures(row, label)
+            refuse_written(row, (self.prompt, *self._format.columns), label)
             _margin(row, label)
             judged = self._judged(row, label)
             for completion in judged.completions:
@@ -335,12 +333,20 @@ class Pairs(RowTask):
         for column in self._format.columns:
             if column not in row:
                 raise InputError(f"The column '{column}' is missing in {label}", remedy=suggest(column, row))
-        return read(row, self._names, label)
+        judged = read(row, self._names, label)
+        lists = self.chosen not in self._format.columns
+        return judged if lists or judged.tied else replace(judged, tied=self._same(judged, label))
+
+    def _same(self, judged: Judged, label: str) -> bool:
+        """Return whether the first two completions say the same, in whatever form each is given."""
+        one, other = judged.completions[:2]
+        forms = isinstance(one, str), isinstance(other, str)
+        return one == other if all(forms) else self._stored(one, 0.0, label) == self._stored(other, 0.0, label)
 
     def _refuse_tie(self, judged: Judged, label: str) -> None:
         lists = self.chosen not in self._format.columns
         if self.ties == "refuse" or (self.ties == "half" and lists):
-            same = len(set(map(str, judged.completions))) == 1
+            same = len(judged.completions) == 2 and self._same(judged, label)
             raise InputError(
                 f"Both completions in {label} are the same" if same else f"No completion in {label} is better",
                 "'ties: half' counts a tied pair once each way, and this is a list"
@@ -351,9 +357,7 @@ class Pairs(RowTask):
             )
 
     def _prompt(self, row: Mapping[str, object], label: str) -> str | tuple[Message, ...]:
-        shown = super()._prompt(row, label)
-        tools, variables = chat_settings(row, label)
-        return shown if isinstance(shown, str) or not (tools or variables) else _announced(shown, tools, variables)
+        return announced(super()._prompt(row, label), row, label)
 
     def _stored(self, completion: object, reward: float, label: str, *, correct: bool = False) -> StoredRow:
         if isinstance(completion, str):
@@ -392,10 +396,3 @@ def _objective(row: Mapping[str, object], column: str, label: str) -> str:
             f"{label} has no objective in the column '{column}'", "every row names one", suggest(column, row)
         )
     return str(row[column])
-
-
-def _announced(
-    messages: tuple[Message, ...], tools: Sequence[JsonMapping], variables: JsonMapping
-) -> tuple[Message, ...]:
-    """Return the messages of a prompt with the tools and variables that the chat template gets."""
-    return cast(tuple[Message, ...], Chat(cast(Sequence[JsonMapping], messages), tools, variables))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
+from grouprl.records.examples import Chat, Message
 from grouprl.records.scores import LARGEST
 from grouprl.tasks.adapters.jsonl import parse_strictly, reason_of
 
 PICTURES = ("image", "images")
 """Columns of pictures, which no policy here reads."""
+SHOWN = ("tools", "chat_template_kwargs")
+"""Columns beside the messages that the chat template gets."""
 WORDS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
 """Labels as a CSV file writes them."""
 WRITTEN = re.compile(r"""\s*\[\s*\{\s*(['"])(?:role|content)\1\s*:""")
@@ -194,17 +198,36 @@ def is_conversation(given: object) -> bool:
 
 
 def without_nulls(row: JsonMapping) -> JsonMapping:
-    """Return a row whose messages have no null keys: a table fills in the keys that other messages of a column have."""
-    return {name: _spoken(value) for name, value in row.items()}
+    """Return a row whose messages, tools and template variables have no null keys, at any depth.
+
+    A table fills in the keys that the other mappings of a column have: an argument of another tool's call, a parameter
+    of another tool.
+    """
+    return {name: _whole(value) if name in SHOWN else _spoken(value) for name, value in row.items()}
 
 
 def _spoken(cell: object) -> object:
     if is_conversation(cell):
-        return [
-            {key: value for key, value in each.items() if value is not None} if isinstance(each, Mapping) else each
-            for each in cell  # type: ignore[attr-defined]
-        ]
+        return _whole(cell)
     return [_spoken(each) for each in cell] if isinstance(cell, list | tuple) else cell
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _whole(each) for key, each in value.items() if each is not None}
+    return [_whole(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def announced(prompt: str | tuple[Message, ...], row: JsonMapping, label: str) -> str | tuple[Message, ...]:
+    """Return a prompt of messages with the tools and variables of its row, which the chat template gets; text as it is.
+
+    Raises:
+        InputError: as `chat_settings` does.
+    """
+    tools, variables = chat_settings(row, label)
+    if isinstance(prompt, str) or not (tools or variables):
+        return prompt
+    return cast(tuple[Message, ...], Chat(cast(Sequence[JsonMapping], prompt), tools, variables))
 
 
 def chat_settings(row: JsonMapping, label: str) -> tuple[Sequence[JsonMapping], JsonMapping]:
@@ -307,12 +330,7 @@ def _completion(row: JsonMapping, column: str, label: str) -> object:
             f"The column '{column}' is missing in {label}", f"the first row has it; it has {', '.join(row)}"
         )
     given = row[column]
-    if isinstance(given, str) and WRITTEN.match(given) and given.rstrip().endswith("]"):
-        raise InputError(
-            f"The completion '{column}' in {label} is {shortened(given)}",
-            "these are chat messages written out as text, and would be learned as text, brackets and all",
-            "Give lists of messages: JSON lines and Parquet hold them, a CSV file does not",
-        )
+    refuse_written(row, (column,), label)
     if isinstance(given, str) and given:
         return given
     if not is_conversation(given):
@@ -333,6 +351,18 @@ def _completion(row: JsonMapping, column: str, label: str) -> object:
             "only what the assistant writes is learned, so its message comes last",
         )
     return given
+
+
+def refuse_written(row: JsonMapping, columns: Iterable[str], label: str) -> None:
+    """Raise InputError for a cell of one of the columns that is a text with chat messages written out."""
+    for column in columns:
+        given = row.get(column)
+        if isinstance(given, str) and WRITTEN.match(given) and given.rstrip().endswith("]"):
+            raise InputError(
+                f"The column '{column}' in {label} is {shortened(given)}",
+                "these are chat messages written out as text, and would be learned as text, brackets and all",
+                "Give lists of messages: JSON lines and Parquet hold them, a CSV file does not",
+            )
 
 
 def refuse_pictures(row: JsonMapping, label: str) -> None:

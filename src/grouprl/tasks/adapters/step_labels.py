@@ -8,10 +8,10 @@ from pydantic import Field
 
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
-from grouprl.records.examples import Example
+from grouprl.records.examples import Example, Message
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow
-from grouprl.tasks.adapters.any_table import read_table
-from grouprl.tasks.adapters.preference_rows import refuse_pictures
+from grouprl.tasks.adapters.any_table import read_tables
+from grouprl.tasks.adapters.preference_rows import announced, refuse_pictures, without_nulls
 from grouprl.tasks.questions import PLAIN, AsChat
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask
@@ -64,16 +64,11 @@ class StepLabels(RowTask):
 
     def read(self) -> tuple[Table, Table | None]:
         """Return the files' rows, each checked; raises InputError for rows of another form."""
-        train, held_out = read_table(self.path, self.train_split, self.eval_split)
-        if self.eval_path is not None:
-            if held_out is not None:
-                raise InputError("'eval' and 'eval_split' both name the held-out answers", "only one of them may")
-            held_out, _ = read_table(self.eval_path, self.train_split)
-        for table in (train, held_out) if held_out is not None else (train,):
-            for position, row in enumerate(table.rows):
-                refuse_pictures(row, table.label(position))
-                labelled_steps(row, table.label(position))
-        return train, held_out
+        train, held_out = read_tables(self.path, self.train_split, self.eval_path, self.eval_split)
+        return _checked(train), None if held_out is None else _checked(held_out)
+
+    def _prompt(self, row: Mapping[str, object], label: str) -> str | tuple[Message, ...]:
+        return announced(super()._prompt(row, label), row, label)
 
     def solution(self, example: Example) -> str | None:
         """Return the whole answer if all of its steps are right, else None."""
@@ -88,6 +83,15 @@ class StepLabels(RowTask):
             for text, label in zip(prefixes(steps, self.separator), labels, strict=True)
         ]
         return rows[-1:] if self.last_only else rows
+
+
+def _checked(table: Table) -> Table:
+    """Return a table whose rows are labelled steps, without keys that are null."""
+    rows = [without_nulls(row) for row in table.rows]
+    for position, row in enumerate(rows):
+        refuse_pictures(row, table.label(position))
+        labelled_steps(row, table.label(position))
+    return Table(table.name, rows, table.numbers, table.unit)
 
 
 def labelled_steps(row: Mapping[str, object], label: str) -> tuple[list[str], list[bool]]:
