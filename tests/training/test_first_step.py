@@ -22,6 +22,7 @@ from grouprl.training.loop import train
 from small import f64, small
 
 ANALYTIC = {"dpo": math.log(2), "ipo": 25.0, "slic": 1.0, "apo_zero": 1.0, "nca": 2 * math.log(2), "kto": 0.5}
+FOLLOWED = {"tr_dpo": math.log(2), "accelerated_dpo": math.log(2), "dno": math.log(2)}
 
 
 def config(method: str, **more: object) -> dict[str, object]:
@@ -42,10 +43,10 @@ def losses(folder: Path) -> list[float]:
     return [record["loss"] for record in records if record.get("phase") == "train" and "loss" in record]
 
 
-@pytest.mark.parametrize("method", ANALYTIC)
+@pytest.mark.parametrize("method", [*ANALYTIC, *FOLLOWED])
 def test_a_run_begins_at_the_analytic_loss(method: str, tmp_path: Path) -> None:
     folder = train(parse_config(config(method)), folder=tmp_path / "run").folder
-    assert losses(folder)[0] == pytest.approx(ANALYTIC[method], rel=1e-5)
+    assert losses(folder)[0] == pytest.approx((ANALYTIC | FOLLOWED)[method], rel=1e-5)
 
 
 def test_another_policy_than_the_reference_ends_the_run() -> None:
@@ -55,6 +56,15 @@ def test_another_policy_than_the_reference_ends_the_run() -> None:
     check_first_step(grouprl.method("dpo"), batch, torch.float16)
     check_first_step(grouprl.method("simpo"), batch, torch.float32)
     check_first_step(grouprl.method("dpo"), batch.replace(source_b=torch.tensor([3, 3])), torch.float32)
+
+
+def test_another_policy_than_a_reference_that_follows_ends_the_run() -> None:
+    same, other = f64([[-1.0, -1.0], [-1.0, 0]]), f64([[-1.0, -1.01], [-1.0, 0]])
+    batch = small([1, 0], [2, 1], old_bt=same, refs={"iterates": other})
+    for name in FOLLOWED:
+        with pytest.raises(RunError, match=r"row 0 differs by 0.01 nats"):
+            check_first_step(grouprl.method(name), batch, torch.float32)
+        check_first_step(grouprl.method(name), batch.replace(refs={"iterates": same}), torch.float32)
 
 
 def test_dropout_of_trained_adapters_ends_the_run_and_that_of_new_ones_does_not(tmp_path: Path) -> None:
@@ -89,6 +99,9 @@ def test_the_plan_says_which_weights_the_reference_is() -> None:
     said = str(plan(parse_config(config("dpo", warmup={"steps": 3}))).notes)
     assert "the reference is the model that the run begins with after 3 warm-up steps, tiny" in said
     assert "the reference is" not in str(plan(parse_config(config("simpo"))).notes)
+    said = str(plan(parse_config(config("accelerated_dpo"))).notes)
+    assert "the reference 'iterates' is a copy of the model that the run begins with, tiny" in said
+    assert "it moves to the policy" in said
 
 
 def test_a_soup_of_models_is_the_average_of_their_weights(tmp_path: Path) -> None:

@@ -111,6 +111,12 @@ def reads_frozen(parts: Iterable[ReadsReferences]) -> bool:
     return mixed or any("ref_bt" in part.needs() for part in parts)
 
 
+def scored_followers(parts: Iterable[ReadsReferences]) -> dict[str, Iterates]:
+    """Return the references that follow the policy and that a score compares it with, by name."""
+    rules = [(name, rule) for part in parts if part.kind == "score" for name, rule in part.references().items()]
+    return {name: rule for name, rule in rules if isinstance(rule, Iterates)}
+
+
 def scores_against_frozen(parts: Iterable[ReadsReferences]) -> bool:
     """Return whether one of `parts` is a score against the frozen reference, as losses of preferences have."""
     return any(part.kind == "score" and "ref_bt" in part.needs() for part in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grouprl.algorithms.references import scores_against_frozen
+from grouprl.algorithms.references import scored_followers, scores_against_frozen
 from grouprl.config.rates import kind_of_model, rate_warnings
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
@@ -47,6 +47,15 @@ def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> It
 
 def _reference(run: ResolvedRun) -> Iterator[str]:
     """Say which weights a loss of preferences compares the policy with."""
+    steps = run.config.warmup.steps
+    begun = f"the model that the run begins with{f' after {steps} warm-up steps' if steps else ''}"
+    for name, rule in scored_followers(run.method.parts()).items():
+        when = "each step" if rule.every == 1 else f"every {rule.every} steps"
+        where = "to the policy" if rule.share == 1 else f"{rule.share:g} of the way to the policy"
+        yield (
+            f"the reference '{name}' is a copy of {begun}, {run.config.model.name}; at the first step every margin "
+            f"against it must be 0, and after {when} it moves {where}"
+        )
     if not run.needs_reference or not scores_against_frozen(run.method.parts()):
         return
     if run.guides:
@@ -54,12 +63,7 @@ def _reference(run: ResolvedRun) -> Iterator[str]:
         what = f"the average of weights {shares}" if len(run.guides) > 1 else f"the model in {next(iter(run.guides))}"
         yield f"the reference is {what}: margins do not begin at 0"
         return
-    steps = run.config.warmup.steps
-    after = f" after {steps} warm-up steps" if steps else ""
-    yield (
-        f"the reference is the model that the run begins with{after}, {run.config.model.name}; at the first step every "
-        "margin must be 0"
-    )
+    yield f"the reference is {begun}, {run.config.model.name}; at the first step every margin must be 0"
 
 
 def _workers(run: ResolvedRun) -> Iterator[str]:

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from grouprl.algorithms.method import Method
-from grouprl.algorithms.references import scores_against_frozen
+from grouprl.algorithms.references import scored_followers, scores_against_frozen
 from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.outputs import LOG_PROB
@@ -36,15 +36,27 @@ if TYPE_CHECKING:
 
 
 def check_first_step(method: Method, batch: Batch, dtype: torch.dtype) -> None:
-    """Check that policy and reference agree on every row that the policy scored itself.
+    """Check that the policy agrees with each reference that a score reads on every row that the policy scored itself.
 
     Raises:
         RunError: a token's log-probs differ by more than two ways to compute them may.
     """
-    if batch.ref_bt is None or batch.old_bt is None or not scores_against_frozen(method.parts()):
+    for ref_bt in _scored_references(method, batch):
+        _check_agreement(method, batch, ref_bt, dtype)
+
+
+def _scored_references(method: Method, batch: Batch) -> list[Tensor]:
+    """Return the log-probs [B,T] of every reference that a score compares the policy with."""
+    followers = [batch.refs[name] for name in scored_followers(method.parts()) if name in batch.refs]
+    frozen = batch.ref_bt if scores_against_frozen(method.parts()) else None
+    return followers if frozen is None else [*followers, frozen]
+
+
+def _check_agreement(method: Method, batch: Batch, ref_bt: Tensor, dtype: torch.dtype) -> None:
+    if batch.old_bt is None:
         return
     own_bt = batch.mask_bt & ~batch.from_source("replay", "reference")[:, None]
-    gap_bt = torch.where(own_bt, batch.old_bt - batch.ref_bt, 0).abs()
+    gap_bt = torch.where(own_bt, batch.old_bt - ref_bt, 0).abs()
     worst, allowed = float(gap_bt.max()), NATS.get(dtype, NATS[torch.float32])
     if worst > allowed:
         row = int(gap_bt.amax(1).argmax())
@@ -63,14 +75,15 @@ def check_first_pass(method: Method, batch: Batch, model: Trainable) -> None:
     Raises:
         RunError: a token's log-probs differ, because adapters that are not new drop out.
     """
-    if batch.ref_bt is None or batch.inputs is None or not scores_against_frozen(method.parts()):
+    references = _scored_references(method, batch)
+    if not references or batch.inputs is None:
         return
     rows = torch.nonzero(batch.group_b == batch.group_b[0])[:, 0]
     with torch.random.fork_rng():
         logp_bt = model.evaluate(batch.inputs.rows(rows), (LOG_PROB,), grad=True)[LOG_PROB].detach()
     width = logp_bt.shape[1]
     own_bt = (batch.mask_bt & ~batch.from_source("replay", "reference")[:, None])[rows, :width]
-    worst = float(torch.where(own_bt, logp_bt - batch.ref_bt[rows, :width], 0).abs().max())
+    worst = float(torch.where(own_bt, logp_bt - references[0][rows, :width], 0).abs().max())
     if worst > NATS.get(logp_bt.dtype, NATS[torch.float32]):
         raise RunError(
             f"at the first step model.lora.dropout changes the log-prob of a token by {worst:.3g} nats: the adapters "
