@@ -7,9 +7,11 @@ import json
 import threading
 import time
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
+from pyarrow.parquet import read_table
 from rich.console import Console
 
 from grouprl.config.run import parse_config
@@ -177,10 +179,64 @@ def test_the_plan_tells_the_requests_of_a_run_and_how_long_they_take() -> None:
         assert not any("per_minute" in each for each in found.idle)
         return " ".join(note for note in found.notes if "judge" in note)
 
-    assert "2 per rollout and 4 in 2 steps, evaluations besides, replies of 2,048 tokens at most" in notes()
+    assert "2 per rollout and 4 in 2 steps, up to 8 in evaluations besides, replies of 2,048 tokens at most" in notes()
     paced = notes(compare=True, per_minute=48, tokens=100)
-    assert "up to 24 requests per rollout and 48 in 2 steps, evaluations besides, at least 30 s each" in paced
+    assert "up to 24 requests per rollout and 48 in 2 steps, up to 8 in evaluations besides, at least 30 s" in paced
     assert "at 48 a minute, replies of 100 tokens at most" in paced
+
+
+def by_taste(request: dict[str, Any]) -> str:
+    """A judge whose taste is in the texts alone."""
+    told = material(request)
+    if "trajectories" in told:
+        return scores(request, liking)
+    return json.dumps({"better": max(told["completions"], key=lambda each: liking(each["text"]))["id"]})
+
+
+def liking(text: str) -> float:
+    return (sum(map(ord, text)) * 7919 % 1009 + len(text) / 100) / 1010
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "judge", "each"),
+    [
+        ("xpo", 1, {"compare": True}, 4),  # one pair in both orders, two prompts
+        ("xpo", 3, {"compare": True}, 24),  # six pairs of three and an opponent
+        ("xpo", 2, {}, 6),  # two completions, the opponent, and all three
+        ({"name": "nash_md", "by": "judge"}, 3, {"compare": True, "samples": 2}, 48),
+        ({"name": "nash_md", "by": "judge"}, 3, {"compare": True, "cache": False}, 24),
+        ({"name": "gpo", "by": "judge"}, 3, {"compare": True}, 12),
+        ({"name": "gpo", "by": "judge"}, 3, {"compare": True, "cache": False}, 24),
+    ],
+)
+def test_the_plan_counts_what_a_run_asks(method: Any, size: int, judge: Any, each: int, tmp_path: Path) -> None:
+    with judging(by_taste) as (url, got):
+        given = settings(url, **judge) | {"method": method, "steps": 1, "batch": {"prompts": 2, "group_size": size}}
+        told = next(note for note in plan(parse_config(given)).notes if "is a judge" in note)
+        train(parse_config(given), folder=tmp_path / "run", console=Console(file=io.StringIO()))
+    assert f"{each} requests per rollout" in told or f", {each} per rollout" in told
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["judge_requests"] for line in lines if line["phase"] == "train"] == [each]
+    most = int(told.partition("steps, up to ")[2].partition(" in evaluations")[0])
+    assert 0 < len(got) - each <= most
+
+
+@pytest.mark.parametrize("judge", [{"compare": True}, {}])
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_opponent_is_judged_together_with_the_completions_it_is_compared_with(
+    size: int, judge: Any, tmp_path: Path
+) -> None:
+    with judging(by_taste) as (url, _):
+        given = settings(url, **judge) | {"method": "xpo", "batch": {"prompts": 3, "group_size": size}, "steps": 1}
+        train(parse_config(given), folder=tmp_path / "run", console=Console(file=io.StringIO()))
+    rows = read_table(tmp_path / "run" / "rollouts" / "step-000001.parquet").to_pylist()
+    assert len(rows) == 3 * (size + 1)
+    for row in rows:
+        others = [x["completion"] for x in rows if x["group"] == row["group"] and x["sample"] != row["sample"]]
+        wins = [0.5 if x == row["completion"] else float(liking(row["completion"]) > liking(x)) for x in others]
+        expected = fmean(wins) if judge else liking(row["completion"])
+        assert row["reward"] == pytest.approx(expected)
+    assert len({row["reward"] for row in rows}) > 1
 
 
 def test_locks_of_requests_do_not_pile_up(tmp_path: Path) -> None:

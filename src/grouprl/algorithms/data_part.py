@@ -89,6 +89,13 @@ class RunContext(Protocol):
             InputError: the run keeps no reference that could sample.
         """
 
+    def judged_together(self, samples: ScoredSamples) -> ScoredSamples:
+        """Return rows with the scores of a reward that judges groups, which have changed; of another one as they are.
+
+        Raises:
+            InputError: the rows are episodes.
+        """
+
     def reference_logp(self, samples: ScoredSamples) -> Tensor:
         """Return the log-prob of every action of rows under the frozen reference, [B,T] on the CPU, as `ref_bt` has it.
 

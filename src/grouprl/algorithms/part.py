@@ -127,6 +127,8 @@ class RunFacts:
     """Whether the task has its completions stored, so that asking for completions of a prompt gives these."""
     compares: bool = True
     """Whether the run's reward compares two completions, as methods with `by: judge` need."""
+    judges_groups: bool = False
+    """Whether what a completion is worth depends on the others of its group: it is compared or ranked."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Number of different values of 'level' and of each column of the prompts, among a few prompts of the run."""
     variants: int | None = None

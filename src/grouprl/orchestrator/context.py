@@ -29,7 +29,7 @@ from grouprl.records.prompt_history import PromptHistory
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.records.text_samples import as_text
-from grouprl.rewards.judging.comparing import ComparedPair, comparing
+from grouprl.rewards.judging.comparing import ComparedPair, comparing, judges_groups
 from grouprl.rewards.validation import VerdictReward
 from grouprl.rollout.prompt_stream import PromptStream
 from grouprl.rollout.quarantine import OFFERS
@@ -236,6 +236,16 @@ class SessionContext:
     def spaces(self) -> Spaces | None:
         """The spaces of the run's environments; None: text."""
         return self.row_source.spaces_of(self.task)
+
+    def judged_together(self, samples: ScoredSamples) -> ScoredSamples:
+        """Return rows with the scores of a reward that judges groups, which have changed; of another one as they are.
+
+        Raises:
+            InputError: the rows are episodes.
+        """
+        if not judges_groups(self.row_source.reward):
+            return samples
+        return self.row_source.judged_together(as_text(samples))
 
     def compare(self, samples: ScoredSamples, pairs: Sequence[tuple[int, int]]) -> list[float | None]:
         """Return the chance that the first row of each pair is preferred by the reward; None: it abstains.

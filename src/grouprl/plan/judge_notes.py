@@ -4,40 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grouprl.algorithms.augment.opponents import Comparisons, Opponents
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 
 
-def judge_notes(config: Config, *, environment: bool) -> Iterator[str]:
-    """Say which model judges, with how many requests, and how the scores are used."""
+def judge_notes(config: Config, method: Method, held_out: int | None, *, environment: bool) -> Iterator[str]:
+    """Say which model judges, with how many requests, and how the scores are used.
+
+    `held_out` is the number of prompts to evaluate on; None if they never end.
+    """
     judge = config.reward.judge
     if judge is None:
         return
     who = f"{judge.model} at {judge.url}" if judge.model else f"the model at {judge.url}"
     if judge.compare:
-        size, replies = config.batch.group_size, judge.samples * (1 + judge.both_orders)
-        pairs = size * (size - 1) // 2
+        replies, pairs = judge.samples * (1 + judge.both_orders), compared_pairs(config, method)
         asked = pairs * replies * config.batch.prompts
+        in_all = _in_all(config, asked, _pairs_of(config.eval.samples) * replies, held_out)
         yield (
             f"the reward is a judge: {who} compares the {pairs} pairs of each group, {replies} "
-            f"repl{'ies' if replies > 1 else 'y'} each: up to {asked:,} requests per rollout{_in_all(config, asked)}; "
+            f"repl{'ies' if replies > 1 else 'y'} each: up to {asked:,} requests per rollout{in_all}; "
             "a completion's reward is how often it is preferred"
         )
         return
     paid = ", added to the environment's reward" if environment else ", instead of the task's reward"
+    asked = config.batch.prompts * (1 + sum(1 + each.together for each in _opponents(method)))
     yield (
         f"the reward is a judge: {who} ranks the {config.batch.group_size} trajectories of each group in one request, "
-        f"{config.batch.prompts} per rollout{_in_all(config, config.batch.prompts)}; scores from 0 to 1{paid}"
+        f"{asked} per rollout{_in_all(config, asked, 2, held_out)}; scores from 0 to 1{paid}"
     )
 
 
-def _in_all(config: Config, asked: int) -> str:
-    """Say how many requests a run makes, with so many per rollout, and how long a rollout of them takes at least."""
+def compared_pairs(config: Config, method: Method) -> int:
+    """Return how many pairs of a prompt a rollout has compared: the group's, and those with opponents.
+
+    Where verdicts are kept, a pair that is asked about twice costs nothing the second time.
+    """
     assert config.reward.judge is not None
+    own, others = config.batch.group_size, sum(each.count for each in _opponents(method))
+    apart, every, across = _pairs_of(own) + _pairs_of(others), _pairs_of(own + others), own * others
+    again = [every] * any(each.together for each in _opponents(method))
+    again += [
+        {"all": every, "opponents": across, "measure": max(own - 1, 0)}[each.against]
+        for each in method.augment
+        if isinstance(each, Comparisons)
+    ]
+    if not config.reward.judge.cache:
+        return apart + sum(again)
+    return every if any(count >= across for count in again) else apart
+
+
+def _opponents(method: Method) -> list[Opponents]:
+    return [each for each in method.augment if isinstance(each, Opponents) and each.scored]
+
+
+def _pairs_of(count: int) -> int:
+    return count * (count - 1) // 2
+
+
+def _evaluated(config: Config, held_out: int | None) -> int:
+    """Return how many held-out prompts the evaluations of a run ask for, before, between and after."""
+    many = [config.eval.final_prompts, config.eval.prompts]
+    ends, between = (each if held_out is None else min(each, held_out) for each in many)
+    return 2 * ends + (between * ((config.steps - 1) // config.eval.every) if config.eval.every else 0)
+
+
+def _in_all(config: Config, asked: int, of_prompt: int, held_out: int | None) -> str:
+    """Say how many requests a run makes, with so many per rollout and held-out prompt, and how long a rollout takes."""
+    assert config.reward.judge is not None
+    tried = _evaluated(config, held_out) * of_prompt
     pace = config.reward.judge.per_minute
     least = "" if pace is None else f", at least {_lasting(60 * asked / pace)} each at {pace:,} a minute"
     tokens = f"replies of {config.reward.judge.tokens:,} tokens at most"
-    return f" and {asked * config.steps:,} in {config.steps:,} steps, evaluations besides{least}, {tokens}"
+    steps = f" and {asked * config.steps:,} in {config.steps:,} steps"
+    return f"{steps}, up to {tried:,} in evaluations besides{least}, {tokens}"
 
 
 def _lasting(seconds: float) -> str:
@@ -49,7 +90,7 @@ def judge_refusals(config: Config, method: Method) -> Iterator[str]:
     """Say why a comparing judge would have nothing to compare."""
     if config.reward.judge is None:
         return
-    if config.batch.group_size < 2:
+    if config.batch.group_size < 2 and not any(each.together for each in _opponents(method)):
         yield "reward.judge compares the trajectories of a group, and batch.group_size is 1. Set it to 2 or more"
     if method.greedy_baseline:
         yield (

@@ -62,7 +62,7 @@ from grouprl.plan.setting_sources import Setting, config_settings, method_settin
 from grouprl.plan.try_reward import RewardTrial, try_reward
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.optimizers import check_optimizer
-from grouprl.rewards.judging.comparing import comparing
+from grouprl.rewards.judging.comparing import comparing, judges_groups
 from grouprl.rollout.rescoring import rescore_refusals
 from grouprl.tasks import Example, Task
 from grouprl.tasks.questions import QuestionTask
@@ -233,7 +233,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
             *told(codes.PRECISION, () if model is None else precision_notes(config, model, requested_precision)),
             *told(codes.AHEAD, async_explanations(config, method, facts.environment, run.row_kind.spans), "note"),
             *told(codes.GOLD_ANSWER, formula_notes(run.reward, run.task), "note"),
-            *told(codes.JUDGE, judge_notes(config, environment=facts.environment), "note"),
+            *told(codes.JUDGE, judge_notes(config, method, task.size("eval"), environment=facts.environment), "note"),
             *told(codes.REWARD_TRIAL, trial.notes, "note"),
             *told(codes.SAMPLING_SERVER, server_notes(run), "note"),
             *told(codes.CLUSTER, placing.notes, "note"),
@@ -349,6 +349,7 @@ def run_facts(run: ResolvedRun) -> RunFacts:
         turns=task.max_turns,
         agents=len(task.agents),
         compares=comparing(run.reward) is not None,
+        judges_groups=judges_groups(run.reward),
     )
 
 

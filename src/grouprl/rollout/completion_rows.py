@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -82,6 +83,16 @@ class CompletionRows(ScoringSource):
         tokens = Tokens(prompts, response_ids)
         rollout = Rollout(tokens, zeros_bt, zeros_bt.clone(), complete_b)
         return self._scored(rows, rollout, np.ones(len(rows), dtype=bool)).with_source("demonstration")
+
+    def judged_together(self, samples: TextSamples) -> TextSamples:
+        """Return the rows with new scores, each judged among all rows of its group."""
+        each = zip(samples.group_b.tolist(), samples.index_b.tolist(), samples.examples, strict=True)
+        rows = [
+            (RolloutRequest(group, index, example, 1), number)
+            for (group, index, example), number in zip(each, samples.sample_b.tolist(), strict=True)
+        ]
+        scores = self._score(samples.texts, rows, names_of(rows), samples.prompts)
+        return self.counted(replace(samples, scores=scores))
 
     def _scored(self, rows: Rows, rollout: Rollout, foreign_b: np.ndarray) -> TextSamples:
         texts, scores = self._texts_and_scores(rows, rollout)

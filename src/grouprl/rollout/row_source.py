@@ -203,6 +203,18 @@ class ScoringSource(ABC):
             "Remove the part that writes completions, or choose a task of a single turn",
         )
 
+    def judged_together(self, samples: TextSamples) -> TextSamples:
+        """Return rows with the scores of a reward that judges groups, each group as it is now.
+
+        Raises:
+            InputError: rows are more than single completions.
+        """
+        raise InputError(
+            "the completions of an opponent cannot be judged together with these rows",
+            "an episode is scored by its environment, too, when it ends",
+            "Choose a task of a single turn, or a reward that scores each completion alone",
+        )
+
     def held_out(self) -> Self:
         """Return a source for evaluations: the same policy and environments with the settings of an evaluation."""
         source = copy(self)

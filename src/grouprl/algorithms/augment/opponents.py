@@ -30,7 +30,9 @@ class Opponents(Augmentation):
 
     Its logits are `initial` parts of the initial policy's and the rest the policy's (Nash-MD, arXiv:2312.00886); at 1
     the initial policy itself answers (XPO, arXiv:2405.21046), at 0 the policy. The rows have `keys.opponent` 1, their
-    log-probs are computed anew. With `scored` false they are unlabelled: no reward is asked for (HyPO).
+    log-probs are computed anew. With `scored` false they are unlabelled: no reward is asked for (HyPO). With `together`
+    a reward that judges groups judges the policy's completions and the opponent's in one: apart, the rewards of both
+    would say nothing of who is better.
     """
 
     needs_text = True
@@ -40,6 +42,7 @@ class Opponents(Augmentation):
     initial: Share = 1.0
     count: Count = 1
     scored: bool = True
+    together: bool = False
     fills = (COLUMN,)
 
     def __call__(self, samples: ScoredSamples, context: RunContext) -> ScoredSamples:
@@ -52,7 +55,8 @@ class Opponents(Augmentation):
         rows = rows.with_extras(**{COLUMN: np.ones(len(rows), dtype=np.int64)})
         rows = replace(rows, foreign_b=np.ones(len(rows), dtype=bool))
         context.note("opponent_rows", len(rows))
-        return splice(samples, np.zeros(len(samples), dtype=bool), [subset(rows, rows.valid_b)])
+        whole = splice(samples, np.zeros(len(samples), dtype=bool), [subset(rows, rows.valid_b)])
+        return context.judged_together(whole) if self.together else whole
 
     def _sampled(self, samples: TextSamples, firsts: Sequence[int], context: RunContext) -> ScoredSamples:
         """Return the opponent's completions of the prompts of the rows `firsts`."""
@@ -79,6 +83,8 @@ class Opponents(Augmentation):
         """
         if self.scored and run.stored:
             return [f"{self.name} has its completions scored, and the task's rewards are stored. {SAMPLED}"]
+        if self.together and run.judges_groups and run.environment:
+            return [f"{self.name} has episodes judged together, whose environments score them one by one. {SAMPLED}"]
         if self.initial > 0 and not run.has_reference:
             return [f"{self.name} samples from the initial policy. Set model.reference: initial, or initial to 0"]
         return []

@@ -102,7 +102,7 @@ def xpo_trl(
 ) -> Method:
     """Compose the loss of TRL's XPOTrainer."""
     method = of_pairs(link=link_of(loss_type, beta), pairing=Across(), regularize=(Unlikely(coef=alpha),))
-    return penalised(method.with_parts(augment=(Opponents(initial=1.0),)), missing_eos_penalty)
+    return penalised(method.with_parts(augment=(Opponents(initial=1.0, together=True),)), missing_eos_penalty)
 
 
 entry(

@@ -168,7 +168,7 @@ entry(
 def xpo(beta: Positive = 0.1, alpha: NonNegative = 1e-5) -> Method:
     """Compose XPO: DPO between a completion of the policy and one of the initial policy, which loses likelihood."""
     method = of_pairs(link=Logistic(beta=beta), pairing=Across(), regularize=(Unlikely(coef=alpha),))
-    return method.with_parts(augment=(Opponents(initial=1.0),))
+    return method.with_parts(augment=(Opponents(initial=1.0, together=True),))
 
 
 entry(

@@ -43,7 +43,7 @@ def judged(by: By, against: str = "all") -> tuple[Augmentation, ...]:
 def nash_md(beta: NonNegative = 0.1, mixture: Share = 0.5, by: By = "reward") -> Method:
     """Compose Nash-MD: a policy gradient on the preference to an opponent between policy and reference."""
     return Method(
-        augment=(Opponents(initial=mixture), *judged(by, "opponents")),
+        augment=(Opponents(initial=mixture, together=by == "reward"), *judged(by, "opponents")),
         filter=(Compared(by=by), OpponentsApart()),
         advantage=Preferred(by=by, against="opponents"),
         objective=PolicyGradient(),

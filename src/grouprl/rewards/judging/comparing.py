@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from grouprl.rewards.contract import Columns
-from grouprl.rewards.judging.judge import PLACE
+from grouprl.rewards.judging.judge import PLACE, TrajectoryJudge
 from grouprl.rewards.judging.measured import paid_reward
 from grouprl.rewards.validation import TERMS, Terms, Verdict, VerdictReward
 
@@ -94,6 +94,11 @@ def decided(said: Sequence[Judgement]) -> list[float]:
 def of_turned(judged: Judgement) -> Judgement:
     """Return what is said of a pair, as it is said of the same pair turned round."""
     return judged if judged is None or isinstance(judged, FailedComparison) else 1 - judged
+
+
+def judges_groups(reward: object) -> bool:
+    """Return whether what a completion is worth depends on the others of its group: it is compared or ranked."""
+    return isinstance(paid_reward(reward), ComparingReward | TrajectoryJudge)
 
 
 def comparing(reward: object) -> ComparingReward | None:
