@@ -14,7 +14,7 @@ from grouprl.tasks.rows import RowTask
 
 NAMED = (
     *("grpo", "ppo", "dapo", "dpo@trl", "kto@trl", "bco@trl", "cpo@trl", "tpo@trl", "nash_md@trl", "bradley_terry"),
-    *("grpo@trl", "sapo@trl", "vespo@trl", "rloo@trl"),
+    *("grpo@trl", "sapo@trl", "vespo@trl", "rloo@trl", "minillm"),
 )
 """Methods whose settings are named."""
 
