@@ -18,6 +18,7 @@ from grouprl.cli.results import Results
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
 from grouprl.processes.passed_signals import passed_on
+from grouprl.processes.slurm import variables_of_task
 
 TOLD = 60.0
 """Seconds that rank 0 has to notice and report that another rank is gone, before it is ended."""
@@ -29,10 +30,13 @@ GLANCE = 0.05
 def launch_command(
     context: typer.Context,
     processes: Annotated[
-        int, typer.Option("--processes", "-n", min=1, help="Number of processes that share the model.")
-    ],
+        int | None,
+        typer.Option(
+            "--processes", "-n", min=1, help="Number of processes that share the model; srun says it for its tasks."
+        ),
+    ] = None,
 ) -> None:
-    """Train in several processes of this machine that share one model (FSDP2).
+    """Train in several processes that share one model (FSDP2), on this machine or as tasks of Slurm.
 
     Each process holds a part of the weights, of the optimiser and of the work: rows of a step are dealt out by tokens,
     completions are sampled on all of them. Results do not depend on their number but for the order of sums. The first
@@ -42,6 +46,7 @@ def launch_command(
     grouprl launch -n 2 train addition
     grouprl launch -n 8 train run.yaml --set model.precision=mixed
     grouprl launch -n 4 train runs/addition-dapo-s0 --resume    on another number than before
+    srun grouprl launch train run.yaml                          each task of Slurm is one of them
     torchrun --nproc-per-node 8 -m grouprl train run.yaml       the same by torchrun
 
     Ctrl-C ends the run after the current step, as without launch; when a
@@ -55,9 +60,27 @@ def launch_command(
         raise InputError(
             given, "only a training run can be launched in several processes", "grouprl launch -n 2 train …"
         )
-    code = run_ranks([sys.executable, "-m", "grouprl", *arguments], processes)
+    command = [sys.executable, "-m", "grouprl", *arguments]
+    if processes is None:
+        os.execve(sys.executable, command, {**os.environ, **_of_srun()})
+    code = run_ranks(command, processes)
     if code:
         raise typer.Exit(code)
+
+
+def _of_srun() -> dict[str, str]:
+    """Return the variables of the rank that this task of srun is.
+
+    Raises:
+        InputError: it is no task of srun.
+    """
+    if (found := variables_of_task(os.environ)) is None:
+        raise InputError(
+            "grouprl launch without a number of processes",
+            "it starts that many on this machine; each task of Slurm's srun is one of them by itself",
+            "grouprl launch -n 2 train …, or srun grouprl launch train …",
+        )
+    return found
 
 
 def run_ranks(command: Sequence[str], count: int) -> int:
