@@ -180,12 +180,22 @@ def train_on(ranks: int, config: Path, folder: Path, *more: str, timeout: float 
     assert codes == [0] * ranks, (codes, said)
 
 
-def command(config: Path, folder: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "grouprl", "train", str(config), "--folder", str(folder), *more]
+def command(config: Path, folder: Path | None, *more: str) -> list[str]:
+    named = [] if folder is None else ["--folder", str(folder)]
+    return [sys.executable, "-m", "grouprl", "train", str(config), *named, *more]
 
 
-def torchrun(ranks: int, config: Path, folder: Path, *more: str, fault: str = "", restarts: int = 0) -> tuple[int, str]:
-    """Run `torchrun … -m grouprl train` with a fault of `rank_killer`; return its exit code and all that was said.
+def torchrun(
+    ranks: int,
+    config: Path,
+    folder: Path | None,
+    *more: str,
+    fault: str = "",
+    restarts: int = 0,
+    place: Path | None = None,
+) -> tuple[int, str]:
+    """Run `torchrun … -m grouprl train` with a fault of `rank_killer` in `place`; return its exit code and all that was
+    said.
 
     Waits until none of its processes is left.
     """
@@ -196,6 +206,7 @@ def torchrun(ranks: int, config: Path, folder: Path, *more: str, fault: str = ""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         line,
+        cwd=place,
         env={**environment, "RANK_FAULT": fault, "RANK_RUN": mark},
         text=True,
         stdout=subprocess.PIPE,

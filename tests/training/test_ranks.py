@@ -180,3 +180,20 @@ def test_a_run_that_torchrun_starts_again_continues(tmp_path: Path) -> None:
     code, said = rank_runs.torchrun(2, config, tmp_path / "run", "-q", fault="1 step begins 6 kill", restarts=1)
     assert code == 0, said
     assert rank_runs.evidence(tmp_path / "run") == rank_runs.evidence(tmp_path / "whole"), "byte for byte"
+
+
+def test_torchrun_continues_the_run_that_it_has_begun_itself_and_no_other(tmp_path: Path) -> None:
+    """In a folder that nobody names the second start finds the first one's run; a folder that was there is refused."""
+    config = rank_runs.write_config(tmp_path)
+    rank_runs.train_on(2, config, tmp_path / "whole", "-q")
+    fault = "1 step begins 6 kill"
+    code, said = rank_runs.torchrun(2, config, None, "-q", fault=fault, restarts=1, place=tmp_path)
+    assert code == 0, said
+    (run,) = (tmp_path / "runs").iterdir()
+    assert rank_runs.evidence(run) == rank_runs.evidence(tmp_path / "whole"), "byte for byte"
+    interrupted = tmp_path / "earlier"
+    codes, said = rank_runs.on_ranks(2, config, interrupted, "-q", fault="0 metrics 3 int")
+    assert codes[0] == 130, said
+    code, said = rank_runs.torchrun(2, config, interrupted, "-q", restarts=1)
+    assert code == 1, said
+    assert len(rank_runs.metrics(interrupted)) < len(rank_runs.metrics(run)), "a stranger's run is left as it is"

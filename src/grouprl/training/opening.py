@@ -26,6 +26,7 @@ from grouprl.orchestrator.on_ray.placement import close_placement
 from grouprl.orchestrator.resolve import ResolvedRun, resolve
 from grouprl.orchestrator.reward import close_reward
 from grouprl.policy.threads import choose_threads
+from grouprl.processes.begun_run import remember_begun
 from grouprl.protocols import distributed
 from grouprl.rollout.local.sampler import MakeEngine
 from grouprl.storage.checkpoint import Checkpoint, newest, prune
@@ -39,6 +40,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
     """Make the run folder and build a fresh session; `engine` makes the policy's sampler."""
     resolved = config if isinstance(config, ResolvedRun) else resolve_new(with_absolute_paths(config), download=True)
     config, task = resolved.config, resolved.task
+    asked = config.fingerprint()
     check_started(config.cluster)
     folder = default_folder(config) if folder is None else folder
     threads = threads_each(config, choose_threads(config.run.threads))
@@ -55,6 +57,7 @@ def start(config: Config | ResolvedRun, folder: Path | None, engine: MakeEngine 
         if run.config.is_file():
             raise InputError(f"the run folder {folder} has just been started by another process")
         ours = True
+        remember_begun(asked, run.path)
         settings = config.dump()
         facts = {
             "threads": threads,

@@ -20,6 +20,7 @@ from grouprl.config.run import Config, default_folder, load_config, parse_config
 from grouprl.config.yaml_files import is_file
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.importing import refuse_within_import
+from grouprl.processes.begun_run import begun_by_torchrun, remembers
 from grouprl.processes.current_ranks import launched, own_rank, ranks_requested, starts
 from grouprl.processes.own_command import run_command
 from grouprl.protocols.run_events import RunListener
@@ -183,11 +184,14 @@ def choose(source: str, changes: Sequence[str] = (), folder: Path | None = None,
 
 
 def _begun_in(source: str, changes: Sequence[str], folder: Path | None) -> Path | None:
-    """Return the folder of a run that a command has begun, if the command or its configuration names it."""
+    """Return the folder of a run that an earlier start of the same command has begun: the one that torchrun remembers,
+    or, where it remembers nothing, the one that the command or its configuration names.
+    """
     if Path(source).is_dir():
         return None
-    named = folder or load_config(source, changes).run.folder
-    return Path(named) if named and (Path(named) / "config.yaml").is_file() else None
+    config = load_config(source, changes)
+    begun = begun_by_torchrun(config.fingerprint()) if remembers() else folder or config.run.folder
+    return Path(begun) if begun and (Path(begun) / "config.yaml").is_file() else None
 
 
 def choose_config(config: Config, changes: Sequence[str], folder: Path | None, resume: bool) -> RunChoice:
