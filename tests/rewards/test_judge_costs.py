@@ -142,7 +142,7 @@ def settings(url: str, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("more", [{}, {"compare": True}, {"async_steps": 1}])
+@pytest.mark.parametrize("more", [{}, {"compare": True}, {"async_steps": 1}, {"compare": True, "async_steps": 1}])
 def test_the_account_of_a_run_has_every_request(more: dict[str, Any], tmp_path: Path) -> None:
     given = settings("", **{name: value for name, value in more.items() if name != "async_steps"})
     given["run"] |= {name: value for name, value in more.items() if name == "async_steps"}
@@ -156,6 +156,8 @@ def test_the_account_of_a_run_has_every_request(more: dict[str, Any], tmp_path: 
     assert account["judge_prompt_tokens"] == 50 * len(got)
     assert account["judge_reply_tokens"] == 7 * len(got)
     assert any(line["phase"] == "train" and line.get("judge_requests") for line in lines)
+    answered = {line.get("judge_flips") for line in lines if line["phase"] == "train"}
+    assert answered == ({0.0} if "compare" in more else {None})
     tokens = f"({50 * len(got):,} tokens of prompts and {7 * len(got):,} tokens of replies)"
     said = f"The judge got {len(got)} requests {tokens}"
     assert said in screen.getvalue()

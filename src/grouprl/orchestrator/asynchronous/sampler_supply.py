@@ -21,6 +21,7 @@ from grouprl.orchestrator.make_sharded_policy import model_of_whole_copy
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.judging.judge import TrajectoryJudge
+from grouprl.rewards.judging.judge_costs import Tally, answer_shares
 from grouprl.rewards.judging.measured import paid_reward
 from grouprl.rewards.judging.pair_judge import PairJudge
 
@@ -45,6 +46,8 @@ class SamplerSupply:
         self._gap = 0.0
         self._placed, self._note = Counter[str](), context.note
         """Counts of events of the cluster's workers since the last step, if the samplers run on a cluster."""
+        self._answers = Tally()
+        """Counts of how a judge of pairs answered the samplers since the last step."""
         config = context.config
         self._samplers: Samplers | None = None
         self._closed = False
@@ -82,11 +85,11 @@ class SamplerSupply:
         return self._arrived.pop(number)
 
     def metrics(self) -> dict[str, float]:
-        """Return the seconds, the events of the cluster's workers and the largest gap of the canary."""
+        """Return the seconds, the events of the cluster's workers, how a judge answered, and the gap of the canary."""
         seconds = {f"seconds_{name}": value for name, value in self.watch.read().items()}
         placed = dict(self._placed)
         self._placed.clear()
-        return {**seconds, **placed, "canary_gap": self._gap}
+        return {**seconds, **placed, **answer_shares(self._answers.read()), "canary_gap": self._gap}
 
     def state(self, units: Sequence[Unit]) -> State:
         """Return an empty state: units are sampled again after a resume.
@@ -121,8 +124,10 @@ class SamplerSupply:
             self._placed.update(content)
             return
         if kind == "judged":
-            for name, value in content.items():
+            costs, answers = content
+            for name, value in costs.items():
                 self._note(name, value)
+            self._answers.add(**answers)
             return
         number, sampled, seconds = content
         self._arrived[number] = sampled

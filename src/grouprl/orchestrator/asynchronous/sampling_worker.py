@@ -27,8 +27,9 @@ from grouprl.protocols import RunSampler
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
 from grouprl.rewards.error_policy import ErrorPolicy
-from grouprl.rewards.judging.judge_costs import COSTS
-from grouprl.rewards.validation import VerdictReward
+from grouprl.rewards.judging.judge import TrajectoryJudge
+from grouprl.rewards.judging.measured import paid_reward
+from grouprl.rewards.judging.pair_judge import PairJudge
 from grouprl.rollout.engines import LOCAL
 from grouprl.rollout.kinds.row_kinds import open_rows
 
@@ -54,8 +55,7 @@ def serve(wire: Connection, hello: State) -> None:
         for number, sampled, idle in sampler.units(inbox):
             if sampler.placement is not None:
                 outbox.put(("placed", sampler.placement.metrics()))
-            if costs := sampler.judge_costs():
-                outbox.put(("judged", costs))
+            outbox.put(("judged", sampler.judge_counts()))
             seconds = {**sampler.row_source.watch.read(), "sampler_idle": idle}
             outbox.put(("sampled", (number, sampled, seconds)))
     except InputError as error:
@@ -102,11 +102,12 @@ class WorkerSampler:
         overlapping = local and not self.greedy_baseline
         self._flow = self.row_source.in_flight(self._renewed, self._may_begin) if overlapping else None
 
-    def judge_costs(self) -> dict[str, float]:
-        """Return what a judge was asked since the last call; {} without one."""
-        reward = self.row_source.reward
-        notes = reward.notes() if isinstance(reward, VerdictReward) else {}
-        return {name: value for name, value in notes.items() if name in COSTS.values()}
+    def judge_counts(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return metrics of what a judge was asked since the last call, and counts of how one of pairs answered."""
+        judge = paid_reward(self.row_source.reward)
+        if not isinstance(judge, TrajectoryJudge | PairJudge):
+            return {}, {}
+        return judge.client.costs(), judge.tally.read() if isinstance(judge, PairJudge) else {}
 
     def units(self, inbox: queue.Queue[Unit]) -> Iterator[tuple[int, ScoredSamples, float]]:
         """Yield each unit's number, its samples, and the idle seconds before it.

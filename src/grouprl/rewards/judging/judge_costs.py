@@ -72,6 +72,18 @@ def cost_metrics(counts: Mapping[str, float]) -> dict[str, float]:
     return {metric: always[name] for name, metric in COSTS.items() if name in always}
 
 
+def answer_shares(counts: Mapping[str, float]) -> dict[str, float]:
+    """Return how a judge of pairs answered, from the counts of its pairs and replies; {} if no pair was asked about."""
+    shares = {
+        "judge_agreement": ("agreeing", "decided"),
+        "judge_flips": ("flipped", "turned"),
+        "judge_unsure": ("unsure", "replies"),
+    }
+    return {
+        metric: counts.get(part, 0) / counts[whole] for metric, (part, whole) in shares.items() if counts.get(whole)
+    }
+
+
 def cost_words(account: JsonMapping) -> str:
     """Describe what a run's judge was asked in a sentence; "" if there was none."""
     if "judge_requests" not in account:

@@ -18,7 +18,7 @@ from grouprl.rewards.judging.comparing import (
 )
 from grouprl.rewards.judging.judge import side_by_side
 from grouprl.rewards.judging.judge_client import JudgeClient, NoAnswer, check_url
-from grouprl.rewards.judging.judge_costs import Tally
+from grouprl.rewards.judging.judge_costs import Tally, answer_shares
 from grouprl.rewards.judging.judge_text import as_messages
 from grouprl.rewards.judging.pair_text import PAIR_RUBRIC, read_better, shown_pair
 from grouprl.rewards.judging.verdict_store import VerdictStore
@@ -72,17 +72,7 @@ class PairJudge(ComparingReward):
 
     def notes(self) -> Mapping[str, float]:
         """Return how the judge answered since the last call: agreement, flips, abstentions, and its costs."""
-        counts, costs = self.tally.read(), self.client.costs()
-        asked, replies = counts.get("pairs", 0), counts.get("replies", 0)
-        if not asked:
-            return costs
-        shares = {
-            "judge_agreement": (counts.get("agreeing", 0), counts.get("decided", 0)),
-            "judge_flips": (counts.get("flipped", 0), counts.get("turned", 0)),
-            "judge_unsure": (counts.get("unsure", 0), replies),
-        }
-        found = {name: part / whole for name, (part, whole) in shares.items() if whole}
-        return {**found, **costs}
+        return {**answer_shares(self.tally.read()), **self.client.costs()}
 
     def _judged(self, question: ComparedPair) -> Judgement:
         """Return the verdict on one pair, and count how it came about."""
@@ -101,7 +91,6 @@ class PairJudge(ComparingReward):
         sides = {mean > 0.5 for mean in means if mean is not None and mean != 0.5}
         whole = len(means) == 2 and None not in means
         self.tally.add(
-            pairs=1,
             replies=len(flat),
             unsure=len(flat) - said.total(),
             decided=said.total(),
