@@ -60,6 +60,16 @@ def test_a_run_without_a_group_that_fits_is_refused(tmp_path: Path) -> None:
     assert any("every group is left out: the shortest has a row of 8 tokens" in refusal for refusal in found.refusals)
 
 
+def test_a_run_without_a_held_out_group_that_fits_is_refused(tmp_path: Path) -> None:
+    """It would train, and end in an evaluation without anything to score."""
+    held_out = tmp_path / "eval.jsonl"
+    held_out.write_text(json.dumps({"prompt": "qq:", "chosen": "yes", "rejected": "n" * 40}))
+    found = planned(tmp_path, PAIRS, task={"max_length": 30, "truncation": "drop", "eval": str(held_out)})
+    assert any(
+        "every held-out group is left out: the shortest has a row of 45 tokens" in each for each in found.refusals
+    )
+
+
 @pytest.mark.parametrize(
     ("row", "most", "why"),
     [

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Rows = Callable[[Example], Sequence[StoredRow]]
 SURVEYED = 2000
 """Largest number of groups of each split whose rows are encoded for a plan."""
+NAMES: dict[Split, str] = {"train": "training", "eval": "held-out"}
 SHOWN = 40
 """Characters of the prompt and of a completion that are shown at a boundary."""
 
@@ -39,7 +40,7 @@ def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | N
     """Encode the first groups of each split of a task with stored rows, as the run will, and count what is cut."""
     limit: RowLimit = getattr(task, "limit", RowLimit())
     most = min((each for each in (limit.tokens, positions) if each is not None), default=None)
-    groups = list(_groups(task, stored_rows))
+    splits, groups = _groups(task, stored_rows)
     whole = list[list[StoredTokens]]()
     kept = list[list[StoredTokens]]()
     try:
@@ -50,11 +51,12 @@ def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | N
     except InputError as error:
         return Survey(1, 1, (str(error),))
     left = [row for group in kept for row in group if row.fits]
-    if groups and not left:
-        shortest = min(max(map(len, group)) for group in whole)
-        return Survey(
-            1, 1, (f"every group is left out: the shortest has a row of {shortest} tokens. Raise max_length",)
-        )
+    for split in dict.fromkeys(splits):
+        found = [place for place, each in enumerate(splits) if each == split]
+        if not any(kept[place][0].fits for place in found):
+            shortest = min(max(map(len, whole[place])) for place in found)
+            which = "every group is" if len(found) == len(groups) else f"every {NAMES[split]} group is"
+            return Survey(1, 1, (f"{which} left out: the shortest has a row of {shortest} tokens. Raise max_length",))
     return Survey(
         max((len(row.prompt_ids) for row in left), default=0),
         max((len(row.ids) for row in left), default=0),
@@ -68,12 +70,17 @@ def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | N
     )
 
 
-def _groups(task: Task, stored_rows: Rows) -> Iterator[tuple[Example, list[StoredRow]]]:
+def _groups(task: Task, stored_rows: Rows) -> tuple[list[Split], list[tuple[Example, list[StoredRow]]]]:
+    """Return the first groups of each split whose stored rows are read, and the split of each."""
     splits: tuple[Split, ...] = ("train",) if samples_evaluations(task) else ("train", "eval")
-    for split in splits:
-        size = task.size(split)
-        numbers = range(SURVEYED if size is None else min(size, SURVEYED))
-        yield from ((example, list(stored_rows(example))) for example in (task.example(split, n) for n in numbers))
+    sizes = {split: task.size(split) for split in splits}
+    places = [
+        (split, number)
+        for split, size in sizes.items()
+        for number in range(SURVEYED if size is None else min(size, SURVEYED))
+    ]
+    examples = [task.example(*place) for place in places]
+    return [split for split, _ in places], [(example, list(stored_rows(example))) for example in examples]
 
 
 def _boundary(encoder: TextModel, example: Example, group: list[StoredTokens]) -> Iterator[str]:
