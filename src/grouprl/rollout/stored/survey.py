@@ -51,12 +51,8 @@ def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | N
     except InputError as error:
         return Survey(1, 1, (str(error),))
     left = [row for group in kept for row in group if row.fits]
-    for split in dict.fromkeys(splits):
-        found = [place for place, each in enumerate(splits) if each == split]
-        if not any(kept[place][0].fits for place in found):
-            shortest = min(max(map(len, whole[place])) for place in found)
-            which = "every group is" if len(found) == len(groups) else f"every {NAMES[split]} group is"
-            return Survey(1, 1, (f"{which} left out: the shortest has a row of {shortest} tokens. Raise max_length",))
+    if refusal := _none_fits(splits, whole, [group[0].fits for group in kept]):
+        return Survey(1, 1, (refusal,))
     return Survey(
         max((len(row.prompt_ids) for row in left), default=0),
         max((len(row.ids) for row in left), default=0),
@@ -68,6 +64,17 @@ def survey(task: Task, stored_rows: Rows, encoder: TextModel, positions: int | N
             *(() if samples_evaluations(task) else _lone(groups)),
         ),
     )
+
+
+def _none_fits(splits: Sequence[Split], whole: Sequence[Sequence[StoredTokens]], fits: Sequence[bool]) -> str:
+    """Return why a run cannot work if every group is left out, or every one of a split; "" if some are left in each."""
+    for split in dict.fromkeys(splits):
+        here = [place for place, each in enumerate(splits) if each == split or not any(fits)]
+        if not any(fits[place] for place in here):
+            which = f"{NAMES[split]} group" if any(fits) else "group"
+            shortest = min(max(map(len, whole[place])) for place in here)
+            return f"every {which} is left out: the shortest has a row of {shortest} tokens. Raise max_length"
+    return ""
 
 
 def _groups(task: Task, stored_rows: Rows) -> tuple[list[Split], list[tuple[Example, list[StoredRow]]]]:
