@@ -305,6 +305,25 @@ def test_smoothed_labels_exchange_the_margin_too():
     near(got, [0.75 * math.log(1 + math.exp(0.5)) + 0.25 * math.log(1 + math.exp(-0.5))])
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"loss_type": "ipo"},
+        {"loss_type": "sigmoid_norm"},
+        {"loss_type": "aot"},
+        {"loss_type": "aot_unpaired"},
+        {"f_divergence_type": "js_divergence"},
+    ],
+)
+def test_rewards_are_those_of_the_log_ratios_whatever_the_loss_makes_of_them(given):
+    """TRL logs β times the sums of log π/π_ref for every loss: not means, transforms or sorted gaps."""
+    batch, logp_bt = three_pairs()
+    plain, made = (grouprl.method("dpo@trl", beta=0.1, **each) for each in ({}, given))
+    wanted, found = (each.loss(logp_bt, each.prepare(batch)).metrics for each in (plain, made))
+    for name in ("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"):
+        near(found[name], wanted[name])
+
+
 def test_metrics_by_the_names_of_trl():
     """s(w) = 1, -1, 0.5 and s(l) = -1.5, 2, -1 at β = 0.1; log π by hand."""
     batch, logp_bt = three_pairs()

@@ -105,8 +105,15 @@ class Pair(Pairwise):
         right_e = share_right(gap_e, sizes(self.score, score_e2, logp_bt, batch, index_e2))
         metrics = {"pair_accuracy": right_e, "pair_margin": gap_e}
         if self.score.log_probs:
-            metrics |= pair_metrics(slope_of(self.link), score_e2, logp_bt, batch, index_e2, right_e)
+            metrics |= self._rewards(score_e2, logp_bt.detach(), batch, index_e2)
         return PairLoss(weight_e.detach() * loss_e, metrics)
+
+    def _rewards(self, score_e2: Tensor, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> dict[str, Tensor]:
+        """Return the metrics of pairs [E]; rewards are β times the implicit scores, whatever the loss makes of them."""
+        score = self.score.implicit()
+        reward_e2 = score_e2 if score == self.score else score.of_pairs(logp_bt, batch, index_e2)
+        right_e = share_right(reward_e2[:, 0] - reward_e2[:, 1], sizes(score, reward_e2, logp_bt, batch, index_e2))
+        return pair_metrics(slope_of(self.link), reward_e2, logp_bt, batch, index_e2, right_e)
 
     @override
     def formula(self) -> str:

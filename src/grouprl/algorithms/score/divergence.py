@@ -49,6 +49,10 @@ class FDivergence(Score):
         log_e2 = self.of.of_pairs(logp_bt, batch, index_e2)
         return self._scaled(self.transformed(log_e2), batch.active_bt.sum(1)[index_e2])
 
+    @override
+    def implicit(self) -> Score:
+        return self.of.implicit()
+
     def transformed(self, log: Tensor) -> Tensor:
         """Return f'(e^u) from the log-ratios u, of any shape."""
         if self.divergence == "forward_kl":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -32,6 +33,10 @@ class Score(Part):
     def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the scores [E,2] of the two completions of each pair, differentiable in `logp_bt`."""
         return self(logp_bt, batch)[index_e2]
+
+    def implicit(self) -> Score:
+        """Return the score that a link's β makes the implicit reward of, before means, transforms or sorting."""
+        return self
 
 
 def over_tokens(value_bt: Tensor, batch: Batch, length: Length) -> Tensor:
@@ -68,6 +73,10 @@ class LogRatio(Score):
     def __call__(self, logp_bt: Tensor, batch: Batch) -> Tensor:
         """Return Σ_t log π(y_t)/π_ref(y_t)."""
         return over_tokens(logp_bt - batch.need("ref_bt", self.name), batch, self.length)
+
+    @override
+    def implicit(self) -> Score:
+        return replace(self, length="sum")
 
     @override
     def words(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -35,6 +36,10 @@ class SharedLength(Score):
         shared_e2t = active_bt.cumsum(1)[index_e2] <= length_e2.amin(1)[:, None, None]
         score_e2 = torch.where(shared_e2t, log_bt[index_e2], self.alpha * log_bt[index_e2]).sum(2)
         return score_e2 if self.length == "sum" else score_e2 / length_e2.clamp(min=1)
+
+    @override
+    def implicit(self) -> Score:
+        return replace(self, length="sum")
 
     @override
     def words(self) -> str:

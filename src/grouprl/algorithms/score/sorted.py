@@ -27,6 +27,10 @@ class SortedScores(Score):
     couples: ClassVar[str] = "batch"
     ranked: ClassVar[bool] = True
 
+    @override
+    def implicit(self) -> Score:
+        return self.of.implicit()
+
     def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the chosen and the rejected scores, each in ascending order, [E,2]."""
         return self.of.of_pairs(logp_bt, batch, index_e2).sort(0).values
@@ -66,6 +70,10 @@ class SortedGaps(Score):
                 "gaps of policy and reference are sorted apart, so the score must be a weighted sum of log π/π_ref",
                 "Use log_ratio or shared_length",
             )
+
+    @override
+    def implicit(self) -> Score:
+        return self.of.implicit()
 
     def of_pairs(self, logp_bt: Tensor, batch: Batch, index_e2: Tensor) -> Tensor:
         """Return the policy's and the reference's gaps, each in ascending order, [E,2]."""

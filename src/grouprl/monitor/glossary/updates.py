@@ -129,7 +129,7 @@ define(
     "rewards/chosen",
     "β·nats",
     "policy",
-    "β times the score of better or liked completions, mean over pairs or over these (TRL's name)",
+    "β times log π/π_ref of better or liked completions (without a reference β times their score; TRL's)",
     "0 at first, then above rewards/rejected. Falling with it is common: see logps/chosen",
     level="pair",
 )
@@ -137,7 +137,7 @@ define(
     "rewards/rejected",
     "β·nats",
     "policy",
-    "β times the score of worse or disliked completions, mean over pairs or over these (TRL's name)",
+    "β times log π/π_ref of worse or disliked completions (without a reference β times their score; TRL's)",
     "0 at first, then below rewards/chosen",
     level="pair",
 )
@@ -145,7 +145,7 @@ define(
     "rewards/margins",
     "β·nats",
     "policy",
-    "rewards/chosen less rewards/rejected; of pairs it is β times pair_margin (TRL's name)",
+    "rewards/chosen less rewards/rejected (TRL's name); pair_margin is the difference that the loss sees",
     "rises above 0",
     level="pair",
 )
