@@ -22,6 +22,7 @@ OWNERS = {
     "grouprl.rollout.engines": "decides which sampler a policy needs",
     "grouprl.rollout.local.sampler": "samples from language models",
     "grouprl.rollout.local.array_sampler": "samples from policies over arrays",
+    "grouprl.rollout.sharded": "samples on the ranks of a divided policy",
     "grouprl.rollout.servers": "serves language models",
     "grouprl.serve": "serves language models",
 }
