@@ -14,9 +14,10 @@ import pytest
 from pyarrow.parquet import read_table
 from rich.console import Console
 
-from grouprl.config.run import parse_config
+from grouprl.config.run import load_config, parse_config
 from grouprl.orchestrator.accounting import in_words, totals
 from grouprl.orchestrator.asynchronous.sampler_supply import reward_of_one
+from grouprl.orchestrator.reward import opened_reward
 from grouprl.plan.plan import plan
 from grouprl.rewards.judging import judge_client, judge_costs
 from grouprl.rewards.judging.comparing import ComparedPair
@@ -26,6 +27,7 @@ from grouprl.rewards.judging.judge_costs import Pace, cost_words, told_tokens
 from grouprl.rewards.judging.judge_text import JudgedTrajectory
 from grouprl.rewards.judging.pair_judge import PairJudge
 from grouprl.rewards.judging.verdict_store import VerdictStore
+from grouprl.tasks import load_task
 from grouprl.training.loop import train
 from judge_server import judging, material, scores
 
@@ -239,6 +241,24 @@ def test_an_opponent_is_judged_together_with_the_completions_it_is_compared_with
         expected = fmean(wins) if judge else liking(row["completion"])
         assert row["reward"] == pytest.approx(expected)
     assert len({row["reward"] for row in rows}) > 1
+
+
+@pytest.mark.parametrize(("judge", "ahead"), [({"compare": True, "samples": 2}, 0), ({}, 0), ({}, 1)])
+def test_a_second_run_with_the_same_folder_of_verdicts_asks_nothing(judge: Any, ahead: int, tmp_path: Path) -> None:
+    file, kept = tmp_path / "run.yaml", tmp_path / "kept" / "here"
+    with judging(by_taste) as (url, got):
+        given = settings(url, **judge, cache="kept/here")
+        given["run"] |= {"async_steps": ahead}
+        file.write_text(json.dumps(given))
+        train(load_config(str(file)), folder=tmp_path / "first", console=Console(file=io.StringIO()))
+        asked = len(got)
+        if not ahead:  # ahead of training it is chance which weights sample
+            train(load_config(str(file)), folder=tmp_path / "second", console=Console(file=io.StringIO()))
+            assert len(got) == asked
+    assert len(list(kept.iterdir())) == asked > 0
+    assert not list((tmp_path / "first").glob("verdicts/*"))
+    with opened_reward(load_config(str(file)).reward, load_task("addition")) as (reward, _):
+        assert reward.paid.store.folder == kept
 
 
 def test_locks_of_requests_do_not_pile_up(tmp_path: Path) -> None:

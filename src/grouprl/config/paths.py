@@ -40,9 +40,9 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     """Return a configuration, as plain data, with every path in it made absolute; relative paths start at `base`.
 
     Paths are: files of your own code (`file.py:name`), data of a task (`jsonl:`, `pairs:`, `rollouts:`,
-    `task_folders:`, `trajectories:`; of `hf:` and `textworld:` if such a file or folder exists), folders of models and
-    of a reference, `plugins` that are files, `folder` of `sampling.vllm` and `sampling.sglang`, and `run.folder`. The
-    command lines of `program:` and `mcp:` are not touched.
+    `task_folders:`, `trajectories:`; of `hf:` and `textworld:` if such a file or folder exists), folders of models
+    and of a reference, of a judge's verdicts, `plugins` that are files, `folder` of `sampling.vllm` and
+    `sampling.sglang`, and `run.folder`. The command lines of `program:` and `mcp:` are not touched.
 
     Raises:
         InputError: a model folder does not exist below `base`, but does in the working directory.
@@ -58,6 +58,7 @@ def absolute_paths(data: Mapping[str, object], base: Path) -> dict[str, object]:
     found = _below(found, "model", "reference", lambda value: _reference(value, base))
     found = _below(found, "reward", "function", lambda value: _code(value, base))
     found = _below(found, "reward", "model", lambda value: _reward_models(value, base))
+    found = _below(found, "reward", "judge", lambda value: _judge(value, base))
     found = _below(found, "eval", "metrics", lambda value: _code(value, base))
     for key in ("engine", "tool_calls"):
         found = _below(found, "sampling", key, lambda value: _code(value, base))
@@ -106,6 +107,13 @@ def _reward_models(value: object, base: Path) -> object:
         return [_reward_models(each, base) for each in value]
     found = _at(value, base)
     return found if isinstance(found, str) and Path(found).is_dir() else value
+
+
+def _judge(value: object, base: Path) -> object:
+    """Make the folder of a judge's verdicts absolute, if one is named."""
+    if isinstance(value, Mapping) and isinstance(value.get("cache"), str):
+        return {**value, "cache": _at(value["cache"], base)}
+    return value
 
 
 def _plugins(plugins: object, base: Path) -> object:

@@ -53,8 +53,8 @@ def open_reward(
     if isinstance(reward, MeasuredReward):
         return _open_measured(reward, settings, task, verdicts)
     if isinstance(reward, TrajectoryJudge | PairJudge):  # it waits for others, in threads, and sees whole groups
-        cached = settings.judge is not None and settings.judge.cache and verdicts is not None
-        return replace(reward, store=VerdictStore(verdicts) if cached and verdicts else None), []
+        folder = None if settings.judge is None else kept_in(settings.judge.cache, verdicts)
+        return replace(reward, store=None if folder is None else VerdictStore(folder)), []
     if getattr(reward, "sees_groups", False):  # it stays in this process, and no completion is right by itself
         return reward, []
     limits = {"timeout": settings.timeout, "memory_gb": settings.memory_gb}
@@ -151,6 +151,13 @@ def _open_measured(
     paid, notes = open_reward(settings, task, reward.paid, verdicts)
     gold, note = in_workers(reward.gold, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
     return MeasuredReward(paid, gold), [*notes, *([note] if note else [])]
+
+
+def kept_in(cache: bool | str, own: Path | None) -> Path | None:
+    """Return the folder of a judge's verdicts: the one that is named, or the run's own; None if they are not kept."""
+    if isinstance(cache, str):
+        return Path(cache).expanduser()
+    return own if cache else None
 
 
 def judge_of(settings: Judge) -> TrajectoryJudge | PairJudge:

@@ -59,9 +59,9 @@ class Judge(Section):
     """Whether each pair is shown in both orders, with `compare`: a judge may prefer what it reads first."""
     per_minute: WrittenCount | None = None
     """Requests in a minute at most; null: no limit."""
-    cache: bool = True
+    cache: bool | WrittenName = True
     """Whether verdicts are kept in the run's folder, so that equal groups score alike and a resumed run pays what it
-    paid before; false: the judge is asked again."""
+    paid before; false: the judge is asked again; a folder: they are kept there, for other runs and evaluations, too."""
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -43,7 +43,7 @@ class VerdictStore:
         file = self._file(request)
         own = file.with_name(f".{file.stem}.{os.getpid()}.{get_ident()}.part")
         with in_words(file):
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 _write(own, json.dumps({"scores": list(scores)}))
                 if not _placed_first(own, file) and (first := self.find(request, len(scores), *counts)) is not None:
