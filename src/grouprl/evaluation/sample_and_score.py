@@ -125,7 +125,7 @@ def complete(
 
 NONE_BETTER = (
     "Completions are compared with others, and none of these is better than another. Evaluate on more prompts "
-    "(eval.final_prompts), or leave the evaluations out (eval.every: 0, eval.final_prompts: 0)"
+    "(eval.final_prompts), or on one completion of each, which is compared with none (eval.samples: 1)"
 )
 
 
