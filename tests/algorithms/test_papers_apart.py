@@ -159,6 +159,7 @@ SHARED = {
     "sources",
     "stage_checks",
     "turn_returns",
+    "vectors",
     "warmup_examples",
 }
 """Modules that parts of several kinds need."""

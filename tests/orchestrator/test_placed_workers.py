@@ -211,7 +211,7 @@ class RanksHere:
 def ranked_sampler(policy, ranks, shares):
     """What samples on ranks that all have this policy."""
     sharded = SimpleNamespace(
-        ranks=RanksHere(policy, ranks), copy_everywhere=lambda: None, precision="float32", dtype=policy.dtype
+        ranks=RanksHere(policy, ranks), copy_everywhere=lambda whole: None, precision="float32", dtype=policy.dtype
     )
     sampler = RankSampler(sharded, shares)
     sampler.policy = policy  # whose weights are published

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from grouprl.cli import completion
@@ -165,7 +165,7 @@ def _put_papers(name: str, papers: Sequence[Standing], as_json: bool) -> None:
     if as_json:
         put_data([each.data() for each in papers], indent=2)
         return
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.print(f"No entry of the catalogue is called '{name}'. A paper calls its method so:", markup=False)
     for each in papers:
         console.print()
