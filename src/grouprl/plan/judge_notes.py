@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from grouprl.algorithms.augment.opponents import Comparisons, Opponents
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
+
+if TYPE_CHECKING:  # a plan without a judge loads no torch
+    from grouprl.algorithms.augment.opponents import Opponents
 
 
 def judge_notes(config: Config, method: Method, held_out: int | None, *, environment: bool) -> Iterator[str]:
@@ -41,6 +44,8 @@ def compared_pairs(config: Config, method: Method) -> int:
 
     Where verdicts are kept, a pair that is asked about twice costs nothing the second time.
     """
+    from grouprl.algorithms.augment.opponents import Comparisons
+
     assert config.reward.judge is not None
     own, others = config.batch.group_size, sum(each.count for each in _opponents(method))
     apart, every, across = _pairs_of(own) + _pairs_of(others), _pairs_of(own + others), own * others
@@ -56,6 +61,8 @@ def compared_pairs(config: Config, method: Method) -> int:
 
 
 def _opponents(method: Method) -> list[Opponents]:
+    from grouprl.algorithms.augment.opponents import Opponents
+
     return [each for each in method.augment if isinstance(each, Opponents) and each.scored]
 
 
