@@ -114,4 +114,5 @@ def test_a_plan_knows_what_ranks_gather_of_a_teacher(tmp_path: Path) -> None:
     plans = [rank_memory.planned("model-20M", 2, teacher=teacher) for teacher in (False, True)]
     print(peaks, plans)
     for peak, planned in zip(peaks, plans, strict=True):
-        assert planned == pytest.approx(peak, rel=0.1)
+        # What a process takes besides varies by some ten MiB with the load of the machine; a teacher is 64 of them.
+        assert planned == pytest.approx(peak, rel=0.1, abs=30 * rank_memory.MIB)
