@@ -46,6 +46,37 @@ def test_an_episode_that_ends_inside_a_chunk_leaves_the_rest_undone() -> None:
     assert steps < 50
 
 
+class Costly(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Costs one, then two, then three; pays what is no number from the third action on, if it is to."""
+
+    def __init__(self, env: Any, odd: bool) -> None:
+        super().__init__(env)
+        self.taken, self.odd = 0, odd
+
+    def step(self, action: Any) -> Any:
+        self.taken += 1
+        shown, paid, *ends, info = self.env.step(action)
+        paid = [1.0, 2.0] if self.odd and self.taken > 2 else paid
+        return (shown, paid, *ends, {**info, "cost": self.taken})
+
+
+def test_costs_of_a_chunk_are_added_up_like_its_rewards() -> None:
+    from grouprl.envs.adapters.action_chunks import ActionChunks
+
+    whole = ActionChunks(Costly(gymnasium.make("CartPole-v1"), odd=False), 3)
+    whole.reset(seed=4)
+    assert whole.step(np.array([1, 0, 1]))[4]["cost"] == 6.0
+
+
+def test_a_reward_inside_a_chunk_that_is_no_number_is_told() -> None:
+    from grouprl.envs.adapters.action_chunks import ActionChunks
+
+    whole = ActionChunks(Costly(gymnasium.make("CartPole-v1"), odd=True), 3)
+    whole.reset(seed=4)
+    with pytest.raises(InputError, match=r"the reward \[1\.0, 2\.0\]. a reward is one finite number"):
+        whole.step(np.array([1, 0, 1]))
+
+
 def test_vectors_lie_one_after_the_other_and_length_1_is_the_environment() -> None:
     plain, one, two = gymnasium.make("Pendulum-v1"), chunked("Pendulum-v1", 1), chunked("Pendulum-v1", 2)
     paid = []

@@ -87,6 +87,11 @@ def test_spaces_of_several_arrays_and_pictures_are_read_flat(kind: str, space: A
     assert feature_count(found) == feature_count(space) == count
 
 
+def test_two_observations_of_one_name_are_refused() -> None:
+    with pytest.raises(InputError, match=r"have two entries 'at\.x'.*Rename one"):
+        control("spaces_within", config={"kind": "same"})
+
+
 @pytest.mark.parametrize("kind", ["text", "graph", "sequence", "several"])
 def test_spaces_that_are_no_numbers_are_refused_by_name(kind: str) -> None:
     with pytest.raises(
@@ -160,9 +165,10 @@ def test_a_refused_environment_is_closed(tmp_path: Path, name: str, options: dic
     [
         ("nan", "is nan.*1 finite numbers"),
         ("shape", r"has the shape \(3,\)"),
-        ("reward", "the reward nan.*one finite number"),
-        ("many", r"the reward array\(\[1., 2.\]\).*one finite number"),
-        ("text", "the reward 'good'.*one finite number"),
+        ("reward", "the reward nan.*one finite number.*the division"),
+        ("many", r"the reward array\(\[1., 2.\]\).*one finite number.*Several goals"),
+        ("single", r"the reward array\(\[1.\]\).*one finite number.*Return reward.item\(\)"),
+        ("text", r"the reward 'good'.*one finite number.*Return float\(…\)"),
         ("digits", "the reward '1'.*one finite number"),
         ("huge", "the reward 10000.*one finite number"),
         ("spelt", r"is \['2'\].*1 finite numbers"),

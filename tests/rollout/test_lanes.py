@@ -102,6 +102,12 @@ def test_returns_are_those_of_whole_episodes_and_rewards_those_of_segments() -> 
     assert one.scores.correct_b.tolist() == [True, False]
 
 
+def test_what_is_counted_and_not_paid_is_no_reward_of_a_segment() -> None:
+    rows = counting(7, cost=100.0).rows(requests(0, 1))
+    assert rows.scores.reward_b.tolist() == [25.0, 3.0]  # 1+2+3+4+5 and the bonus of 10; 1+2
+    assert rows.scores.components["#cost"][0] == 100.0
+
+
 def test_a_step_in_which_no_episode_ends_does_not_call_rewards_graded() -> None:
     lanes = counting(3)
     first, second = lanes.rows(requests(0, 1)), lanes.rows(requests(1, 1))
@@ -119,6 +125,16 @@ def test_a_lane_whose_environment_fails_rests_and_begins_anew() -> None:
     assert "broken" in rows.scores.problems[0].what
     again = lanes.rows(requests(2, 2))
     assert observations(again) == [[[0.0], [1.0], [2.0]]] * 2
+
+
+@pytest.mark.parametrize("mode", ["drop_group", "drop_row"])
+def test_what_a_lane_played_before_its_environment_failed_counts(mode: Any) -> None:
+    lanes = counting(7, begins=2)  # prompts of a lane's later episodes have larger numbers
+    lanes.errors = ErrorPolicy(mode, max_fraction=1.0)
+    rows = lanes.rows(requests(0, 2))
+    assert rows.length_b.tolist() == [5, 0, 5, 0]
+    assert rows.scores.failed_b.tolist() == [False, True, False, True]
+    assert rows.valid_b.tolist() == [True, False, True, False]
 
 
 def test_a_lane_whose_environment_hangs_is_left_in_time_and_begins_anew() -> None:

@@ -13,8 +13,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 class Walk(gymnasium.Env):
     """Shows how many actions were taken, times `scale`; ends after `length` of them.
 
-    `wrong` breaks a rule at the second action: "nan", "shape", "spelt", "reward", "many", "text", "digits", "huge",
-    "ended", "cut", "four" or "info"; "alone" at the reset, "close" at the end.
+    `wrong` breaks a rule at the second action: "nan", "shape", "spelt", "reward", "many", "single", "text", "digits",
+    "huge", "ended", "cut", "four" or "info"; "alone" at the reset, "close" at the end.
     """
 
     action_space = spaces.Discrete(2)
@@ -39,6 +39,7 @@ class Walk(gymnasium.Env):
         if self.time == 2 and self.wrong:
             seen: Any = {"nan": np.array([np.nan], np.float32), "shape": np.zeros(3, np.float32), "spelt": ["2"]}
             paid: Any = {"reward": float("nan"), "many": np.array([1.0, 2.0]), "text": "good"}
+            paid |= {"single": np.array([1.0])}
             paid |= {"digits": "1", "huge": 10**400}
             shown, reward = seen.get(self.wrong, shown), paid.get(self.wrong, reward)
             ended, cut = "False" if self.wrong == "ended" else False, None if self.wrong == "cut" else False
@@ -61,6 +62,7 @@ def spaces_within(kind: str) -> gymnasium.Env:
         "text": spaces.Text(4),
         "graph": spaces.Graph(spaces.Box(-1, 1, (2,)), None),
         "sequence": spaces.Sequence(spaces.Discrete(3)),
+        "same": spaces.Dict({"at.x": spaces.Discrete(2), "at": spaces.Dict(x=spaces.Discrete(3))}),
         "several": spaces.Dict(at=spaces.Box(-1, 1, (2,)), said=spaces.Text(4)),
     }[kind]
     return found

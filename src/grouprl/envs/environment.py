@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from grouprl.core.answering import Answering
@@ -126,6 +127,17 @@ COST = "#cost"
 def worth(components: Mapping[str, float]) -> float:
     """Return the sum of all components except `correct` and counts."""
     return sum(value for name, value in components.items() if name != "correct" and not name.startswith(COUNT))
+
+
+def stated(components: Mapping[str, float]) -> dict[str, float]:
+    """Return components, with their `worth` as the reward where some are counts, which a sum of all would pay.
+
+    Counts beside anything that is no number are left as they are, for scoring to refuse.
+    """
+    counted = any(isinstance(name, str) and name.startswith(COUNT) for name in components)
+    if counted and all(isinstance(value, Real) for value in components.values()):
+        return {"reward": worth(components), **components}
+    return dict(components)
 
 
 def unwritable(text: str) -> str | None:

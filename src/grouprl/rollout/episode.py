@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeGuard, TypeVar
 
 from grouprl.chat.turn_content import THOUGHTS
 from grouprl.envs.async_methods import warn_not_closed
-from grouprl.envs.environment import COUNT, Observation, Step, worth
+from grouprl.envs.environment import Observation, Step, stated
 from grouprl.protocols import NO_VERSION
 from grouprl.records.episode_records import Record, Turn, transcript
 from grouprl.records.examples import Example, Message
@@ -330,11 +330,8 @@ class Episode:
     def _verdict(self, agent: str, turns: Sequence[Turn], more: float) -> dict[str, float] | Failure:
         if self.failure is not None:
             return self.failure
-        verdict = {"turn_rewards": sum((turn.reward for turn in turns), more), **self.components.get(agent, {})}
-        counted = any(isinstance(name, str) and name.startswith(COUNT) for name in verdict)
-        if counted and all(isinstance(value, numbers.Real) for value in verdict.values()):
-            return {"reward": worth(verdict), **verdict}
-        return verdict
+        earned = sum((turn.reward for turn in turns), more)
+        return stated({"turn_rewards": earned, **self.components.get(agent, {})})
 
     def _rewards(self, step: Step) -> list[tuple[str, float]] | None:
         """Return the rewards by agent; if they are invalid, end the episode and return None."""

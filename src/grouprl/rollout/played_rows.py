@@ -99,10 +99,11 @@ class PlayedRows(ScoringSource):
         )
 
     def counted(self, samples: SampleRows) -> SampleRows:
-        """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept.
+        """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept."""
+        return self._kept(samples, samples.ordinal_b)
 
-        An episode is one sample of the error policy, kept or dropped whole.
-        """
+    def _kept(self, samples: SampleRows, group_b: np.ndarray) -> SampleRows:
+        """Apply the error policy; an episode is one of its samples, kept or dropped whole, `group_b` [B] its groups."""
         scores = samples.scores
         episodes, of_b = np.unique(samples.extras["keys.episode"], return_inverse=True)
         worst_e = np.full(len(episodes), -1)
@@ -111,7 +112,7 @@ class PlayedRows(ScoringSource):
         one_e = np.where(worst_e >= 0, worst_e, [int((of_b == e).argmax()) for e in range(len(episodes))])
         order = np.argsort(one_e)
         valid_e = np.zeros(len(episodes), dtype=bool)
-        valid_e[order] = self.errors.apply(subset_scores(scores, one_e[order]), samples.ordinal_b[one_e[order]])
+        valid_e[order] = self.errors.apply(subset_scores(scores, one_e[order]), group_b[one_e[order]])
         if self.errors.mode == "zero":
             scores.reward_b[scores.failed_b] = 0.0
         valid_b = valid_e[of_b] & np.isfinite(scores.reward_b)

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from grouprl.core.errors import InputError
+from grouprl.envs.adapters.gymnasium_calls import one_number
 
 
 class ActionChunks(gymnasium.Wrapper):
@@ -35,14 +36,17 @@ class ActionChunks(gymnasium.Wrapper):
         self.action_space = _repeated(env.action_space, length)
 
     def step(self, action: object) -> tuple[object, SupportsFloat, bool, bool, dict[str, object]]:
-        """Take the actions one after the other until the episode ends; return the last observation, rewards added."""
-        paid, chunk = 0.0, self._apart(np.asarray(action))
+        """Take the actions one after the other until the episode ends; return the last observation, with the rewards
+        added up, and the costs that `info` states.
+        """
+        paid, costs, chunk = 0.0, [], self._apart(np.asarray(action))
         for single in chunk:
             observation, reward, terminated, truncated, info = self.env.step(single)
-            paid += float(reward)
+            paid += one_number(reward)
+            costs += [one_number(info["cost"], "cost")] if "cost" in info else []
             if terminated or truncated:
                 break
-        return observation, paid, terminated, truncated, info
+        return observation, paid, terminated, truncated, {**info, "cost": sum(costs)} if costs else info
 
     def _apart(self, action: np.ndarray) -> list[object]:
         """Return the actions of a chunk."""

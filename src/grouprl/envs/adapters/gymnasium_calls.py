@@ -59,9 +59,22 @@ def one_number(given: object, what: str = "reward") -> float:
         raise InputError(
             f"step() returned the {what} {shortened(given)}",
             f"a {what} is one finite number",
-            "Several goals are components: wrap the environment, and return their sum",
+            _remedy(found, what),
         )
     return float(found)
+
+
+def _remedy(found: np.ndarray, what: str) -> str:
+    """Return what to do about a reward or a cost that is not one finite number."""
+    if found.dtype.kind not in "biuf":
+        return f"Return float(…) of the {what}"
+    if found.size == 1 and np.isfinite(found).all():
+        return f"Return {what}.item(), in the environment or in a wrapper around it (task.wrappers)"
+    if found.size == 1:
+        return (
+            f"Look for the division or the logarithm that makes it in the environment, or bound the {what} in a wrapper"
+        )
+    return "Several goals are components: wrap the environment, and return their sum"
 
 
 def flag(given: object, what: str) -> bool:

@@ -39,10 +39,15 @@ def observation_space(name: str, space: gymnasium.Space) -> Space:
     A single entry, apart from the mask of actions, needs no name.
 
     Raises:
-        InputError: the values of a space are not arrays of numbers.
+        InputError: the values of a space are not arrays of numbers, or two of them would have one name.
     """
     what = f"The observations of '{name}'"
-    leaves = {key: _leaf(what, inner) for key, inner in _leaves(space) if key != MASK}
+    found = [(key, inner) for key, inner in _leaves(space) if key != MASK]
+    leaves = {key: _leaf(what, inner) for key, inner in found}
+    if len(leaves) < len(found):
+        names = [key for key, _ in found]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise InputError(f"{what} have two entries '{twice}'", "an entry within another is 'outer.inner'", "Rename one")
     return next(iter(leaves.values())) if len(leaves) == 1 else DictSpace(leaves)
 
 

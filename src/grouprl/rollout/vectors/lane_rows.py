@@ -71,7 +71,9 @@ class LaneRows(VectorEpisodes):
         places = [self._place(lane, *row) for lane, row in zip(self.lanes, rows, strict=False)]
         with self.watch("rollout"), span("environments"), self._clock.running(), self.sampler.session() as session:
             collect(places, session, horizon, self.task.max_turns)
-        return self._admitted(self._scored(rows, places))
+        found = self._scored(rows, places)
+        # Segments of a lane are not compared with each other: where one fails, the others count all the same.
+        return self._admitted(found, found.extras["keys.episode"])
 
     def state(self) -> State:
         """Return how the episode of each lane began, and its actions."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from grouprl.envs.array_spaces import spelt, zeros
-from grouprl.envs.environment import ArrayObservation
+from grouprl.envs.environment import ArrayObservation, stated
 from grouprl.policy.vectors.array_inputs import ArrayInputs
 from grouprl.protocols import Spaces
 from grouprl.records.episode_records import ENDINGS, SAMPLES, ArrayRecord, Turn
@@ -82,7 +82,7 @@ def _verdict(segment: Segment, correct_at: float) -> dict[str, float] | Failure:
     if segment.failure is not None:
         return segment.failure
     if segment.finished:
-        return {"turn_rewards": sum(segment.rewards), **segment.components}
+        return stated({"turn_rewards": sum(segment.rewards), **segment.components})
     return {"turn_rewards": sum(segment.rewards), "correct": 0.0}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from grouprl.core.errors import InputError
 from grouprl.envs.environment_pool import Stage
 from grouprl.policy.vectors.array_inputs import ArrayInputs
@@ -53,8 +55,8 @@ class VectorEpisodes(PlayedRows):
             self.policy.renew()
         return kept
 
-    def _admitted(self, samples: Rows) -> Rows:
-        kept = super().counted(samples)
+    def _admitted(self, samples: Rows, group_b: np.ndarray | None = None) -> Rows:
+        kept = self._kept(samples, samples.ordinal_b if group_b is None else group_b)
         if isinstance(self.policy, ArrayPolicy) and isinstance(kept.inputs, ArrayInputs) and kept.valid_b.any():
             whole = kept.valid_b.all()
             self.policy.observe(kept.inputs if whole else kept.inputs.rows(kept.valid_b.nonzero()[0]))
