@@ -38,12 +38,23 @@ def test_half_of_the_gain_lost_is_an_alarm_and_so_is_less_than_at_the_start():
 @pytest.mark.parametrize(
     ("paid", "gold"),
     [
+        ([-0.497 + 0.003 * (n % 3) for n in range(6)], [1 / 512, 0, 0, 0, 0, 0]),
+        (RISES, [1 / 512] + 39 * [0]),
+        ([0.1 * (-1) ** n + 1e-4 * n for n in range(40)], hill(0.9, 0.4)),
         (RISES, [0.4 + n / 100 for n in range(40)]),
         (RISES, [0.5 + 0.02 * (-1) ** n for n in range(40)]),
         ([-x for x in RISES], [0.5 - n / 100 for n in range(40)]),
         (hill(4.0, 1.0), hill(0.9, 0.5)),
     ],
-    ids=["both rise", "gold is level", "paid falls", "both fall: a collapse"],
+    ids=[
+        "few steps, one success",
+        "one success",
+        "paid only fluctuates",
+        "both rise",
+        "gold is level",
+        "paid falls",
+        "both fall: a collapse",
+    ],
 )
 def test_nothing_is_said_otherwise(paid, gold):
     assert said(paid, gold) is None

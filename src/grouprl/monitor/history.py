@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import isfinite
+from itertools import pairwise
+from math import isfinite, sqrt
 
 from grouprl.core.json_types import JsonMapping
 
@@ -70,6 +71,7 @@ class History:
     _total: dict[str, float] = field(default_factory=dict)
     _first: dict[str, list[float]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
+    _noise: dict[str, float] = field(default_factory=dict)
     _peak: dict[str, float] = field(default_factory=dict)
     _low: dict[str, float] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class History:
         if self._seen[name] >= START:
             window = self.values(name)
             self._best[name] = max(self._best.get(name, float("-inf")), sum(window) / len(window))
+            self._noise[name] = max(self._noise.get(name, 0.0), _jitter(window))
 
     @property
     def graded(self) -> bool:
@@ -125,6 +128,13 @@ class History:
         """Return the largest window mean so far."""
         return self._best.get(name)
 
+    def error(self, name: str) -> float:
+        """Return the standard error of a window mean less a mean of START records, 0 before there is one.
+
+        It is that of the noisiest window so far: a rare success leaves windows without any noise behind it.
+        """
+        return self._noise.get(name, 0.0) * sqrt(1 / START + 1 / WINDOW)
+
     def peak(self, name: str) -> float:
         """Return the largest absolute value so far (0 if there is none)."""
         return self._peak.get(name, 0.0)
@@ -144,6 +154,12 @@ class History:
     def last(self, name: str) -> float | None:
         """Return the value of `name` in the last record, finite or not, or None."""
         return self.recent[-1].get(name) if self.recent else None
+
+
+def _jitter(values: list[float]) -> float:
+    """Return the standard deviation of values around their trend, from the differences of neighbours (von Neumann)."""
+    steps = [(after - before) ** 2 for before, after in pairwise(values)]
+    return sqrt(sum(steps) / len(steps) / 2) if steps else 0.0
 
 
 def improved(past: History) -> bool:
