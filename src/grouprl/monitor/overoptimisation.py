@@ -10,7 +10,7 @@ PAID, GOLD, KL = "reward_mean", "reward/gold", "kl_ref"
 FELL = 0.1
 """Fall of the true reward, as a share of its size, that counts: means of ten batches fluctuate less."""
 SURE = 3.0
-"""Standard errors of a difference of means that a rise and a fall must exceed: the best of many windows is a lucky one."""
+"""Standard errors of a difference of means that a rise and a fall must exceed: the best of many windows is lucky."""
 LOST = 0.5
 """Share of the true reward's gain whose loss is an alarm: a checkpoint from before would have kept it."""
 

@@ -179,6 +179,7 @@ def judge_of(settings: Judge) -> TrajectoryJudge | PairJudge:
             settings.at_once,
             settings.characters,
             settings.seed,
+            knock_out=settings.compare == "tournament",
         )
     return TrajectoryJudge(
         client,

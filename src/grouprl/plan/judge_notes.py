@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
+from grouprl.config.sections import Judge
 
 if TYPE_CHECKING:  # a plan without a judge loads no torch
     from grouprl.algorithms.augment.opponents import Opponents
@@ -24,11 +25,11 @@ def judge_notes(config: Config, method: Method, held_out: int | None, *, environ
     if judge.compare:
         replies, pairs = judge.samples * (1 + judge.both_orders), compared_pairs(config, method)
         asked = pairs * replies * config.batch.prompts
-        in_all = _in_all(config, asked, _pairs_of(config.eval.samples) * replies, held_out)
+        in_all = _in_all(config, asked, _asked_of(config.eval.samples, judge) * replies, held_out)
+        which, paid = _how_compared(judge)
         yield (
-            f"the reward is a judge: {who} compares the {pairs} pairs of each group, {replies} "
-            f"repl{'ies' if replies > 1 else 'y'} each: up to {asked:,} requests per rollout{in_all}; "
-            "a completion's reward is how often it is preferred"
+            f"the reward is a judge: {who} compares {which.format(pairs)} of each group, {replies} "
+            f"repl{'ies' if replies > 1 else 'y'} each: up to {asked:,} requests per rollout{in_all}; {paid}"
         )
         return
     paid = ", added to the environment's reward" if environment else ", instead of the task's reward"
@@ -46,17 +47,21 @@ def compared_pairs(config: Config, method: Method) -> int:
     """
     from grouprl.algorithms.augment.opponents import Comparisons
 
-    assert config.reward.judge is not None
+    judge = config.reward.judge
+    assert judge is not None
     own, others = config.batch.group_size, sum(each.count for each in _opponents(method))
-    apart, every, across = _pairs_of(own) + _pairs_of(others), _pairs_of(own + others), own * others
-    again = [every] * any(each.together for each in _opponents(method))
+    every, across = _pairs_of(own + others), own * others
+    apart = _asked_of(own, judge) + _asked_of(others, judge)
+    again = [_asked_of(own + others, judge)] * any(each.together for each in _opponents(method))
     again += [
         {"all": every, "opponents": across, "measure": max(own - 1, 0)}[each.against]
         for each in method.augment
         if isinstance(each, Comparisons)
     ]
-    if not config.reward.judge.cache:
+    if not judge.cache:
         return apart + sum(again)
+    if judge.compare == "tournament":
+        return min(apart + sum(again), every)
     return every if any(count >= across for count in again) else apart
 
 
@@ -64,6 +69,21 @@ def _opponents(method: Method) -> list[Opponents]:
     from grouprl.algorithms.augment.opponents import Opponents
 
     return [each for each in method.augment if isinstance(each, Opponents) and each.scored]
+
+
+def _how_compared(judge: Judge) -> tuple[str, str]:
+    """Say which pairs are compared, with a place for their number, and what a completion is paid."""
+    if judge.compare == "tournament":
+        said = "the reward of the best completion is 1, of the worst 0, of the others ½"
+        return "by tournaments, which take {} comparisons, the completions", said
+    return "the {} pairs", "a completion's reward is how often it is preferred"
+
+
+def _asked_of(count: int, judge: Judge) -> int:
+    """Return how many comparisons a group of so many completions takes."""
+    from grouprl.rewards.judging.tournament import comparisons
+
+    return comparisons(count) if judge.compare == "tournament" else _pairs_of(count)
 
 
 def _pairs_of(count: int) -> int:

@@ -50,9 +50,10 @@ class Judge(Section):
     """Characters of a trajectory; a longer one is shown without its middle."""
     seed: Seed = 0
     """Of the order in which trajectories are shown, and of the judge's sampling."""
-    compare: bool = False
+    compare: bool | Literal["tournament"] = False
     """Whether two completions are compared at a time, and a completion's reward is how often it is preferred in its
-    group; methods with `by: judge` read the comparisons themselves."""
+    group; methods with `by: judge` read the comparisons themselves. tournament: not all pairs are compared, but those
+    of two knock-out tournaments, for the best completion, whose reward is 1, and the worst, with 0; others have ½."""
     samples: WrittenCount = 1
     """Replies per pair and order, with `compare`; the judge's seed counts up."""
     both_orders: bool = True

@@ -249,7 +249,11 @@ entry(
             "share": "the paper: τ = η/3",
             "every": "customary; the paper has 3 rounds",
         },
-        differs=[ROUNDS, TIES, "Best and worst are those of the rewards; the paper holds tournaments of eight."],
+        differs=[
+            ROUNDS,
+            TIES,
+            "Best and worst are the rewards'; the paper's tournaments of eight are `reward.judge.compare: tournament`.",
+        ],
         reduces=[
             Reduction(
                 "ipo",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
@@ -42,6 +42,10 @@ class FailedComparison:
 
 Judgement: TypeAlias = float | FailedComparison | None
 """The chance, 0 to 1, that the first completion is preferred, why there is none, or None: the judge abstains."""
+Match: TypeAlias = tuple[int, int]
+"""Two rows that are compared."""
+Ask: TypeAlias = Callable[[Sequence[Match]], Sequence[Judgement]]
+"""Says of each match the chance that its first row is preferred, or that there is no verdict."""
 
 
 class ComparingReward(VerdictReward):
@@ -67,23 +71,31 @@ class ComparingReward(VerdictReward):
     def verdicts(
         self, completions: Sequence[str], columns: Sequence[Columns], ids: Sequence[str], terms: Terms = TERMS
     ) -> list[Verdict]:
-        """Return each row's mean chance to be preferred to the others of its group.
+        """Return the verdict of each row within its group, as `standings` says; a row without a place is alone."""
+        groups: dict[object, list[int]] = defaultdict(list)
+        for row, each in enumerate(columns):
+            groups[each[PLACE].group if PLACE in each else ids[row]].append(row)
+        prompts = [each[PLACE].prompt if PLACE in each else "" for each in columns]
+
+        def ask(pairs: Sequence[Match]) -> list[Judgement]:
+            questions = [ComparedPair(prompts[i], completions[i], completions[j], columns[i]) for i, j in pairs]
+            return self._compared(questions)
+
+        found = self.standings(list(groups.values()), ask)
+        return [found[row] for row in range(len(completions))]
+
+    def standings(self, groups: Sequence[Sequence[int]], ask: Ask) -> dict[int, Verdict]:
+        """Return each row's mean chance to be preferred to the others of its group, from all pairs.
 
         A row that is alone has 1/2. A row about which the judge abstained every time has no reward; it has failed only
         if none of its comparisons gave a verdict and one could not be made.
         """
-        groups: dict[object, list[int]] = defaultdict(list)
-        for row, each in enumerate(columns):
-            groups[each[PLACE].group if PLACE in each else ids[row]].append(row)
-        pairs = [pair for rows in groups.values() for pair in combinations(rows, 2)]
-        prompts = [each[PLACE].prompt if PLACE in each else "" for each in columns]
-        found = self._compared([ComparedPair(prompts[i], completions[i], completions[j], columns[i]) for i, j in pairs])
-        said: dict[int, list[Judgement]] = defaultdict(list)
-        for (i, j), judged in zip(pairs, found, strict=True):
-            said[i].append(judged)
-            said[j].append(of_turned(judged))
-        lone = {rows[0] for rows in groups.values() if len(rows) == 1}
-        return [_verdict([ALONE] if row in lone else said[row]) for row in range(len(completions))]
+        pairs = [pair for rows in groups for pair in combinations(rows, 2)]
+        said: dict[int, list[Judgement]] = {rows[0]: [ALONE] for rows in groups if len(rows) == 1}
+        for (i, j), judged in zip(pairs, ask(pairs), strict=True):
+            said.setdefault(i, []).append(judged)
+            said.setdefault(j, []).append(of_turned(judged))
+        return {row: verdict_of(each) for row, each in said.items()}
 
 
 def decided(said: Sequence[Judgement]) -> list[float]:
@@ -107,7 +119,8 @@ def comparing(reward: object) -> ComparingReward | None:
     return paid if isinstance(paid, ComparingReward) else None
 
 
-def _verdict(said: Sequence[Judgement]) -> Verdict:
+def verdict_of(said: Sequence[Judgement]) -> Verdict:
+    """Return the verdict on a row of which its comparisons say so: their mean chance, or why there is none."""
     if chances := decided(said):
         return Verdict("ok", sum(chances) / len(chances), {}, False, graded=True)
     for each in said:

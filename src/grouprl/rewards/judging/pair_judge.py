@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TypeAlias
 
+from typing_extensions import override
+
+from grouprl.rewards.judging import tournament
 from grouprl.rewards.judging.comparing import (
+    Ask,
     ComparedPair,
     ComparingReward,
     FailedComparison,
@@ -22,6 +26,7 @@ from grouprl.rewards.judging.judge_costs import Tally, answer_shares
 from grouprl.rewards.judging.judge_text import as_messages
 from grouprl.rewards.judging.pair_text import PAIR_RUBRIC, read_better, shown_pair
 from grouprl.rewards.judging.verdict_store import VerdictStore
+from grouprl.rewards.validation import Verdict
 
 Replies: TypeAlias = list[Judgement]
 """What was said of one pair in one order: 1 the first is better, 0 the second, ½ neither, None unsure, or no answer."""
@@ -46,6 +51,7 @@ class PairJudge(ComparingReward):
         longest: the largest number of characters shown of a completion; a longer one loses its middle.
         seed: seed of the judge's sampling; reply number n has seed + n.
         store: keeps the replies by prompt, model and seed; with None, equal pairs are judged again.
+        knock_out: whether the completions of a group meet in tournaments, instead of each with each.
 
     Raises:
         InputError: if the client's URL is not a valid address.
@@ -61,6 +67,7 @@ class PairJudge(ComparingReward):
     longest: int = 20_000
     seed: int = 0
     store: VerdictStore | None = None
+    knock_out: bool = False
     tally: Tally = field(default_factory=Tally, compare=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +76,10 @@ class PairJudge(ComparingReward):
     def judged(self, questions: Sequence[ComparedPair]) -> list[Judgement]:
         """Return the chance that the first completion of each question is preferred, or why there is no verdict."""
         return side_by_side(self._judged, questions, self.at_once)
+
+    @override
+    def standings(self, groups: Sequence[Sequence[int]], ask: Ask) -> dict[int, Verdict]:
+        return tournament.standings(groups, ask) if self.knock_out else super().standings(groups, ask)
 
     def notes(self) -> Mapping[str, float]:
         """Return how the judge answered since the last call: agreement, flips, abstentions, and its costs."""
