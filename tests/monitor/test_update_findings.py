@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+import grouprl
 from grouprl.config.rates import ratio_of_squares, summed_squares, update_squares
 from grouprl.config.run import parse_config
 from grouprl.core.batch import Batch
@@ -340,6 +341,22 @@ def test_a_run_whose_good_completions_are_far_shorter_is_lopsided(tmp_path: Path
     optim = {"lr": 1e-5, "schedule": "constant"}
     findings = ran(tmp_path, "short", method=method, optim=optim, sampling={"max_new_tokens": 64})
     assert "is negative" in findings["lopsided_advantage"]["text"]
+
+
+@pytest.mark.parametrize(("method", "there"), [("tb", False), ("vargrad", False), ("reinforce", True)])
+def test_the_sign_of_advantage_is_measured_where_it_is_a_direction(method: str, there: bool, tmp_path: Path) -> None:
+    config = {
+        "task": {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}},
+        "model": {"name": "mlp", "settings": {"hidden": [4]}},
+        "method": method,
+        "steps": 1,
+        "batch": {"prompts": 1, "group_size": 4},
+        "eval": {"every": 0, "final_prompts": 1},
+        "run": {"threads": 1},
+    }
+    run = grouprl.train(config, folder=tmp_path / "run")
+    assert run is not None
+    assert ("advantage_positive" in run.metrics("train").columns) == there
 
 
 def test_a_model_with_dead_attention_and_a_tiny_mlp_is_named(tmp_path: Path) -> None:

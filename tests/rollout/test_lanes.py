@@ -14,6 +14,7 @@ import torch
 from grouprl.config.run import parse_config
 from grouprl.core.errors import RunError
 from grouprl.envs.environment_pool_workers import WorkerStage
+from grouprl.monitor.metrics import rollout_table, sample_metrics
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
@@ -23,6 +24,9 @@ from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.rollout.vectors.lane_rows import LaneRows
+from grouprl.training.telling import shown_samples
+from grouprl.view.runfiles import RunData
+from grouprl.view.tokens import right_among
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -125,6 +129,23 @@ def test_a_lane_whose_environment_fails_rests_and_begins_anew() -> None:
     assert "broken" in rows.scores.problems[0].what
     again = lanes.rows(requests(2, 2))
     assert observations(again) == [[[0.0], [1.0], [2.0]]] * 2
+
+
+def test_a_piece_of_an_episode_under_way_is_neither_right_nor_wrong(tmp_path: Path) -> None:
+    lanes = counting(7)
+    rows = lanes.rows(requests(0, 1))
+    assert [record.ended for record in rows.records or () if record] == ["terminated", "under_way"]
+    table = rollout_table(1, rows, [None] * 2, [None] * 2)
+    assert table["correct"].to_pylist() == [True, None]
+    assert sample_metrics(rows)["pass@1"] == 1.0
+    assert shown_samples(rows)[0].correct is True
+    run = RunData(tmp_path, rollouts=table.to_pylist())
+    assert not run.graded
+    assert right_among(run.rollouts) == "1 right; "
+    begun = counting(3).rows(requests(0, 1))
+    assert "pass@1" not in sample_metrics(begun)
+    assert shown_samples(begun)[0].correct is None
+    assert right_among(rollout_table(1, begun, [None], [None]).to_pylist()) == ""
 
 
 @pytest.mark.parametrize("mode", ["drop_group", "drop_row"])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
-from grouprl.records.episode_records import Record
+from grouprl.records.episode_records import UNDER_WAY, Record
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples
 from grouprl.rollout.episode_rows import turn_metrics
@@ -59,13 +59,21 @@ def _sampled_metrics(sampled: ScoredSamples, compared: bool) -> dict[str, float]
         metrics |= {
             "reward_mean": float(scores.reward_b[ok_b].mean()),
             "reward_std": float(scores.reward_b[ok_b].std()),
-            "pass@1": float(scores.correct_b[ok_b & first_b].mean()) if (ok_b & first_b).any() else 0.0,
         }
+        told_b = ok_b & first_b & ~under_way_b(sampled)
+        if told_b.any() or not under_way_b(sampled).any():  # no share of nothing where all episodes continue
+            metrics["pass@1"] = float(scores.correct_b[told_b].mean()) if told_b.any() else 0.0
         if compared:
             metrics |= dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], sampled.group_b[ok_b])
     components = {n: x[np.isfinite(x)] for n, x in scores.components.items()}
     metrics |= turn_metrics(sampled.extras) | agent_metrics(sampled) | call_metrics(sampled.records or ())
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
+
+
+def under_way_b(samples: ScoredSamples) -> np.ndarray:
+    """Return [B] bool: the rows that are pieces of episodes which continue, and are neither right nor wrong."""
+    records = samples.records or [None] * len(samples)
+    return np.array([record is not None and record.ended == UNDER_WAY for record in records], dtype=np.bool_)
 
 
 def call_metrics(records: Sequence[Record | None]) -> dict[str, float]:
@@ -284,7 +292,7 @@ def _columns(step: int, samples: ScoredSamples, advantage: PerRow, log_ratio: Pe
         "entropy": _ragged(lengths_b, rollout.entropy_bt.numpy()[present_bt]),
         "reward": pa.array(scores.reward_b, from_pandas=True),
         "components": [[(n, float(x[i])) for n, x in scores.components.items() if x[i] == x[i]] for i in range(rows)],
-        "correct": [None] * rows if scores.graded else scores.correct_b,
+        "correct": pa.array(scores.correct_b, mask=under_way_b(samples) | scores.graded),
         "truncated": rollout.truncated_b.numpy(),
         "status": scores.status_b.tolist(),
         "problem": _problems(samples),

@@ -238,7 +238,7 @@ def line(screen: RunScreen, record: JsonMapping) -> Text:
         names = {"loss": "loss {:.3f}", "tokens_per_second": "{:.0f} tok/s"}
     if screen.name == "pretraining":
         names = {"value_loss": "value loss {:.4f}", "loss": "loss {:.3f}", "pass@1": "pass@1 {:.3f}"}
-    if screen.graded or "reward/return" in record:  # a piece of an episode is neither right nor wrong
+    if screen.graded or "reward/return" in record:  # a return says more than the share of rewards of at least 1
         names.pop("pass@1", None)
     found = {name: form for name, form in names.items() if record.get(name) is not None}
     parts = [worded(form.format(record[name]), actions=screen.actions) for name, form in found.items()]

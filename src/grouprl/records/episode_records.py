@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error")
+ENDINGS = ("terminated", "truncated", "out_of_turns", "out_of_room", "error", "under_way")
 """Reasons for the end of an episode: its own end, a limit of the environment, of turns, or of the model's positions, or
-a failure of the environment.
+a failure of the environment; last, a row that is a piece of an episode which continues in the next step.
 """
+UNDER_WAY = ENDINGS[-1]
 SAMPLES = 2**20
 """Upper bound of completions per prompt, which keeps the numbers of episodes of different prompts distinct."""
 

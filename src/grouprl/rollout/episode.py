@@ -13,14 +13,14 @@ from grouprl.chat.turn_content import THOUGHTS
 from grouprl.envs.async_methods import warn_not_closed
 from grouprl.envs.environment import Observation, Step, stated
 from grouprl.protocols import NO_VERSION
-from grouprl.records.episode_records import Record, Turn, transcript
+from grouprl.records.episode_records import UNDER_WAY, Record, Turn, transcript
 from grouprl.records.examples import Example, Message
 from grouprl.records.scores import LARGEST, RULE
 from grouprl.rewards.contract import Failure
 
 Kind = TypeVar("Kind")
-LATE = ("truncated", "out_of_turns", "out_of_room")
-"""Endings by a limit."""
+LATE = ("truncated", "out_of_turns", "out_of_room", UNDER_WAY)
+"""Endings by a limit, after which the episode would have continued."""
 
 
 @dataclass(frozen=True)

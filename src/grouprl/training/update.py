@@ -114,7 +114,8 @@ class Learner:
         found = {"loss": 0.0, "rows_trained": 0.0}
         active = bool(step.active_bt.any())
         if active:
-            found = {**self.accumulate(step), **positive_share(step)}
+            # Where log-probs are balanced against rewards, the sign of an advantage is no direction.
+            found = self.accumulate(step) | ({} if self.method.objective.proportional else positive_share(step))
         if self.watch is not None:
             self.watch.add(self.policy, step)
         if self.record is not None and active:

@@ -15,6 +15,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonObject
 from grouprl.core.wording import in_ranges
 from grouprl.monitor.outcome import mean_first
+from grouprl.records.episode_records import UNDER_WAY
 from grouprl.storage.run_folder import runs_meant
 
 MOST_NAMED = 10_000
@@ -46,7 +47,8 @@ class RunData:
     def graded(self) -> bool:
         """True if a reward of the run is known to be graded, so that no completion counts as right or wrong."""
         evaluated = (record.get("eval/graded") for record in self.of_phase("eval"))
-        stored = (row.get("correct") is None and row.get("reward") is not None for row in self.rollouts)
+        told = [row for row in self.rollouts if row.get("reward") is not None and row.get("ended") != UNDER_WAY]
+        stored = (row.get("correct") is None for row in told)
         return any((self.summary.get("graded"), *evaluated, *stored))
 
     @property

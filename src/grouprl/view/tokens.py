@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grouprl.core.json_types import JsonObject
+from grouprl.records.episode_records import UNDER_WAY
 from grouprl.view.charts import number
 from grouprl.view.pairs import is_pair, pair_words, score_words
 
@@ -116,13 +117,13 @@ def _group(rows: Sequence[dict[str, object]], pieces: Pieces) -> str:
 
 
 def right_among(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return the number of right rows as text; "" if rewards are graded."""
-    known = [row.get("correct") for row in rows]
+    """Return the number of right rows as text; "" if rewards are graded, or all are pieces of episodes under way."""
+    known = [row.get("correct") for row in rows if row.get("ended") != UNDER_WAY] or [None]
     return "" if None in known else f"{sum(map(bool, known))} right; "
 
 
 def verdict(correct: bool | None) -> str:
-    """Return the mark of a completion; "" if rewards are graded."""
+    """Return the mark of a completion; "" if rewards are graded, or its episode is under way."""
     if correct is None:
         return ""
     kind, sign = ("right", "✓ right") if correct else ("wrong", "✗ wrong")

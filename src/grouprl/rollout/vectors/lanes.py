@@ -23,6 +23,7 @@ from grouprl.envs.array_spaces import bounded, observed
 from grouprl.envs.async_methods import awaited, close, warn_not_closed
 from grouprl.envs.environment import ArrayObservation, Step
 from grouprl.protocols import Discrete, Request, SamplingSession, Spaces
+from grouprl.records.episode_records import UNDER_WAY
 from grouprl.records.scores import LARGEST, RULE
 from grouprl.rewards.contract import Failure
 
@@ -58,8 +59,8 @@ class Segment:
     rewards: list[float] = field(default_factory=list)
     final: object = None
     """Values of the observation after the last action."""
-    ended: str = "out_of_turns"
-    """One of `grouprl.records.episode_records.ENDINGS`; 'out_of_turns' also where the step ended before the episode."""
+    ended: str = UNDER_WAY
+    """One of `grouprl.records.episode_records.ENDINGS`."""
     finished: bool = False
     """Whether the episode ended with the segment, by itself or by a limit."""
     total: float = float("nan")
