@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,8 +18,8 @@ from pyarrow.parquet import read_table
 from rich.console import Console
 
 from grouprl.config.run import load_config, parse_config
+from grouprl.core.errors import RunError
 from grouprl.orchestrator.accounting import in_words, totals
-from grouprl.orchestrator.asynchronous.sampler_supply import reward_of_one
 from grouprl.orchestrator.reward import opened_reward
 from grouprl.plan.plan import plan
 from grouprl.rewards.judging import judge_client, judge_costs
@@ -288,10 +291,75 @@ def test_only_a_reply_that_cannot_be_read_changes_the_next_request(kind: Any, mo
     assert got[0]["messages"] == got[1]["messages"] == got[2]["messages"][:2]
 
 
-@pytest.mark.parametrize(("per_minute", "samplers", "own"), [(60, 1, 60), (60, 3, 20), (2, 3, 1), (None, 3, None)])
-def test_samplers_share_the_requests_in_a_minute(per_minute: int | None, samplers: int, own: int | None) -> None:
-    given = settings("http://127.0.0.1:8000/v1", per_minute=per_minute)
-    given["run"] |= {"async_steps": 1, "samplers": samplers}
-    judge = reward_of_one(parse_config(given)).judge
-    assert judge is not None
-    assert judge.per_minute == own
+ASK = """
+import sys
+from pathlib import Path
+from grouprl.rewards.judging.judge_client import JudgeClient
+
+url, pace, times = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+client = JudgeClient(url, "m", "", 60.0, 1, per_minute=150, shared_pace=pace)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(times):
+    client.complete([{"role": "user", "content": "?"}], {})
+"""
+
+
+def test_processes_keep_one_pace_together(tmp_path: Path) -> None:
+    """150 a minute is one in 0.4 s, whoever asks: three processes with four requests each take 11 gaps."""
+    arrived: list[float] = []
+
+    def answer(request: dict[str, Any]) -> Any:
+        arrived.append(time.monotonic())
+        return "yes"
+
+    with judging(answer) as (url, _):
+        asked = [sys.executable, "-c", ASK, url, str(tmp_path / ".pace"), "4"]
+        others = [subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        for other in others:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "ready\n"
+        for other in others:
+            other.communicate("go\n", timeout=120)
+            assert other.returncode == 0
+    assert len(arrived) == 12
+    assert max(arrived) - min(arrived) > 11 * 0.4 - 0.3
+
+
+def test_what_a_machine_wrote_before_it_started_anew_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    now = [1e6]
+    monkeypatch.setattr(judge_costs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(judge_costs.time, "sleep", slept.append)
+    pace = tmp_path / ".pace"
+    for _ in range(3):
+        Pace(60, pace).wait()
+    now[0] = 50.0
+    Pace(60, pace).wait()
+    Pace(60, pace).wait()
+    assert slept == [0.0, 1.0, 2.0, 0.0, 1.0]
+    pace.write_bytes(b"half")
+    Pace(60, pace).wait()
+    assert slept[-1] == 0.0
+    with pytest.raises(RunError, match=r"missing"):
+        Pace(60, tmp_path / "missing" / ".pace").wait()
+
+
+def test_an_asynchronous_run_asks_its_judge_no_faster_than_it_may(tmp_path: Path) -> None:
+    """The trainer's evaluations and two samplers ask at 40 a minute together, one in 1.5 s."""
+    arrived: list[float] = []
+
+    def answer(request: dict[str, Any]) -> Any:
+        arrived.append(time.monotonic())
+        return either(request)
+
+    with judging(answer) as (url, _):
+        given = settings(url, per_minute=40, tries=1)
+        given["run"] |= {"async_steps": 1, "samplers": 2}
+        train(parse_config(given), folder=tmp_path / "run", console=Console(file=io.StringIO()))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(sorted(arrived))]
+    assert len(arrived) >= 6
+    assert min(gaps) > 0.75
+    assert (max(arrived) - min(arrived)) / (len(arrived) - 1) > 1.45

@@ -18,6 +18,7 @@ from grouprl.tasks import load_task
 from grouprl.training.export import export, load_trained
 from grouprl.training.loop import train
 from grouprl.training.saved_model import check_final_model
+from grouprl.training.saved_scores import held_out_texts
 
 PAIRS = [
     {"prompt": p, "chosen": f"{p}a{x}", "rejected": f"{p}b{y}"} for p in ("c", "dc") for x in "cd" for y in "cd"
@@ -100,6 +101,24 @@ def test_it_is_saved_for_transformers_and_checked_there(run, tmp_path):
     )
     with pytest.raises(RunError, match=r"scores .* in transformers"):
         check_final_model(trained.model, tmp_path / "out", trained.task)
+
+
+@pytest.mark.parametrize(("size", "off", "refused"), [(1.0, 5e-5, True), (1e3, 5e-3, False)])
+def test_a_saved_head_may_be_off_by_a_hundred_thousandth_of_the_largest_score(run, tmp_path, size, off, refused):
+    """The largest score is `size`, and its saved head gives `off` more; sizes above 1 are held relative to them."""
+    trained = load_trained(run)
+    texts = held_out_texts(trained.task)
+    tokens = trained.model.tokens_of([prompt for prompt, _ in texts], [text for _, text in texts])
+    head = trained.model.model.score.weight
+    with torch.no_grad():
+        head *= size / trained.model.scores(tokens).abs().max()
+        trained.model.save(tmp_path)
+        head *= 1 - off / size
+    if refused:
+        with pytest.raises(RunError, match=r"scores .* in transformers"):
+            check_final_model(trained.model, tmp_path, trained.task)
+    else:
+        check_final_model(trained.model, tmp_path, trained.task)
 
 
 def test_a_padding_token_that_moves_the_reading_is_told(run, tmp_path):

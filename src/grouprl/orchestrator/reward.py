@@ -40,21 +40,24 @@ def open_reward(
     reward: RewardFunction | None = None,
     verdicts: Path | None = None,
     placed: VerdictReward | None = None,
+    pace: Path | None = None,
 ) -> tuple[RewardFunction, list[str]]:
     """Return the reward that scores the completions of a run, and notes on it; `close_reward` ends its processes.
 
     `reward` is the chosen reward if it has already been looked up; `verdicts` is the folder of a judge's verdicts,
-    None if they are not kept; `placed` is the reward computed by the workers of a cluster, if they compute it.
+    None if they are not kept; `placed` is the reward computed by the workers of a cluster, if they compute it; `pace`
+    is the file in which several processes keep a judge's limit of requests together, None if this process alone asks.
 
     Raises:
         InputError: it cannot be found, cannot be sent to workers although they are requested, or fails its self-test.
     """
     reward = chosen_reward(settings, task) if reward is None else reward
     if isinstance(reward, MeasuredReward):
-        return _open_measured(reward, settings, task, verdicts)
+        return _open_measured(reward, settings, task, verdicts, pace)
     if isinstance(reward, TrajectoryJudge | PairJudge):  # it waits for others, in threads, and sees whole groups
         folder = None if settings.judge is None else kept_in(settings.judge.cache, verdicts)
-        return replace(reward, store=None if folder is None else VerdictStore(folder)), []
+        client = replace(reward.client, shared_pace=pace)
+        return replace(reward, client=client, store=None if folder is None else VerdictStore(folder)), []
     if getattr(reward, "sees_groups", False):  # it stays in this process, and no completion is right by itself
         return reward, []
     limits = {"timeout": settings.timeout, "memory_gb": settings.memory_gb}
@@ -146,9 +149,9 @@ def _gold_reward(name: str | JsonObject, task: Task) -> RewardFunction:
 
 
 def _open_measured(
-    reward: MeasuredReward, settings: Reward, task: Task, verdicts: Path | None
+    reward: MeasuredReward, settings: Reward, task: Task, verdicts: Path | None, pace: Path | None
 ) -> tuple[RewardFunction, list[str]]:
-    paid, notes = open_reward(settings, task, reward.paid, verdicts)
+    paid, notes = open_reward(settings, task, reward.paid, verdicts, pace=pace)
     gold, note = in_workers(reward.gold, settings.workers, timeout=settings.timeout, memory_gb=settings.memory_gb)
     return MeasuredReward(paid, gold), [*notes, *([note] if note else [])]
 

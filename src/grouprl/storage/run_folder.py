@@ -103,6 +103,7 @@ class RunFolder:
         self.health = path / "health.json"
         self.model = path / "model"
         self.lock = path / ".lock"
+        self.pace = path / ".pace"
 
     def note(self, text: str) -> None:
         """Append a sentence and the time to notes.log: what a run says when its output is closed."""
@@ -141,7 +142,7 @@ class RunFolder:
         """Return whether the folder holds only files that a run makes before its config.yaml."""
         if not self.path.is_dir():
             return False
-        made = {self.rollouts, self.checkpoints, self.lock, self.facts, self.code, self.data}
+        made = {self.rollouts, self.checkpoints, self.lock, self.pace, self.facts, self.code, self.data}
         halves = {_beside(each, "part") for each in (self.facts, self.config, self.code, self.data)}
         inside = [x for folder in (self.rollouts, self.checkpoints) if folder.is_dir() for x in folder.iterdir()]
         return not inside and set(self.path.iterdir()) <= made | halves

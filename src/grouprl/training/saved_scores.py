@@ -22,7 +22,7 @@ from grouprl.training.scores_in_transformers import main
 
 GROUPS = 4
 """Number of held-out prompts whose completions are compared."""
-NEAR = {torch.float32: 1e-4, torch.float64: 1e-6}
+NEAR = {torch.float32: 1e-5, torch.float64: 1e-6}
 HALF_NEAR = 0.05
 """Largest difference of two scores relative to the largest one, and to 1: two ways to compute round differently."""
 Text = tuple[Prompt, str]

@@ -284,7 +284,8 @@ def reward_of(
     """Return the reward function of a run, and notes on it; if that fails, close the placement."""
     placed = None if placement is None else placement.reward(resolved.reward)
     try:
-        return open_reward(resolved.config.reward, resolved.task, resolved.reward, run.verdicts, placed)
+        pace = run.pace if resolved.config.run.samples_apart else None
+        return open_reward(resolved.config.reward, resolved.task, resolved.reward, run.verdicts, placed, pace)
     except BaseException:
         close_placement(placement)
         raise

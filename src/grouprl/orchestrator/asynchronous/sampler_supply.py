@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grouprl.config.run import Config
-from grouprl.config.sections.scoring import Reward
 from grouprl.core.json_types import State
 from grouprl.core.stopwatch import Stopwatch
 from grouprl.orchestrator.asynchronous.samplers import Samplers
@@ -140,19 +138,10 @@ def _settings(context: SessionContext, policy: Policy) -> dict[str, object]:
     reward = paid_reward(context.row_source.reward)
     store = reward.store if isinstance(reward, TrajectoryJudge | PairJudge) else None
     model = model_of_whole_copy(context.config.model, policy)
-    changed = {"model": model, "reward": reward_of_one(context.config)}
     return {
-        "config": context.config.model_copy(update=changed).model_dump(mode="json"),
+        "config": context.config.model_copy(update={"model": model}).model_dump(mode="json"),
         "threads": torch.get_num_threads(),
         "verdicts": None if store is None else store.folder,
+        "pace": reward.client.shared_pace if isinstance(reward, TrajectoryJudge | PairJudge) else None,
         "servers": getattr(context.row_source.sampler, "attachment", None),
     }
-
-
-def reward_of_one(config: Config) -> Reward:
-    """Return the reward's settings for one sampler of several, which share the requests in a minute."""
-    judge = config.reward.judge
-    if judge is None or judge.per_minute is None:
-        return config.reward
-    own = judge.model_copy(update={"per_minute": max(1, judge.per_minute // max(1, config.run.samplers))})
-    return config.reward.model_copy(update={"judge": own})

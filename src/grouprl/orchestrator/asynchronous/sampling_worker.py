@@ -82,7 +82,7 @@ class WorkerSampler:
         untested = config.reward.model_copy(update={"self_test": False})
         self.placement = open_placement(run, policy.device.type, sampling_here=True)
         placed = None if self.placement is None else self.placement.reward(run.reward)
-        reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"], placed=placed)
+        reward, _ = open_reward(untested, run.task, verdicts=hello["verdicts"], placed=placed, pace=hello["pace"])
         weights = SharedWeights(hello["weights"], hello["places"])
         self.follower = Follower(policy, weights, report, run.row_kind.canary(policy))
         elsewhere = None if self.placement is None else self.placement.engine(policy)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -61,11 +62,13 @@ class JudgeClient:
     """The setting that limits a reply."""
     per_minute: int | None = None
     """The largest number of requests in a minute; None: no limit."""
+    shared_pace: Path | None = None
+    """The file in which several processes keep that limit together; None: each has its own."""
     tally: Tally = field(default_factory=Tally, compare=False, repr=False)
     pace: Pace = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pace", Pace(self.per_minute))
+        object.__setattr__(self, "pace", Pace(self.per_minute, self.shared_pace))
         key_of(self.key_env)
 
     def complete(self, messages: Sequence[Mapping[str, str]], settings: JsonMapping) -> str:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from threading import Lock
 
 from grouprl.core.json_types import JsonMapping
+from grouprl.storage.run_folder import in_words
+
+TURNS = struct.Struct("<dd")
+"""What processes that share a pace keep: when it was written, and the time of the next request."""
 
 COSTS = {
     "requests": "judge_requests",
@@ -21,21 +29,49 @@ USAGE = ("prompt_tokens", "completion_tokens")
 
 
 class Pace:
-    """Lets requests through at most `per_minute` in a minute, evenly; None: at once."""
+    """Lets requests through at most `per_minute` in a minute, evenly; None: at once.
 
-    def __init__(self, per_minute: int | None) -> None:
+    `shared` is a file in which several processes of this machine keep one pace together; None: this process has its
+    own.
+    """
+
+    def __init__(self, per_minute: int | None, shared: Path | None = None) -> None:
         self._gap = 0.0 if per_minute is None else 60.0 / per_minute
+        self._shared = shared
         self._next, self._lock = 0.0, Lock()
 
     def wait(self) -> None:
-        """Return when the next request may be sent."""
+        """Return when the next request may be sent.
+
+        Raises:
+            RunError: the shared file cannot be locked or written.
+        """
         if not self._gap:
             return
         with self._lock:
             now = time.monotonic()
-            mine = max(now, self._next)
-            self._next = mine + self._gap
-        time.sleep(mine - now)
+            mine = self._own_turn(now) if self._shared is None else self._shared_turn(self._shared)
+        time.sleep(max(0.0, mine - now))
+
+    def _own_turn(self, now: float) -> float:
+        mine = max(now, self._next)
+        self._next = mine + self._gap
+        return mine
+
+    def _shared_turn(self, file: Path) -> float:
+        """Return when this request may be sent, and keep in the file when the next one may.
+
+        Times are those of the machine's clock, which all its processes read alike.
+        """
+        with in_words(file), file.open("a+b") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            now = time.monotonic()
+            stored = os.pread(handle.fileno(), TURNS.size, 0)
+            written, following = TURNS.unpack(stored) if len(stored) == TURNS.size else (now, now)
+            mine = now if written > now else max(now, following)  # a machine that has started anew counts from 0
+            os.ftruncate(handle.fileno(), 0)
+            os.write(handle.fileno(), TURNS.pack(now, mine + self._gap))
+        return mine
 
 
 class Tally:
