@@ -226,7 +226,7 @@ ray: .venv-ray/.ready  ## run on a real Ray of three logical nodes, killing work
 .venv-ray/.ready: pyproject.toml
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 ray==2.60.0 pytest pytest-xdist --editable '.[ray,envs]'
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 'ray[default]==2.60.0' pytest pytest-xdist --editable '.[ray,envs]'
 	@touch $@
 
 # The peers' versions of transformers exclude each other, so only torch is pinned by hand here.
