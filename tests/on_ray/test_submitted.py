@@ -1,4 +1,4 @@
-"""Runs that are handed to a Ray as jobs, by `ray job submit`: they end like others, and a job that is stopped continues."""
+"""Runs that are handed to a Ray by `ray job submit`: they end like others, and a job that is stopped continues."""
 
 from __future__ import annotations
 
