@@ -21,9 +21,26 @@ from single_runs import launch
 
 ROWS = [
     Witness(4, "p", 0, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.1),
-    Witness(4, "p", 1, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.2),
-    Witness(4, "q", 0, 0.0, 9, 4, "turns", True, "xxxxxxxxx", tied=False, repeated=False, entropy=2.0),
-    Witness(4, "q", 1, None, 5, 2, "won", False, "yyyyy", tied=False, repeated=False, entropy=1.0),
+    Witness(4, "p", 1, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.2, disputed=True),
+    Witness(
+        4,
+        "q",
+        0,
+        0.0,
+        9,
+        4,
+        "turns",
+        True,
+        "xxxxxxxxx",
+        tied=False,
+        repeated=False,
+        entropy=2.0,
+        looped=True,
+        drift=-1.0,
+    ),
+    Witness(
+        4, "q", 1, None, 5, 2, "won", False, "yyyyy", tied=False, repeated=False, entropy=1.0, drift=2.0, right=True
+    ),
 ]
 
 
@@ -38,12 +55,14 @@ def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_al
         found("entropy_collapse", first=7),
         found("stands_still", first=3, persists=False),
         found("dead_groups", first=6),
-        found("moves_too_fast", "alarm", first=8),
+        found("no_signal", "alarm", first=8),
         found("sampler_gap", first=9),
+        found("moves_too_fast", first=1),
     ]
     order = [each.code for each in sorted(findings, key=likelihood)]
     assert order == [
-        "sampler_gap", "moves_too_fast", "dead_groups", "entropy_collapse", "stands_still", "no_gain", "inert_clip"
+        "moves_too_fast", "sampler_gap",
+        "no_signal", "dead_groups", "entropy_collapse", "stands_still", "no_gain", "inert_clip",
     ]  # fmt: skip
 
 
@@ -60,6 +79,10 @@ def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_al
         ("entropy_collapse", [0, 1]),
         ("entropy_explosion", [2, 3, 1, 0]),
         ("no_gain", [2, 0, 1]),
+        ("repetition_loops", [2]),
+        ("far_from_reference", [3, 2, 0, 1]),
+        ("success_traded", [0, 1, 2]),
+        ("verifier_noise", [1]),
     ],
 )
 def test_each_finding_names_the_rows_that_show_it(code: str, rows: list[int]) -> None:

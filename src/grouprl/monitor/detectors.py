@@ -12,7 +12,8 @@ from statistics import median
 from grouprl.core.finding import Finding, Severity
 from grouprl.monitor import health_codes as codes
 from grouprl.monitor.alignment import weak_start
-from grouprl.monitor.history import START, HealthFacts, History, improved, percent
+from grouprl.monitor.degeneration_detectors import busy_clip, far_from_reference, repetition_loops
+from grouprl.monitor.history import START, HealthFacts, History, percent, rise
 from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 from grouprl.monitor.overoptimisation import overoptimisation
 from grouprl.monitor.pair_detectors import length_exploitation, likelihood_displacement, reference_drift
@@ -189,9 +190,10 @@ def truncation(past: History, facts: HealthFacts) -> Finding | None:
         "become unstable."
     )
     severity: Severity = "alarm" if cut >= TRUNCATED_ALARM else "warning"
-    return codes.TRUNCATION(
-        words, "Raise the token limit, or shape rewards against overlong completions (dapo).", severity=severity
-    )
+    remedy = "Raise the token limit, or shape rewards against overlong completions (dapo)."
+    if (past.mean("loop_fraction") or 0.0) >= cut / 2:
+        remedy = "Look at the loops in which they end: with a higher limit these would only be longer."
+    return codes.TRUNCATION(words, remedy, severity=severity)
 
 
 def length_change(past: History, facts: HealthFacts) -> Finding | None:
@@ -199,13 +201,16 @@ def length_change(past: History, facts: HealthFacts) -> Finding | None:
     now, start = past.mean("length_mean"), past.start("length_mean")
     if now is None or start is None or start == 0:
         return None
-    gained = improved(past)
+    gained = rise(past)
     words = f"Completions have gone from {start:.1f} to {now:.1f} tokens"
     if now > LENGTH_GROWN * start:
-        if gained:
+        if gained == "pass@1":
             return codes.LENGTH_GROWTH(
                 f"{words}, and the policy got better with it.", "Watch the token limit.", severity="note"
             )
+        if gained:
+            remedy = "Read a few: a reward that pays length itself looks the same. Watch the token limit."
+            return codes.LENGTH_GROWTH(f"{words}, and the reward rose with it.", remedy, severity="note")
         remedy = "Look at the samples; check the reward for a length bias; prefer token_mean or constant_length."
         return codes.LENGTH_GROWTH(f"{words} without getting better.", remedy)
     if (now < LENGTH_SHRUNK * start or now < LENGTH_NOTHING < start) and not gained:
@@ -363,6 +368,9 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     length_exploitation,
     reference_drift,
     large_update,
+    busy_clip,
+    far_from_reference,
+    repetition_loops,
     entropy_level,
     length_change,
     fewer_turns,

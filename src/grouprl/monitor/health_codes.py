@@ -197,6 +197,28 @@ INERT_CLIP = _health(
     "Harmless. A higher learning rate or a tighter clip would make it act.",
     "clip_fraction",
 )
+BUSY_CLIP = _health(
+    "busy_clip",
+    "note",
+    "The clip acts all the time: it takes the gradient from half of what it can reach, or more.",
+    "Harmless where the policy gets better. Else lower optim.lr, take fewer optimiser steps per rollout "
+    "(batch.minibatches, batch.epochs), or widen the clip.",
+    "clip_fraction",
+)
+FAR_FROM_REFERENCE = _health(
+    "far_from_reference",
+    "warning",
+    "The policy has moved far from the reference without getting better.",
+    "Raise the weight of the KL term, or lower optim.lr; go back to an earlier checkpoint, and read its completions.",
+    "kl_ref",
+)
+REPETITION_LOOPS = _health(
+    "repetition_loops",
+    ("note", "warning"),
+    "Completions end in loops: they write the same tokens over and over.",
+    "Read a few: the reward may pay length or single words, or the policy be damaged; lower optim.lr, warm up longer.",
+    "loop_fraction",
+)
 INERT_KL = _health(
     "inert_kl",
     ("note", "warning"),

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from grouprl.core.batch import SOURCES, Batch
+from grouprl.monitor.loops import loop_fraction
 from grouprl.records.episode_records import UNDER_WAY, Record
 from grouprl.records.samples import ScoredSamples, subset
 from grouprl.records.text_samples import TextSamples
+from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import turn_metrics
 from grouprl.rollout.row_settings import sample_id
 
@@ -52,6 +54,7 @@ def _sampled_metrics(sampled: ScoredSamples, compared: bool) -> dict[str, float]
         "length_max": float(lengths_b.max()),
         "truncated_fraction": float(sampled.rollout.truncated_b.float().mean()),
     }
+    metrics |= _loops(sampled)
     entropy_n = sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt]
     if entropy_n.any():  # a sampler that does not compute entropy reports 0 everywhere
         metrics["entropy"] = float(entropy_n.mean())
@@ -74,6 +77,16 @@ def under_way_b(samples: ScoredSamples) -> np.ndarray:
     """Return [B] bool: the rows that are pieces of episodes which continue, and are neither right nor wrong."""
     records = samples.records or [None] * len(samples)
     return np.array([record is not None and record.ended == UNDER_WAY for record in records], dtype=np.bool_)
+
+
+def _loops(sampled: ScoredSamples) -> dict[str, float]:
+    """Return the share of texts that end in a loop; empty for episodes, whose turns may be alike, and for actions."""
+    inputs = sampled.rollout.inputs
+    if sampled.records is not None or not isinstance(inputs, Tokens):
+        return {}
+    cut_b = sampled.rollout.truncated_b.tolist()  # others end in an end token
+    texts = [ids if cut else ids[:-1] for ids, cut in zip(inputs.response_ids, cut_b, strict=True)]
+    return {"loop_fraction": loop_fraction(texts)}
 
 
 def call_metrics(records: Sequence[Record | None]) -> dict[str, float]:

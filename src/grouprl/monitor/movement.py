@@ -28,7 +28,7 @@ SURE = 0.9
 
 def stands_still(past: History, facts: HealthFacts) -> Finding | None:
     """Report updates that did not move the policy."""
-    if past.peak("grad_norm") == 0 or past.peak("lr") == 0:
+    if past.peak("grad_norm") == 0 or past.peak("lr") == 0 or _all_dead(past, facts):
         return None  # a missing gradient and a rate of 0 have their own findings
     same, steps, moved = _same(past.evaluations), past.seen("lr"), past.total("lr") * facts.reach
     words = ""
@@ -109,8 +109,19 @@ def _same(evaluations: Sequence[JsonMapping]) -> tuple[int, int] | None:
     for other in reversed(evaluations[:-1]):
         if other.get("eval/prompts") == last.get("eval/prompts"):
             alike = _figures(other) == _figures(last) and last["step"] - other["step"] >= APART
-            return (other["step"], last["step"]) if alike and not _solved(last) else None
+            return (other["step"], last["step"]) if alike and not _solved(last) and _told(last) else None
     return None
+
+
+def _all_dead(past: History, facts: HealthFacts) -> bool:
+    """Return whether no group of the window was mixed, so that there was nothing by which to move."""
+    dead = past.values("groups_zero_variance") if facts.grouped else []
+    return bool(dead) and min(dead) == 1
+
+
+def _told(record: JsonMapping) -> bool:
+    """Return whether some figure of an evaluation tells policies apart: where all are 0, all that fail agree."""
+    return any(value for value in _figures(record).values())
 
 
 def _figures(record: Mapping[str, object]) -> JsonObject:

@@ -22,6 +22,8 @@ STILL_STEPS = 20
 NOISIER = 10.0
 """Noise scale over groups of an optimiser step. There a step makes 1/11 of the progress of one without noise
 (McCandlish et al. 2018, arXiv:1812.06162, equation 2.7); ours is how bad that is, and it counts without a gain only."""
+DEAD = 0.9
+"""Share of zero-variance groups from which the signal is missing because of them, which has its own finding."""
 RIGHT = 0.9
 """Sampled pass@1 from which little is left to learn, so that the signal vanishes."""
 LOPSIDED = 0.9
@@ -67,6 +69,8 @@ def noisy_gradient(past: History, facts: HealthFacts) -> Finding | None:
     if signal is None or noise is None or not facts.groups_per_update or past.seen("gradient_signal") < STILL_STEPS:
         return None
     if signal * NOISIER * facts.groups_per_update >= noise or improved(past) or (past.mean("pass@1") or 0.0) >= RIGHT:
+        return None
+    if (past.mean("groups_zero_variance") or 0.0) >= DEAD:
         return None
     own = f"an optimiser step has {facts.groups_per_update:.3g}"
     words = "No common direction of the gradients can be told"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,12 +10,17 @@ from statistics import fmean
 from grouprl.core.errors import InputError
 from grouprl.core.finding import SEVERITIES, RunFinding
 from grouprl.core.json_types import JsonObject
+from grouprl.monitor.loops import loop_fraction
 from grouprl.view.pairs import pair_of
 from grouprl.view.runfiles import RunData
 from grouprl.view.trajectory import Trajectory, of_step
 
-BREAKS = ("non_finite", "zero_learning_rate", "reward_errors", "sampler_gap", "weak_start", "below_demonstrations")
-"""Findings that explain others: what is broken before anything can be learned."""
+BREAKS = (
+    *("non_finite", "zero_learning_rate", "reward_errors", "sampler_gap", "weak_start", "below_demonstrations"),
+    *("moves_too_fast", "part_too_fast", "repetition_loops"),
+)
+"""Findings that explain others: what is broken before anything can be learned, steps that destroy the policy, and texts
+in loops, which grow, are cut off and are all alike."""
 OUTCOMES = ("no_gain", "collapse")
 """Findings that others explain."""
 SHOWN = 3
@@ -49,6 +53,14 @@ class Witness:
     """Whether the policy wrote it; a stored row has the reward that its data gave it."""
     margin: float | None = None
     """Of the better row of a pair, by how much the reward model in training prefers it; None for others."""
+    right: bool = False
+    """Whether the reward counts it as correct."""
+    looped: bool = False
+    """Whether it ends in a loop of tokens."""
+    drift: float = 0.0
+    """Mean log π/π_ref of its tokens, in nats; 0 where it is not stored."""
+    disputed: bool = False
+    """Whether the same text has another reward elsewhere in its group."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,7 @@ SIGNS: Mapping[str, Sign] = {
     "no_signal": TIED,
     "dead_groups": TIED,
     "truncation": _most("the longest that were cut off", lambda row: row.tokens, lambda row: row.cut),
+    "repetition_loops": _most("the longest that end in a loop", lambda row: row.tokens, lambda row: row.looped),
     "length_growth": LONGEST,
     "length_exploitation": LONGEST,
     "length_shrinking": _most("the shortest", lambda row: -row.tokens),
@@ -94,6 +107,9 @@ SIGNS: Mapping[str, Sign] = {
     "entropy_collapse": _most("those that repeat another of their group", _by_reward, lambda row: row.repeated),
     "entropy_explosion": _most("those with the highest entropy", lambda row: row.entropy),
     "overoptimisation": _most("those that the learned reward pays most", _by_reward),
+    "success_traded": _most("wrong ones that earned most", _by_reward, lambda row: not row.right and row.sampled),
+    "verifier_noise": _most("the same text with different rewards", _by_reward, lambda row: row.disputed),
+    "far_from_reference": _most("those furthest from the reference", lambda row: abs(row.drift)),
     "collapse": LEAST,
     "no_gain": LEAST,
 }
@@ -199,10 +215,10 @@ def _stored(folder: Path) -> list[int]:
 def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
     """Return the completions or episodes of a stored step with what findings are about."""
     rewards: dict[str, set[float | None]] = {}
-    texts: Counter[tuple[str, str]] = Counter()
+    of_texts: dict[tuple[str, str], list[float | None]] = {}
     for each in found:
         rewards.setdefault(each.prompt, set()).add(_reward(each))
-        texts[each.prompt, _said(each)] += 1
+        of_texts.setdefault((each.prompt, _said(each)), []).append(_reward(each))
     margins = _margins(found)
     return [
         Witness(
@@ -210,16 +226,20 @@ def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
             prompt=each.prompt,
             sample=each.sample,
             reward=_reward(each),
-            tokens=sum(map(len, _entropies(each))),
+            tokens=sum(map(len, _own(each, "entropy"))),
             turns=len(each.turns),
             ended=each.ended,
             cut=any(row.get("truncated") for row in each.rows),
             text=_said(each),
             tied=len(rewards[each.prompt]) == 1,
-            repeated=texts[each.prompt, _said(each)] > 1,
+            repeated=len(of_texts[each.prompt, _said(each)]) > 1,
             entropy=_entropy(each),
             sampled=each.rows[0].get("source") != "demonstration",
             margin=margins.get(id(each)),
+            right=any(row.get("correct") for row in each.rows),
+            looped=_looped(each),
+            drift=_drift(each),
+            disputed=len({*of_texts[each.prompt, _said(each)]} - {None}) > 1,
         )
         for each in found
     ]
@@ -245,15 +265,32 @@ def _said(each: Trajectory) -> str:
     return " ⏎ ".join("".join(piece.text for piece in turn.said) for turn in each.turns)
 
 
+def _looped(each: Trajectory) -> bool:
+    """Return whether a text ends in a loop, as `loop_fraction` counts it: not an episode, whose turns may be alike."""
+    row = each.rows[0]
+    ids = row.get("completion_ids")
+    if row.get("turns") or not ids:
+        return False
+    return loop_fraction([ids if row.get("truncated") else ids[:-1]]) == 1
+
+
 def _entropy(each: Trajectory) -> float:
-    known = [entropy for row in _entropies(each) for entropy in row if entropy is not None]
+    return _mean(_own(each, "entropy"))
+
+
+def _drift(each: Trajectory) -> float:
+    return _mean(_own(each, "log_ratio"))
+
+
+def _mean(found: list[list[float | None]]) -> float:
+    known = [value for row in found for value in row if value is not None]
     return fmean(known) if known else 0.0
 
 
-def _entropies(each: Trajectory) -> list[list[float | None]]:
-    """Return the stored entropy of each token that the policy wrote, row by row; the texts of tokens may be unknown."""
+def _own(each: Trajectory, name: str) -> list[list[float | None]]:
+    """Return the stored values of each token that the policy wrote, row by row; the texts of tokens may be unknown."""
     return [
-        [entropy for entropy, own in zip(row["entropy"], row["mask"], strict=True) if own]
+        [value for value, own in zip(row[name], row["mask"], strict=True) if own]
         for row in each.rows
-        if row.get("entropy") and row.get("mask")
+        if row.get(name) and row.get("mask")
     ]

@@ -18,6 +18,13 @@ define(
     "below 0.05. Above 0.10 is a known sign of coming instability (ScaleRL, arXiv:2510.13786)",
 )
 define(
+    "loop_fraction",
+    "share",
+    "completions",
+    "share of completions that end in a block of at most 64 tokens which stands there four times or more",
+    "below 0.01. Above 0.10: the policy writes the same over and over",
+)
+define(
     "tokens",
     "tokens",
     "completions",
