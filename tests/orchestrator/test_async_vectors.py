@@ -54,14 +54,21 @@ def evidence(folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("task", [CARTPOLE["task"], RANKED], ids=["control", "ranked"])
+NORMALISED = {"name": "mlp", "settings": {"hidden": [16], "normalise": True}}
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"task": RANKED}, {"model": NORMALISED}], ids=["control", "ranked", "normalised"]
+)
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
-    task: Any, interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any], interrupted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the run is interrupted and resumed, and if episodes are paid by comparing those of a group."""
+    """Also if the run is interrupted and resumed, if episodes are paid by comparing those of a group, and if
+    observations are read by statistics of all so far.
+    """
     warm(monkeypatch)
-    changes = {**CARTPOLE, "task": task, "run": {**CARTPOLE["run"], "async_steps": 0}}
+    changes = {**CARTPOLE, **change, "run": {**CARTPOLE["run"], "async_steps": 0}}
     plain = launch(tmp_path / "plain", **changes)
     monkeypatch.setattr("grouprl.training.session.is_asynchronous", lambda config: True)
     if interrupted:
@@ -78,7 +85,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     for row in rollouts(apart):
         assert set(row["version"]) == {row["step"] - 1}
     assert evidence(apart) == evidence(plain)
-    if task is RANKED:
+    if "task" in change:
         assert {dict(row["components"])["place"] for row in rollouts(apart)} == {0.0, 1.0, 2.0, 3.0}
 
 

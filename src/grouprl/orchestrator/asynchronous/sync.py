@@ -20,7 +20,9 @@ class SharedMemorySync:
 
     def __init__(self, policy: Policy, remembered: int, canary: Tokens | None) -> None:
         self.remembered = remembered
-        self._weights, self._canary = SharedWeights.create(dict(policy.named_parameters())), Canary(policy, canary)
+        # Of a policy in one process all that training changes: statistics of observations are no parameters.
+        state = policy.trainable_state() if distributed(policy) is None else dict(policy.named_parameters())
+        self._weights, self._canary = SharedWeights.create(state), Canary(policy, canary)
 
     @property
     def version(self) -> int:

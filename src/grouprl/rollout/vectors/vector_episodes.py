@@ -47,13 +47,12 @@ class VectorEpisodes(PlayedRows):
         return self._admitted(samples) if count_failures else samples
 
     def counted(self, samples: Rows) -> Rows:
-        """Apply the error policy to rows of another process; the policy observes those that are kept, and reads further
-        observations accordingly.
+        """Apply the error policy to rows of another process; the policy observes those that are kept.
+
+        It reads observations by the new statistics from the next version of the weights on, as what samples does: the
+        step trains on log-probs of the function that acted.
         """
-        kept = self._admitted(samples)
-        if isinstance(self.policy, ArrayPolicy):
-            self.policy.renew()
-        return kept
+        return self._admitted(samples)
 
     def _admitted(self, samples: Rows, group_b: np.ndarray | None = None) -> Rows:
         kept = self._kept(samples, samples.ordinal_b if group_b is None else group_b)
