@@ -204,6 +204,10 @@ class DataPart(Part):
         """Return how many copies of the policy, with weights of their own, the part keeps in memory."""
         return 0
 
+    def reference_acts(self) -> bool:
+        """Return whether the part samples from the frozen reference, alone or in a mixture: ranks hold a whole copy."""
+        return False
+
     def shown(self, example: Example, task: Task, run: RunFacts) -> list[Prompt]:
         """Return the other prompts that may stand for a prompt because of this part: with hints, budgets …"""
         return []

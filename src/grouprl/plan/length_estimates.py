@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from grouprl.algorithms.data_part import data_parts
+from grouprl.algorithms.method import Method
 from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import Config
 from grouprl.core.finding import Finding
@@ -24,6 +25,7 @@ from grouprl.plan.memory import (
     BELOW_ADAPTERS,
     Arithmetic,
     Cost,
+    acting_reference,
     batch_arithmetic,
     follower_count,
     gathered,
@@ -31,7 +33,7 @@ from grouprl.plan.memory import (
     memory_of_kind,
     memory_on_ranks,
 )
-from grouprl.plan.model_facts import ModelFacts, read_reference
+from grouprl.plan.model_facts import ModelFacts, ReferenceFacts, read_reference
 from grouprl.policy.devices import device_name
 from grouprl.policy.passes import free_bytes
 from grouprl.processes.current_ranks import current_ranks, ranks_here
@@ -150,7 +152,8 @@ def needed_by(
     numbers = 0 if model is None else sum(cost.bytes for cost in of_layers) // model.bytes_each
     if (ranks := current_ranks()) is not None:
         here = ranks_here() if device == "cpu" else 1
-        costs = memory_on_ranks((*costs, *of_layers), ranks.count, here, whole_copies(run, here))
+        acting = () if model is None or reference is None else _acting(method, model, reference)
+        costs = memory_on_ranks((*costs, *of_layers, *acting), ranks.count, here, whole_copies(run, here))
     too_much = too_large(costs, free_bytes(device), device)
     refusals = tuple(told(codes.NO_POSITIONS, no_room))
     if config.run.memory_check:
@@ -158,6 +161,12 @@ def needed_by(
         return Needed(batch, costs, (*refusals, *told(codes.MEMORY, tried)), (), numbers)
     notes = (f"{said}. It is tried anyway: run.memory_check is false" for said in too_much)
     return Needed(batch, costs, refusals, tuple(told(codes.MEMORY, notes, "note")), numbers)
+
+
+def _acting(method: Method, model: ModelFacts, reference: ReferenceFacts) -> tuple[Cost, ...]:
+    """Return the cost of a rank's whole copy of the reference, if parts of the method sample from it."""
+    acts = any(part.reference_acts() for part in data_parts(method.parts()))
+    return (acting_reference(model, reference),) if acts else ()
 
 
 def first_examples(task: Task) -> list[Example]:

@@ -280,6 +280,12 @@ def gathered(model: ModelFacts, reference: ReferenceFacts | None = None, *, teac
     return Cost(GATHERED, count * model.bytes_each, how)
 
 
+def acting_reference(model: ModelFacts, reference: ReferenceFacts) -> Cost:
+    """Return the cost of the whole copy of the frozen reference that each rank samples from."""
+    how = f"{reference.parameters:,} parameters × {model.bytes_each} bytes, whole, to be sampled from"
+    return Cost("acting reference", reference.parameters * model.bytes_each, how)
+
+
 def memory_on_ranks(costs: Iterable[Cost], ranks: int, here: int, copies: int) -> tuple[Cost, ...]:
     """Convert the costs of one process to those of `here` ranks on this device, out of `ranks` in all.
 

@@ -68,6 +68,10 @@ class Opponents(Augmentation):
             each = [again(samples, row, number) for row in firsts for number in range(self.count)]
             return context.text.sample_texts(each).with_source(source)
 
+    @override
+    def reference_acts(self) -> bool:
+        return self.initial > 0
+
     def extra_samples(self, run: RunFacts) -> str:
         """Say how many completions are sampled besides those of the run."""
         return f"{run.prompts} × {self.count} = {run.prompts * self.count} completions of the opponent per rollout"

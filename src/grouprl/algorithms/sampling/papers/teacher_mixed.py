@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from grouprl.algorithms.data_part import RunContext, SamplingRule
 from grouprl.algorithms.part import RunFacts, part
@@ -30,6 +31,10 @@ class TeacherMixed(SamplingRule):
     def actor(self, context: RunContext) -> object:
         """Return the mixture."""
         return context.opponent(self.share, "arithmetic")
+
+    @override
+    def reference_acts(self) -> bool:
+        return True
 
     def refuse(self, run: RunFacts) -> list[str]:
         """Refuse a run that samples ahead, or nothing, or has no reference."""
