@@ -113,9 +113,11 @@ def test_one_that_keeps_the_rules_has_no_findings() -> None:
     ],
 )
 def test_a_broken_rule_is_named(make: Any, name: str, said: str) -> None:
+    """What is said is of arrays: their environments answer no text."""
     found = {each.name: each for each in checked(make).findings}
     assert name in found
     assert pytest.importorskip("re").search(said, f"{found[name].what} {found[name].rule}")
+    assert "text" not in found[name].rule
     assert found[name].serious == (name != "bounds")
 
 
