@@ -186,6 +186,7 @@ ADAPTED: dict[str, Callable[[Path], Any]] = {
     "gym": lambda folder: "gym:FrozenLake-v1",
     "hf": lambda folder: f"hf:{rows_file(folder, ROWS)}",
     "jsonl": lambda folder: f"jsonl:{rows_file(folder, ROWS)}",
+    "judge": lambda folder: f"judge:{rows_file(folder, PAIRS)}",
     "mcp": lambda folder: {"name": f"mcp:{sys.executable} {SUPPORT / 'mcp_counter.py'}", "of": "summands"},
     "openenv": lambda folder: served(),
     "pairs": lambda folder: f"pairs:{rows_file(folder, PAIRS)}",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from grouprl.tasks.adapters.gym import Gym
     from grouprl.tasks.adapters.huggingface import HuggingFace
     from grouprl.tasks.adapters.jsonl import Jsonl
+    from grouprl.tasks.adapters.judging import JudgePairs
     from grouprl.tasks.adapters.mcp import McpTask
     from grouprl.tasks.adapters.openenv import OpenEnv
     from grouprl.tasks.adapters.pairs import Pairs
@@ -108,6 +109,7 @@ __all__ = [
     "HuggingFace",
     "Inspect",
     "Jsonl",
+    "JudgePairs",
     "KeysTask",
     "Maze",
     "McpTask",
