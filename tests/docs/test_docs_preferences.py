@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from grouprl.tasks import load_task
-from grouprl.tasks.adapters.pairs import Pairs
-from grouprl.tasks.adapters.preference_rows import Names, format_of, formats
+from grouprl.tasks.adapters.preferences.pairs import Pairs
+from grouprl.tasks.adapters.preferences.preference_rows import Names, format_of, formats
 from grouprl.tasks.builtin.single_turn.preferences import Preferences
 
 PAGE = (Path(__file__).parents[2] / "docs" / "preferences.md").read_text(encoding="utf-8")

@@ -25,14 +25,20 @@ def test_the_page_works_from_top_to_bottom(tmp_path, monkeypatch):
     Path("pairs.jsonl").write_text("".join(json.dumps(pair | {"margin": 1.5}) + "\n" for pair in pairs))
     ratings = [{"prompt": f"{a}+{b}=", "response": str(a + b), "helpfulness": a, "verbosity": b} for a, b in sums]
     Path("ratings.jsonl").write_text("".join(json.dumps(rating) + "\n" for rating in ratings))
-    first, rated, compared, users, paid, ensemble, measured, blended = map(yaml.safe_load, blocks("yaml"))
+    Path("prompts.jsonl").write_text(
+        "".join(json.dumps({"prompt": pair["prompt"], "answer": ""}) + "\n" for pair in pairs)
+    )
+    first, rated, compared, users, paid, ensemble, measured, blended, judge, judged = map(
+        yaml.safe_load, blocks("yaml")
+    )
     small = {"model": TINY, "steps": 1, "eval": {"prompts": 2, "final_prompts": 2}}
     train(parse_config(first | small | {"method": {"name": "bradley_terry", "margin": True, "center": 0.01}}))
     train(parse_config(rated | small))
     train(parse_config(compared | small))
     for seed in range(3):
         Path(f"runs/rm{seed}").symlink_to(Path("runs/rm").resolve())
-    for config in (users, paid, ensemble, measured, blended):
+    judge["model"] = TINY | {"tiny": TINY["tiny"] | {"max_positions": 2048}}
+    for config in (users, paid, ensemble, measured, blended, judge, judged):
         assert plan(parse_config(config)).refusals == ()
     names = {}
     for code in blocks("python"):

@@ -14,7 +14,7 @@ from trl.data_utils import extract_prompt, maybe_extract_prompt
 
 from grouprl.core.errors import InputError
 from grouprl.tasks import load_task
-from grouprl.tasks.adapters.preference_rows import common_prompt
+from grouprl.tasks.adapters.preferences.preference_rows import common_prompt
 
 ROWS = 3000
 

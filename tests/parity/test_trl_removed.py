@@ -16,7 +16,7 @@ from transformers.loss.loss_utils import ForTokenClassification
 
 import grouprl
 from batches import random_case
-from grouprl.tasks.adapters.step_labels import StepLabels
+from grouprl.tasks.adapters.preferences.step_labels import StepLabels
 from grouprl.tasks.rows import Example
 
 trl = pytest.importorskip("trl", reason="TRL is not installed: `make parity` runs this in an environment of its own")

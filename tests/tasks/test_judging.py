@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from grouprl.core.errors import InputError
-from grouprl.rewards.by_task.verdicts import right_verdict
 from grouprl.rewards.judging.comparing import ComparedPair
 from grouprl.rewards.judging.judge_client import JudgeClient
 from grouprl.rewards.judging.pair_judge import PairJudge
+from grouprl.rewards.judging.right_verdict import right_verdict
 from grouprl.tasks import load_task
 from judge_server import judging
 

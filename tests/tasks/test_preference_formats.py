@@ -13,7 +13,7 @@ import pytest
 from grouprl.core.errors import InputError
 from grouprl.records.examples import Chat
 from grouprl.tasks import load_task
-from grouprl.tasks.adapters.preference_rows import Names, common_prompt, format_of
+from grouprl.tasks.adapters.preferences.preference_rows import Names, common_prompt, format_of
 from grouprl.testing import check_stored_rows
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from grouprl import InputError
 from grouprl.tasks import load_task
-from grouprl.tasks.adapters.reversed_rows import turned_rows
+from grouprl.tasks.adapters.preferences.reversed_rows import turned_rows
 
 COLUMNS = ("prompt", "chosen", "rejected")
 ROW: dict[str, Any] = {

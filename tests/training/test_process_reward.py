@@ -11,7 +11,7 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.orchestrator.model_reward import load_model_reward, reduced, steps_of
 from grouprl.tasks import load_task
-from grouprl.tasks.adapters.step_labels import labelled_steps
+from grouprl.tasks.adapters.preferences.step_labels import labelled_steps
 from grouprl.training.loop import train
 
 ROWS = [

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from grouprl.tasks.adapters.gym import Gym
     from grouprl.tasks.adapters.huggingface import HuggingFace
     from grouprl.tasks.adapters.jsonl import Jsonl
-    from grouprl.tasks.adapters.judging import JudgePairs
     from grouprl.tasks.adapters.mcp import McpTask
     from grouprl.tasks.adapters.openenv import OpenEnv
-    from grouprl.tasks.adapters.pairs import Pairs
     from grouprl.tasks.adapters.pettingzoo import PettingZoo
+    from grouprl.tasks.adapters.preferences.judging import JudgePairs
+    from grouprl.tasks.adapters.preferences.pairs import Pairs
+    from grouprl.tasks.adapters.preferences.step_labels import StepLabels
     from grouprl.tasks.adapters.program import Program
     from grouprl.tasks.adapters.reasoning import ReasoningGym
     from grouprl.tasks.adapters.rollouts import Rollouts
     from grouprl.tasks.adapters.solved import Solved
     from grouprl.tasks.adapters.squads import Squad
-    from grouprl.tasks.adapters.step_labels import StepLabels
     from grouprl.tasks.adapters.task_folders import TaskFolders
     from grouprl.tasks.adapters.textarena import TextArena
     from grouprl.tasks.adapters.textworld import TextWorld

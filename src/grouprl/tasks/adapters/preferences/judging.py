@@ -12,11 +12,11 @@ from pydantic import Field, model_validator
 from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.records.examples import Example, Message, prompt_text
-from grouprl.rewards.by_task.verdicts import right_verdict
 from grouprl.rewards.judging.judge_text import as_messages
 from grouprl.rewards.judging.pair_text import PAIR_RUBRIC, shown_pair
+from grouprl.rewards.judging.right_verdict import right_verdict
 from grouprl.tasks.adapters.any_table import read_tables
-from grouprl.tasks.adapters.preference_rows import (
+from grouprl.tasks.adapters.preferences.preference_rows import (
     Judged,
     Names,
     explicit_pair,

@@ -11,7 +11,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.records.examples import Example, Message
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow
 from grouprl.tasks.adapters.any_table import read_tables
-from grouprl.tasks.adapters.preference_rows import announced, refuse_pictures, without_nulls
+from grouprl.tasks.adapters.preferences.preference_rows import announced, refuse_pictures, without_nulls
 from grouprl.tasks.questions import PLAIN, AsChat
 from grouprl.tasks.registry import register_task
 from grouprl.tasks.rows import RowTask

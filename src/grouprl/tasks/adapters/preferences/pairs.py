@@ -14,7 +14,7 @@ from grouprl.records.examples import Example, Message, Split, prompt_text
 from grouprl.records.offline import GiveWay, RowLimit, StoredRow, completes_prompts
 from grouprl.rewards import Reward
 from grouprl.tasks.adapters.any_table import read_tables
-from grouprl.tasks.adapters.preference_rows import (
+from grouprl.tasks.adapters.preferences.preference_rows import (
     Format,
     Judged,
     Names,
@@ -27,7 +27,7 @@ from grouprl.tasks.adapters.preference_rows import (
     refuse_written,
     without_nulls,
 )
-from grouprl.tasks.adapters.reversed_rows import Turned, turned_table
+from grouprl.tasks.adapters.preferences.reversed_rows import Turned, turned_table
 from grouprl.tasks.questions import PLAIN, AsChat, QuestionTask
 from grouprl.tasks.registry import load_task, register_task
 from grouprl.tasks.rows import RowTask, read_messages

@@ -1,0 +1,1 @@
+"""Tasks of stored preferences: pairs, labels, rankings, steps, and pairs as questions to a judge."""
