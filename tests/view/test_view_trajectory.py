@@ -183,6 +183,20 @@ def test_a_measured_reward_is_no_part_of_what_is_paid() -> None:
     assert _outcome(alone, Trajectory(1, "q", 0, (), (alone,))) == "reward 0.75 · gold 0, not paid"
 
 
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [("under_way", "not over: it continues in the next step"), ("out_of_turns", "over because: out of turns")],
+)
+def test_a_piece_of_an_episode_is_not_called_over(ended: str, said: str) -> None:
+    row = {"reward": 1.0, "components": [("turn_rewards", 1.0)], "correct": None, "used": True, "ended": ended}
+    assert said in shown(Trajectory(1, "q", 0, (), (row,)))
+
+
+def test_an_episode_without_a_turn_says_why() -> None:
+    row = {"reward": None, "status": "error", "problem": "reset() raised", "ended": "error"}
+    assert "reset() raised" in shown(Trajectory(1, "q", 0, (), (row,)))
+
+
 def test_the_legend_says_who_wrote_a_completion(tmp_path: Path) -> None:
     config = {
         "task": "preferences",

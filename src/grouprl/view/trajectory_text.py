@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.records.episode_records import UNDER_WAY
 from grouprl.view.pairs import score_words
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown
 
@@ -22,11 +24,14 @@ def lines(trajectory: Trajectory, *, plain: bool) -> Iterator[Text]:
     yield Text(f"prompt {trajectory.prompt} · {kind} {trajectory.sample} · step {trajectory.step}", style="bold")
     for row in trajectory.rows:
         yield Text("  " + _outcome(row, trajectory))
-    yield Text(f"  over because: {trajectory.ended.replace('_', ' ')}")
+    under_way = trajectory.ended == UNDER_WAY
+    over = "not over: it continues in the next step" if under_way else f"over because: {trajectory.ended}"
+    yield Text("  " + over.replace("_", " "))
     problem = next((row["problem"] for row in trajectory.rows if row.get("problem")), None)
     if problem:
         yield Text(f"  {problem}", style="red")
-    for turn, follows in zip(trajectory.turns, (*trajectory.turns[1:], None), strict=True):
+    turns = trajectory.turns  # none, where the environment failed before the first action
+    for turn, follows in zip_longest(turns, turns[1:]):
         yield from _turn(turn, follows, trajectory, plain)
     yield Text()
     yield _legend(plain, stored=trajectory.rows[0].get("source") == "demonstration")
