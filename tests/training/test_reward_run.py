@@ -83,6 +83,8 @@ def test_a_model_that_prefers_length_and_lists_is_told_beside_what_the_data_pref
     last = [record for record in records(folder) if record["phase"] == "eval"][-1]
     assert last["eval/longer_better"] == last["eval/marked_better"] == 0
     assert last["eval/longer_preferred"] == last["eval/marked_preferred"] == 1 - last["eval/pair_accuracy"]
+    assert "eval/longer_better_gain" not in last, "what the data prefer does not change"
+    assert "eval/longer_preferred_gain" in last
     assert "The longer one is better" in (folder / "report.html").read_text()
 
 

@@ -19,6 +19,7 @@ from grouprl.protocols import RunSampler, Trainable
 from grouprl.records.examples import Example
 from grouprl.rewards import Reward
 from grouprl.rollout.kinds.row_kinds import evaluation_kind
+from grouprl.rollout.pair_gaps import OF_DATA
 from grouprl.rollout.row_settings import RowSettings, Seeds
 from grouprl.rollout.row_source import ScoringSource
 from grouprl.rollout.turn_text import History
@@ -82,7 +83,8 @@ class Evaluation:
 
     def since(self, before: Mapping[str, PromptValues]) -> Evaluation:
         """Return the evaluation with its gains since one whose values by prompt are `before`."""
-        return replace(self, gains=gains(before, self.by_prompt))
+        measured = {name: values for name, values in self.by_prompt.items() if name not in OF_DATA}
+        return replace(self, gains=gains(before, measured))
 
     def record(self) -> dict[str, float]:
         """Return the flat metrics of the run's record, each explained by `grouprl metrics`."""

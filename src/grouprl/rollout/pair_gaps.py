@@ -14,6 +14,8 @@ MARKS = re.compile(r"^\s*(?:#{1,6} |[-*+] |\d+[.)] )|\*\*[^*\n]+\*\*|```|\|.*\|"
 """Headings, items of lists, bold text, code and tables in Markdown."""
 SIZES = ("longer", "marked")
 """Sizes by which completions differ: characters, and marks of Markdown."""
+OF_DATA = frozenset(f"{size}_better" for size in SIZES)
+"""Measures that the pairs have by themselves, whatever the scores are: training cannot change them."""
 
 
 def gap_measures(reward_n: Floats, gap_nn: Floats, texts: Sequence[str]) -> dict[str, float]:
