@@ -25,7 +25,7 @@ ANALYTIC = {"dpo": math.log(2), "ipo": 25.0, "slic": 1.0, "apo_zero": 1.0, "nca"
 FOLLOWED = {"tr_dpo": math.log(2), "accelerated_dpo": math.log(2), "dno": math.log(2)}
 
 
-def config(method: str, **more: object) -> dict[str, object]:
+def config(method: object, **more: object) -> dict[str, object]:
     labels = method == "kto"
     return {
         "task": {"name": "preferences", **({"form": "labels"} if labels else {})},
@@ -56,6 +56,20 @@ def test_another_policy_than_the_reference_ends_the_run() -> None:
     check_first_step(grouprl.method("dpo"), batch, torch.float16)
     check_first_step(grouprl.method("simpo"), batch, torch.float32)
     check_first_step(grouprl.method("dpo"), batch.replace(source_b=torch.tensor([3, 3])), torch.float32)
+
+
+def test_the_reference_of_tr_dpo_moves_before_an_update_and_counts_from_the_next_step(tmp_path: Path) -> None:
+    """With a hard update every second step TRL's losses are log 2 at steps 0, 2, 4; here only the first is."""
+    hard = {"name": "tr_dpo", "every": 2, "share": 1.0}
+    found = losses(train(parse_config(config(hard, steps=5)), folder=tmp_path / "run").folder)
+    assert [abs(each - math.log(2)) < 1e-6 for each in found] == [True, False, False, False, False]
+
+
+def test_triples_need_three_completions() -> None:
+    settings = config("tpo", task="addition")
+    for size, told in ((2, True), (3, False)):
+        idle = plan(parse_config({**settings, "batch": {"prompts": 4, "group_size": size}})).idle
+        assert any("best_apart has no effect" in each for each in idle) is told
 
 
 def test_another_policy_than_a_reference_that_follows_ends_the_run() -> None:

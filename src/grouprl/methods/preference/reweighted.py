@@ -162,8 +162,10 @@ entry(
         differs=[
             PAIRS,
             TIES,
-            "TRL's numbers: the paper moves a soft reference every step. The reference moves before the step's update, "
-            "in TRL after it.",
+            "TRL's numbers: the paper moves a soft reference every step. A step's rows are scored before the reference "
+            "moves to where the policy is before the update, so that a move counts one step later than in TRL, which "
+            "moves it after the update: there Δ = 0 in the step after a hard update, here the policy is one update "
+            "ahead by then.",
         ],
         needs=[TWO],
         confidence="partly",
@@ -178,7 +180,6 @@ entry(
                 fields={"refs.iterates": [[-1.0, -1.0], [-1.0]]},
             )
         ],
-        notes=["Right after a hard update Δ = 0: the loss is log 2."],
         recommended=RECOMMENDED,
     ),
 )

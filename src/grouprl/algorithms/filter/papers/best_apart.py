@@ -5,7 +5,7 @@ from __future__ import annotations
 from grouprl.algorithms.filter.filter import Filter, drop
 from grouprl.algorithms.lines import APART
 from grouprl.algorithms.losses import counted
-from grouprl.algorithms.part import part
+from grouprl.algorithms.part import RunFacts, part
 from grouprl.core import levels
 from grouprl.core.batch import Batch
 
@@ -31,6 +31,13 @@ class BestApart(Filter):
         gold_b = (batch.total_reward_b == best_b) & large_b & (counts_b > 0)
         marked = batch.replace(marks={**batch.marks, GOLD: batch.active_bt & gold_b[:, None]})
         return drop(marked, gold_b, from_statistics=True)
+
+    def idle(self, run: RunFacts) -> list[str]:
+        """Say that groups of two have no completion to imitate."""
+        if run.group_size > 2:
+            return []
+        few = f"none is imitated in groups of {run.group_size}"
+        return [f"best_apart has no effect: {few}, only in larger ones. Use batch.group_size of 3 or more"]
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
