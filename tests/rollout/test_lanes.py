@@ -19,11 +19,14 @@ from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
 from grouprl.records.episode_records import ArrayRecord
+from grouprl.records.offline import StoredEpisode
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples, to_batch
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.rollout.vectors.lane_rows import LaneRows
+from grouprl.rollout.vectors.segments import scored_segments
+from grouprl.rollout.vectors.stored_episodes import segment_of
 from grouprl.training.telling import shown_samples
 from grouprl.view.runfiles import RunData
 from grouprl.view.tokens import right_among
@@ -110,6 +113,16 @@ def test_what_is_counted_and_not_paid_is_no_reward_of_a_segment() -> None:
     rows = counting(7, cost=100.0).rows(requests(0, 1))
     assert rows.scores.reward_b.tolist() == [25.0, 3.0]  # 1+2+3+4+5 and the bonus of 10; 1+2
     assert rows.scores.components["#cost"][0] == 100.0
+
+
+def test_counts_of_a_stored_trajectory_are_not_paid_either() -> None:
+    lanes, request = counting(7), requests(0, 1)[0]
+    row = StoredEpisode(
+        np.zeros((3, 1)), np.array([0, 1]), np.array([1.0, 2.0]), True, components={"#cost": 100.0, "bonus": 4.0}
+    )
+    assert lanes.task.spaces is not None
+    found = scored_segments([(request, 0)], [segment_of(row, 0)], lanes.task.spaces, lanes.settings)
+    assert found.scores.reward_b.tolist() == [7.0]
 
 
 def test_a_step_in_which_no_episode_ends_does_not_call_rewards_graded() -> None:
