@@ -27,7 +27,8 @@ define(
     "pass@1",
     "share",
     "outcome",
-    "share of the completions sampled for training that are correct (raw correctness, before any shaping)",
+    "share of the completions sampled for training that are correct (raw correctness, before any shaping); pieces of "
+    "episodes under way are left out",
     "rises towards 1. It is measured on training prompts with exploration on: rely on the eval numbers",
 )
 define(
