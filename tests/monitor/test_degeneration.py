@@ -135,7 +135,7 @@ def test_graded_rewards_that_never_reach_one_get_better_by_themselves(
 
 def test_an_evaluation_in_which_nothing_is_right_does_not_show_that_the_policy_stands_still() -> None:
     """A policy that fails at everything agrees with every other that does, however far it has moved."""
-    values = {"grad_norm": 1.0, "lr": 1e-3, "update_ratio": 0.005}
+    values = {"grad_norm": 1.0, "lr": 1e-3, "update_ratio": 0.0005}
 
     def told(reward: float, dead: float) -> dict[str, RunFinding]:
         tests = [
@@ -146,3 +146,81 @@ def test_an_evaluation_in_which_nothing_is_right_does_not_show_that_the_policy_s
     assert "stands_still" in told(0.25, 0.5)
     assert "stands_still" not in told(0.0, 0.5)
     assert "stands_still" not in told(0.25, 1.0), "no group has anything to teach, and another finding says so"
+
+
+BEFORE = {"phase": "eval", "step": 0, "eval/prompts": 32, "eval/length_mean": 5.0, "eval/pass@1": 0.15}
+
+
+def test_figures_that_agree_do_not_say_that_a_policy_which_walked_stands_still() -> None:
+    tests = [{"phase": "eval", "step": n, "eval/prompts": 8, "eval/reward": 0.97} for n in (0, 15)]
+
+    def told(ratio: float, **facts: Any) -> bool:
+        moving = records(grad_norm=1.0, lr=1e-3, update_ratio=ratio)
+        return "stands_still" in found([tests[0], *moving, tests[1]], **facts)
+
+    assert told(0.0006)
+    assert not told(0.0008), "15 steps make 0.012 of the weights"
+    assert not told(0.0006, reach=7.0), "15 steps at this rate can move a log-prob by 0.105 nats"
+
+
+def test_growth_within_the_first_steps_is_seen_by_the_evaluation_before_them() -> None:
+    """Length that a reward pays may have grown before five steps are over."""
+    grown = found([BEFORE, *records(length_mean=23.0, truncated_fraction=0.9)])
+    assert grown["length_growth"].text.startswith("Completions have gone from 5.0 to 23.0 tokens")
+    assert "have grown into the limit, from 5.0 tokens" in grown["truncation"].text
+    assert grown["truncation"].remedy.startswith("See whether the reward pays length")
+    same = found([BEFORE | {"eval/length_mean": 20.0}, *records(length_mean=23.0, truncated_fraction=0.9)])
+    assert "length_growth" not in same
+    assert same["truncation"].remedy.startswith("Raise the token limit")
+
+
+@pytest.mark.parametrize(
+    ("before", "said"), [(0.15, "the policy has lost what it knew."), (0.05, "no gradient at all.")]
+)
+def test_groups_that_are_dead_because_the_policy_forgot(before: float, said: str) -> None:
+    test = BEFORE | {"eval/pass@1": before}
+    dead = found([test, *records(groups_zero_variance=1.0, groups_all_right=0.0, **{"pass@1": 0.0})])["no_signal"]
+    assert dead.text.endswith(said)
+    assert ("lower optim.lr" in dead.remedy) is (before > 0.1)
+
+
+def test_a_reward_that_pays_everything_from_the_start_is_no_success() -> None:
+    solved = {"groups_zero_variance": 1.0, "groups_all_right": 1.0, "pass@1": 1.0}
+    paid = found([BEFORE | {"eval/pass@1": 1.0}, *records(**solved)])["no_signal"]
+    assert (paid.severity, paid.text) == (
+        "alarm",
+        "Every completion has been right for 5 steps, and was before training.",
+    )
+    assert "check-reward" in paid.remedy
+    assert found([BEFORE, *records(**solved)])["no_signal"].severity == "note"
+
+
+@pytest.mark.parametrize(
+    ("errors", "filters", "remedy"),
+    [(8.0, (), "Mend the reward"), (8.0, ("mixed_groups",), "A selection rule"), (0.0, (), "A selection rule")],
+)
+def test_what_removes_every_row_is_named(errors: float, filters: tuple[str, ...], remedy: str) -> None:
+    removed = records(rows_trained=0.0, groups_zero_variance=0.5, reward_errors=errors)
+    assert found(removed, filters=filters)["no_signal"].remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize("kind", ["eval/graded", "eval/returns"])
+def test_dead_groups_of_grades_and_of_returns_are_neither_right_nor_wrong(kind: str) -> None:
+    dead = records(groups_zero_variance=1.0, groups_all_wrong=1.0, groups_all_right=0.0, **{"pass@1": 0.0})
+    assert "all wrong" in found([BEFORE, *dead])["dead_groups"].text
+    assert "all wrong" not in found([BEFORE | {kind: 1.0}, *dead])["dead_groups"].text
+
+
+def test_groups_that_are_dead_because_no_answer_fits_are_told_so() -> None:
+    dead = {"groups_zero_variance": 1.0, "groups_all_right": 0.0, "pass@1": 0.0}
+    cut = found(records(truncated_fraction=0.97, **dead))["no_signal"]
+    assert cut.text.endswith("97 % of the completions are cut off before they end.")
+    assert cut.remedy.startswith("Raise the token limit")
+    assert found(records(truncated_fraction=0.5, **dead))["no_signal"].remedy.startswith("Check the reward")
+    assert found(records(truncated_fraction=1, turns_mean=3, **dead))["no_signal"].remedy.startswith("Check the reward")
+
+
+def test_a_gain_of_pairs_that_is_not_shown_leads_to_their_curve() -> None:
+    figures = {"eval/pair_accuracy": 0.6, "eval/pair_accuracy_low": 0.4, "eval/pair_accuracy_high": 0.8}
+    tests = [{"phase": "eval", "step": n, "eval/prompts": 32, **figures} for n in (0, 30)]
+    assert found([tests[0], *records(30), tests[1]])["no_gain"].key == "eval/pair_accuracy"

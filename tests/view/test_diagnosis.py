@@ -56,13 +56,14 @@ def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_al
         found("stands_still", first=3, persists=False),
         found("dead_groups", first=6),
         found("no_signal", "alarm", first=8),
+        found("truncation", "alarm", first=9),
         found("sampler_gap", first=9),
         found("moves_too_fast", first=1),
     ]
     order = [each.code for each in sorted(findings, key=likelihood)]
     assert order == [
         "moves_too_fast", "sampler_gap",
-        "no_signal", "dead_groups", "entropy_collapse", "stands_still", "no_gain", "inert_clip",
+        "no_signal", "truncation", "dead_groups", "entropy_collapse", "stands_still", "no_gain", "inert_clip",
     ]  # fmt: skip
 
 
@@ -83,6 +84,7 @@ def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_al
         ("far_from_reference", [3, 2, 0, 1]),
         ("success_traded", [0, 1, 2]),
         ("verifier_noise", [1]),
+        ("learnt_by_heart", [3]),
     ],
 )
 def test_each_finding_names_the_rows_that_show_it(code: str, rows: list[int]) -> None:
@@ -129,7 +131,7 @@ def test_a_run_without_a_signal_is_diagnosed_with_its_rows(sick: Path) -> None:
     text = CliRunner().invoke(app, ["doctor", str(sick)])
     assert "1. alarm  no_signal" in text.output
     assert f"--step {first['rows'][0]['step']} --prompt" in text.output
-    assert "What to do: Check the reward" in " ".join(text.output.split())
+    assert "What to do: Raise the token limit" in " ".join(text.output.split()), "an untrained model ends nothing"
 
 
 def test_a_run_that_was_killed_is_examined_by_its_records(sick: Path) -> None:

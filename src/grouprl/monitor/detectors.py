@@ -13,7 +13,8 @@ from grouprl.core.finding import Finding, Severity
 from grouprl.monitor import health_codes as codes
 from grouprl.monitor.alignment import weak_start
 from grouprl.monitor.degeneration_detectors import busy_clip, far_from_reference, repetition_loops
-from grouprl.monitor.history import START, HealthFacts, History, percent, rise
+from grouprl.monitor.history import START, HealthFacts, History, percent
+from grouprl.monitor.length_detectors import length_change, truncation
 from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 from grouprl.monitor.overoptimisation import overoptimisation
 from grouprl.monitor.pair_detectors import length_exploitation, likelihood_displacement, reference_drift
@@ -29,6 +30,10 @@ from grouprl.monitor.update_detectors import lopsided_advantage, noisy_gradient,
 
 DEAD_NOTE, DEAD_WARNING = 0.3, 0.6
 """A third of the batch without gradient is worth knowing; beyond 60 % most of the sampling is wasted."""
+UNFINISHED = 0.9
+"""Share of completions that are cut off, from which an answer at their end is not seen."""
+KNOWN = 0.1
+"""Share of right completions before training that can be lost: of 32 prompts three, which luck alone rarely gives."""
 ALL_DEAD, ALL_DEAD_STEPS = 0.999, 5
 """Five rollout batches in a row without a mixed group: no update happened, and none is likely."""
 SOLVED = 0.9
@@ -45,10 +50,6 @@ DENSITY_LOST = 4.0
 """Fall of the entropy of a density, in nats per action, at which its deviation is 50 times smaller in one dimension."""
 ENTROPY_GROWN, ENTROPY_HIGH = 2.5, 1.0
 """Growth and level (nats per token) at which text typically turns into noise."""
-TRUNCATED_WARNING, TRUNCATED_ALARM = 0.10, 0.30
-"""ScaleRL (arXiv:2510.13786) names truncation of 10 to 15 % as the sign that precedes instability."""
-LENGTH_GROWN, LENGTH_SHRUNK, LENGTH_NOTHING = 2.5, 0.35, 1.5
-"""Factors relative to the start, and the mean length in tokens of completions without content."""
 GAP_EXACT, GAP_WARNING, GAP_ALARM = 0.002, 0.02, 0.1
 """Mean |log-prob gap| per token: rounding of one engine; of two half-precision engines; stale weights (0.2 seen)."""
 KL_BEHAVIOR_LARGE = 0.01
@@ -98,14 +99,30 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
     dead, rows = past.values("groups_zero_variance")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
     if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
         words = f"No completion was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
+        if not facts.filters and min(past.values("reward_errors")[-ALL_DEAD_STEPS:], default=0.0) > 0:
+            remedy = "Mend the reward: by reward.on_error a completion without a score takes its whole group along."
+            return codes.NO_SIGNAL(words, remedy)
         return codes.NO_SIGNAL(words, "A selection rule removes everything: look at rows_dropped.")
     if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
         return None
     right = past.values("groups_all_right")[-ALL_DEAD_STEPS:]
     if right and min(right) >= SOLVED:
+        if (past.untrained("pass@1") or 0.0) >= ALL_DEAD:
+            words = f"Every completion has been right for {ALL_DEAD_STEPS} steps, and was before training."
+            remedy = "See whether the reward accepts anything (grouprl check-reward). Else take harder prompts."
+            return codes.NO_SIGNAL(words, remedy)
         words = f"Every completion has been right for {ALL_DEAD_STEPS} steps: there is nothing left to learn here."
         return codes.NO_SIGNAL(words, "Stop, or move on to harder prompts.", severity="note")
     words = f"Every group has been dead for {ALL_DEAD_STEPS} steps: the policy gets no gradient at all."
+    known = past.untrained("pass@1") or 0.0
+    if known >= KNOWN and max(past.values("pass@1")[-ALL_DEAD_STEPS:], default=1.0) == 0:
+        words += f" Nothing is right any more, where {percent(known)} were before: the policy has lost what it knew."
+        return codes.NO_SIGNAL(words, "Go back to an earlier checkpoint; lower optim.lr (a third, say).")
+    cut = 0.0 if facts.segments or past.mean("turns_mean") is not None else past.mean("truncated_fraction") or 0.0
+    if cut >= UNFINISHED:
+        words += f" {percent(cut)} of the completions are cut off before they end."
+        remedy = "Raise the token limit, where an answer does not fit; if the model ends nothing, warm up longer."
+        return codes.NO_SIGNAL(words, remedy)
     remedy = "Check the reward on known completions, take easier prompts, or warm up longer."
     return codes.NO_SIGNAL(words, remedy)
 
@@ -173,50 +190,6 @@ def _density_entropy(past: History, now: float, start: float) -> Finding | None:
         return codes.ENTROPY_COLLAPSE(words, "Expected once the task is solved.", severity="note")
     remedy = "Explore more: an entropy term, a higher log_std at the start, a lower learning rate."
     return codes.ENTROPY_COLLAPSE(f"Exploration is over: {words[0].lower()}{words[1:]}", remedy)
-
-
-def truncation(past: History, facts: HealthFacts) -> Finding | None:
-    """Report completions cut off by the token limit, or episodes cut off by the turn limit."""
-    cut = past.mean("truncated_fraction")
-    if cut is None or cut < TRUNCATED_WARNING or facts.segments:
-        return None
-    if past.mean("turns_mean") is not None:
-        words = f"{percent(cut)} of the episodes are cut off by a limit, of turns or of room, before they reach an end."
-        remedy = "Usual while a policy fails; if it persists, allow more turns, or look at what they are spent on."
-        return codes.TRUNCATION(words, remedy, severity="note")
-    limit = f" at {facts.max_tokens} tokens" if facts.max_tokens else ""
-    words = (
-        f"{percent(cut)} of the completions are cut off{limit} before they end; above 10 % runs tend to "
-        "become unstable."
-    )
-    severity: Severity = "alarm" if cut >= TRUNCATED_ALARM else "warning"
-    remedy = "Raise the token limit, or shape rewards against overlong completions (dapo)."
-    if (past.mean("loop_fraction") or 0.0) >= cut / 2:
-        remedy = "Look at the loops in which they end: with a higher limit these would only be longer."
-    return codes.TRUNCATION(words, remedy, severity=severity)
-
-
-def length_change(past: History, facts: HealthFacts) -> Finding | None:
-    """Report completions that become far longer, or shrink to nothing."""
-    now, start = past.mean("length_mean"), past.start("length_mean")
-    if now is None or start is None or start == 0:
-        return None
-    gained = rise(past)
-    words = f"Completions have gone from {start:.1f} to {now:.1f} tokens"
-    if now > LENGTH_GROWN * start:
-        if gained == "pass@1":
-            return codes.LENGTH_GROWTH(
-                f"{words}, and the policy got better with it.", "Watch the token limit.", severity="note"
-            )
-        if gained:
-            remedy = "Read a few: a reward that pays length itself looks the same. Watch the token limit."
-            return codes.LENGTH_GROWTH(f"{words}, and the reward rose with it.", remedy, severity="note")
-        remedy = "Look at the samples; check the reward for a length bias; prefer token_mean or constant_length."
-        return codes.LENGTH_GROWTH(f"{words} without getting better.", remedy)
-    if (now < LENGTH_SHRUNK * start or now < LENGTH_NOTHING < start) and not gained:
-        remedy = "Look at the samples; check whether the reward can be had without a solution."
-        return codes.LENGTH_SHRINKING(f"{words} without getting better.", remedy)
-    return None
 
 
 def sampler_gap(past: History, facts: HealthFacts) -> Finding | None:

@@ -106,7 +106,7 @@ class History:
     @property
     def graded(self) -> bool:
         """True if rewards are known to be graded, so that completions are not right or wrong."""
-        return any(record.get("eval/graded") for record in self.evaluations)
+        return any(record.get("eval/graded") or record.get("eval/returns") for record in self.evaluations)
 
     def values(self, name: str) -> list[float]:
         """Return the finite values of `name` in the window, oldest first."""
@@ -122,6 +122,12 @@ class History:
         """Return the mean of the first START records, or None if there are fewer."""
         first = self._first.get(name, [])
         return sum(first) / START if len(first) == START else None
+
+    def untrained(self, name: str) -> float | None:
+        """Return the value of `name` in the evaluation before training; without one, the mean of the first records."""
+        first = next((each for each in self.evaluations if each.get("step") == 0), {})
+        value = first.get(f"eval/{name}")
+        return float(value) if isinstance(value, (int, float)) else self.start(name)
 
     def names(self, beginning: str) -> list[str]:
         """Return the names of the metrics that begin so, in the order in which they were first seen."""

@@ -15,6 +15,9 @@ APART = 10
 """Least steps between two evaluations for which agreement in every figure is no coincidence."""
 STILL_STEPS = 20
 """Number of steps after which learning rates are summed, so that a warm-up of the rate is over."""
+WALKED = 0.01
+"""Sum of the steps' shares of the weights from which figures that agree are no sign of standing still: it is ten steps
+at the rate at which tiny policies learn. A verdict that every completion earns, or none, agrees with itself, too."""
 RATIO_FAST = 0.03
 """A step of 3 % of the weights; in docs/findings.md tiny policies learn at 0.6 % and lose what they knew at 5.6 %. The
 pretrained model of docs/real.md learns at 0.002 %; for such models, `fast` and `kl_old` detect the problem sooner."""
@@ -32,7 +35,7 @@ def stands_still(past: History, facts: HealthFacts) -> Finding | None:
         return None  # a missing gradient and a rate of 0 have their own findings
     same, steps, moved = _same(past.evaluations), past.seen("lr"), past.total("lr") * facts.reach
     words = ""
-    if same is not None:
+    if same is not None and moved < STILL and past.total("update_ratio") < WALKED:
         first, last = same
         words = f"The evaluation after step {last} agrees with that after step {first} in every figure"
     elif facts.reach and steps >= STILL_STEPS and moved < STILL and not _gained(past.evaluations):
@@ -84,7 +87,7 @@ def no_gain(past: History, facts: HealthFacts) -> Finding | None:
         remedy = (
             "Go back to an earlier checkpoint; lower optim.lr (a third, say); look at the rewards of known completions."
         )
-    return codes.NO_GAIN(words, remedy, severity="warning" if worse else "note")
+    return codes.NO_GAIN(words, remedy, key=name, severity="warning" if worse else "note")
 
 
 def _interval(record: JsonMapping, name: str) -> str:

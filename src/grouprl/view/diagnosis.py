@@ -25,6 +25,8 @@ OUTCOMES = ("no_gain", "collapse")
 """Findings that others explain."""
 SHOWN = 3
 """Largest number of rows for a finding."""
+TRIED = 20
+"""Largest number of stored steps that are searched for rows: a rare one is in few."""
 EXCERPT = 120
 """Largest number of characters of a row's text."""
 
@@ -109,6 +111,7 @@ SIGNS: Mapping[str, Sign] = {
     "overoptimisation": _most("those that the learned reward pays most", _by_reward),
     "success_traded": _most("wrong ones that earned most", _by_reward, lambda row: not row.right and row.sampled),
     "verifier_noise": _most("the same text with different rewards", _by_reward, lambda row: row.disputed),
+    "learnt_by_heart": _most("right ones", _by_reward, lambda row: row.right and row.sampled),
     "far_from_reference": _most("those furthest from the reference", lambda row: abs(row.drift)),
     "collapse": LEAST,
     "no_gain": LEAST,
@@ -189,8 +192,8 @@ def _times(found: RunFinding) -> tuple[int, int]:
 def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagnosis:
     sign = SIGNS.get(found.code)
     near = sorted(stored, key=lambda step: (step > found.last_step, abs(step - found.last_step)))
-    seen = None if sign is None else _first_whole(run.folder, near)
-    if sign is None or seen is None:
+    seen = [] if sign is None else _first_shown(run.folder, near, sign)
+    if sign is None or not seen:
         return Diagnosis(found, course(run, found), "", ())
     if sign is LEAST and any(row.margin is not None for row in seen):
         sign = WRONG
@@ -198,14 +201,16 @@ def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagno
     return Diagnosis(found, course(run, found), sign.words, rows)
 
 
-def _first_whole(folder: Path, steps: Sequence[int]) -> list[Witness] | None:
-    """Return the rows of the first of these steps whose file can be read; None without one."""
-    for step in steps:
+def _first_shown(folder: Path, steps: Sequence[int], sign: Sign) -> list[Witness]:
+    """Return the rows of the first of these steps that can be read and has some that show it; [] without one."""
+    for step in steps[:TRIED]:
         try:
-            return witnesses(of_step(folder, step))
+            seen = witnesses(of_step(folder, step))
         except InputError:  # damaged or cut off; another step shows the finding as well
             continue
-    return None
+        if sign.rows(seen):
+            return seen
+    return []
 
 
 def _stored(folder: Path) -> list[int]:
