@@ -197,7 +197,7 @@ def test_a_reward_that_pays_everything_from_the_start_is_no_success() -> None:
 
 @pytest.mark.parametrize(
     ("errors", "filters", "remedy"),
-    [(8.0, (), "Mend the reward"), (8.0, ("mixed_groups",), "A selection rule"), (0.0, (), "A selection rule")],
+    [(8.0, (), "Repair the reward"), (8.0, ("mixed_groups",), "A selection rule"), (0.0, (), "A selection rule")],
 )
 def test_what_removes_every_row_is_named(errors: float, filters: tuple[str, ...], remedy: str) -> None:
     removed = records(rows_trained=0.0, groups_zero_variance=0.5, reward_errors=errors)

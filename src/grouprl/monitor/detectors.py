@@ -100,7 +100,7 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
     if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
         words = f"No completion was trained on in the last {ALL_DEAD_STEPS} steps although groups are mixed."
         if not facts.filters and min(past.values("reward_errors")[-ALL_DEAD_STEPS:], default=0.0) > 0:
-            remedy = "Mend the reward: by reward.on_error a completion without a score takes its whole group along."
+            remedy = "Repair the reward: by reward.on_error a completion without a score takes its whole group along."
             return codes.NO_SIGNAL(words, remedy)
         return codes.NO_SIGNAL(words, "A selection rule removes everything: look at rows_dropped.")
     if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
