@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 
 import gymnasium
-import pettingzoo
 import pytest
 import torch
 
@@ -25,6 +24,7 @@ from grouprl.experiments.calling import designed
 from grouprl.tasks import Example, Task
 from short_runs import SMALL, quiet
 
+pettingzoo = pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip install 'grouprl[teams]'")
 HERE = str(Path(__file__).resolve())
 PROGRAM = """
 import grouprl
