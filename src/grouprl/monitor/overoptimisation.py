@@ -10,7 +10,8 @@ PAID, GOLD, KL = "reward_mean", "reward/gold", "kl_ref"
 FELL = 0.1
 """Fall of the true reward, as a share of its size, that counts: means of ten batches fluctuate less."""
 SURE = 3.0
-"""Standard errors of a difference of means that a rise and a fall must exceed: the best of many windows is lucky."""
+"""Standard errors of a difference of means that the fall must exceed: the best of many windows is a lucky one. For the
+rise of the paid reward, whose windows are not chosen, one is enough."""
 LOST = 0.5
 """Share of the true reward's gain whose loss is an alarm: a checkpoint from before would have kept it."""
 
@@ -25,7 +26,7 @@ def overoptimisation(past: History, facts: HealthFacts) -> Finding | None:
     paid, begun = past.mean(PAID), past.start(PAID)
     if gold is None or first is None or best is None or paid is None or begun is None:
         return None
-    if paid - begun <= SURE * past.error(PAID) or best - gold <= SURE * past.error(GOLD):
+    if paid - begun <= past.error(PAID) or best - gold <= SURE * past.error(GOLD):
         return None
     size = max(abs(best), abs(first), best - first)
     if best - gold < FELL * size or _fell_together(past, paid, begun):
