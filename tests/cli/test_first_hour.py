@@ -157,11 +157,14 @@ def keys(history, **facts):
 
 
 def test_a_policy_whose_evaluation_never_changes_stands_still():
-    same = [evaluation(0, 0.5), *records(20), evaluation(20, 0.5)]
-    assert "stands_still" in keys(same)
-    assert "stands_still" not in keys([evaluation(0, 0.5), *records(20), evaluation(20, 0.52)])
-    assert "stands_still" not in keys([evaluation(0, 1.0), *records(20), evaluation(20, 1.0)])  # nothing left to learn
-    assert "stands_still" not in keys([evaluation(0, 0.5), *records(5), evaluation(5, 0.5)])  # too early to say
+    def told(before, after, steps=20, ratio=1e-4):
+        return "stands_still" in keys([evaluation(0, before), *records(steps, ratio=ratio), evaluation(steps, after)])
+
+    assert told(0.5, 0.5)
+    assert not told(0.5, 0.52)
+    assert not told(1.0, 1.0)  # nothing left to learn
+    assert not told(0.5, 0.5, steps=5)  # too early to say
+    assert not told(0.5, 0.5, ratio=1e-3)  # the weights have moved by 2 %
 
 
 def test_a_policy_whose_rates_cannot_carry_it_stands_still():
