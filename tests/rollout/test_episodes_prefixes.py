@@ -163,6 +163,8 @@ class BranchOnce(Augmentation):
     def words(self) -> str:
         return "branch once"
 
+    needs_text = True
+
     def __call__(self, samples: ScoredSamples, context: Any) -> ScoredSamples:
         gone_b = samples.sample_b == samples.sample_b.max()
         requests = [led(samples, row, 1) for row in np.flatnonzero(samples.sample_b == 0).tolist()]
