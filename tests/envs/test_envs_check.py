@@ -356,6 +356,8 @@ def test_the_command_examines_a_class_in_a_file(tmp_path, monkeypatch):
     assert (data["ok"], data["environment"], data["problems"][0]["name"]) == (False, "coins.py:Endless", "no end")
     assert call("coins.py:not_callable").exit_code == 2
     assert call("env:coins.py:Coin").exit_code == 0
+    # A run cuts episodes of a task at task.turns.
+    assert call("env:coins.py:Endless", "--episodes", "10").exit_code == 0
 
 
 @pytest.mark.parametrize(

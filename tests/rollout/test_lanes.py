@@ -266,5 +266,6 @@ def test_turns_are_spelt_when_a_reader_asks_and_are_what_was_stored() -> None:
     assert record.calls() == []
     assert [turn.reward for turn in record.turns] == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert [turn.seen for turn in record.turns] == ["1", "2", "3", "4", "5"]
-    assert asdict(record) == {"agent": "", "ended": "terminated", "turns": tuple(map(asdict, record.turns))}
+    turns = tuple(map(asdict, record.turns))
+    assert asdict(record) == {"agent": "", "ended": "terminated", "turns": turns, "judged": True}
     assert rows.transcript(0) == rows.transcripts()[0] == record.transcript()

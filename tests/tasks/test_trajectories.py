@@ -17,6 +17,7 @@ import choices
 from grouprl.config.paths import absolute_paths
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
+from grouprl.monitor.metrics import rollout_table
 from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import resolve
 from grouprl.plan.plan import plan
@@ -24,6 +25,7 @@ from grouprl.protocols import Box, Discrete, Spaces
 from grouprl.records.offline import StoredEpisode, StoredRow, stored_of
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import to_batch
+from grouprl.records.serialize import pack, unpack
 from grouprl.rewards.error_policy import ErrorPolicy
 from grouprl.rollout.kinds.row_kinds import open_rows, row_kind
 from grouprl.rollout.vectors.stored_episodes import StoredEpisodes
@@ -32,6 +34,8 @@ from grouprl.tasks.adapters.trajectories.checking import checked
 from grouprl.tasks.adapters.trajectories.files import of_minari, read, write
 from grouprl.testing import check_stored_rows
 from grouprl.training.loop import train
+from grouprl.training.telling import shown_samples
+from grouprl.view.runfiles import RunData
 
 WALKS = Path(__file__).parents[1] / "support" / "stored_rows" / "walks.jsonl"
 GRID: dict[str, Any] = {"name": "env:grouprl.envs.construction.hypergrid:HyperGrid", "config": {"side": 3}}
@@ -127,7 +131,7 @@ def test_every_file_format_gives_the_same_trajectories(tmp_path: Path) -> None:
         name: np.concatenate([getattr(each, field) for each in mine]) for field, name in columns.items()
     }
     counts: dict[str, Any] = {"lengths": np.array([len(each) for each in mine]), "terminated": np.ones(24, bool)}
-    np.savez(tmp_path / "w.npz", **flat, **counts)
+    np.savez(tmp_path / "w.npz", **flat, **counts, correct=np.zeros(24, bool))
     for name in ("w.parquet", "w.npz"):
         other = load_task({"name": f"trajectories:{tmp_path / name}", "of": GRID})
         assert [stored_of(other, other.example("train", i))[0] for i in range(24)] == mine
@@ -384,3 +388,21 @@ def test_a_task_knows_its_size_and_length_in_a_process_that_has_no_trajectories(
     longest = max(len(json.loads(line)["actions"]) for line in WALKS.read_text().splitlines())
     assert other.max_turns == task.max_turns == longest > 1
     assert other.size("train") == task.size("train") == 24
+
+
+def test_a_trajectory_without_a_verdict_is_shown_as_neither_right_nor_wrong(tmp_path: Path) -> None:
+    """One says that it was right, one that it was wrong, and one nothing."""
+    shown, said = np.ones((2, 1), np.float32), (True, False, None)
+    rows = [StoredEpisode(shown, np.array([0]), np.array([1.0]), True, correct=verdict) for verdict in said]
+    write(tmp_path / "arms.jsonl", rows)
+    found = rows_of(run({"name": f"trajectories:{tmp_path / 'arms.jsonl'}", "of": ARMS}), [0, 1, 2])
+    assert rollout_table(1, found, [None] * 3, [None] * 3)["correct"].to_pylist() == [True, False, None]
+    assert [each.correct for each in shown_samples(found)] == [True, False, None]
+    again: Any = unpack(pack(found), load_task({"name": f"trajectories:{tmp_path / 'arms.jsonl'}", "of": ARMS}))
+    assert rollout_table(1, again, [None] * 3, [None] * 3)["correct"].to_pylist() == [True, False, None]
+
+
+def test_what_stored_rows_do_not_say_is_no_reason_to_call_evaluations_graded(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"reward": 1.0, "correct": None, "ended": "terminated", "source": "demonstration"}]
+    assert not RunData(tmp_path, rollouts=rows).graded
+    assert RunData(tmp_path, rollouts=[rows[0] | {"source": "sampled"}]).graded

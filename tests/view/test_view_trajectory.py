@@ -211,3 +211,13 @@ def test_the_legend_says_who_wrote_a_completion(tmp_path: Path) -> None:
     told = [str(line) for line in lines(of_step(run, 1)[0], plain=True)]
     assert told[-1].startswith("> stored in the data")
     assert "score " in told[1]
+
+
+def test_what_is_not_added_to_the_reward_is_not_listed_as_if_it_were() -> None:
+    """A piece of an episode of return 15 was paid 3; its cost is measured."""
+    row: dict[str, object] = {"reward": 3.0, "correct": None, "used": True}
+    row["components"] = [("turn_rewards", 3.0), ("#cost", 7.0), ("return", 15.0)]
+    said = "reward 3 = turn_rewards 3 · #cost 7, not paid · return of the episode 15"
+    assert _outcome(row, Trajectory(1, "q", 0, (), (row,))) == said
+    row["components"] = [("return", 3.0)]  # one of the user's
+    assert _outcome(row, Trajectory(1, "q", 0, (), (row,))) == "reward 3 = return 3"

@@ -73,6 +73,7 @@ def check_env_command(
         seed_of=target.seed_of,
         seconds=seconds,
         agents=target.agents,
+        limited=target.limited,
     )
     if name.endswith((".yaml", ".yml")):
         report = replace(report, findings=(*report.findings, *_template_findings(name)))
@@ -94,6 +95,8 @@ class Target:
     agents: tuple[str, ...]
     max_turns: int = 1
     """The task's own limit."""
+    limited: bool = False
+    """Whether a run cuts episodes at that limit, so that they need no end of their own."""
 
 
 def _target(name: str) -> Target:
@@ -175,6 +178,8 @@ def _of_task(task: Task) -> Target:
         lambda example, episode: episode,
         task.agents,
         task.max_turns,
+        # Of several agents over arrays the environment has to say whom its limit cuts off.
+        limited=spaces is None or len(task.agents) == 1,
     )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.core.hashing import content_number
-from grouprl.envs.array_spaces import bounded, counts, fitted, observed, spelt
+from grouprl.envs.array_spaces import bounded, counts, fitted, observed, observed_after, spelt
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.check import check_environment
-from grouprl.envs.environment import ArrayObservation, Observation, Step
+from grouprl.envs.environment import Observation, Step
 from grouprl.envs.findings import EnvironmentFinding, EnvironmentReport
 from grouprl.protocols import Box, DictSpace, Discrete, Environment, MultiDiscrete, Space, Spaces
 
@@ -39,6 +39,7 @@ def check_array_environment(
     seed_of: Callable[[Example, int], int] = lambda example, episode: episode,
     seconds: float = 10.0,
     agents: Sequence[str] = ("",),
+    limited: bool = False,
 ) -> EnvironmentReport:
     """Play an environment over arrays in many ways, and report what breaks the rules of `grouprl.envs.Environment`.
 
@@ -46,7 +47,7 @@ def check_array_environment(
         make: returns a fresh environment.
         spaces: spaces of its observations and actions.
         example: returns example number i, from 0.
-        episodes, max_turns, seed_of, seconds, agents: see `grouprl.envs.check.check_environment`.
+        episodes, max_turns, seed_of, seconds, agents, limited: see `grouprl.envs.check.check_environment`.
         actions: none, since actions are drawn from their space.
 
     Raises:
@@ -66,6 +67,7 @@ def check_array_environment(
         seconds=seconds,
         agents=agents,
         unlisted=False,
+        limited=limited,
     )
     return replace(report, findings=(*_of_arrays(report.findings), *_of_bounds(beyond)))
 
@@ -122,13 +124,17 @@ class SpeltEnvironment:
         step = awaited(self._inner.step(self._meant(action)))
         if not isinstance(step, Step):
             return step
-        return replace(step, observation=self._shown(step.observation, last=step.terminated or step.truncated))
+        return replace(step, observation=self._shown(step))
 
-    def _shown(self, found: object, *, first: bool = False, last: bool = False) -> Observation:
-        if last and isinstance(found, ArrayObservation):
-            found = replace(found, legal=None)  # nobody acts any more
+    def _shown(self, found: object, *, first: bool = False) -> Observation:
+        """Return the first observation, or that of a step, as text."""
+        last = not first and (cast("Step", found).terminated or cast("Step", found).truncated)
         try:
-            seen = observed(self._spaces, found, first=first)
+            seen = (
+                observed(self._spaces, found, first=True)
+                if first
+                else observed_after(self._spaces, cast("Step", found))
+            )
         except InputError as error:
             raise InputError(f"an observation {error.what}", error.rule, error.remedy) from None
         self._look_at_bounds(self._spaces.observation, seen.values)

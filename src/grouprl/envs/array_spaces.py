@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from grouprl.core.errors import InputError, shortened
-from grouprl.envs.environment import ArrayObservation
+from grouprl.envs.environment import ArrayObservation, Step
 from grouprl.protocols import ActionSpace, ArraySpace, Box, DictSpace, Discrete, Image, MultiDiscrete, Space, Spaces
 
 Values = np.ndarray | dict[str, np.ndarray]
+Bound = float | tuple[float, ...]
+"""A bound of every number of a Box, or of each."""
 
 
 def fitted(space: Space, value: object) -> Values:
@@ -60,8 +63,10 @@ def _within(space: ArraySpace, array: np.ndarray, found: np.ndarray) -> bool:
     return True
 
 
-def observed(spaces: Spaces, found: object, *, first: bool) -> ArrayObservation:
+def observed(spaces: Spaces, found: object, *, first: bool, cut: bool = False) -> ArrayObservation:
     """Return an environment's observation as arrays of its spaces; `first`: the context comes with it.
+
+    With `cut`, a limit allows no action after it, and a mask without a legal one counts as none.
 
     Raises:
         InputError: the observation is not in the spaces, or no action is legal.
@@ -69,11 +74,24 @@ def observed(spaces: Spaces, found: object, *, first: bool) -> ArrayObservation:
     given = found if isinstance(found, ArrayObservation) else ArrayObservation(found)
     context = fitted(spaces.context, given.context) if first else {}
     assert isinstance(context, dict)
-    values, legal = fitted(spaces.observation, given.values), _legal(spaces.action, given.legal)
+    values, legal = fitted(spaces.observation, given.values), _legal(spaces.action, given.legal, cut)
     return ArrayObservation(values, legal, context, given.agent, given.text)
 
 
-def _legal(action: ActionSpace, mask: object) -> np.ndarray | None:
+def observed_after(spaces: Spaces, step: Step) -> ArrayObservation:
+    """Return the observation after an action as arrays of its spaces; where the episode ends by itself, without a mask.
+
+    Raises:
+        InputError: as `observed`.
+    """
+    found: object = step.observation
+    if step.terminated and isinstance(found, ArrayObservation):
+        found = replace(found, legal=None)  # no action follows
+    # What a limit cuts would continue: the actions that would be legal bound the value of the state.
+    return observed(spaces, found, first=False, cut=step.truncated)
+
+
+def _legal(action: ActionSpace, mask: object, cut: bool) -> np.ndarray | None:
     if mask is None:
         return None
     if isinstance(action, Box):
@@ -82,6 +100,8 @@ def _legal(action: ActionSpace, mask: object) -> np.ndarray | None:
     if legal.shape != (sum(counts(action)),):
         raise InputError(f"has a mask of the shape {legal.shape}", f"there are {sum(counts(action))} actions")
     if not all(part.any() for part in np.split(legal, np.cumsum(counts(action))[:-1])):
+        if cut:
+            return None
         raise InputError("has a mask without a legal action", "the policy must be able to act", "End the episode")
     return legal
 
@@ -114,6 +134,22 @@ def numbers(space: Space) -> int:
     if isinstance(space, DictSpace):
         return sum(map(numbers, space.spaces.values()))
     return math.prod(space.shape)
+
+
+def entries(space: Space) -> dict[str, ArraySpace]:
+    """Return spaces by name; a space without names is `own`."""
+    return dict(space.spaces) if isinstance(space, DictSpace) else {"own": space}
+
+
+def for_each(box: Box, count: int) -> Box:
+    """Return the space of `count` arrays of a space."""
+    low, high = (x * count if isinstance(x, tuple) else x for x in (box.low, box.high))
+    return Box((count, *box.shape), low, high, box.dtype)
+
+
+def reaching_zero(bound: Bound, least: Callable[[float, float], float]) -> Bound:
+    """Return a bound that leaves room for the zeros of missing agents."""
+    return tuple(least(x, 0.0) for x in bound) if isinstance(bound, tuple) else least(bound, 0.0)
 
 
 def words(space: ArraySpace) -> str:

@@ -50,6 +50,7 @@ def check_environment(
     seconds: float = 10.0,
     agents: Sequence[str] = ("",),
     unlisted: bool = True,
+    limited: bool = False,
 ) -> EnvironmentReport:
     """Play an environment in many ways and report what breaks the rules of `grouprl.envs.Environment`.
 
@@ -62,6 +63,7 @@ def check_environment(
         seed_of: the seed of an episode; by default every episode has its own.
         agents: the names of the agents that may act; the episode's reward belongs to the first.
         seconds: time that a single call may take (watched in the main thread only).
+        limited: whether whoever trains in it limits episodes, so that they need no end of their own.
         unlisted: whether actions that no observation lists as legal are tried, too: random words, and nonsense.
 
     Raises:
@@ -69,7 +71,7 @@ def check_environment(
     """
     if min(episodes, max_turns) < 1:
         raise InputError(f"episodes is {episodes} and max_turns {max_turns}", "both are at least 1")
-    examiner = _Examiner(make, max_turns, actions, seconds, agents, unlisted)
+    examiner = _Examiner(make, max_turns, actions, seconds, agents, unlisted, limited)
     played: list[CheckedEpisode] = []
     for number in range(episodes):
         example_now = example(number // PER_PROMPT)
@@ -95,8 +97,9 @@ class _Examiner:
         seconds: float,
         agents: Sequence[str],
         unlisted: bool,
+        limited: bool,
     ) -> None:
-        self.agents, self.unlisted = tuple(agents), unlisted
+        self.agents, self.unlisted, self.limited = tuple(agents), unlisted, limited
         self.make, self.max_turns, self.actions, self.seconds = make, max_turns, tuple(actions), seconds
         self.findings = Findings()
 
@@ -129,7 +132,7 @@ class _Examiner:
         while len(episode.steps) < self.max_turns and not episode.ended:
             action = self._choose(environment, episode, rng)
             self._step(environment, episode, action)
-        if not episode.ended:
+        if not episode.ended and not self.limited:
             rule = f"an episode ends, terminated or truncated, within {self.max_turns} turns"
             remedy = "Count turns and set truncated=True at a limit; --max-turns raises this one."
             what = f"The episode continued after {self.max_turns} turns of {chooser} actions"

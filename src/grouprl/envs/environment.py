@@ -81,8 +81,8 @@ class Step:
     """Whether the action was understood and allowed."""
     info: Mapping[str, object] = field(default_factory=dict)
     """`seconds` is the duration of the action, for methods that weight by it. `finals`, in environments of arrays with
-    several agents, are the last observations by agent of those that a limit cuts off here. All other entries are the
-    environment's own.
+    several agents, are the last observations by agent of those that a limit cuts off here, `ArrayObservation` where
+    some of their actions would not be legal. All other entries are the environment's own.
     """
     rewards: Mapping[str, float] = field(default_factory=dict)
     """Rewards by agent name, in addition to `reward`: each is added to the agent's latest turn, or to its first turn if

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from grouprl.core.errors import InputError
+from grouprl.envs.array_spaces import entries, for_each, reaching_zero
 from grouprl.envs.environment import ArrayObservation, Step
-from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, MultiDiscrete, Space, Spaces
+from grouprl.protocols import ArraySpace, Box, DictSpace, Discrete, MultiDiscrete, Spaces
 
 if TYPE_CHECKING:
     from grouprl.records.examples import Example
 
-Bound = float | tuple[float, ...]
 TEAM = ("team", "there", "done")
 """Entries of an observation that tell of the whole team: what each observes, who acts, and what was done before."""
 
@@ -82,7 +82,7 @@ class ToldWorld:
             )
         single = world.spaces
         self._world, self.strategies, self.agents = world, strategies, tuple(world.agents)
-        told = DictSpace({**_entries(single.observation), "strategy": Discrete(strategies)})
+        told = DictSpace({**entries(single.observation), "strategy": Discrete(strategies)})
         self.spaces = Spaces(told, single.action, single.context)
         self._number = 0
 
@@ -189,7 +189,7 @@ class InTurns:
         last = self._shown(self._next_to_last)
         found = self._world.act(self._done)
         self._team = self._round({**found.seen, **found.finals}, self._done)
-        finals = {agent: self._of(agent, seen, {}).values for agent, seen in found.finals.items()}
+        finals = {agent: _unmasked(self._of(agent, seen, {})) for agent, seen in found.finals.items()}
         self._seen, self._done = self._ordered(found.seen), {}
         over = not self._seen
         self._phase = "ended" if over else "playing"
@@ -237,8 +237,8 @@ class InTurns:
         if not self._shares:
             return {}
         assert isinstance(self.spaces.observation, DictSpace)
-        entries = self.spaces.observation.spaces
-        arrays = {name: np.zeros(entries[name].shape, entries[name].dtype) for name in TEAM}
+        inner = self.spaces.observation.spaces
+        arrays = {name: np.zeros(inner[name].shape, inner[name].dtype) for name in TEAM}
         for agent, what in seen.items():
             number = self._agents.index(agent)
             arrays["team"][number], arrays["there"][number] = _observed(what).values, 1
@@ -278,9 +278,9 @@ class Together:
                 "Wrap the world in InTurns",
             )
         self._world, self._agents = world, tuple(world.agents)
-        count = len(self._agents)
+        count, self._choices = len(self._agents), single.action.count
         self.spaces = Spaces(
-            DictSpace({"own": _for_each(single.observation, count)}), MultiDiscrete((single.action.count,) * count)
+            DictSpace({"own": for_each(single.observation, count)}), MultiDiscrete((self._choices,) * count)
         )
         self._phase = "new"
 
@@ -321,7 +321,9 @@ class Together:
                 f"all of {', '.join(self._agents)} act at once, in every round",
                 "Wrap the world in InTurns, where agents may come and go",
             )
-        self._last = ArrayObservation({"own": np.stack([np.asarray(seen[agent]) for agent in self._agents])})
+        each = [_observed(seen[agent]) for agent in self._agents]
+        own, masks = np.stack([np.asarray(one.values) for one in each]), [one.legal for one in each]
+        self._last = ArrayObservation({"own": own}, _joint_mask(masks, self._choices))
         return self._last
 
 
@@ -351,38 +353,22 @@ def _team(single: Spaces, agents: tuple[str, ...]) -> dict[str, ArraySpace]:
             "Leave out team",
         )
     count, box = len(agents), single.observation
-    low, high = (_reaching_zero(bound, least) for bound, least in ((box.low, min), (box.high, max)))
+    low, high = (reaching_zero(bound, least) for bound, least in ((box.low, min), (box.high, max)))
     return {
-        "team": _for_each(Box(box.shape, low, high, box.dtype), count),
+        "team": for_each(Box(box.shape, low, high, box.dtype), count),
         "there": Box((count,), 0.0, 1.0),
         "done": Box((count, single.action.count), 0.0, 1.0),
     }
 
 
-def _for_each(box: Box, count: int) -> Box:
-    """Return the space of `count` arrays of a space."""
-    low, high = (x * count if isinstance(x, tuple) else x for x in (box.low, box.high))
-    return Box((count, *box.shape), low, high, box.dtype)
-
-
-def _reaching_zero(bound: Bound, least: Callable[[float, float], float]) -> Bound:
-    """Return a bound that leaves room for the zeros of missing agents."""
-    return tuple(least(x, 0.0) for x in bound) if isinstance(bound, tuple) else least(bound, 0.0)
-
-
 def _observation(
     single: Spaces, agents: tuple[str, ...], parents: Mapping[str, tuple[str, ...]]
 ) -> dict[str, ArraySpace]:
-    spaces = {**_entries(single.observation), "agent": Discrete(len(agents))}
+    spaces = {**entries(single.observation), "agent": Discrete(len(agents))}
     if any(parents.values()):
         assert isinstance(single.action, Discrete)
         spaces["earlier"] = Box((len(agents), single.action.count), 0.0, 1.0)
     return spaces
-
-
-def _entries(space: Space) -> dict[str, ArraySpace]:
-    """Return spaces by name; a space without names is `own`."""
-    return dict(space.spaces) if isinstance(space, DictSpace) else {"own": space}
 
 
 def _named(values: object) -> Mapping[str, object]:
@@ -396,3 +382,15 @@ def _observed(seen: object) -> ArrayObservation:
 
 def _misuse(what: str) -> InputError:
     return InputError(what, "an object is one episode: reset, step until the end, score, close")
+
+
+def _unmasked(shown: ArrayObservation) -> object:
+    """Return the values of an observation, or if it has a mask of legal actions, the observation."""
+    return shown.values if shown.legal is None else shown
+
+
+def _joint_mask(masks: Sequence[object], count: int) -> np.ndarray | None:
+    """Return the agents' masks [count], concatenated; None if no agent has one."""
+    if all(mask is None for mask in masks):
+        return None
+    return np.concatenate([np.ones(count, bool) if mask is None else np.asarray(mask, bool) for mask in masks])

@@ -63,8 +63,8 @@ def _sampled_metrics(sampled: ScoredSamples, compared: bool) -> dict[str, float]
             "reward_mean": float(scores.reward_b[ok_b].mean()),
             "reward_std": float(scores.reward_b[ok_b].std()),
         }
-        told_b = ok_b & first_b & ~under_way_b(sampled)
-        if told_b.any() or not under_way_b(sampled).any():  # no share of nothing where all episodes continue
+        told_b = ok_b & first_b & ~unjudged_b(sampled)
+        if told_b.any() or not unjudged_b(sampled).any():  # no share of nothing where no verdict is known
             metrics["pass@1"] = float(scores.correct_b[told_b].mean()) if told_b.any() else 0.0
         if compared:
             metrics |= dead_groups(scores.reward_b[ok_b], scores.correct_b[ok_b], sampled.group_b[ok_b])
@@ -73,10 +73,12 @@ def _sampled_metrics(sampled: ScoredSamples, compared: bool) -> dict[str, float]
     return metrics | {f"reward/{name}": float(x.mean()) for name, x in components.items() if len(x)}
 
 
-def under_way_b(samples: ScoredSamples) -> np.ndarray:
-    """Return [B] bool: the rows that are pieces of episodes which continue, and are neither right nor wrong."""
+def unjudged_b(samples: ScoredSamples) -> np.ndarray:
+    """Return [B] bool: the rows that are neither right nor wrong: pieces of episodes which continue, and stored rows
+    without a verdict.
+    """
     records = samples.records or [None] * len(samples)
-    return np.array([record is not None and record.ended == UNDER_WAY for record in records], dtype=np.bool_)
+    return np.array([r is not None and (r.ended == UNDER_WAY or not r.judged) for r in records], dtype=np.bool_)
 
 
 def _loops(sampled: ScoredSamples) -> dict[str, float]:
@@ -250,17 +252,17 @@ SCHEMA = pa.schema(
         ("scores", pa.map_(pa.string(), pa.float64())),
     ]
 )
-"""One row per completion, or per row of an episode; `correct` is null where rewards are graded. `caller` to `turns`
-are null for single-turn tasks. `row` is which row of its episode it is and `caller` the row that began it; `turn`
-is the turn of each token, -1 for the environment's tokens, and `turns` those turns. `version` is how many steps the
-policy that sampled each token had been trained for, -1 for tokens of an environment; null where nothing is sampled
-ahead. `log_ratio` is log π/π_ref of each token as the step began; null where no reference is read, or the log-probs
-are left to the update. `edges` are the relations that begin at the row; null where rows have none. `ratio` to
-`gradient` are null unless `run.record_updates` asks for them: π/π_old of each token at the first optimiser step with a
-gradient of its row, its weight in the loss, minus the derivative of the loss by its log-prob, and the row's share of
-the gradient. `score` is what the reward model in training gave the row as it was first trained on it, and `scores` are
-its attributes, or the coordinates of its vector, by name; null where no reward model is trained, or several numbers are
-not given."""
+"""One row per completion, or per row of an episode; `correct` is null where rewards are graded, and where nobody said.
+`caller` to `turns` are null for single-turn tasks. `row` is which row of its episode it is and `caller` the row that
+began it; `turn` is the turn of each token, -1 for the environment's tokens, and `turns` those turns. `version` is
+how many steps the policy that sampled each token had been trained for, -1 for tokens of an environment; null where
+nothing is sampled ahead. `log_ratio` is log π/π_ref of each token as the step began; null where no reference is
+read, or the log-probs are left to the update. `edges` are the relations that begin at the row; null where rows have
+none. `ratio` to `gradient` are null unless `run.record_updates` asks for them: π/π_old of each token at the first
+optimiser step with a gradient of its row, its weight in the loss, minus the derivative of the loss by its log-prob,
+and the row's share of the gradient. `score` is what the reward model in training gave the row as it was first
+trained on it, and `scores` are its attributes, or the coordinates of its vector, by name; null where no reward model
+is trained, or several numbers are not given."""
 
 
 def _update_columns(rows: int, updates: Mapping[str, PerRow]) -> dict[str, pa.Array]:
@@ -305,7 +307,7 @@ def _columns(step: int, samples: ScoredSamples, advantage: PerRow, log_ratio: Pe
         "entropy": _ragged(lengths_b, rollout.entropy_bt.numpy()[present_bt]),
         "reward": pa.array(scores.reward_b, from_pandas=True),
         "components": [[(n, float(x[i])) for n, x in scores.components.items() if x[i] == x[i]] for i in range(rows)],
-        "correct": pa.array(scores.correct_b, mask=under_way_b(samples) | scores.graded),
+        "correct": pa.array(scores.correct_b, mask=unjudged_b(samples) | scores.graded),
         "truncated": rollout.truncated_b.numpy(),
         "status": scores.status_b.tolist(),
         "problem": _problems(samples),

@@ -45,6 +45,8 @@ class Record:
     agent: str
     ended: str
     turns: tuple[Turn, ...]
+    judged: bool = True
+    """False if nobody said whether the row is right or wrong."""
 
     def transcript(self) -> str:
         """Return the exchange after the first observation for readers."""
@@ -62,10 +64,11 @@ class ArrayRecord(Record):
     Args:
         ended: one of `ENDINGS`.
         spell: returns the turns.
+        judged: False if nobody said whether the row is right or wrong.
     """
 
-    def __init__(self, ended: str, spell: Callable[[], tuple[Turn, ...]]) -> None:
-        self.__dict__.update(agent="", ended=ended, spell=spell)
+    def __init__(self, ended: str, spell: Callable[[], tuple[Turn, ...]], *, judged: bool = True) -> None:
+        self.__dict__.update(agent="", ended=ended, spell=spell, judged=judged)
 
     @cached_property
     def turns(self) -> tuple[Turn, ...]:

@@ -80,9 +80,12 @@ class StoredEpisode:
     """[T,A] bool: which actions were legal; None: all."""
     components: Mapping[str, float] = field(default_factory=dict)
     """Components of the episode's reward besides those of its actions; `#cost` and other counts are not paid."""
-    correct: bool = False
+    correct: bool | None = None
+    """Whether it was right; None: nobody said, so that it is shown as neither, and counts as wrong for a method."""
     context: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Arrays that hold for the whole episode, by name: a map, a graph."""
+    final_legal: np.ndarray | None = None
+    """[A] bool: which actions would be legal after the last one; None: all, or it is not known."""
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -99,11 +102,18 @@ class StoredEpisode:
         shown = [seen] if isinstance(seen, np.ndarray) else [seen[name] for name in sorted(seen)]
         return tuple(float(x) for each in shown for x in np.ravel(each[0]))
 
+    def masks(self) -> np.ndarray | None:
+        """Return which actions were legal, [T,A], or if it is known after the last one, too, [T+1,A]; None: all."""
+        if self.final_legal is None:
+            return self.legal
+        legal = np.ones((len(self), len(self.final_legal)), dtype=bool) if self.legal is None else self.legal
+        return np.concatenate([legal, self.final_legal[None]])
+
     def arrays(self) -> list[np.ndarray]:
         """Return its arrays, in a fixed order."""
         seen = self.observations
         shown = [seen] if isinstance(seen, np.ndarray) else [seen[name] for name in sorted(seen)]
-        known = [each for each in (self.behavior_logp, self.legal) if each is not None]
+        known = [each for each in (self.behavior_logp, self.legal, self.final_legal) if each is not None]
         return [*shown, self.actions, self.rewards, *known, *(self.context[name] for name in sorted(self.context))]
 
     def __eq__(self, other: object) -> bool:

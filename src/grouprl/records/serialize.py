@@ -157,7 +157,8 @@ def _cloned(value: object) -> object:
 def _record(plain: JsonMapping | None) -> Record | None:
     if plain is None:
         return None
-    return Record(plain["agent"], plain["ended"], tuple(Turn(**turn) for turn in plain["turns"]))
+    turns = tuple(Turn(**turn) for turn in plain["turns"])
+    return Record(plain["agent"], plain["ended"], turns, plain.get("judged", True))  # older checkpoints lack it
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:

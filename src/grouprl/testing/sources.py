@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grouprl.core.errors import InputError
-from grouprl.envs.array_spaces import bounded, fitted, observed, spelt
+from grouprl.envs.array_spaces import bounded, fitted, observed, observed_after, spelt
 from grouprl.envs.async_methods import awaited
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.protocols import Box, DictSpace, Environment, PromptSource, PromptTask, Space, Spaces
@@ -55,7 +54,7 @@ def check_environment(
 
 def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces | None, seed: int) -> list[object]:
     hold(isinstance(env, Environment), f"{type(env).__name__} has reset, step, score and close")
-    story = [_shown(awaited(env.reset(example, seed)), spaces, first=True)]
+    story = [_begun(awaited(env.reset(example, seed)), spaces)]
     for action in actions:
         step = awaited(env.step(action))
         hold(isinstance(step, Step), f"step() returns a Step, not {type(step).__name__}")
@@ -63,7 +62,7 @@ def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces
         hold(finite, f"a reward is a finite number, not {step.reward!r}")
         hold(not (step.terminated and step.truncated), "an episode ends or is cut off, not both")
         over = step.terminated or step.truncated
-        shown = _shown(step.observation, spaces, last=over)
+        shown = _seen_after(step, spaces)
         story.append((shown, float(step.reward), step.terminated, step.truncated))
         if over:
             break
@@ -76,19 +75,34 @@ def _played(env: Any, example: object, actions: Sequence[object], spaces: Spaces
     return [*story, {name: float(x) for name, x in score.items()}]
 
 
-def _shown(observation: object, spaces: Spaces | None, *, first: bool = False, last: bool = False) -> object:
+def _begun(observation: object, spaces: Spaces | None) -> object:
     if spaces is None:
-        hold(isinstance(observation, Observation), f"an observation of text is an Observation, not {observation!r}")
-        return observation
-    if last and isinstance(observation, ArrayObservation):
-        observation = replace(observation, legal=None)
+        return _text(observation)
+    shown = _in_space(lambda: observed(spaces, observation, first=True))
+    _check_bounds(spaces.context, shown.context)
+    return _written(shown, spaces)
+
+
+def _seen_after(step: Step, spaces: Spaces | None) -> object:
+    if spaces is None:
+        return _text(step.observation)
+    return _written(_in_space(lambda: observed_after(spaces, step)), spaces)
+
+
+def _text(observation: object) -> object:
+    hold(isinstance(observation, Observation), f"an observation of text is an Observation, not {observation!r}")
+    return observation
+
+
+def _in_space(read: Callable[[], ArrayObservation]) -> ArrayObservation:
     try:
-        shown = observed(spaces, observation, first=first)
+        return read()
     except InputError as error:
         raise AssertionError(f"does not hold: an observation is of its space: it {error}") from None
+
+
+def _written(shown: ArrayObservation, spaces: Spaces) -> str:
     _check_bounds(spaces.observation, shown.values)
-    if first:
-        _check_bounds(spaces.context, shown.context)
     return repr([_listed(part) for part in (shown.values, shown.legal, shown.context)])
 
 

@@ -18,7 +18,7 @@ from grouprl.core.json_types import JsonMapping, JsonObject
 from grouprl.core.spans import spanned
 from grouprl.evaluation.sample_and_score import example_text
 from grouprl.monitor.glossary import check_names
-from grouprl.monitor.metrics import PerRow, memory_mb, rollout_table, under_way_b
+from grouprl.monitor.metrics import PerRow, memory_mb, rollout_table, unjudged_b
 from grouprl.orchestrator.accounting import StepRollout
 from grouprl.protocols.run_events import PhaseBegan, PhaseEnded, RolloutScored, Sample, StepEnded
 from grouprl.records.samples import ScoredSamples
@@ -86,7 +86,7 @@ def shown_samples(samples: ScoredSamples) -> tuple[Sample, ...]:
     """Return the first completion of each of the first prompts."""
     ordinals = list(dict.fromkeys(samples.ordinal_b.tolist()))[:SHOWN]
     rows = [int((samples.ordinal_b == ordinal).argmax()) for ordinal in ordinals]
-    scores, open_b = samples.scores, under_way_b(samples)
+    scores, open_b = samples.scores, unjudged_b(samples)
     return tuple(
         Sample(
             example_text(samples.examples[i]),

@@ -19,6 +19,8 @@ from grouprl.records.episode_records import UNDER_WAY
 from grouprl.storage.run_folder import runs_meant
 
 MOST_NAMED = 10_000
+STORED = ("demonstration", "replay", "reference")
+"""Sources of rows that were not sampled for the step."""
 """Most lacking steps that are named one by one."""
 DIGITS = 18
 """Digits of the largest whole numbers that are read as such."""
@@ -47,8 +49,9 @@ class RunData:
     def graded(self) -> bool:
         """True if a reward of the run is known to be graded, so that no completion counts as right or wrong."""
         evaluated = (record.get("eval/graded") for record in self.of_phase("eval"))
-        told = [row for row in self.rollouts if row.get("reward") is not None and row.get("ended") != UNDER_WAY]
-        stored = (row.get("correct") is None for row in told)
+        # A stored row may lack a verdict, whatever evaluations know.
+        told = [row for row in self.rollouts if row.get("reward") is not None and row.get("source") not in STORED]
+        stored = (row.get("correct") is None for row in told if row.get("ended") != UNDER_WAY)
         return any((self.summary.get("graded"), *evaluated, *stored))
 
     @property

@@ -8,10 +8,13 @@ from itertools import zip_longest
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.envs.environment import COUNT
 from grouprl.records.episode_records import UNDER_WAY
 from grouprl.view.pairs import score_words
 from grouprl.view.trajectory import Piece, Trajectory, TurnShown
 
+RETURN, TURN_REWARDS = "return", "turn_rewards"
+"""Components of rows over arrays: the return of the whole episode, and what the row's actions were paid."""
 GOLD = "gold"
 """The component that is measured beside what is paid."""
 UP, DOWN = ("green", "bold green"), ("red", "bold red")
@@ -80,11 +83,16 @@ def _outcome(row: object, trajectory: Trajectory) -> str:
         return f"{who}no reward ({row.get('status')})"
     found = dict(row.get("components") or ())
     gold = f" · gold {found.pop(GOLD):.3g}, not paid" if GOLD in found else ""
+    # `return` is that of the whole episode, and counts are measured; neither is added to the reward.
+    whole = found.pop(RETURN, None) if TURN_REWARDS in found else None
+    counts = {name: found.pop(name) for name in list(found) if name.startswith(COUNT)}
     parts = ", ".join(f"{name} {value:.3g}" for name, value in found.items())
+    measured = "".join(f" · {name} {value:.3g}, not paid" for name, value in counts.items())
+    measured += "" if whole is None else f" · return of the episode {whole:.3g}"
     right = {None: "", True: " · right", False: " · wrong"}[row.get("correct")]
     used = "" if row.get("used") else " · not trained on"
     scores = "".join(f" · {said}" for said in score_words(row))
-    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{gold}{right}{scores}{used}"
+    return f"{who}reward {row['reward']:.3g}{f' = {parts}' if parts else ''}{gold}{measured}{right}{scores}{used}"
 
 
 def _turn(turn: TurnShown, follows: TurnShown | None, trajectory: Trajectory, plain: bool) -> Iterator[Text]:

@@ -128,5 +128,5 @@ class ValuePolicy(ArrayPolicy):
 
 
 def open_actions(legal_a: Tensor) -> Tensor:
-    """Return [..., A] the legal actions; all of them where none is, as after the last action of a row."""
+    """Return [..., A] the legal actions; all of them where none is, as at the end of an episode."""
     return legal_a | ~legal_a.any(-1, keepdim=True)

@@ -44,6 +44,8 @@ class ArrayInputs:
     """[B,T,A] bool: True for legal actions; None: all are."""
     final_b: Arrays | None = None
     """[B,…]: the observation after the last action; None: not known."""
+    final_legal_ba: Tensor | None = None
+    """[B,A] bool: True for actions that are legal after the last one; None: all are, or it is not known."""
     seed_b: Tensor | None = None
     """[B] int64: seed of the first action of each row, which increases by one with each action. A stochastic likelihood
     draws its noise from it, so that a row is scored with the same noise whenever it is scored."""
@@ -51,7 +53,8 @@ class ArrayInputs:
     def __post_init__(self) -> None:
         rows, longest = len(self.length_b), int(self.length_b.max()) if len(self.length_b) else 0
         by_step = [*_listed(self.observation_bt), self.action_bt, *_listed(self.legal_bta)]
-        by_row = [self.length_b, *self.context_b.values(), *_listed(self.final_b), *_listed(self.seed_b)]
+        by_row = [self.length_b, *self.context_b.values(), *_listed(self.final_b), *_listed(self.final_legal_ba)]
+        by_row += _listed(self.seed_b)
         if any(tuple(x.shape[:2]) != (rows, longest) for x in by_step) or any(len(x) != rows for x in by_row):
             raise InputError(
                 f"shapes by step {[tuple(x.shape) for x in by_step]}, by row {[tuple(x.shape) for x in by_row]}",
@@ -68,12 +71,13 @@ class ArrayInputs:
         context_b: Sequence[object] | None = None,
         legal_bta: Sequence[object] | None = None,
         final_b: Sequence[object] | None = None,
+        final_legal_ba: Sequence[object] | None = None,
         seed_b: Sequence[int] | None = None,
     ) -> ArrayInputs:
         """Build from the observations [T_b,…] (arrays, or arrays by name) and actions [T_b] or [T_b,A] of each row.
 
-        Further arguments, one entry per row, become the fields of the same names; if a row's mask [T_b,A] is None, all
-        its actions are legal.
+        Further arguments, one entry per row, become the fields of the same names; if a row's mask [T_b,A], or the one
+        after its last action, [A], is None, all actions are legal there.
         """
         if len(observations) != len(actions):
             raise InputError(
@@ -81,15 +85,17 @@ class ArrayInputs:
             )
         done = [_tensor(row) for row in actions]
         lengths = [len(row) for row in done]
-        masks = [None if mask is None else _tensor(mask) for mask in legal_bta or ()]
-        some = any(mask is not None for mask in masks)
+        masks, ends = (
+            [None if mask is None else _tensor(mask) for mask in given or ()] for given in (legal_bta, final_legal_ba)
+        )
         return cls(
             _together(observations, _padded),
             _padded(done),
             torch.tensor(lengths, dtype=torch.int64),
             cast("Mapping[str, Tensor]", _together(context_b, torch.stack)) if context_b else {},
-            _padded(_full(masks, [(length,) for length in lengths])) if some else None,
+            _padded(_full(masks, [(length,) for length in lengths])) if _some(masks) else None,
             _together(final_b, torch.stack) if final_b else None,
+            torch.stack(_full(ends, [()] * len(ends))) if _some(ends) else None,
             None if seed_b is None else torch.tensor([signed(seed) for seed in seed_b], dtype=torch.int64),
         )
 
@@ -118,6 +124,7 @@ class ArrayInputs:
             {name: x[where] for name, x in self.context_b.items()},
             None if self.legal_bta is None else self.legal_bta[where, :width],
             None if self.final_b is None else each(self.final_b, lambda x: x[where]),
+            None if self.final_legal_ba is None else self.final_legal_ba[where],
             None if self.seed_b is None else self.seed_b[where],
         )
 
@@ -168,9 +175,11 @@ class ArrayInputs:
         """
         parts = [self, *others]
         width = max(part.width for part in parts)
-        legal = [part.legal_bta for part in parts]
-        if any(mask is not None for mask in legal):
+        legal, ends = [part.legal_bta for part in parts], [part.final_legal_ba for part in parts]
+        if _some(legal):
             legal = [*_full(legal, [tuple(part.action_bt.shape[:2]) for part in parts])]
+        if _some(ends):
+            ends = [*_full(ends, [(len(part),) for part in parts])]
         return ArrayInputs(
             joined([each(part.observation_bt, partial(_wider, width=width)) for part in parts]),
             joined([_wider(part.action_bt, width) for part in parts]),
@@ -178,6 +187,7 @@ class ArrayInputs:
             joined([part.context_b for part in parts]),
             _all_or_none("legal_bta", [None if mask is None else _wider(mask, width) for mask in legal]),
             _all_or_none("final_b", [part.final_b for part in parts]),
+            _all_or_none("final_legal_ba", ends),
             _all_or_none("seed_b", [part.seed_b for part in parts]),
         )
 
@@ -191,6 +201,7 @@ class ArrayInputs:
             torch.zeros_like(self.action_bt[:, :1]) if self.width else self.action_bt.new_zeros(len(self), 1),
             torch.ones_like(self.length_b),
             self.context_b,
+            None if self.final_legal_ba is None else self.final_legal_ba[:, None],
             seed_b=None if self.seed_b is None else self.seed_b + self.length_b,
         )
 
@@ -213,9 +224,21 @@ class ArrayInputs:
             else {name: ended(x, cast("Mapping[str, Tensor]", final)[name]) for name, x in observation.items()},
             action_bt=_wider(self.action_bt, width),
             length_b=self.length_b + 1,
-            legal_bta=None if self.legal_bta is None else _wider(self.legal_bta, width),
+            legal_bta=self._extended_masks(),
             final_b=None,
+            final_legal_ba=None,
         )
+
+    def _extended_masks(self) -> Tensor | None:
+        """Return the masks [B,T+1,A] of the rows and of what follows them; None: all actions are legal."""
+        legal, final = self.legal_bta, self.final_legal_ba
+        if legal is None and final is None:
+            return None
+        shapes = [tuple(self.action_bt.shape[:2]), (len(self), 1)]
+        legal_bta, final_bta = _full([legal, None if final is None else final[:, None]], shapes)
+        wider_bta = _wider(legal_bta, self.width + 1).clone()
+        wider_bta[torch.arange(len(self)), self.length_b] = final_bta[:, 0]
+        return wider_bta
 
     def positions(self) -> ArrayInputs:
         """Return every position as a row of its own, row after row; final observations are left out."""
@@ -227,8 +250,7 @@ class ArrayInputs:
             torch.ones_like(row_n),
             {name: x[row_n] for name, x in self.context_b.items()},
             None if self.legal_bta is None else self.legal_bta[present_bt][:, None],
-            None,
-            None if self.seed_b is None else self.seed_b[row_n] + step_n,
+            seed_b=None if self.seed_b is None else self.seed_b[row_n] + step_n,
         )
 
     def _places(self) -> tuple[Tensor, Tensor]:
@@ -354,6 +376,10 @@ def _together(rows: Sequence[object], put: Callable[[list[Tensor]], Tensor]) -> 
         return put([_tensor(row) for row in rows])
     named = cast("Sequence[Mapping[str, object]]", rows)
     return {name: put([_tensor(row[name]) for row in named]) for name in named[0]}
+
+
+def _some(masks: Sequence[Tensor | None]) -> bool:
+    return any(mask is not None for mask in masks)
 
 
 def _full(masks: Sequence[Tensor | None], sizes: Sequence[tuple[int, ...]]) -> list[Tensor]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from grouprl.core.errors import InputError
-from grouprl.envs.array_spaces import bounded, observed, spelt, told, zeros
+from grouprl.envs.array_spaces import bounded, observed, observed_after, spelt, told, zeros
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.envs.environment_pool import HereStage, Stage
 from grouprl.policy.vectors.array_inputs import SEEDS, ArrayInputs
@@ -41,7 +41,7 @@ class _Row:
     states: list[ArrayObservation] = field(default_factory=list)
     """The observation that each action responded to."""
     actions: list[int | np.ndarray] = field(default_factory=list)
-    final: object = None
+    final: ArrayObservation | None = None
     """The last observation that the agent was shown."""
 
 
@@ -67,7 +67,7 @@ class _Play:
             seed = (start.action_seed + agents.index(shown.agent) * AGENT_SEEDS) % SEEDS
             self.rows[shown.agent] = _Row(seed, context)
         if shown.agent in self.rows:
-            self.rows[shown.agent].final = shown.values
+            self.rows[shown.agent].final = shown
         self.shown = shown
 
     def request(self, budget: int, *, greedy: bool) -> Request[ArrayObservation]:
@@ -170,7 +170,7 @@ def _turn(
     for play, step in zip(plays, steps, strict=True):
         if not isinstance(step, Step):
             play.episode.see(step)
-        elif (shown := _observed(play, step.observation, spaces, last=step.terminated or step.truncated)) is not None:
+        elif (shown := _observed(play, step, spaces)) is not None:
             play.episode.see(replace(step, observation=shown))
             _record_cuts(play, step.info.get("finals"), spaces)
             _pass_turn(play.episode)
@@ -195,7 +195,7 @@ def _record_cuts(play: _Play, finals: object, spaces: Spaces) -> None:
         return
     for agent, values in finals.items():
         try:
-            final = observed(spaces, values, first=False).values
+            final = observed(spaces, values, first=False, cut=True)
         except InputError as error:
             play.episode.fail(f"the last observation of the agent {agent!r} {error.what}; {error.rule}")
             return
@@ -223,16 +223,14 @@ def _told(actions: Sequence[int | np.ndarray], spaces: Spaces) -> int | np.ndarr
     return int(action) if isinstance(spaces.action, Discrete) else bounded(spaces.action, np.asarray(action))
 
 
-def _observed(play: _Play, found: object, spaces: Spaces, *, last: bool = False) -> Observation | None:
-    """Record an observation; if it is not in its space, end the episode and return None."""
+def _observed(play: _Play, found: object, spaces: Spaces) -> Observation | None:
+    """Record the first observation, or that of a step; if it is not in its space, end the episode and return None."""
     if isinstance(found, Failure):
         play.episode.fail_as(found)
         return None
-    if last and isinstance(found, ArrayObservation):
-        found = replace(found, legal=None)  # no action follows
+    first = play.shown is None
     try:
-        first = play.shown is None
-        shown = observed(spaces, found, first=first)
+        shown = observed(spaces, found, first=True) if first else observed_after(spaces, cast("Step", found))
     except InputError as error:
         play.episode.fail(f"an observation {error.what}; {error.rule}")
         return None
@@ -254,13 +252,15 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Arrange the episodes as rows; one that failed before its first action has a row of zeros that no policy wrote."""
     episodes = laid_out(NOBODY, None, [p.episode for p in plays], exact=all(p.exact for p in plays))
     pairs = [(play, row) for play in plays for row in _acted(play, spaces)]
-    rows, nothing = [row for _, row in pairs], zeros(spaces.observation)
+    rows, nothing = [row for _, row in pairs], ArrayObservation(zeros(spaces.observation))
+    finals = [row.final or nothing for row in rows]
     inputs = ArrayInputs.of(
         [stacked([state.values for state in row.states]) for row in rows],
         [np.stack(row.actions) for row in rows],
         context_b=[row.context for row in rows],
         legal_bta=[masks_of(row.states) for row in rows],
-        final_b=[nothing if row.final is None else row.final for row in rows],
+        final_b=[each.values for each in finals],
+        final_legal_ba=[each.legal for each in finals],
         seed_b=[row.seed for row in rows],
     )
     rollout = replace(episodes.rollout, inputs=inputs)

@@ -19,7 +19,7 @@ import numpy as np
 from grouprl.core.errors import InputError, RunError, raised
 from grouprl.core.json_types import State
 from grouprl.core.timeout import CallClock, TooLong, reached
-from grouprl.envs.array_spaces import bounded, observed
+from grouprl.envs.array_spaces import bounded, observed, observed_after
 from grouprl.envs.async_methods import awaited, close, warn_not_closed
 from grouprl.envs.environment import ArrayObservation, Step
 from grouprl.protocols import Discrete, Request, SamplingSession, Spaces
@@ -57,8 +57,8 @@ class Segment:
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    final: object = None
-    """Values of the observation after the last action."""
+    final: ArrayObservation | None = None
+    """The observation after the last action."""
     ended: str = UNDER_WAY
     """One of `grouprl.records.episode_records.ENDINGS`."""
     finished: bool = False
@@ -68,6 +68,8 @@ class Segment:
     components: Mapping[str, float] = field(default_factory=dict)
     """Components of the finished episode's reward, by the environment."""
     failure: Failure | None = None
+    judged: bool = True
+    """False if nobody said whether the episode is right or wrong."""
 
 
 class LateCall(RunError):
@@ -136,10 +138,7 @@ class Lane:
             step = cast("Step", awaited(self._environment.step(told)))  # type: ignore[arg-type]
         if not isinstance(step.reward, int | float | np.number) or not abs(step.reward) <= LARGEST:
             raise InputError(f"step() returned the reward {step.reward!r}", RULE)
-        shown = cast("object", step.observation)
-        if (step.terminated or step.truncated) and isinstance(shown, ArrayObservation):
-            shown = replace(shown, legal=None)  # no action follows
-        self.shown = observed(self._spaces, shown, first=False)
+        self.shown = observed_after(self._spaces, step)
         self.done.append(action)
         self.total += float(step.reward)
         return step
@@ -270,7 +269,7 @@ def _advance(place: LaneStep, action: Action, logp: float, entropy: float, *, ma
         step = lane.act(action)
         late = not step.terminated and (step.truncated or len(lane.done) >= max_turns)
         segment.rewards.append(float(step.reward))
-        segment.final = lane.shown.values
+        segment.final = lane.shown
         if step.terminated or late:
             segment.finished, segment.total = True, lane.total
             segment.ended = "terminated" if step.terminated else "truncated" if step.truncated else "out_of_turns"

@@ -44,7 +44,7 @@ def scored_segments(which: Rows, segments: Sequence[Segment], spaces: Spaces, se
         samples,
         valid_b=scores.ok_b & np.array([bool(segment.actions) for segment in segments]),
         extras={**samples.extras, **_extras(which, segments)},
-        records=tuple(ArrayRecord(segment.ended, partial(_turns, segment)) for segment in segments),
+        records=tuple(ArrayRecord(s.ended, partial(_turns, s), judged=s.judged) for s in segments),
     )
 
 
@@ -52,13 +52,14 @@ def _rollout(segments: Sequence[Segment], spaces: Spaces) -> Rollout:
     width = max(1, *(len(segment.actions) for segment in segments))
     nothing = ArrayObservation(zeros(spaces.observation))
     idle: Action = np.asarray(zeros(spaces.action))
-    states = [segment.states or [nothing] for segment in segments]
+    states, finals = [s.states or [nothing] for s in segments], [s.final or nothing for s in segments]
     inputs = ArrayInputs.of(
         [stacked([state.values for state in each]) for each in states],
         [np.stack([np.asarray(action) for action in segment.actions or [idle]]) for segment in segments],
         context_b=[segment.context or zeros(spaces.context) for segment in segments],
         legal_bta=[masks_of(each) for each in states],
-        final_b=[nothing.values if segment.final is None else segment.final for segment in segments],
+        final_b=[each.values for each in finals],
+        final_legal_ba=[each.legal for each in finals],
         seed_b=[segment.seed for segment in segments],
     )
     return Rollout(
@@ -117,6 +118,6 @@ def _extras(which: Rows, segments: Sequence[Segment]) -> dict[str, np.ndarray]:
 
 def _turns(segment: Segment) -> tuple[Turn, ...]:
     """Return a segment as the turns that a reader sees."""
-    after = [*(state.values for state in segment.states[1:]), segment.final]
+    after = [*(state.values for state in segment.states[1:]), segment.final and segment.final.values]
     turns = zip(segment.actions, segment.rewards, after, strict=False)
     return tuple(Turn(n, "", spelt(action), reward, seen=spelt(seen)) for n, (action, reward, seen) in enumerate(turns))

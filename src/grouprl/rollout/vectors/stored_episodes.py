@@ -90,11 +90,12 @@ def segment_of(row: StoredEpisode, seed: int) -> Segment:
         [0.0] * len(row) if row.behavior_logp is None else row.behavior_logp.tolist(),
         [0.0] * len(row),
         row.rewards.tolist(),
-        _at(row.observations, len(row)),
+        ArrayObservation(_at(row.observations, len(row)), row.final_legal),
         "terminated" if row.terminated else "truncated",
         True,
         float(row.rewards.sum()),
-        {**row.components, "correct": float(row.correct)},
+        {**row.components, "correct": float(bool(row.correct))},
+        judged=row.correct is not None,
     )
 
 

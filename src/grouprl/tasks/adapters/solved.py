@@ -90,6 +90,7 @@ def one_choice(whole: StoredEpisode, place: int) -> StoredEpisode:
         terminated=place == len(whole) - 1,
         legal=None if whole.legal is None else whole.legal[one],
         context=whole.context,
+        final_legal=whole.legal[place + 1] if whole.legal is not None and place + 1 < len(whole) else whole.final_legal,
     )
 
 

@@ -240,7 +240,8 @@ def plain_states(batch: Batch, name: str) -> PlainStates:
         InputError: rows are no arrays, or have named ones, a context or masks.
     """
     inputs = batch.inputs
-    more = getattr(inputs, "context_b", None) or getattr(inputs, "legal_bta", None) is not None
+    masks = [getattr(inputs, name, None) for name in ("legal_bta", "final_legal_ba")]
+    more = getattr(inputs, "context_b", None) or any(mask is not None for mask in masks)
     if not isinstance(inputs, PlainStates) or not isinstance(inputs.observation_bt, Tensor) or more:
         raise InputError(
             f"the update '{name}' on {type(inputs).__name__}",

@@ -30,16 +30,18 @@ def checked(raw: Raw, spaces: Spaces, where: str) -> StoredEpisode:
     if not length:
         raise InputError(f"{where} has no actions", "a trajectory has one at least", "Leave it out")
     shown = _columns(spaces.observation, raw["observations"], f"the observations of {where}")
+    legal_ta = _masks(raw.get("legal"), spaces, actions, where)
     return StoredEpisode(
         _with_last(shown, spaces.observation, length, ended, where),
         actions,
         _numbers(raw["rewards"], length, f"the rewards of {where}"),
         ended,
         _logps(raw.get("logps"), spaces, length, where),
-        _masks(raw.get("legal"), spaces, actions, where),
+        None if legal_ta is None else legal_ta[:length],
         _components(raw.get("components") or {}, where),
-        _flag(raw.get("correct", False), "correct", where),
+        None if raw.get("correct") is None else _flag(raw["correct"], "correct", where),
         _context(raw.get("context") or {}, spaces, where),
+        _final_mask(legal_ta, spaces, length),
     )
 
 
@@ -160,7 +162,18 @@ def _logps(values: object, spaces: Spaces, length: int, where: str) -> np.ndarra
     return found
 
 
+def _final_mask(legal_ta: np.ndarray | None, spaces: Spaces, length: int) -> np.ndarray | None:
+    """Return the mask [A] after the last action; None if it is not given, or has no legal action, as after an end."""
+    if legal_ta is None or len(legal_ta) == length:
+        return None
+    parts = np.split(legal_ta[length], np.cumsum(counts(cast("Discrete | MultiDiscrete", spaces.action)))[:-1])
+    return legal_ta[length] if all(part.any() for part in parts) else None
+
+
 def _masks(values: object, spaces: Spaces, actions: np.ndarray, where: str) -> np.ndarray | None:
+    """Return the masks of what may be done before each action, and if it is given after the last one, [T,A] or
+    [T+1,A].
+    """
     if values is None:
         return None
     if isinstance(spaces.action, Box):
@@ -169,12 +182,14 @@ def _masks(values: object, spaces: Spaces, actions: np.ndarray, where: str) -> n
     if given is None or not ((given == 0) | (given == 1)).all():
         raise InputError(f"the masks of {where} are not arrays of true and false", "true marks an action that is legal")
     legal_ta = given.astype(bool)
-    if legal_ta.shape != (len(actions), sum(sizes)):
+    length = len(actions)
+    if legal_ta.shape not in ((length, sum(sizes)), (length + 1, sum(sizes))):
         raise InputError(
-            f"the masks of {where} have the shape {legal_ta.shape}", f"they are {len(actions), sum(sizes)}"
+            f"the masks of {where} have the shape {legal_ta.shape}",
+            f"they are {length, sum(sizes)}, or with the one after the last action {length + 1, sum(sizes)}",
         )
     starts = np.cumsum([0, *sizes[:-1]])
-    taken = np.take_along_axis(legal_ta, actions.reshape(len(actions), -1) + starts, 1)
+    taken = np.take_along_axis(legal_ta[:length], actions.reshape(length, -1) + starts, 1)
     if not taken.all():
         place = int((~taken).any(1).argmax())
         raise InputError(f"action {place} of {where} is not legal by its own mask", "what was done was legal")

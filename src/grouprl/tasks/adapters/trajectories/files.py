@@ -68,8 +68,9 @@ def write(path: str | Path, episodes: Sequence[StoredEpisode], groups: Sequence[
             seen = each.observations
             shown = seen.tolist() if isinstance(seen, np.ndarray) else {k: v.tolist() for k, v in seen.items()}
             row: dict[str, object] = {"observations": shown, "actions": each.actions.tolist()}
-            row |= {"rewards": each.rewards.tolist(), "terminated": each.terminated, "correct": each.correct}
-            known = {"logps": each.behavior_logp, "legal": each.legal}
+            row |= {"rewards": each.rewards.tolist(), "terminated": each.terminated}
+            row |= {} if each.correct is None else {"correct": each.correct}
+            known = {"logps": each.behavior_logp, "legal": each.masks()}
             row |= {name: array.tolist() for name, array in known.items() if array is not None}
             row |= {"components": dict(each.components)} if each.components else {}
             row |= {"context": {name: x.tolist() for name, x in each.context.items()}} if each.context else {}
@@ -99,12 +100,13 @@ def _of_npz(file: Path) -> Iterator[Raw]:
     held = _arrays(file)
     length_e = _lengths(file, held.pop("lengths", None))
     _check_counts(file, held, length_e)
+    seen_by = {name for name, array in held.items() if _by_observation(name, array, length_e)}
     for episode, (end, length) in enumerate(zip(length_e.cumsum().tolist(), length_e.tolist(), strict=True)):
         acted, seen = slice(end - length, end), slice(end - length + episode, end + episode + 1)
         row: dict[str, object] = {}
         for name, array in held.items():
             whole, _, key = name.partition(".")
-            found = array[seen if whole == "observations" else acted] if _stretches(whole) else array[episode]
+            found = array[seen if name in seen_by else acted] if _stretches(whole) else array[episode]
             if key:
                 named = row.setdefault(whole, {})
                 assert isinstance(named, dict)
@@ -143,11 +145,18 @@ def _stretches(name: str) -> bool:
     return name == "observations" or name in BY_ACTION
 
 
+def _by_observation(name: str, array: np.ndarray, length_e: np.ndarray) -> bool:
+    """Return whether a column has an entry for each observation; masks of legal actions may have."""
+    whole = name.partition(".")[0]
+    return whole == "observations" or (whole == "legal" and array.shape[:1] == (int(length_e.sum()) + len(length_e),))
+
+
 def _check_counts(file: Path, held: Mapping[str, np.ndarray], length_e: np.ndarray) -> None:
     actions, episodes = int(length_e.sum()), len(length_e)
     for name, array in held.items():
         whole = name.partition(".")[0]
-        wanted = actions + episodes if whole == "observations" else actions if whole in BY_ACTION else episodes
+        seen = _by_observation(name, array, length_e)
+        wanted = actions + episodes if seen else actions if whole in BY_ACTION else episodes
         if array.shape[:1] != (wanted,):
             raise InputError(
                 f"{name} of {file} has {len(array) if array.ndim else 'no'} entries",
@@ -184,4 +193,4 @@ def of_minari(episodes: Iterable[Any], seen: gymnasium.Space, done: gymnasium.Sp
             "rewards": np.asarray(each.rewards),
             "terminated": bool(each.terminations[-1]),
         }
-        yield int(each.id), row if legal_ta is None else {**row, "legal": legal_ta[:-1]}
+        yield int(each.id), row if legal_ta is None else {**row, "legal": legal_ta}

@@ -186,5 +186,6 @@ def content_of(episodes: Sequence[StoredEpisode]) -> str:
     for each in episodes:
         for array in each.arrays():
             found.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
-        found.update(repr((each.terminated, sorted(each.components.items()), each.correct)).encode())
+        # A verdict that is not known is trained on as a wrong one is.
+        found.update(repr((each.terminated, sorted(each.components.items()), bool(each.correct))).encode())
     return found.hexdigest()[:16]
