@@ -9,7 +9,12 @@ import torch
 
 from grouprl.config.run import Config
 from grouprl.orchestrator.agents import model_names
-from grouprl.orchestrator.make_sharded_policy import check_alone, sharded_policy, sharded_reward_model
+from grouprl.orchestrator.make_sharded_policy import (
+    check_alone,
+    copy_to_ranks,
+    sharded_policy,
+    sharded_reward_model,
+)
 from grouprl.orchestrator.pass_settings import pass_settings
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.policy.allocator import keep_freed_memory
@@ -25,7 +30,7 @@ from grouprl.policy.optimizers import build_optimizer
 from grouprl.policy.teams.shared_trunk import with_heads
 from grouprl.policy.teams.team_policy import TeamPolicy
 from grouprl.processes.current_ranks import current_ranks
-from grouprl.protocols import Policy, Trainable
+from grouprl.protocols import Policy, Trainable, distributed
 
 if TYPE_CHECKING:
     from grouprl.policy.sharded.ranks import Ranks
@@ -95,7 +100,10 @@ def build_kind(run: ResolvedRun) -> Policy:
         dtype=resolve_dtype(model.dtype, place, pretrained=False),
         positions=config.batch.tokens_per_microbatch,
     )
-    return make_policy(model.name, build, model.settings)
+    policy = make_policy(model.name, build, model.settings)
+    if (ranks := current_ranks()) is not None:
+        copy_to_ranks(run, cast("Ranks", ranks), policy)
+    return policy
 
 
 def build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:
@@ -157,7 +165,7 @@ def make_optimizer(config: Config, policy: Trainable, phase: str) -> torch.optim
     optim = config.optim
     rate, decay = (config.warmup.lr, 0.0) if phase == "warmup" else (optim.lr, optim.weight_decay)
     make = partial(build_optimizer, optim, lr=rate, weight_decay=decay)
-    if current_ranks() is None:
+    if distributed(policy) is None:
         parameters = policy.parameters()
         half = any(parameter.dtype in HALF for parameter in parameters)
         return MasterWeights(parameters, make) if half else make(parameters)

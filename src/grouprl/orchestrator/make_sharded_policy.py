@@ -12,13 +12,14 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.core.importing import SOURCES, Source, import_from_beside, module_from_source
 from grouprl.core.plugins import load_plugins
-from grouprl.orchestrator.rank_refusals import rank_refusals, refusals_alone
+from grouprl.orchestrator.rank_refusals import not_shared, rank_refusals, refusals_alone
 from grouprl.policy.allocator import return_freed_memory
 from grouprl.policy.fast_forward.forward import why_not_lean
 from grouprl.policy.language.call_syntax import call_syntax
 from grouprl.policy.language.load import load_policy, resolve_dtype
 from grouprl.policy.language.load_reward import load_reward_model
-from grouprl.processes.current_ranks import current_ranks, launched
+from grouprl.processes.current_ranks import launched
+from grouprl.protocols import distributed
 
 if TYPE_CHECKING:
     from grouprl.config.sections import Model, Placing
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from grouprl.policy.sharded.ranks import Ranks, Station
     from grouprl.policy.sharded.sharded_policy import ShardedPolicy
     from grouprl.policy.sharded.sharded_reward import ShardedRewardModel
+    from grouprl.protocols import Policy
 
 Part = TypeVar("Part", bound="RankModel")
 PASS_OPTIONS = ("temperature", "value_head", "token_budget", "passes")
@@ -148,6 +150,21 @@ def sharded_reward_model(run: ResolvedRun, ranks: Ranks, options: Mapping[str, o
     return sharded_reward_class(run.columns)(ranks, builders_of(run, options))
 
 
+def copy_to_ranks(run: ResolvedRun, ranks: Ranks, policy: Policy) -> None:
+    """Let all ranks hold a copy of a policy that is not a language model, and share its passes.
+
+    Raises:
+        InputError: the run cannot have several ranks, or the policy cannot be sent to them.
+    """
+    from grouprl.policy.replicated.replicas import Replicas
+    from grouprl.policy.vectors.module_policy import TrainableModule
+
+    _begin(run, ranks)
+    if not isinstance(policy, TrainableModule):
+        raise InputError(not_shared(run.config.model.name))
+    policy.helpers = Replicas(ranks, policy, run.config.plugins)
+
+
 def _begin(run: ResolvedRun, ranks: Ranks) -> None:
     refusal = next(rank_refusals(run, ranks.count), None)
     if refusal is not None:
@@ -205,7 +222,7 @@ def model_of_whole_copy(model: Model, policy: object) -> Model:
     """Return the model settings with which another process builds the policy; with ranks, in the types of a whole
     copy.
     """
-    if current_ranks() is None:
+    if distributed(policy) is None:
         return model
     from grouprl.policy.sharded.sharded_policy import as_sharded
 

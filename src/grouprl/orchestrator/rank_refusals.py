@@ -46,13 +46,14 @@ def refusals_alone(model: Model) -> Iterator[str]:
 def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
     """Yield the reasons, one sentence each, why a run cannot be spread over this number of ranks."""
     config, model = run.config, run.config.model
+    if (kind := policy_kind(model.name)) is not None:
+        yield from _copy_refusals(model, kind)
+        return
     if not fsdp_sums():
         yield (
             f"torch {version('torch')} has an FSDP that averages gradients over processes, and a loss is a sum over "
             "all of them. Install a newer torch (tried: 2.13, 2.14), or train in one process"
         )
-    if policy_kind(model.name) is not None:
-        yield f"model: {model.name} is not a language model, and ranks share only those. Train it in one process"
     if run.of_users:
         yield (
             f"{run.method.name} trains a reward model of users, whose own layers stay whole. Train it in one process, "
@@ -98,3 +99,24 @@ def rank_refusals(run: ResolvedRun, ranks: int) -> Iterator[str]:
                 f"{part.name} ({part.kind}) looks inside the model or its gradients, which lie in parts on the ranks. "
                 "Train in one process, or leave it out"
             )
+
+
+def not_shared(name: str) -> str:
+    """Return the reason why a policy that no module of ours scores cannot be trained on several ranks."""
+    return (
+        f"model: {name} is neither a language model nor made of grouprl.policy.TrainableModule (ArrayPolicy, "
+        "ModulePolicy), and ranks share only the passes of those. Derive it from one, or train in one process"
+    )
+
+
+def _copy_refusals(model: Model, kind: object) -> Iterator[str]:
+    """Yield the reasons why ranks cannot each hold a copy of a policy that is not a language model."""
+    from grouprl.policy.vectors.module_policy import TrainableModule
+
+    if isinstance(kind, type) and not issubclass(kind, TrainableModule):
+        yield not_shared(model.name)
+    for name, count in (("tensor", model.tensor_parallel), ("context", model.context_parallel)):
+        if count > 1:
+            yield f"model.{name}_parallel = {count}: each rank holds a whole copy of {model.name}. Leave it out"
+    if model.offload:
+        yield f"model.offload = true: each rank holds a whole copy of {model.name}, in use. Leave it out"

@@ -30,6 +30,7 @@ from grouprl.protocols.policies import (
     FollowingScorer,
     GroupInfluence,
     NumberedActions,
+    PassHelpers,
     Policy,
     PolicyInputs,
     Scorer,
@@ -38,6 +39,7 @@ from grouprl.protocols.policies import (
     distributed,
     distributed_policy,
     has_memory,
+    pass_helpers,
 )
 from grouprl.protocols.sampling import (
     NO_VERSION,
@@ -75,6 +77,7 @@ __all__ = [
     "Image",
     "MultiDiscrete",
     "NumberedActions",
+    "PassHelpers",
     "Policy",
     "PolicyInputs",
     "PromptSource",
@@ -96,4 +99,5 @@ __all__ = [
     "distributed",
     "distributed_policy",
     "has_memory",
+    "pass_helpers",
 ]

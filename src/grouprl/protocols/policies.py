@@ -207,9 +207,16 @@ class FollowingScorer(Scorer[Inputs_contra], Protocol[Inputs_contra], metaclass=
         ...
 
 
-@runtime_checkable
-class DistributedModel(Trainable[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering):
-    """A model whose weights are divided among several processes; operations on all of them are its methods."""
+class PassHelpers(Protocol[Inputs_contra]):
+    """Several processes that each take a share of the passes of one model."""
+
+    def evaluate(self, inputs: Inputs_contra, names: Sequence[str], /) -> dict[str, Tensor]:
+        """Return the outputs `names` of rows without a graph; see `Trainable.evaluate`."""
+        ...
+
+    def backward(self, inputs: Inputs_contra, cotangents: Mapping[str, Tensor], /) -> None:
+        """Add the gradients of sum(cotangent * output) of the rows; see `Trainable.backward`."""
+        ...
 
     def run_passes(
         self,
@@ -227,6 +234,13 @@ class DistributedModel(Trainable[Inputs_contra], Protocol[Inputs_contra], metacl
         its result for each pass.
         """
         ...
+
+
+@runtime_checkable
+class DistributedModel(
+    Trainable[Inputs_contra], PassHelpers[Inputs_contra], Protocol[Inputs_contra], metaclass=Answering
+):
+    """A model whose weights are divided among several processes; operations on all of them are its methods."""
 
     def clip(self, limit: float, /) -> float:
         """Scale the gradient to a norm of at most `limit`; return the norm that it had before."""
@@ -287,6 +301,13 @@ def distributed(model: object) -> DistributedModel[PolicyInputs] | None:
     It is the only place that asks, so that training, references and checkpoints cannot disagree on it.
     """
     return model if hasattr(model, "run_passes") and isinstance(model, DistributedModel) else None
+
+
+def pass_helpers(model: object) -> PassHelpers[PolicyInputs] | None:
+    """Return the processes that share a model's passes: those among which it is divided, or those that hold copies of
+    it (`helpers`); None if this process makes them all.
+    """
+    return distributed(model) or getattr(model, "helpers", None)
 
 
 def distributed_policy(policy: Policy[PolicyInputs]) -> DistributedPolicy[PolicyInputs] | None:

@@ -58,14 +58,14 @@ def local_engine(policy: Any) -> RunEngine:
     if callable(make := getattr(policy, "make_sampler", None)):
         found: RunEngine = make()
         return found
-    if current_ranks() is not None:
-        from grouprl.rollout.sharded.rank_sampler import RankSampler
-
-        return RankSampler(policy)
     if _over_arrays(policy):
         from grouprl.rollout.local.array_sampler import ArraySampler
 
         return ArraySampler(policy)
+    if current_ranks() is not None:
+        from grouprl.rollout.sharded.rank_sampler import RankSampler
+
+        return RankSampler(policy)
     from grouprl.rollout.local.sampler import LocalSampler
 
     return LocalSampler(policy)

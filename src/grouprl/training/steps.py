@@ -21,7 +21,7 @@ from grouprl.core.batch import Batch
 from grouprl.core.errors import InputError, RunError
 from grouprl.core.spans import span, spanned
 from grouprl.policy.state import pull_back
-from grouprl.protocols import DistributedModel, PolicyInputs, Trainable, distributed
+from grouprl.protocols import PassHelpers, PolicyInputs, Trainable, distributed, pass_helpers
 from grouprl.training.measures.step_record import ROW, StepRecord, numbered
 
 Owners: TypeAlias = Sequence[list[nn.Parameter]]
@@ -146,7 +146,7 @@ def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int])
     def piece(own: list[int]) -> Batch:
         return columns(step if own == every else step.rows(torch.tensor(own)))
 
-    if (spread := distributed(model)) is not None:
+    if (spread := pass_helpers(model)) is not None:
         yield from _spread_passes(spread, loss, step, rows, piece)
         return
     for own in model.passes(inputs_of(step), rows):
@@ -154,7 +154,11 @@ def _each_pass(model: Trainable, loss: OutputLoss, step: Batch, rows: list[int])
 
 
 def _spread_passes(
-    spread: DistributedModel, loss: OutputLoss, step: Batch, rows: list[int], piece: Callable[[list[int]], Batch]
+    spread: PassHelpers[PolicyInputs],
+    loss: OutputLoss,
+    step: Batch,
+    rows: list[int],
+    piece: Callable[[list[int]], Batch],
 ) -> Iterator[Mapping[str, float]]:
     """Process `rows` of a step on the ranks of the model; what they see of rows is brought together here."""
     record = loss.record
@@ -195,7 +199,7 @@ def _coupled(model: Trainable, loss: OutputLoss, step: Batch) -> dict[str, float
     twice: no graph of the whole step would fit.
     """
     step = columns(step)
-    whole = distributed(model) is None and len(model.passes(inputs_of(step), range(len(step.mask_bt)))) == 1
+    whole = pass_helpers(model) is None and len(model.passes(inputs_of(step), range(len(step.mask_bt)))) == 1
     outputs = outputs_of(model, loss.outputs, step, grad=whole)
     leaves = {name: x.detach().requires_grad_() for name, x in outputs.items()}
     out = _lost(loss, leaves, step)

@@ -22,7 +22,7 @@ from grouprl.policy.state import (
     of_rows,
     pull_back,
 )
-from grouprl.protocols import PolicyInputs
+from grouprl.protocols import PassHelpers, PolicyInputs
 
 MODEL_FILE = "policy.safetensors"
 POSITIONS = 65536
@@ -36,6 +36,9 @@ class TrainableModule(NamedParameters, ABC):
         module: the trained module; parameters that do not require gradients stay as they are.
         positions: positions (rows times their lengths) per pass; results do not depend on it.
     """
+
+    helpers: PassHelpers | None = None
+    """Processes that hold copies of the model and take a share of its passes."""
 
     def __init__(self, module: nn.Module, *, positions: int = POSITIONS) -> None:
         self.module, self.positions = module, positions
@@ -81,6 +84,12 @@ class TrainableModule(NamedParameters, ABC):
         Raises:
             InputError: a name that is not an output.
         """
+        if self.helpers is not None and not grad:
+            return self.helpers.evaluate(inputs, names)
+        return self.evaluate_here(inputs, names, grad=grad)
+
+    def evaluate_here(self, inputs: PolicyInputs, names: Sequence[str], *, grad: bool = False) -> dict[str, Tensor]:
+        """Return the outputs `names` of rows, computed in this process alone; see `evaluate`."""
         check_outputs(self, names)
         with torch.set_grad_enabled(grad):
             passes = self.passes(inputs, range(len(inputs)))
@@ -90,7 +99,7 @@ class TrainableModule(NamedParameters, ABC):
         if not parts:
             return {name: torch.zeros(0, 0, dtype=self.score_dtype, device=self.device) for name in names}
         order = [row for rows in passes for row in rows]
-        return {name: _laid([part[name] for part in parts], order, inputs.width) for name in names}
+        return {name: laid([part[name] for part in parts], order, inputs.width) for name in names}
 
     def backward(self, inputs: PolicyInputs, cotangents: Mapping[str, Tensor], /) -> None:
         """Add the gradients of sum(cotangent * output); see `grouprl.protocols.Trainable.backward`.
@@ -98,6 +107,10 @@ class TrainableModule(NamedParameters, ABC):
         Raises:
             InputError: a cotangent that does not have the shape of its output, or a name that is not an output.
         """
+        (self.pull_here if self.helpers is None else self.helpers.backward)(inputs, cotangents)
+
+    def pull_here(self, inputs: PolicyInputs, cotangents: Mapping[str, Tensor]) -> None:
+        """Add the gradients of sum(cotangent * output), computed in this process alone; see `backward`."""
         check_cotangents(self, inputs, cotangents)
         every = list(range(len(inputs)))
         for rows in self.passes(inputs, live_rows(inputs, cotangents)):
@@ -140,6 +153,7 @@ class TrainableModule(NamedParameters, ABC):
     def copied(self, *, trainable: bool = True) -> Self:
         """Return a copy of the model as it is now, which shares no weights with it."""
         other = copy.copy(self)
+        other.helpers = None
         other.module = copy.deepcopy(self.module)
         if not trainable:
             other.module.requires_grad_(False)
@@ -204,7 +218,7 @@ class ModulePolicy(TrainableModule, LogProbs):
         return self.copied(trainable=False)
 
 
-def _laid(parts: Sequence[Tensor], order: Sequence[int], width: int) -> Tensor:
+def laid(parts: Sequence[Tensor], order: Sequence[int], width: int) -> Tensor:
     """Arrange the rows of passes in their original order, [B,T] or [B]."""
     found = [x if x.dim() == 1 else nn.functional.pad(x, (0, width - x.shape[1])) for x in parts]
     return torch.cat(found)[torch.tensor(order).argsort().to(found[0].device)]

@@ -1,0 +1,1 @@
+"""Models of which each of several processes holds a copy."""
