@@ -10,6 +10,7 @@ import yaml
 
 import kills_catalogue
 import rank_runs
+from grouprl.policy.kinds import policy_kind
 from grouprl.records.characters import PRINTABLE
 
 NEAR = 1e-9
@@ -26,15 +27,23 @@ CASES = (
 def write_config(name: str, home: Path) -> Path:
     """Write the configuration of three steps of an entry, on a model that computes in float64 throughout."""
     home.mkdir(parents=True, exist_ok=True)
-    model = home.parent / "gpt2"
-    if not model.is_dir():
-        rank_runs.save_model(model, alphabet=PRINTABLE)
     config: dict[str, Any] = kills_catalogue.with_teacher(name, home)
-    config["steps"], config["model"] = 3, {**_kept(config), "name": str(model), "dtype": "float64"}
+    config["steps"], config["model"] = 3, {**_kept(config), "name": _model(config, home), "dtype": "float64"}
     config["run"] = {"checkpoint_every": 10, "threads": 1, "rank_timeout": 120, "check_model": False}
     path = home / "run.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+def _model(config: dict[str, Any], home: Path) -> str:
+    """The entry's own policy if it has one; else the language model of all entries."""
+    name = config["model"].get("name", "tiny")
+    if policy_kind(name) is not None:
+        return name
+    model = home.parent / "gpt2"
+    if not model.is_dir():
+        rank_runs.save_model(model, alphabet=PRINTABLE)
+    return str(model)
 
 
 def _kept(config: dict[str, Any]) -> dict[str, Any]:

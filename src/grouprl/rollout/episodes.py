@@ -155,7 +155,7 @@ def play(
             player.begin(episodes)
             while player.busy:
                 player.advance()
-        return laid_out(list(policy.eos_ids[:1]), policy, episodes, exact=turns.exact)
+        return laid_out(list(policy.eos_ids[:1]), score_type(policy), episodes, exact=turns.exact)
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def demonstrate(
                 alive = [i for i, episode in enumerate(rows) if episode.alive]
                 _step([rows[i] for i in alive], NextTurns.written([ids[i] for i in alive]), table)
         _settle(episodes, stage)
-        return laid_out(end, policy, episodes)
+        return laid_out(end, score_type(policy), episodes)
 
 
 def _check_demonstration(episode: Episode, act: object) -> None:
@@ -284,8 +284,8 @@ def closing_stage(stage: Stage) -> Iterator[None]:
         stage.clear()
 
 
-def laid_out(end: list[int], policy: object, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
-    """Arrange finished episodes as rows, with numbers of the type of the policy's log-probs.
+def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
+    """Arrange finished episodes as rows, with numbers of the type `kind` of the policy's log-probs.
 
     One whose environment failed before the first action has a row of `end`, which no policy wrote. `exact` says that
     every turn was sampled with exact log-probs.
@@ -297,7 +297,7 @@ def laid_out(end: list[int], policy: object, episodes: Sequence[Episode], *, exa
     states = [[content_number(t.state) >> 1 if t.state else -1 for t in c.turns] for _, c in rows]
     return Episodes(
         tokens=tokens,
-        laid_out=partial(_as_rollout, tokens, rows, width, policy, exact=exact),
+        laid_out=partial(_as_rollout, tokens, rows, width, kind, exact=exact),
         mask_bt=np.array([_padded(c.mask, width, False) for _, c in rows], dtype=bool),
         turn_bt=np.array([_padded(c.turn_of, width, -1) for _, c in rows], dtype=np.int64),
         turn_reward_bs=np.array([_padded([t.reward for t in c.turns], turns, 0.0) for _, c in rows]),
@@ -318,9 +318,8 @@ def laid_out(end: list[int], policy: object, episodes: Sequence[Episode], *, exa
 
 
 def _as_rollout(
-    tokens: Tokens, rows: Sequence[tuple[Episode, Context]], width: int, policy: object, *, exact: bool
+    tokens: Tokens, rows: Sequence[tuple[Episode, Context]], width: int, kind: torch.dtype, *, exact: bool
 ) -> Rollout:
-    kind = score_type(policy)
     return Rollout(
         tokens,
         logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind),

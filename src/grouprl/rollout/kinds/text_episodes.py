@@ -8,7 +8,7 @@ from grouprl.protocols import EntropyScaling
 from grouprl.records.text_samples import TextSamples
 from grouprl.rollout.episode import Episode
 from grouprl.rollout.episode_table import EpisodeLimits, EpisodeTable
-from grouprl.rollout.episodes import Episodes, Start, TurnSettings, laid_out, play
+from grouprl.rollout.episodes import Episodes, Start, TurnSettings, laid_out, play, score_type
 from grouprl.rollout.in_flight import InFlightEpisodes
 from grouprl.rollout.played_rows import PlayedRows
 from grouprl.rollout.row_settings import Rows
@@ -60,4 +60,4 @@ class TextEpisodes(PlayedRows):
     def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> TextSamples:
         """Return the scored rows of episodes that are over; the error policy is not applied yet."""
         end = list(self.policy.eos_ids[:1])
-        return self.scored(rows, laid_out(end, self.policy, played, exact=exact))
+        return self.scored(rows, laid_out(end, score_type(self.policy), played, exact=exact))

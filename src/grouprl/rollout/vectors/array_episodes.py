@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import cast
 
 import numpy as np
@@ -58,6 +59,8 @@ class _Play:
     """Agents that a limit cut off."""
     exact: bool = True
     """Whether every action was sampled with exact log-probs."""
+    kind: torch.dtype = torch.float32
+    """The type of the log-probs."""
 
     def show(self, shown: ArrayObservation, *, first: bool) -> None:
         """Record an observation; the context of the episode comes with the first one."""
@@ -88,6 +91,8 @@ class _Play:
     def act(self, number: int, samples: Samples[int | np.ndarray], discrete: bool) -> None:
         """Record the actions of sample `number`."""
         actions, row = samples.actions[number], self._acting
+        if samples.logp_bt is not None:
+            self.kind = torch.from_numpy(samples.logp_bt).dtype
         ids = [int(action) if discrete else len(row.actions) + i for i, action in enumerate(actions)]
         logp, entropy = (
             [0.0] * len(ids) if column is None else column[number, : len(ids)].tolist()
@@ -250,7 +255,8 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
 
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Arrange the episodes as rows; one that failed before its first action has a row of zeros that no policy wrote."""
-    episodes = laid_out(NOBODY, None, [p.episode for p in plays], exact=all(p.exact for p in plays))
+    kind = reduce(torch.promote_types, [play.kind for play in plays], torch.float32)
+    episodes = laid_out(NOBODY, kind, [p.episode for p in plays], exact=all(p.exact for p in plays))
     pairs = [(play, row) for play in plays for row in _acted(play, spaces)]
     rows, nothing = [row for _, row in pairs], ArrayObservation(zeros(spaces.observation))
     finals = [row.final or nothing for row in rows]

@@ -14,6 +14,7 @@ from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.protocols import EntropyScaling, Spaces
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
+from grouprl.rollout.episodes import score_type
 from grouprl.rollout.row_settings import Rows, rows_of
 from grouprl.rollout.vectors.lanes import Beginning, Lane, LaneStep, collect
 from grouprl.rollout.vectors.segments import scored_segments
@@ -127,7 +128,8 @@ class LaneRows(VectorEpisodes):
         """Arrange the segments as scored rows; the n-th segment of a request is its n-th sample."""
         segments = [(r, s) for r, place in enumerate(places) for s in place.segments]
         which = [(rows[r][0], n) for r, n in _numbered([r for r, _ in segments], rows)]
-        return scored_segments(which, [segment for _, segment in segments], self._spaces, self.settings)
+        own = [segment for _, segment in segments]
+        return scored_segments(which, own, self._spaces, self.settings, score_type(self.policy))
 
 
 def _numbered(row_n: Sequence[int], rows: Rows) -> list[tuple[int, int]]:

@@ -25,8 +25,10 @@ from grouprl.rollout.vectors.array_episodes import masks_of, stacked
 from grouprl.rollout.vectors.lanes import Action, Segment
 
 
-def scored_segments(which: Rows, segments: Sequence[Segment], spaces: Spaces, settings: RowSettings) -> ScoredSamples:
-    """Arrange segments as scored rows; each belongs to (request, number of the completion)."""
+def scored_segments(
+    which: Rows, segments: Sequence[Segment], spaces: Spaces, settings: RowSettings, kind: torch.dtype
+) -> ScoredSamples:
+    """Arrange segments as scored rows with log-probs of a type; each belongs to (request, number of the completion)."""
     names = [sample_id(request.example.id, n) for request, n in which]
     verdicts = [_verdict(segment, settings.correct_at) for segment in segments]
     graded = any("correct" not in segment.components for segment in segments if segment.finished)
@@ -39,7 +41,7 @@ def scored_segments(which: Rows, segments: Sequence[Segment], spaces: Spaces, se
     )
     total_b = np.array([segment.total for segment in segments])
     scores = replace(scores, components={**scores.components, "return": total_b}, graded=graded)
-    samples = scored_samples(which, _rollout(segments, spaces), scores, settings.foreign_b(which))
+    samples = scored_samples(which, _rollout(segments, spaces, kind), scores, settings.foreign_b(which))
     return replace(
         samples,
         valid_b=scores.ok_b & np.array([bool(segment.actions) for segment in segments]),
@@ -48,7 +50,7 @@ def scored_segments(which: Rows, segments: Sequence[Segment], spaces: Spaces, se
     )
 
 
-def _rollout(segments: Sequence[Segment], spaces: Spaces) -> Rollout:
+def _rollout(segments: Sequence[Segment], spaces: Spaces, kind: torch.dtype) -> Rollout:
     width = max(1, *(len(segment.actions) for segment in segments))
     nothing = ArrayObservation(zeros(spaces.observation))
     idle: Action = np.asarray(zeros(spaces.action))
@@ -64,8 +66,8 @@ def _rollout(segments: Sequence[Segment], spaces: Spaces) -> Rollout:
     )
     return Rollout(
         inputs,
-        logp_bt=torch.from_numpy(padded([s.logp for s in segments], width)).float(),
-        entropy_bt=torch.from_numpy(padded([s.entropy for s in segments], width)).float(),
+        logp_bt=torch.from_numpy(padded([s.logp for s in segments], width)).to(kind),
+        entropy_bt=torch.from_numpy(padded([s.entropy for s in segments], width)).to(kind),
         truncated_b=torch.tensor([segment.ended in LATE for segment in segments]),
     )
 

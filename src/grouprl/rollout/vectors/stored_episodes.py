@@ -14,6 +14,7 @@ from grouprl.protocols import EntropyScaling
 from grouprl.records.offline import StoredEpisode, StoredRows
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import ScoredSamples
+from grouprl.rollout.episodes import score_type
 from grouprl.rollout.offline_rows import named_components, refuse_sampling, stored_refusals
 from grouprl.rollout.vectors.lanes import Segment
 from grouprl.rollout.vectors.segments import scored_segments
@@ -69,7 +70,7 @@ class StoredEpisodes(VectorEpisodes):
         found = [(r, n, row) for r in requests for n, row in enumerate(self.task.stored_rows(r.example))]
         which = [(request, number) for request, number, _ in found]
         segments = [segment_of(row, self.settings.seeds.of_actions(r.index, n)) for r, n, row in found]
-        samples = scored_segments(which, segments, self.task.spaces, self.settings)
+        samples = scored_segments(which, segments, self.task.spaces, self.settings, score_type(self.policy))
         known_b = np.array([row.behavior_logp is not None for _, _, row in found])
         samples = replace(
             samples,
