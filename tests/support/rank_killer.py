@@ -32,6 +32,8 @@ POINTS = {
     "passes": ("grouprl.policy.sharded.rank_work", "run_passes", False),
     "gradient": ("grouprl.policy.sharded.rank_work", "run_passes", True),
     "clip": ("grouprl.policy.sharded.rank_work", "clip", False),
+    "weights of copies": ("grouprl.policy.replicated.replica_work", "_take_weights", True),
+    "passes of copies": ("grouprl.policy.replicated.replica_work", "run_passes", False),
     "step": ("grouprl.policy.sharded.sharded_optimizer", "_step", True),
     "sampling": ("grouprl.rollout.sharded.rank_sampler", "_sample", False),
     "weights to samplers": ("grouprl.policy.sharded.rank_work", "renew_whole", False),

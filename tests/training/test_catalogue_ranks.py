@@ -10,8 +10,11 @@ import rank_catalogue
 
 CASES = {"llds": 2, "kl_cov": 2, "nft": 2, "online_dpo": 2, "kto": 3, "simpo": 3}
 CASES |= {"xpo": 2, "nash_md": 3, "vapo": 2, "harpg": 3}
+CASES |= {"ippo": 3, "gmah": 2, "weighted_bc": 3, "tb": 2, "mra": 2}
 """Slopes and counts that the last bit decides at the old policy or at the reference; losses of pairs and of labels;
-samples of the reference or a mixture with it, a value head fitted to hidden states, whole gradients added up."""
+samples of the reference or a mixture with it, a value head fitted to hidden states, whole gradients added up. Then
+policies over arrays: agents, a value learner, stored trajectories, balances of a flow, a network that the policy trains
+against."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -59,10 +59,14 @@ def build_policy(run: ResolvedRun) -> Policy:
     """
     keep_freed_memory()
     config = run.config
+    ranks = cast("Ranks | None", current_ranks())
     if policy_kind(config.model.name) is not None:
-        return build_kind(run)
-    if (ranks := current_ranks()) is not None:
-        return sharded_policy(run, cast("Ranks", ranks), load_options(run, config.model.name, config.seed))
+        policy = build_kind(run)
+        if ranks is not None:
+            copy_to_ranks(run, ranks, policy)
+        return policy
+    if ranks is not None:
+        return sharded_policy(run, ranks, load_options(run, config.model.name, config.seed))
     check_alone(config.model)
     names = model_names(config, run.task)
     if len(names) == 1:
@@ -86,7 +90,7 @@ def build_reward_model(run: ResolvedRun) -> RewardModel:
 
 
 def build_kind(run: ResolvedRun) -> Policy:
-    """Build a policy that is not a language model."""
+    """Build a policy that is not a language model, in this process."""
     config, task = run.config, run.task
     model = config.model
     place = resolve_device(model.device)
@@ -100,10 +104,7 @@ def build_kind(run: ResolvedRun) -> Policy:
         dtype=resolve_dtype(model.dtype, place, pretrained=False),
         positions=config.batch.tokens_per_microbatch,
     )
-    policy = make_policy(model.name, build, model.settings)
-    if (ranks := current_ranks()) is not None:
-        copy_to_ranks(run, cast("Ranks", ranks), policy)
-    return policy
+    return make_policy(model.name, build, model.settings)
 
 
 def build_one(run: ResolvedRun, name: str, seed: int) -> CausalPolicy:

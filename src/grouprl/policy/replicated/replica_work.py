@@ -6,7 +6,6 @@ has to know what else changes them: an optimiser, statistics of observations, a 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,9 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
 from grouprl.policy.sharded.ranks import Station
 from grouprl.policy.vectors.module_policy import TrainableModule
+from grouprl.processes.parcel import unpack
 from grouprl.protocols import PolicyInputs
 
 COPY = "copy"
@@ -49,9 +50,9 @@ def prepare(station: Station, share: tuple[tuple[str, ...], int]) -> None:
         torch.set_num_threads(threads)
 
 
-def keep(station: Station, share: TrainableModule | bytes) -> None:
-    """Keep the model itself on rank 0, and a copy of what was pickled on the others."""
-    model: TrainableModule = pickle.loads(share) if isinstance(share, bytes) else share  # from rank 0 of the same run
+def keep(station: Station, share: TrainableModule | JsonObject) -> None:
+    """Keep the model itself on rank 0, and the copy that a parcel holds on the others."""
+    model: TrainableModule = share if isinstance(share, TrainableModule) else unpack(share)
     for own in vars(model).values() if station.rank else ():
         if isinstance(own, nn.Module):
             own.to(station.device)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from grouprl.core.errors import InputError
 from grouprl.core.spans import span, spanned
 from grouprl.policy.replicated import replica_work as work
 from grouprl.policy.sharded.ranks import Ranks
 from grouprl.policy.sharded.row_split import split_over_ranks
 from grouprl.policy.state import check_cotangents, check_outputs, live_rows, of_rows
 from grouprl.policy.vectors.module_policy import TrainableModule, laid
+from grouprl.processes.parcel import pack
 from grouprl.protocols import PolicyInputs
 
 Found = TypeVar("Found")
@@ -33,14 +32,14 @@ class Replicas:
         plugins: the run's plugins, which may define the model's class.
 
     Raises:
-        InputError: the model cannot be sent to another process.
+        CannotSend: the model cannot be sent to another process.
     """
 
     def __init__(self, ranks: Ranks, model: TrainableModule, plugins: tuple[str, ...] = ()) -> None:
         self.ranks, self.model = ranks, model
-        copied = _pickled(model)
+        parcel = pack(model, "policy")
         ranks.each(work.prepare, (plugins, torch.get_num_threads()))
-        ranks.call(work.keep, [model, *[copied] * (ranks.count - 1)])
+        ranks.call(work.keep, [model, *[parcel] * (ranks.count - 1)])
 
     @spanned("forward")
     def evaluate(self, inputs: PolicyInputs, names: Sequence[str], /) -> dict[str, Tensor]:
@@ -90,14 +89,3 @@ class Replicas:
         own = [length_b[row] for row in rows]
         shares = split_over_ranks(range(len(rows)), [0] * len(rows), own, self.ranks.count)
         return [[rows[i] for i in share] for share in shares]
-
-
-def _pickled(model: TrainableModule) -> bytes:
-    try:
-        return pickle.dumps(model)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InputError(
-            f"{type(model).__name__} cannot be copied to the other ranks: {error}",
-            "each rank gets a pickled copy of the model",
-            "Keep only modules, numbers and what is defined at the top of a file in it, or train in one process",
-        ) from error
