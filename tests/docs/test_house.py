@@ -185,6 +185,7 @@ WITHIN: Mapping[str, Mapping[str, set[str]]] = {
         "": set(),
         "fast_forward": {""},
         "language": {"", "fast_forward"},
+        "replicated": {"", "sharded", "vectors"},
         "sharded": {"", "language"},
         "teams": {"", "language"},
         "vectors": {""},

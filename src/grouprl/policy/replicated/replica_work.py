@@ -26,7 +26,7 @@ COPY = "copy"
 
 
 @dataclass(frozen=True)
-class Scoring:
+class RowsToScore:
     """Rows of one rank whose outputs are requested; None if it has none."""
 
     inputs: PolicyInputs | None
@@ -34,7 +34,7 @@ class Scoring:
 
 
 @dataclass(frozen=True)
-class Passes:
+class CopyPasses:
     """Pieces of an optimiser step for one rank, each given to `function` with the rank's model and `common`."""
 
     function: Callable[..., object]
@@ -59,7 +59,7 @@ def keep(station: Station, share: TrainableModule | JsonObject) -> None:
     station.kept[COPY] = model
 
 
-def score(station: Station, share: Scoring) -> dict[str, Tensor] | None:
+def score(station: Station, share: RowsToScore) -> dict[str, Tensor] | None:
     """Return the outputs of this rank's rows, on the CPU."""
     model: TrainableModule = station.kept[COPY]
     _take_weights(station, model)
@@ -68,7 +68,7 @@ def score(station: Station, share: Scoring) -> dict[str, Tensor] | None:
     return {name: x.cpu() for name, x in model.evaluate_here(share.inputs, share.names).items()}
 
 
-def run_passes(station: Station, share: Passes) -> list[object]:
+def run_passes(station: Station, share: CopyPasses) -> list[object]:
     """Call the function, which runs forward and backward once, for each piece; return its results."""
     model: TrainableModule = station.kept[COPY]
     _take_weights(station, model)

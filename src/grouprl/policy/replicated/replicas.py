@@ -48,7 +48,7 @@ class Replicas:
         if not len(inputs):
             return self.model.evaluate_here(inputs, names)
         shares = self._split(inputs, range(len(inputs)))
-        wanted = [work.Scoring(inputs.rows(rows) if rows else None, tuple(names)) for rows in shares]
+        wanted = [work.RowsToScore(inputs.rows(rows) if rows else None, tuple(names)) for rows in shares]
         parts = [part for part in self.ranks.call(work.score, wanted) if part is not None]
         order = [row for rows in shares for row in rows]
         place = self.model.device
@@ -78,7 +78,7 @@ class Replicas:
         if not len(rows):
             return []
         cut = [self.model.passes(inputs, own) for own in self._split(inputs, rows)]
-        shares = [work.Passes(function, common, [piece(own) for own in passes]) for passes in cut]
+        shares = [work.CopyPasses(function, common, [piece(own) for own in passes]) for passes in cut]
         with span("backward"):
             done = self.ranks.call(work.run_passes, shares)
         return [cast("Found", each) for found in done for each in found]
