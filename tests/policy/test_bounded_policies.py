@@ -106,8 +106,9 @@ def test_squashed_actions_are_never_outside_and_are_scored_as_they_were_sampled(
     turn = policy.act(inputs.seen(policy.device, policy.dtype), range(10), [1.0] * 10)
     low, high = torch.tensor([-2.0, 0.0]), torch.tensor([2.0, 1.0])
     assert bool(((turn.action_r >= low) & (turn.action_r <= high)).all())
-    again = ArrayInputs(inputs.observation_bt, inputs.action_bt.clone(), inputs.length_b)
-    again.action_bt[inputs.present_bt()] = turn.action_r
+    made_bta = torch.full_like(inputs.action_bt, torch.nan)
+    again = ArrayInputs(inputs.observation_bt, inputs.action_bt.clone(), inputs.length_b, origin_bta=made_bta)
+    again.action_bt[inputs.present_bt()], made_bta[inputs.present_bt()] = turn.action_r, turn.origin_r
     assert torch.equal(policy.logp(again)[inputs.present_bt()], turn.logp_r)
 
 

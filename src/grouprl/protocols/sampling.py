@@ -165,6 +165,10 @@ class Samples(Generic[Action_co]):
     """
     states: tuple[tuple[object, ...], ...] | None = None
     """[B] the state before each action, for a policy with its own dynamics; None: the prompt determines the states."""
+    origins: tuple[tuple[NDArray[np.floating] | None, ...], ...] | None = None
+    """[B] the numbers that each action was made of, where they cannot be read back from it, as those that are squashed
+    into bounds; None: every action is what was sampled.
+    """
 
     def __post_init__(self) -> None:
         rows, longest = len(self.actions), max(map(len, self.actions), default=0)
@@ -177,6 +181,8 @@ class Samples(Generic[Action_co]):
                 )
         if self.states is not None and [len(x) for x in self.states] != [len(x) for x in self.actions]:
             raise InputError("states and actions differ in number", "every action needs the state before it")
+        if self.origins is not None and [len(x) for x in self.origins] != [len(x) for x in self.actions]:
+            raise InputError("origins and actions differ in number", "every action has its own, or None")
         if tuple(self.truncated_b.shape) != (rows,):
             raise InputError(f"truncated_b has the shape {tuple(self.truncated_b.shape)}", f"there are {rows} samples")
 

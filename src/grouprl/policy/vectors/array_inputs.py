@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from grouprl.core.errors import InputError
+from grouprl.policy.vectors.array_columns import (
+    SEEDS,
+    Arrays,
+    all_or_none,
+    each,
+    full,
+    joined,
+    listed,
+    origins,
+    padded,
+    signed,
+    some,
+    tensor,
+    together,
+    wider,
+)
 from grouprl.records.serialize import keepable
-
-Arrays: TypeAlias = Tensor | Mapping[str, Tensor]
-"""An array, or named arrays (of a `DictSpace`)."""
-A = TypeVar("A", bound=Arrays)
-SEEDS = 2**64
-"""Exclusive upper bound of seeds; tensors hold them as int64, modulo this."""
 
 
 @keepable
@@ -49,12 +59,15 @@ class ArrayInputs:
     seed_b: Tensor | None = None
     """[B] int64: seed of the first action of each row, which increases by one with each action. A stochastic likelihood
     draws its noise from it, so that a row is scored with the same noise whenever it is scored."""
+    origin_bta: Tensor | None = None
+    """[B,T,A] what each action was made of, where that cannot be read back from it (`sample_with_origin` of policies);
+    NaN where only the action is known; None: nowhere."""
 
     def __post_init__(self) -> None:
         rows, longest = len(self.length_b), int(self.length_b.max()) if len(self.length_b) else 0
-        by_step = [*_listed(self.observation_bt), self.action_bt, *_listed(self.legal_bta)]
-        by_row = [self.length_b, *self.context_b.values(), *_listed(self.final_b), *_listed(self.final_legal_ba)]
-        by_row += _listed(self.seed_b)
+        by_step = [*listed(self.observation_bt), self.action_bt, *listed(self.legal_bta), *listed(self.origin_bta)]
+        by_row = [self.length_b, *self.context_b.values(), *listed(self.final_b), *listed(self.final_legal_ba)]
+        by_row += listed(self.seed_b)
         if any(tuple(x.shape[:2]) != (rows, longest) for x in by_step) or any(len(x) != rows for x in by_row):
             raise InputError(
                 f"shapes by step {[tuple(x.shape) for x in by_step]}, by row {[tuple(x.shape) for x in by_row]}",
@@ -73,6 +86,7 @@ class ArrayInputs:
         final_b: Sequence[object] | None = None,
         final_legal_ba: Sequence[object] | None = None,
         seed_b: Sequence[int] | None = None,
+        origin_bta: Sequence[Sequence[object]] | None = None,
     ) -> ArrayInputs:
         """Build from the observations [T_b,…] (arrays, or arrays by name) and actions [T_b] or [T_b,A] of each row.
 
@@ -83,20 +97,21 @@ class ArrayInputs:
             raise InputError(
                 f"{len(observations)} rows of observations, {len(actions)} of actions", "every row needs both"
             )
-        done = [_tensor(row) for row in actions]
+        done = [tensor(row) for row in actions]
         lengths = [len(row) for row in done]
         masks, ends = (
-            [None if mask is None else _tensor(mask) for mask in given or ()] for given in (legal_bta, final_legal_ba)
+            [None if mask is None else tensor(mask) for mask in given or ()] for given in (legal_bta, final_legal_ba)
         )
         return cls(
-            _together(observations, _padded),
-            _padded(done),
+            together(observations, padded),
+            padded(done),
             torch.tensor(lengths, dtype=torch.int64),
-            cast("Mapping[str, Tensor]", _together(context_b, torch.stack)) if context_b else {},
-            _padded(_full(masks, [(length,) for length in lengths])) if _some(masks) else None,
-            _together(final_b, torch.stack) if final_b else None,
-            torch.stack(_full(ends, [()] * len(ends))) if _some(ends) else None,
+            cast("Mapping[str, Tensor]", together(context_b, torch.stack)) if context_b else {},
+            padded(full(masks, [(length,) for length in lengths])) if some(masks) else None,
+            together(final_b, torch.stack) if final_b else None,
+            torch.stack(full(ends, [()] * len(ends))) if some(ends) else None,
             None if seed_b is None else torch.tensor([signed(seed) for seed in seed_b], dtype=torch.int64),
+            padded(origins(done, origin_bta)) if any(x is not None for row in origin_bta or () for x in row) else None,
         )
 
     @classmethod
@@ -126,6 +141,7 @@ class ArrayInputs:
             None if self.final_b is None else each(self.final_b, lambda x: x[where]),
             None if self.final_legal_ba is None else self.final_legal_ba[where],
             None if self.seed_b is None else self.seed_b[where],
+            None if self.origin_bta is None else self.origin_bta[where, :width],
         )
 
     @property
@@ -156,13 +172,14 @@ class ArrayInputs:
         """Return a digest of each row, which covers everything but its final observation and masks that allow all
         actions.
         """
-        by_step = [*_listed(self.observation_bt), self.action_bt]
-        by_row = [*self.context_b.values(), *_listed(self.seed_b)]
+        by_step = [*listed(self.observation_bt), self.action_bt]
+        by_row = [*self.context_b.values(), *listed(self.seed_b)]
         found = []
         for row, length in enumerate(self.length_b.tolist()):
             # Joined with rows that have masks, a row without one gets one that allows all: its digest must not change.
-            masks = [mask[row, :length] for mask in _listed(self.legal_bta) if not bool(mask[row, :length].all())]
-            own = [*(x[row, :length] for x in by_step), *(x[row] for x in by_row), *masks]
+            masks = [mask[row, :length] for mask in listed(self.legal_bta) if not bool(mask[row, :length].all())]
+            made = [x[row, :length] for x in listed(self.origin_bta) if not bool(x[row, :length].isnan().all())]
+            own = [*(x[row, :length] for x in by_step), *(x[row] for x in by_row), *masks, *made]
             parts = [f"{tuple(x.shape)}".encode() + x.contiguous().numpy().tobytes() for x in own]
             found.append(hashlib.sha256(b"|".join(parts)).digest())
         return found
@@ -176,20 +193,29 @@ class ArrayInputs:
         parts = [self, *others]
         width = max(part.width for part in parts)
         legal, ends = [part.legal_bta for part in parts], [part.final_legal_ba for part in parts]
-        if _some(legal):
-            legal = [*_full(legal, [tuple(part.action_bt.shape[:2]) for part in parts])]
-        if _some(ends):
-            ends = [*_full(ends, [(len(part),) for part in parts])]
+        if some(legal):
+            legal = [*full(legal, [tuple(part.action_bt.shape[:2]) for part in parts])]
+        if some(ends):
+            ends = [*full(ends, [(len(part),) for part in parts])]
         return ArrayInputs(
-            joined([each(part.observation_bt, partial(_wider, width=width)) for part in parts]),
-            joined([_wider(part.action_bt, width) for part in parts]),
+            joined([each(part.observation_bt, partial(wider, width=width)) for part in parts]),
+            joined([wider(part.action_bt, width) for part in parts]),
             torch.cat([part.length_b for part in parts]),
             joined([part.context_b for part in parts]),
-            _all_or_none("legal_bta", [None if mask is None else _wider(mask, width) for mask in legal]),
-            _all_or_none("final_b", [part.final_b for part in parts]),
-            _all_or_none("final_legal_ba", ends),
-            _all_or_none("seed_b", [part.seed_b for part in parts]),
+            all_or_none("legal_bta", [None if mask is None else wider(mask, width) for mask in legal]),
+            all_or_none("final_b", [part.final_b for part in parts]),
+            all_or_none("final_legal_ba", ends),
+            all_or_none("seed_b", [part.seed_b for part in parts]),
+            self._joined_origins(parts, width),
         )
+
+    @staticmethod
+    def _joined_origins(parts: Sequence[ArrayInputs], width: int) -> Tensor | None:
+        """Return what actions were made of, NaN in rows that do not know it; None if no row does."""
+        if not some([part.origin_bta for part in parts]):
+            return None
+        known = (torch.full_like(p.action_bt, torch.nan) if p.origin_bta is None else p.origin_bta for p in parts)
+        return torch.cat([wider(each_bta, width) for each_bta in known])
 
     def finals(self) -> ArrayInputs | None:
         """Return inputs with one position per row, which shows the row's final observation; None if it is not known."""
@@ -212,7 +238,7 @@ class ArrayInputs:
         row_b, width = torch.arange(len(self)), self.width + 1
 
         def ended(value_bt: Tensor, final_b: Tensor) -> Tensor:
-            wider_bt = _wider(value_bt, width).clone()
+            wider_bt = wider(value_bt, width).clone()
             wider_bt[row_b, self.length_b] = final_b.to(value_bt)
             return wider_bt
 
@@ -222,9 +248,10 @@ class ArrayInputs:
             observation_bt=ended(observation, cast("Tensor", final))
             if isinstance(observation, Tensor)
             else {name: ended(x, cast("Mapping[str, Tensor]", final)[name]) for name, x in observation.items()},
-            action_bt=_wider(self.action_bt, width),
+            action_bt=wider(self.action_bt, width),
             length_b=self.length_b + 1,
             legal_bta=self._extended_masks(),
+            origin_bta=None if self.origin_bta is None else wider(self.origin_bta, width),
             final_b=None,
             final_legal_ba=None,
         )
@@ -235,8 +262,8 @@ class ArrayInputs:
         if legal is None and final is None:
             return None
         shapes = [tuple(self.action_bt.shape[:2]), (len(self), 1)]
-        legal_bta, final_bta = _full([legal, None if final is None else final[:, None]], shapes)
-        wider_bta = _wider(legal_bta, self.width + 1).clone()
+        legal_bta, final_bta = full([legal, None if final is None else final[:, None]], shapes)
+        wider_bta = wider(legal_bta, self.width + 1).clone()
         wider_bta[torch.arange(len(self)), self.length_b] = final_bta[:, 0]
         return wider_bta
 
@@ -251,6 +278,7 @@ class ArrayInputs:
             {name: x[row_n] for name, x in self.context_b.items()},
             None if self.legal_bta is None else self.legal_bta[present_bt][:, None],
             seed_b=None if self.seed_b is None else self.seed_b[row_n] + step_n,
+            origin_bta=None if self.origin_bta is None else self.origin_bta[present_bt][:, None],
         )
 
     def _places(self) -> tuple[Tensor, Tensor]:
@@ -273,6 +301,7 @@ class ArrayInputs:
             row_n.to(device),
             None if self.legal_bta is None else placed(self.by_position(self.legal_bta)),
             None if self.seed_b is None else self.seed_b[row_n] + step_n,
+            origin_na=None if self.origin_bta is None else placed(self.by_position(self.origin_bta)),
         )
 
 
@@ -292,6 +321,8 @@ class Seen:
     """[N] int64 on the CPU: the seed of each action."""
     memory: Tensor | None = None
     """[R,M] what a policy remembers from before the first position of each row; None: rows begin there."""
+    origin_na: Tensor | None = None
+    """[N,A] what the actions were made of; see `ArrayInputs.origin_bta`."""
 
     def of_rows(self, index: Tensor) -> Seen:
         """Return the rows with the numbers `index` ([N'] int64); every row must have exactly one position."""
@@ -303,6 +334,7 @@ class Seen:
             legal_na=None if self.legal_na is None else self.legal_na[index],
             seed_n=None if self.seed_n is None else self.seed_n[index.cpu()],
             memory=None if self.memory is None else self.memory[index],
+            origin_na=None if self.origin_na is None else self.origin_na[index],
         )
 
 
@@ -320,81 +352,3 @@ def noise(seen: Seen, *shape: int) -> Tensor:
         )
     drawn = [np.random.default_rng((seed % SEEDS, 1)).random(shape) for seed in seen.seed_n.tolist()]
     return torch.as_tensor(np.stack(drawn)) if drawn else torch.zeros(0, *shape, dtype=torch.float64)
-
-
-def each(arrays: A, change: Callable[[Tensor], Tensor]) -> A:
-    """Return the result of `change` for an array, or for each of several named arrays."""
-    if isinstance(arrays, Tensor):
-        return cast("A", change(arrays))
-    return cast("A", {name: change(x) for name, x in cast("Mapping[str, Tensor]", arrays).items()})
-
-
-def joined(parts: Sequence[A]) -> A:
-    """Concatenate arrays, or named arrays name by name, along the rows. Raises InputError if names differ."""
-    if isinstance(parts[0], Tensor):
-        return cast("A", torch.cat(list(cast("Sequence[Tensor]", parts))))
-    first, *rest = cast("Sequence[Mapping[str, Tensor]]", parts)
-    if any(part.keys() != first.keys() for part in rest):
-        raise InputError(
-            f"arrays are named {sorted(first)} and {[sorted(part) for part in rest]}",
-            "rows of one batch must have the same",
-        )
-    return cast("A", {name: torch.cat([x, *(part[name] for part in rest)]) for name, x in first.items()})
-
-
-def _all_or_none(name: str, parts: Sequence[A | None]) -> A | None:
-    """Return the joined values of all parts; None if no part has one."""
-    known = [part for part in parts if part is not None]
-    if known and len(known) < len(parts):
-        raise InputError(
-            f"{name} is None in some rows", "rows of one batch must all have it or all lack it", "Give it to all rows"
-        )
-    return joined(known) if known else None
-
-
-def signed(seed: int) -> int:
-    """Return a 64-bit seed as the int64 with the same bits."""
-    return (seed + SEEDS // 2) % SEEDS - SEEDS // 2
-
-
-def _listed(arrays: Arrays | None) -> list[Tensor]:
-    if arrays is None:
-        return []
-    return [arrays] if isinstance(arrays, Tensor) else list(arrays.values())
-
-
-def _tensor(row: object) -> Tensor:
-    found = torch.as_tensor(np.asarray(row))
-    if found.is_floating_point():
-        return found.to(torch.float32)
-    return found if found.dtype in (torch.uint8, torch.bool) else found.to(torch.int64)
-
-
-def _together(rows: Sequence[object], put: Callable[[list[Tensor]], Tensor]) -> Arrays:
-    """Join rows with `put`, name by name if they hold named arrays."""
-    if not rows or not isinstance(rows[0], Mapping):
-        return put([_tensor(row) for row in rows])
-    named = cast("Sequence[Mapping[str, object]]", rows)
-    return {name: put([_tensor(row[name]) for row in named]) for name in named[0]}
-
-
-def _some(masks: Sequence[Tensor | None]) -> bool:
-    return any(mask is not None for mask in masks)
-
-
-def _full(masks: Sequence[Tensor | None], sizes: Sequence[tuple[int, ...]]) -> list[Tensor]:
-    """Return masks, with all ones in place of None; `sizes` are the shapes of the masks without the axis of actions."""
-    count = next(mask.shape[-1] for mask in masks if mask is not None)
-    ones = [torch.ones(*size, count, dtype=torch.bool) for size in sizes]
-    return [one if mask is None else mask for mask, one in zip(masks, ones, strict=True)]
-
-
-def _padded(rows: Sequence[Tensor]) -> Tensor:
-    if not rows:
-        return torch.zeros(0, 0, 0)
-    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
-
-
-def _wider(values: Tensor, width: int) -> Tensor:
-    spare = [0, 0] * (values.dim() - 2)
-    return torch.nn.functional.pad(values, (*spare, 0, width - values.shape[1]))

@@ -27,12 +27,20 @@ class SampledTurn(NamedTuple):
     """Actions: numbers [R] or vectors [R,A], on the policy's device."""
     logp_r: Tensor
     entropy_r: Tensor
+    origin_r: Tensor | None = None
+    """[R,A] what the actions were made of; None: they are what was sampled."""
 
     def actions(self) -> list[int | np.ndarray]:
         """Return the actions one by one: numbers, or vectors [A], with floating-point numbers as float32."""
         if self.action_r.dim() == 1 and not self.action_r.is_floating_point():
             return self.action_r.tolist()
         return [_plain(action) for action in self.action_r.cpu()]
+
+    def origins(self) -> list[np.ndarray | None]:
+        """Return what each action was made of, as float32; None for one that is what was sampled."""
+        if self.origin_r is None:
+            return [None] * len(self.action_r)
+        return list(self.origin_r.cpu().to(torch.float32).numpy())
 
 
 class ArrayPolicy(ModulePolicy):
@@ -118,7 +126,7 @@ class ArrayPolicy(ModulePolicy):
             action_n = inputs.by_position(inputs.action_bt).to(self.device)
             distribution = masked(self.distribution(seen, self.temperature), seen.legal_na)
             taken_n = action_n.to(self.dtype) if action_n.is_floating_point() else action_n
-            found = {LOG_PROB: distribution.log_prob(taken_n)}
+            found = {LOG_PROB: self.log_prob(distribution, taken_n, seen.origin_na)}
             found |= {ENTROPY: distribution.entropy()} if ENTROPY in names else {}
         if VALUE in names and self.critic is not None:
             found[VALUE] = self.value(seen)
@@ -142,19 +150,34 @@ class ArrayPolicy(ModulePolicy):
         turns = []
         for temperature in different:
             found = masked(self.distribution(seen, temperature), seen.legal_na)
-            action_r = self.sample(found, seeds, greedy=greedy)
-            logp_r, entropy_r = (x.to(self.score_dtype).cpu() for x in (found.log_prob(action_r), found.entropy()))
-            turns.append(SampledTurn(action_r, logp_r, entropy_r))
+            action_r, origin_r = self.sample_with_origin(found, seeds, greedy=greedy)
+            scored = self.log_prob(found, action_r, origin_r), found.entropy()
+            logp_r, entropy_r = (x.to(self.score_dtype).cpu() for x in scored)
+            turns.append(SampledTurn(action_r, logp_r, entropy_r, origin_r))
         if len(turns) == 1:
             return turns[0]
         which_r = torch.tensor([different.index(temperature) for temperature in temperatures])
         rows_r = torch.arange(len(temperatures))
-        return SampledTurn(
-            *(
-                torch.stack(list(column))[which_r.to(column[0].device), rows_r.to(column[0].device)]
-                for column in zip(*turns, strict=True)
-            )
-        )
+
+        def chosen(column: Sequence[Tensor]) -> Tensor:
+            return torch.stack(list(column))[which_r.to(column[0].device), rows_r.to(column[0].device)]
+
+        action, logp, entropy, origin = zip(*turns, strict=True)
+        return SampledTurn(chosen(action), chosen(logp), chosen(entropy), None if origin[0] is None else chosen(origin))
+
+    def sample_with_origin(
+        self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return `sample`, and what actions were made of if that cannot be read back from them (None: it can).
+
+        A policy that overrides this also overrides `log_prob`; rows keep both (`ArrayInputs.origin_bta`).
+        """
+        return self.sample(distribution, seeds, greedy=greedy), None
+
+    def log_prob(self, distribution: Distribution, action_n: Tensor, origin_n: Tensor | None) -> Tensor:
+        """Return the log-prob [N] of actions; `origin_n` is what they were made of, NaN where it is not known."""
+        found: Tensor = distribution.log_prob(action_n)
+        return found
 
     def sample(self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> Tensor:
         """Return one action per row of `distribution`, a function of its row and its seed alone.

@@ -47,8 +47,14 @@ class SquashedNormal(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log-prob [N] of actions [N,A]."""
-        share_na = ((value - self.low_a) / self.half_a - 1).clamp(-1 + EDGE, 1 - EDGE)
-        before_na = torch.atanh(share_na)
+        return self.log_prob_before(self.before(value))
+
+    def before(self, value: Tensor) -> Tensor:
+        """Return the numbers [N,A] that are squashed into actions, ±7.25 at the most."""
+        return torch.atanh(((value - self.low_a) / self.half_a - 1).clamp(-1 + EDGE, 1 - EDGE))
+
+    def log_prob_before(self, before_na: Tensor) -> Tensor:
+        """Return the log-prob [N] of the actions that numbers [N,A] are squashed into."""
         return (self.base.log_prob(before_na) - self._log_slope(before_na)).sum(-1)
 
     def entropy(self) -> Tensor:

@@ -26,6 +26,10 @@ class Squashed(Mlp):
 
     Unlike those of `mlp`, its actions are never clipped: what the environment is told is what the log-prob is of. The
     temperature multiplies the deviation before squashing. Settings are those of `mlp`.
+
+    Near a bound many numbers u are squashed into one action, so that rows keep u of what was sampled. Of a stored
+    trajectory only the action is known: u is read back from it, as ±7.25 at the most, which is a millionth of half the
+    box from the bound (`EDGE`).
     """
 
     kind = "squashed"
@@ -50,8 +54,23 @@ class Squashed(Mlp):
 
     def sample(self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool) -> Tensor:
         """Return one action per row; greedy: the median."""
+        return self.sample_with_origin(distribution, seeds, greedy=greedy)[0]
+
+    def sample_with_origin(
+        self, distribution: Distribution, seeds: Sequence[int], *, greedy: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return one action per row, and the numbers before squashing."""
         assert isinstance(distribution, SquashedNormal)
-        return distribution.squashed(drawn(distribution.base, seeds, greedy=greedy))
+        before_na = drawn(distribution.base, seeds, greedy=greedy)
+        return distribution.squashed(before_na), before_na
+
+    def log_prob(self, distribution: Distribution, action_n: Tensor, origin_n: Tensor | None) -> Tensor:
+        """Return the log-prob [N] of actions, by the numbers before squashing where they are known."""
+        assert isinstance(distribution, SquashedNormal)
+        before_na = distribution.before(action_n)
+        if origin_n is not None:
+            before_na = torch.where(origin_n.isnan(), before_na, origin_n)
+        return distribution.log_prob_before(before_na)
 
 
 class NormalMixture(Mlp):

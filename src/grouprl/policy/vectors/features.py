@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from grouprl.policy.vectors.array_inputs import Arrays
+from grouprl.policy.vectors.array_columns import Arrays
 from grouprl.protocols import ArraySpace, DictSpace, Discrete, Image, MultiDiscrete, Space
 
 BYTES = 255.0

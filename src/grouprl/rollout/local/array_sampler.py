@@ -13,7 +13,8 @@ import torch
 
 from grouprl.core.errors import InputError
 from grouprl.envs.environment import ArrayObservation
-from grouprl.policy.vectors.array_inputs import SEEDS, Seen, signed
+from grouprl.policy.vectors.array_columns import SEEDS, signed
+from grouprl.policy.vectors.array_inputs import Seen
 from grouprl.policy.vectors.array_policy import ArrayPolicy, SampledTurn
 from grouprl.protocols import NO_VERSION, Request, Samples, SamplingSession
 
@@ -99,6 +100,7 @@ class ArraySampler:
             truncated_b=np.zeros(len(requests), dtype=bool),
             exact=True,
             entropy_bt=turn.entropy_r.numpy()[:, None],
+            origins=None if turn.origin_r is None else tuple((origin,) for origin in turn.origins()),
             version_bt=None if self.version == NO_VERSION else np.full((len(requests), 1), self.version),
         )
 

@@ -19,7 +19,8 @@ from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import bounded, observed, observed_after, spelt, told, zeros
 from grouprl.envs.environment import ArrayObservation, Observation, Step
 from grouprl.envs.environment_pool import HereStage, Stage
-from grouprl.policy.vectors.array_inputs import SEEDS, ArrayInputs
+from grouprl.policy.vectors.array_columns import SEEDS
+from grouprl.policy.vectors.array_inputs import ArrayInputs
 from grouprl.protocols import Discrete, Request, RunSampler, Samples, SamplingSession, Spaces
 from grouprl.rewards.contract import Failure
 from grouprl.rollout.episode import LATE, Episode, Start
@@ -42,6 +43,8 @@ class _Row:
     states: list[ArrayObservation] = field(default_factory=list)
     """The observation that each action responded to."""
     actions: list[int | np.ndarray] = field(default_factory=list)
+    origins: list[np.ndarray | None] = field(default_factory=list)
+    """The numbers that each action was made of; see `Samples.origins`."""
     final: ArrayObservation | None = None
     """The last observation that the agent was shown."""
 
@@ -99,6 +102,7 @@ class _Play:
             for column in (samples.logp_bt, samples.entropy_bt)
         )
         row.actions += actions
+        row.origins += [None] * len(actions) if samples.origins is None else samples.origins[number]
         states = [self.shown] if samples.states is None else samples.states[number]
         row.states += cast("Sequence[ArrayObservation]", states)
         self.exact = self.exact and samples.exact
@@ -263,6 +267,7 @@ def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     inputs = ArrayInputs.of(
         [stacked([state.values for state in row.states]) for row in rows],
         [np.stack(row.actions) for row in rows],
+        origin_bta=[row.origins for row in rows],
         context_b=[row.context for row in rows],
         legal_bta=[masks_of(row.states) for row in rows],
         final_b=[each.values for each in finals],
@@ -289,6 +294,7 @@ def _acted(play: _Play, spaces: Spaces) -> list[_Row]:
             cast("Mapping[str, object]", context),
             [nothing],
             [np.asarray(zeros(spaces.action))],
+            [None],
             None if first is None else first.final,
         )
     ]

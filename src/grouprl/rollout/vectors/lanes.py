@@ -29,7 +29,7 @@ from grouprl.rewards.contract import Failure
 
 if TYPE_CHECKING:
     from grouprl.envs.environment import Environment
-    from grouprl.policy.vectors.array_inputs import Arrays
+    from grouprl.policy.vectors.array_columns import Arrays
     from grouprl.records.examples import Example
 
 Action = int | np.ndarray
@@ -54,6 +54,8 @@ class Segment:
     states: list[ArrayObservation] = field(default_factory=list)
     """The observation before each action."""
     actions: list[Action] = field(default_factory=list)
+    origins: list[np.ndarray | None] = field(default_factory=list)
+    """The numbers that each action was made of; see `Samples.origins`."""
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -229,6 +231,9 @@ def collect(
         assert samples.logp_bt is not None
         logp = samples.logp_bt[:, 0].tolist()
         entropy = [0.0] * len(living) if samples.entropy_bt is None else samples.entropy_bt[:, 0].tolist()
+        origins = [(None,)] * len(living) if samples.origins is None else samples.origins
+        for place, (origin,) in zip(living, origins, strict=True):
+            place.segments[-1].origins.append(origin)
         for place, (action,), *told in zip(living, samples.actions, logp, entropy, strict=True):
             _advance(place, action, *told, max_turns=max_turns, seed=place.action_seed + step + 1)
     # An episode that ended with the last action has opened a segment that nothing was played in; the episode that it

@@ -58,6 +58,7 @@ def _rollout(segments: Sequence[Segment], spaces: Spaces, kind: torch.dtype) -> 
     inputs = ArrayInputs.of(
         [stacked([state.values for state in each]) for each in states],
         [np.stack([np.asarray(action) for action in segment.actions or [idle]]) for segment in segments],
+        origin_bta=[segment.origins for segment in segments],
         context_b=[segment.context or zeros(spaces.context) for segment in segments],
         legal_bta=[masks_of(each) for each in states],
         final_b=[each.values for each in finals],

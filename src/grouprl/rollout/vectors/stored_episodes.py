@@ -88,6 +88,7 @@ def segment_of(row: StoredEpisode, seed: int) -> Segment:
         row.context,
         [ArrayObservation(_at(row.observations, t), None if row.legal is None else row.legal[t]) for t in steps],
         [int(action) if action.ndim == 0 else action for action in map(np.asarray, row.actions)],
+        [None] * len(row),
         [0.0] * len(row) if row.behavior_logp is None else row.behavior_logp.tolist(),
         [0.0] * len(row),
         row.rewards.tolist(),
