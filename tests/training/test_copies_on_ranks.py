@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import rank_runs
 from grouprl.config.run import parse_config
 from grouprl.orchestrator.rank_refusals import rank_refusals
 from grouprl.orchestrator.resolve import resolve
+from ranks import run_on_ranks
 
-WIDE = str(Path(__file__).parents[1] / "support" / "wide_policy.py")
+SUPPORT = Path(__file__).parents[1] / "support"
+WIDE = str(SUPPORT / "wide_policy.py")
 NORMALISED = {"name": "mlp", "dtype": "float64", "settings": {"hidden": [8], "normalise": True}}
 OWN = {"name": f"{WIDE}:Wide", "dtype": "float64"}
 
@@ -101,3 +104,11 @@ def test_what_copies_cannot_do_is_refused_before_the_run(model: dict[str, Any], 
 def test_any_optimiser_and_any_part_may_be_had_with_copies() -> None:
     given = settings(NORMALISED) | {"optim": {"name": "muon"}, "method": "trpo"}
     assert list(rank_refusals(resolve(parse_config(given)), 2)) == []
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_outputs_and_gradients_are_those_of_one_process(ranks: int) -> None:
+    found = json.loads(run_on_ranks(SUPPORT / "rank_copies.py", ranks).splitlines()[-1])
+    assert found.pop("none") == 0
+    assert min(found.pop(f"moved {turn}") for turn in range(2)) > 1
+    assert max(found.values()) < 1e-14, found

@@ -210,7 +210,7 @@ class ModulePolicy(TrainableModule, LogProbs):
     def copied(self, *, trainable: bool = True, value_head: bool = False) -> Self:
         """Return a copy of the policy as it is now, which shares no weights; `value_head` adds a fresh critic."""
         other = super().copied(trainable=trainable)
-        other.critic = other.new_critic().to(self.device) if value_head else None
+        other.critic = other.new_critic().to(self.device, self.dtype) if value_head else None
         return other
 
     def reference(self) -> Self:
