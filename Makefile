@@ -15,7 +15,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all durations test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak parity worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all durations test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak parity trackers worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -167,6 +167,15 @@ parity: .venv-trl/.ready .venv-trl-before/.ready .venv-verl/.ready  ## compare t
 	.venv-trl-before/bin/python -m pytest tests/parity/test_trl_fields.py tests/parity/test_trl_labels.py tests/parity/test_trl_online.py tests/parity/test_trl_removed.py
 	.venv-verl/bin/python -m pytest tests/parity/test_verl.py
 
+trackers: .venv-trackers/.ready  ## hold every tracker against its own library: kills, resuming, failures
+	.venv-trackers/bin/python -m pytest -n 0 tests/trackers
+
+.venv-trackers/.ready: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 pytest pytest-xdist hypothesis --editable '.[tensorboard,wandb,trackio,mlflow]'
+	@touch $@
+
 worlds: .venv-worlds/.ready .venv-tasksets/.ready  ## test and train in environments of verifiers, TextWorld and ALFWorld
 	.venv-worlds/bin/python -m pytest -n 0 tests/envs/test_verifiers.py tests/envs/test_textworld.py tests/envs/test_alfworld.py
 	.venv-worlds/bin/python -m pytest -n 0 tests/tasks/test_contract.py -k "verifiers or textworld or alfworld"
@@ -246,4 +255,4 @@ browser: $(READY)  ## run the tests that drive a real browser (Chromium must be 
 	GROUPRL_BROWSER=1 $(BIN)/python -m pytest -rs tests/envs/test_browser.py tests/view/test_view_app.py
 
 clean:  ## remove the environments and caches (runs stay)
-	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .venv-ortools .venv-floors .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-site .venv-trl .venv-trl-before .venv-verl .venv-trackers .venv-worlds .venv-tasksets .venv-vllm .venv-sglang .venv-ray .venv-sb3 .venv-ortools .venv-floors .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,17 @@ from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
 from grouprl.core.terminal import Terminal
 from grouprl.protocols.run_events import RunBegan, RunEnded, StepEnded
-from grouprl.trackers import Feed, TrackerListener, choice, chosen_tracker, listener
-from grouprl.trackers.tracker import tracked_run
+from grouprl.trackers import Feed, TrackerListener, choice, chosen_tracker, listener, tracker
+from grouprl.trackers.tracker import tracked_record, tracked_run
 from grouprl.training.loop import train
 
 PACKAGES = {name: known.package for name, known in choice.TRACKERS.items()}
 
 
 def record(phase: str, step: int) -> dict[str, object]:
-    """A line of metrics.jsonl; loss@κ is a name that not every tracker takes as it is."""
-    return {"phase": phase, "step": step, "loss@κ": step / 7, "ok": True, "note": "text", f"{phase}/x": step * 2}
+    """A line of metrics.jsonl; loss@κ is a name that not every tracker takes as it is, x/a one below another's."""
+    names = {"loss@κ": step / 7, f"{phase}/x": step * 2, f"{phase}/x/a": step * 3}
+    return {"phase": phase, "step": step, "ok": True, "note": "text", **names}
 
 
 LINES = [
@@ -57,7 +59,7 @@ PROCESS = """
 import json, os, sys, time
 from pathlib import Path
 from grouprl.trackers import Feed, chosen_tracker
-from grouprl.trackers.tracker import tracked_run
+from grouprl.trackers.tracker import tracked_record, tracked_run
 folder = Path(sys.argv[1])
 tracker = chosen_tracker(json.loads(sys.argv[2])).open(tracked_run(folder))
 feed = Feed(folder / "metrics.jsonl", tracker)
@@ -128,7 +130,27 @@ def history(name: str, folder: Path, given: dict[str, str], phase: str) -> list[
     assert found.info.status == "FINISHED"
     assert found.data.params["optim.lr"] == "0.001"
     assert "train/loss_40__3ba_" in found.data.metrics
+    assert found.data.metrics["train/x.a"] == 36
     return [(each.step, each.value) for each in client.get_metric_history(found.info.run_id, f"{phase}/x")]
+
+
+def test_what_mlflow_has_of_a_half_sent_record_is_not_sent_again(
+    tmp_path: Path, settings: dict[str, dict[str, str]]
+) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    folder = tmp_path / "run"
+    write(folder, 2)
+    opened = chosen_tracker({"name": "mlflow", **settings["mlflow"]}).open
+    opened(tracked_run(folder)).log(tracked_record(LINES[0]))
+    client = MlflowClient(settings["mlflow"]["uri"])
+    place = client.get_experiment_by_name("grouprl").experiment_id
+    (run,) = client.search_runs([place])
+    client.log_metric(run.info.run_id, "warmup/x", 4.0, step=2)  # as far as a process came that was killed in its call
+    Feed(folder / "metrics.jsonl", opened(tracked_run(folder))).send()
+    for name in ("warmup/x", "warmup/x.a", "warmup/step"):
+        assert [each.step for each in client.get_metric_history(run.info.run_id, name)] == [1, 2]
 
 
 def test_wandb_files_of_many_blocks_are_read(tmp_path: Path) -> None:
@@ -153,8 +175,8 @@ def test_an_event_file_holds_a_record_whole_or_not_at_all(tmp_path: Path) -> Non
     Feed(tmp_path / "run" / "metrics.jsonl", tracker).send()
     (file,) = (tmp_path / "events").iterdir()
     data = file.read_bytes()  # not closed: what `log` has returned for is on disk
-    assert [len(event.summary.value) for event in _events(data)] == [0, 2, 2]
-    assert [len(event.summary.value) for event in _events(data[:-1])] == [0, 2]
+    assert [len(event.summary.value) for event in _events(data)] == [0, 3, 3]
+    assert [len(event.summary.value) for event in _events(data[:-1])] == [0, 3]
     for cut in range(len(data)):
         file.write_bytes(data[:cut])
         held = sum(bool(event.summary.value) for event in _events(data[:cut]))
@@ -206,6 +228,20 @@ def test_a_tracker_that_fails_is_named_once_and_gets_its_records_later(
     assert kept.closed == ["failed"]
 
 
+def test_trackers_that_are_opened_at_once_have_one_identity_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one, each would continue the run of another after a resumption, or fail."""
+    slowly = tracker.write_text
+    monkeypatch.setattr(tracker, "write_text", lambda *given: (time.sleep(0.05), slowly(*given)))
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        write(folder, 1)
+        with ThreadPoolExecutor(4) as threads:
+            found = {each.id for each in threads.map(tracked_run, [folder] * 4)}
+        assert found == {(folder / "trackers" / "id").read_text()}
+
+
 def test_what_a_tracker_lacks_at_the_end_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "PAUSE", 0.01)
     kept, said = Kept(failing=10**6), list[str]()
@@ -222,7 +258,41 @@ def test_a_tracker_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypat
     began = time.monotonic()
     told(tmp_path / "run", Kept(slow=3.0), said)
     assert time.monotonic() - began < 2.9
-    assert "lacks some records" in said[0]
+    assert [text.split(":")[0] for text in said[:1]] == ["the tracker mine has not answered for 0 s"]
+    assert "lacks some records" in said[1]
+
+
+def test_a_tracker_that_does_not_answer_is_named_once_while_the_run_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "PATIENCE", 0.2)
+    monkeypatch.setattr(listener, "SILENCE", 0.2)
+    write(tmp_path / "run", len(LINES))
+    said = list[str]()
+    hears = listening(Kept(slow=1.5), said)
+    hears.begin(RunBegan(tmp_path / "run", {}, "train", 0, False))
+    hears.step(StepEnded("train", 1, {}))
+    assert not said
+    time.sleep(0.7)
+    for step in (2, 3):
+        hears.step(StepEnded("train", step, {}))
+    assert len(said) == 1
+    hears.end(RunEnded(tmp_path / "run", "train", 3))
+    assert len(said) == 2
+
+
+def test_a_tracker_that_answers_slowly_is_not_taken_for_a_silent_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "SILENCE", 1.0)
+    write(tmp_path / "run", len(LINES))
+    said = list[str]()
+    hears = listening(Kept(slow=0.15), said)
+    hears.begin(RunBegan(tmp_path / "run", {}, "train", 0, False))
+    time.sleep(1.6)
+    hears.step(StepEnded("train", 1, {}))
+    hears.end(RunEnded(tmp_path / "run", "train", 1))
+    assert said == []
 
 
 TINY = {

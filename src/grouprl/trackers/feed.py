@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,9 +23,13 @@ class Feed:
         self._metrics, self._tracker = metrics, tracker
         self._read_to, self._last = 0, dict(tracker.last_steps())
 
-    def send(self) -> None:
-        """Send every complete line that the tracker lacks; the next call begins with the one for which it raises."""
+    def send(self, ask: Callable[[], None] = lambda: None) -> None:
+        """Send every complete line that the tracker lacks; the next call begins with the one for which it raises.
+
+        `ask` is called before each record.
+        """
         for end, record in self._lines():
+            ask()
             if record.step > self._last.get(record.phase, -1):
                 self._tracker.log(record)
                 self._last[record.phase] = record.step

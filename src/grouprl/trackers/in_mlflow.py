@@ -24,16 +24,30 @@ class MLflow:
 
     def __init__(self, client: MlflowClient, run_id: str, phases: Mapping[str, int]) -> None:
         self._client, self._run_id, self._last = client, run_id, phases
+        self._whole: set[str] = set()
 
     def last_steps(self) -> Mapping[str, int]:
         """Return what the experiment holds."""
         return self._last
 
     def log(self, record: TrackedRecord) -> None:
-        """Log the numbers at the step of their phase, in one call."""
+        """Log the numbers at the step of their phase, in one call; the step itself comes last, when all are there."""
         now = int(time.time() * 1000)
         values = {**record.values, f"{record.phase}/step": float(record.step)}
-        self._client.log_batch(self._run_id, [Metric(plain(k), v, now, record.step) for k, v in values.items()])
+        metrics = [Metric(metric_name(name), value, now, record.step) for name, value in values.items()]
+        if record.phase not in self._whole:
+            metrics = self._without_held(metrics)
+        self._whole.discard(record.phase)
+        self._client.log_batch(self._run_id, metrics)
+        self._whole.add(record.phase)
+
+    def _without_held(self, metrics: list[Metric]) -> list[Metric]:
+        """Return the metrics that the run lacks: a call that failed or was killed may leave a part."""
+        names = self._client.get_run(self._run_id).data.metrics
+        return [each for each in metrics if each.key not in names or not self._holds(each)]
+
+    def _holds(self, metric: Metric) -> bool:
+        return any(each.step == metric.step for each in self._client.get_metric_history(self._run_id, metric.key))
 
     def close(self, outcome: Outcome) -> None:
         """Say how the run ended."""
@@ -56,6 +70,15 @@ def open_mlflow(run: TrackedRun, *, uri: str | None = None, experiment: str = "g
     for at in range(0, len(params), AT_ONCE):
         client.log_batch(identity, params=params[at : at + AT_ONCE])
     return MLflow(client, identity, {})
+
+
+def metric_name(name: str) -> str:
+    """Return the name of a metric as MLflow takes it, with its phase as the only folder.
+
+    A store of files keeps `a/b` in a folder `a`, which cannot be the file of a metric `a` as well.
+    """
+    phase, slash, rest = name.partition("/")
+    return plain(phase + slash + rest.replace("/", "."))
 
 
 def plain(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ PATIENCE = 60.0
 """Seconds that the end of a run waits for a tracker."""
 PAUSE = 30.0
 """Seconds from a failure of a tracker to the next attempt, unless the run ends before."""
+SILENCE = 60.0
+"""Seconds without an answer after which the user is told: clients of servers try again for minutes before they fail."""
 LAST_TRIES = 3
 """Attempts that may fail after the run has ended."""
 
@@ -35,7 +38,8 @@ class TrackerListener(RunListener):
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._outcome: Outcome = "failed"
-        self._troubled = False
+        self._troubled, self._left = False, False
+        self._asked: float | None = None
         self._lacking: int | None = None
 
     def begin(self, event: RunBegan) -> None:
@@ -47,10 +51,12 @@ class TrackerListener(RunListener):
 
     def step(self, event: StepEnded) -> None:
         """Have the record of the step sent."""
+        self._tell_silence(SILENCE)
         self._wake.set()
 
     def evaluation(self, event: EvaluationEnded) -> None:
         """Have the record of the evaluation sent."""
+        self._tell_silence(SILENCE)
         self._wake.set()
 
     def end(self, event: RunEnded) -> None:
@@ -61,6 +67,8 @@ class TrackerListener(RunListener):
         self._ended.set()
         self._wake.set()
         self._thread.join(PATIENCE)
+        self._tell_silence(PATIENCE / 2)
+        self._left = True
         if self._lacking != 0:
             amount = "some records" if self._lacking is None else f"{self._lacking} records"
             self._say(
@@ -73,14 +81,17 @@ class TrackerListener(RunListener):
         while tries:
             self._wake.wait()
             self._wake.clear()
+            self._ask()
             try:
                 if tracker is None or feed is None:
                     tracker = self._chosen.open(tracked_run(folder))
                     feed = Feed(RunFolder(folder).metrics, tracker)
-                feed.send()
+                feed.send(self._ask)
+                self._asked = None
                 if self._ended.is_set():
                     break
             except Exception as error:
+                self._asked = None
                 self._report(error)
                 tries -= self._ended.is_set()
                 self._ended.wait(PAUSE)
@@ -89,6 +100,7 @@ class TrackerListener(RunListener):
 
     def _close(self, tracker: Tracker | None, feed: Feed | None) -> None:
         """Close the tracker; count what it lacks only after that, because some write nothing earlier."""
+        self._ask()
         try:
             if tracker is not None:
                 tracker.close(self._outcome)
@@ -98,9 +110,22 @@ class TrackerListener(RunListener):
         with suppress(OSError):
             self._lacking = feed.lacking() if feed is not None else None
 
+    def _ask(self) -> None:
+        """Note that the tracker is asked for something from now on."""
+        self._asked = time.monotonic()
+
     def _report(self, error: Exception) -> None:
-        """Say once that the tracker fails."""
-        if not self._troubled:
+        """Say that the tracker fails."""
+        self._say_once(f"failed ({described(error).splitlines()[0]})")
+
+    def _tell_silence(self, limit: float) -> None:
+        """Say that the tracker does not answer, if what it was asked has taken as long as the limit."""
+        asked = self._asked
+        if asked is not None and (waited := time.monotonic() - asked) >= limit:
+            self._say_once(f"has not answered for {waited:.0f} s: see whether its address and login are right")
+
+    def _say_once(self, trouble: str) -> None:
+        """Say the first trouble of the tracker; after the run nobody waits for another."""
+        if not self._troubled and not self._left:
             self._troubled = True
-            what = described(error).splitlines()[0]
-            self._say(f"the tracker {self._chosen.name} failed ({what}). The run continues; records are sent later.")
+            self._say(f"the tracker {self._chosen.name} {trouble}. The run continues; records are sent later.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from grouprl.storage.run_folder import RunFolder, write_text
 
 Outcome = Literal["finished", "stopped", "failed"]
 """How a run ended, or stopped for now: complete, interrupted, or with an error."""
+_ONE_MAKES_IT = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,18 @@ class Tracker(Protocol):
 def tracked_run(folder: Path) -> TrackedRun:
     """Return the run in `folder`, whose identity is made and stored there when it is first asked for."""
     run = RunFolder.open(folder)
-    identity = folder / "trackers" / "id"
-    if not identity.is_file():
-        identity.parent.mkdir(exist_ok=True)
-        write_text(identity, _new_id())
     config = cast("JsonMapping", read_yaml(run.config.read_text(encoding="utf-8"), str(run.config)))
-    return TrackedRun(folder, folder.name, identity.read_text(encoding="utf-8").strip(), config)
+    return TrackedRun(folder, folder.name, _identity(folder), config)
+
+
+def _identity(folder: Path) -> str:
+    """Return what is stored; the trackers of a run ask for it at the same moment, each from its thread."""
+    identity = folder / "trackers" / "id"
+    with _ONE_MAKES_IT:
+        if not identity.is_file():
+            identity.parent.mkdir(exist_ok=True)
+            write_text(identity, _new_id())
+    return identity.read_text(encoding="utf-8").strip()
 
 
 def _new_id() -> str:

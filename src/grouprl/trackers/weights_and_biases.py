@@ -13,6 +13,8 @@ from wandb.proto.wandb_internal_pb2 import HistoryRecord, Record
 from grouprl.core.errors import InputError
 from grouprl.trackers.tracker import Outcome, TrackedRecord, TrackedRun
 
+INIT_TIMEOUT = 30.0
+"""Seconds for a server's first answer: W&B's own 90 would hold the end of a run up longer than the run waits."""
 BLOCK, FILE_HEADER = 32768, 7
 HEADER = struct.Struct("<IHB")
 """Of each chunk: a checksum, its length, and its kind."""
@@ -28,7 +30,14 @@ class WeightsAndBiases:
         run.own.mkdir(exist_ok=True)
         self._last, self._number = _kept(run.own / "wandb")
         self._defined: set[str] = set()
-        settings = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True)
+        settings = wandb.Settings(
+            silent=True,
+            console="off",
+            disable_git=True,
+            save_code=False,
+            x_disable_stats=True,
+            init_timeout=INIT_TIMEOUT,
+        )
         self._run = wandb.init(
             project=project,
             entity=entity,
