@@ -23,7 +23,7 @@ from grouprl.methods import CATALOGUE, Entry
 from grouprl.methods.describe import AMBIGUOUS, describe, families, family_words, year
 from grouprl.methods.recorded_evidence import forget, shown
 from grouprl.methods.render import value_words
-from grouprl.papers import STATUSES, Standing, counts, search
+from grouprl.papers import STATUSES, Standing, counts, search, training_command
 
 FOLDER = Path(__file__).parents[1] / "docs" / "methods"
 PAPERS = FOLDER / "papers.md"
@@ -127,6 +127,11 @@ def page(data: dict[str, Any]) -> str:
     return "\n".join([*lines, *(["## The same name elsewhere", "", *claims, ""] if claims else [])])
 
 
+def with_command(name: str, text: str) -> str:
+    """Return an entry's page with the command that trains it, which takes a plan or more to find."""
+    return "\n".join([text, "## Train it", "", "```", training_command(name), "```", ""])
+
+
 def _paper(paper: dict[str, Any]) -> str:
     link = f", [arXiv:{paper['arxiv']}](https://arxiv.org/abs/{paper['arxiv']})" if paper["arxiv"] else ""
     return f"{paper['title']}{link}" + (f", {paper['year']}" if paper["year"] else "")
@@ -196,7 +201,10 @@ def from_cards() -> dict[Path, str]:
     """Return the text of every page made from the cards, the list of papers and the public names: git ignores them."""
     named = {REFERENCE / name: text for name, text in reference.pages().items()}
     executed = {notebooks.NOTEBOOKS / name: text for name, text in notebooks.pages().items()}
-    return {PAPERS: papers_page(), **{FOLDER / name: text for name, text in pages().items()}, **named, **executed}
+    methods = {FOLDER / name: text for name, text in pages().items()}
+    for name in CATALOGUE:
+        methods[FOLDER / file_name(name)] = with_command(name, methods[FOLDER / file_name(name)])
+    return {PAPERS: papers_page(), **methods, **named, **executed}
 
 
 def differing(made: dict[Path, str]) -> list[Path]:

@@ -15,7 +15,20 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.config.run import load_config, recipe_names
 from grouprl.methods import CATALOGUE
-from grouprl.papers import SCOPES, STATUSES, Listing, counts, listing, listings, named, search, standing
+from grouprl.methods.compose import compose
+from grouprl.papers import (
+    SCOPES,
+    STATUSES,
+    Listing,
+    counts,
+    listing,
+    listings,
+    named,
+    search,
+    standing,
+    training,
+    training_command,
+)
 from grouprl.papers.status import plain
 from grouprl.plan.plan import plan
 
@@ -138,9 +151,60 @@ def test_what_the_recipe_cannot_train_is_planned_instead():
     assert standing(paper).commands()[1] == f"grouprl plan addition --set method=ppo --set {long}"
 
 
-def test_settings_that_stand_for_a_paper_do_what_it_proposes():
-    from grouprl.methods.compose import compose
+# --- commands of entries --------------------------------------------------------------------------------------------
 
+CUTS = 8
+
+
+@pytest.mark.parametrize("part", range(CUTS))
+def test_every_entry_of_the_catalogue_has_a_command_that_trains_it(part):
+    for name in sorted(CATALOGUE)[part::CUTS]:
+        command = training_command(name)
+        words = shlex.split(command)
+        assert words[:2] == ["grouprl", "train"], command
+        if "&&" not in words:
+            config = load_config(words[2], words[4::2])
+            assert plan(config).refusals == (), command
+            assert compose(config.method).base == name, command
+
+
+def test_a_command_that_needs_another_s_work_says_it_first_and_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = training_command("minillm").split(" && ")
+    assert first == "grouprl train addition --folder runs/teacher"
+    short = ["steps=0", "warmup.steps=1", "eval.final_prompts=1", "model.tiny.layers=1"]
+    assert CliRunner().invoke(app, [*first.split()[1:], *sets(short)]).exit_code == 0
+    words = second.split()
+    assert plan(load_config(words[2], words[4::2])).refusals == ()
+
+
+def sets(changes):
+    return [word for change in changes for word in ("--set", change)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("kto", "addition --set method=kto"),
+        ("gpm", "reward_model --set method=gpm"),
+        ("bradley_terry", "reward_model"),
+        ("modpo", "addition --set method=modpo --set task=preferences --set task.margins=true"),
+    ],
+)
+def test_a_card_ends_in_the_command_that_trains_it(name, words):
+    shown = CliRunner().invoke(app, ["methods", "show", name])
+    assert shown.exit_code == 0
+    assert shown.output.rstrip().splitlines()[-1].startswith(f"  grouprl train {words}")
+    data = json.loads(CliRunner().invoke(app, ["methods", "show", name, "--json"]).output)
+    assert data["command"].startswith(f"grouprl train {words}")
+
+
+def test_what_no_recipe_trains_is_planned(monkeypatch):
+    monkeypatch.setattr(training, "_outcome", lambda recipe, changes: (True, False))
+    assert training.command_of_entry("ipo") == "grouprl plan addition --set method=ipo"
+
+
+def test_settings_that_stand_for_a_paper_do_what_it_proposes():
     (clip,) = [s for s in listing(171).settings if s.startswith("method.")]
     assert compose(load_config("addition", [clip]).method).method.objective.dual_clip == 4
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
+import grouprl
+from grouprl.algorithms.advantage.advantage import Ones
+from grouprl.algorithms.part import RunFacts
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
+from grouprl.plan.checks import own_sample_findings
 from grouprl.plan.plan import plan
 from grouprl.policy import load_policy
 from grouprl.records.requests import RolloutRequest
@@ -83,3 +88,49 @@ def test_a_reward_model_keeps_no_numbers_of_tokens(kept: str) -> None:
     (said,) = refused("bradley_terry", run={"record_updates": kept})
     assert "run.record_updates: a reward model has scores, and no log-probs of tokens. Leave it out" in said
     assert not refused("dpo", run={"record_updates": kept})
+
+
+# --- formulas of own samples ----------------------------------------------------------------------------------------
+
+
+def of_own_samples(method: Any, task: Any = "preferences") -> list[tuple[str, str]]:
+    made = plan(parse_config({"task": task, "method": method, "warmup": {"steps": 0}, "batch": {"group_size": 2}}))
+    return [(found.severity, found.key) for found in made.findings if found.code == "own_samples"]
+
+
+@pytest.mark.parametrize(
+    ("method", "found"),
+    [
+        ("grpo", [("warning", "clipped")]),
+        ("reinforce", [("warning", "policy_gradient")]),
+        ("nash_mp", [("warning", "preferred"), ("warning", "policy_gradient")]),
+        ("gspo", [("warning", "clipped")]),
+        ("p3o", [("warning", "pairwise_gradient")]),
+        ("f_dpg", [("refusal", "target_divergence"), ("warning", "policy_gradient")]),
+        ("online_sppo", [("warning", "preferred")]),
+        ("dpo", []),
+        ("kto", []),
+        ("sft", []),
+        ("raft", []),
+        ("rebel", []),
+        ({"base": "reinforce", "advantage": {"part": "raw_reward", "positive_only": True}}, []),
+    ],
+    ids=str,
+)
+def test_formulas_of_own_samples_say_so_on_stored_pairs(method: Any, found: list[tuple[str, str]]) -> None:
+    assert of_own_samples(method) == found
+
+
+def test_formulas_of_own_samples_say_nothing_where_the_policy_samples() -> None:
+    assert of_own_samples("grpo", "addition") == of_own_samples("f_dpg", "addition") == []
+
+
+def test_a_part_of_ones_own_says_so_by_its_property() -> None:
+    @dataclass(frozen=True)
+    class Wins(Ones):
+        own_samples = "it is a share of wins"
+
+    method = grouprl.method("sft").with_parts(advantage=Wins())
+    (found,) = own_sample_findings(method, RunFacts(stored=True))
+    assert "it is a share of wins for completions that the policy samples, and here they are stored" in found.text
+    assert list(own_sample_findings(method, RunFacts(stored=False))) == []

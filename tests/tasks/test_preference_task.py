@@ -330,3 +330,15 @@ def test_noise_turns_judgements_as_well() -> None:
 def test_judgements_tell_nothing_where_annotators_are_known_or_one(options: Any) -> None:
     with pytest.raises(InputError, match="context has judgements tell annotators apart"):
         task_of(context=2, **options)
+
+
+def test_margins_say_how_much_shorter_the_winner_is() -> None:
+    task = load_task({"name": "preferences", "margins": True, "longest": 4})
+    for index in range(20):
+        won, lost = task.stored_rows(task.example("train", index))
+        wanted = (len(lost.completion) - len(won.completion)) / 4
+        assert won.components == lost.components == {"margin": wanted}
+    plain = load_task("preferences")
+    assert not plain.stored_rows(plain.example("train", 0))[0].components
+    with pytest.raises(InputError, match="margins are of pairs"):
+        load_task({"name": "preferences", "margins": True, "form": "labels"})

@@ -17,6 +17,7 @@ import choices
 from grouprl.config.paths import absolute_paths
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
+from grouprl.envs.construction import combination_lock
 from grouprl.monitor.metrics import rollout_table
 from grouprl.orchestrator.make_policy import build_kind
 from grouprl.orchestrator.resolve import resolve
@@ -406,3 +407,49 @@ def test_what_stored_rows_do_not_say_is_no_reason_to_call_evaluations_graded(tmp
     rows: list[dict[str, object]] = [{"reward": 1.0, "correct": None, "ended": "terminated", "source": "demonstration"}]
     assert not RunData(tmp_path, rollouts=rows).graded
     assert RunData(tmp_path, rollouts=[rows[0] | {"source": "sampled"}]).graded
+
+
+# --- of a function --------------------------------------------------------------------------------------------------
+
+LOCK = "grouprl.envs.construction.combination_lock"
+
+
+def of_the_lock(function: str) -> Any:
+    return load_task({"name": f"trajectories:{function}", "of": f"env:{LOCK}:CombinationLock"})
+
+
+def test_a_function_gives_trajectories_as_a_file_does() -> None:
+    task = of_the_lock(f"{LOCK}:expert_episodes")
+    assert task.size("train") == 300
+    (row,) = task.stored_rows(task.example("train", 0))
+    assert row == combination_lock.expert_episodes()[0]
+
+
+def test_groups_of_a_function_s_rows_are_compared() -> None:
+    task = of_the_lock(f"{LOCK}:compared_episodes")
+    won, lost = task.stored_rows(task.example("train", 0))
+    assert (won.total, lost.total) == (1.0, 0.0)
+
+
+def test_a_function_of_a_file_of_ones_own_is_read_relative_to_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"from {LOCK} import expert_episodes as found\n")
+    told = absolute_paths(
+        {"task": {"name": "trajectories:mine.py:found", "of": f"env:{LOCK}:CombinationLock"}}, tmp_path
+    )
+    assert load_task(told["task"]).size("train") == 300
+    named = {"name": f"trajectories:{LOCK}:expert_episodes"}
+    assert absolute_paths({"task": named}, tmp_path)["task"] == named
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (f"{LOCK}:STORED", "trajectories are what a function returns"),
+        (f"{LOCK}:nothing", "There is no 'nothing'"),
+        ("builtins:dict", "holds no trajectories"),
+        ("platform:uname", "it is a grouprl.records.offline.StoredEpisode, or a mapping"),
+    ],
+)
+def test_what_is_no_function_of_trajectories_is_refused(function: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        of_the_lock(function)

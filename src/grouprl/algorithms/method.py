@@ -177,6 +177,14 @@ class Method:
         """Return the rule of each reference that the parts name besides the frozen one."""
         return references_of(self.parts())
 
+    def of_own_samples(self) -> list[Part]:
+        """Return the parts whose formula is right only for completions that the policy samples.
+
+        The objective is none of them where no advantage is negative: it then is a likelihood of chosen completions.
+        """
+        likelihood = self.advantage.imitates()
+        return [each for each in self.parts() if each.own_samples and not (likelihood and each.kind == "objective")]
+
     def needs(self) -> tuple[str, ...]:
         """Return the names of the Batch fields that the method reads besides mask, group and reward."""
         return self._needs

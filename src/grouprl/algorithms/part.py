@@ -156,6 +156,12 @@ class Part:
     """What the part rewards in place of a verdict on right and wrong: "certainty", "the majority's answer"; '' if
     it leaves the verdict as it is.
     """
+    own_samples: ClassVar[str] = ""
+    """Property that the formula has only for completions that the policy samples: "its gradient is that of the
+    expected reward"; '' if it is right for any completions, such as stored ones.
+    """
+    only_own_samples: ClassVar[bool] = False
+    """Whether the formula means nothing without this property, so that runs on stored completions are refused."""
     reads_gradients: ClassVar[bool] = False
     """Whether an update part reads or changes `.grad` itself, so that the policy cannot be sharded
     over several ranks.

@@ -16,6 +16,7 @@ from grouprl.cli.results import put, put_data
 from grouprl.core.terminal import Terminal
 
 if TYPE_CHECKING:
+    from grouprl.methods import Entry
     from grouprl.methods.check import RuleFinding
     from grouprl.papers import Standing
 
@@ -79,9 +80,9 @@ def show(
     grouprl methods show my_method.py:mine
     """
     from grouprl.methods import CATALOGUE
-    from grouprl.methods.describe import AMBIGUOUS, describe
+    from grouprl.methods.describe import AMBIGUOUS
     from grouprl.methods.naming import entry_of
-    from grouprl.methods.render import card, claims
+    from grouprl.methods.render import claims
 
     name = _plain(name)
     if name in AMBIGUOUS and name not in CATALOGUE:
@@ -96,7 +97,7 @@ def show(
 
             put(as_function(found_one.build()).rstrip())
             return
-        _print(describe(found_one) if as_json else card(found_one), as_json)
+        _put_card(found_one, name, as_json)
 
 
 @app.command("diff")
@@ -141,6 +142,23 @@ def check(name: Name, as_json: AsJson = False) -> None:
             Terminal().print(Text.assemble(mark, each.rule, f"\n    {each.words}" if each.words else ""))
     if not all(each.passed for each in findings):
         raise typer.Exit(2)
+
+
+def _put_card(entry: Entry, name: str, as_json: bool) -> None:
+    """Print a card and, below it, the command that trains the method as it is typed."""
+    from grouprl.methods.describe import describe
+    from grouprl.methods.render import card
+    from grouprl.papers import training_command
+
+    command = training_command(name if ":" in name else entry.name)
+    if as_json:
+        _print(describe(entry) | {"command": command}, True)
+        return
+    console = Terminal(highlight=False)
+    console.print(card(entry))
+    why = "   says why no recipe can train it" if command.startswith("grouprl plan") else ""
+    console.print(Text.assemble("\n", ("Train it", "bold magenta")))
+    console.print(Text.assemble((f"  {command}", "cyan"), (why, "dim")), soft_wrap=True)
 
 
 def _row(checked: RuleFinding) -> dict[str, object]:

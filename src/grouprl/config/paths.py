@@ -22,6 +22,8 @@ FILE_TASKS = ("jsonl", "pairs", "rollouts", "task_folders", "trajectories")
 """Tasks whose argument is a file or a folder."""
 OF_LIBRARY = "minari:"
 """Beginning of an argument that names data of a library, not a file."""
+OF_MODULE = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
+"""Matches pkg.module:name, the data that a function returns."""
 DATA_OPTIONS = {"path": FILE_TASKS, "eval": FILE_TASKS, "folder": ("textworld",), "data": ("alfworld",)}
 """Options that are paths, and the tasks that have them."""
 MAYBE_PATHS = {"dataset": ("hf",)}
@@ -156,9 +158,12 @@ def _named(name: str, base: Path) -> str:
 
 def _data(path: object, base: Path, *, sure: bool) -> object:
     """Make a path absolute if it exists, or if it is `sure` not to be a Hub id."""
-    if isinstance(path, str) and path.startswith(OF_LIBRARY):
+    if not isinstance(path, str) or path.startswith(OF_LIBRARY):
         return path
-    there = isinstance(path, str) and bool(path) and (sure or _exists(base / path))
+    if OWN_CODE.fullmatch(path):
+        return _code(path, base)
+    named = OF_MODULE.fullmatch(path) and not _exists(base / path)
+    there = bool(path) and not named and (sure or _exists(base / path))
     return _at(path, base) if there else path
 
 

@@ -117,3 +117,7 @@ class Card:
     notes: Sequence[str] = ()
     recommended: Mapping[str, object] = field(default_factory=dict)
     """Run settings the paper uses (learning rate, group size …), as information."""
+    run: Sequence[str] = ()
+    """Changes to the recipe 'addition' without which the method cannot train, such as its task: ("task=words",)."""
+    first: str = ""
+    """A command that makes what these changes name, such as a teacher's folder; '' if they name nothing of the kind."""

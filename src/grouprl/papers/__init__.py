@@ -1,7 +1,7 @@
 """The literature: every listed paper, and what covers it in this package."""
 
 from grouprl.papers.paper_list import SCOPES, Listing, listing, listings
-from grouprl.papers.status import STATUSES, Standing, counts, named, search, standing, standings
+from grouprl.papers.status import STATUSES, Standing, counts, named, search, standing, standings, training_command
 
 __all__ = [
     "SCOPES",
@@ -15,4 +15,5 @@ __all__ = [
     "search",
     "standing",
     "standings",
+    "training_command",
 ]

@@ -7,11 +7,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import announced
 from grouprl.papers.paper_list import Listing, listings
+from grouprl.papers.training import command_of_entry, command_with
 from grouprl.storage.source_cache import from_sources
 
 STATUSES = {
@@ -26,6 +26,8 @@ STATUSES = {
 """Kinds of coverage of a paper."""
 ROOMS = ("papers", "methods", "algorithms", "recipes", "config", "plan")
 """Folders whose sources decide what covers a paper."""
+SOURCES = (*ROOMS, "orchestrator", "rewards", "tasks")
+"""Folders whose sources decide which commands train it."""
 NAMES = re.compile(r"\s*[/()+,:]\s*|\s+and\s+")
 """Separators of the names that a paper gives to its methods."""
 
@@ -48,22 +50,23 @@ class Standing:
 
     def commands(self) -> list[str]:
         """Return the commands that show and train it; if training is refused, the `plan` command that says why."""
-        rows = from_sources(f"paper_{self.paper.number}", ROOMS, self._planned, keep=not announced())
+        rows = from_sources(f"paper_{self.paper.number}", SOURCES, self._planned, keep=not announced())
         return [row["command"] for row in rows]
 
     def _planned(self) -> list[JsonObject]:
         """Return the commands; a plan is made for each, which takes seconds."""
-        trained = [["grouprl", "train", name] for name in self.paper.recipes]
+        trained = [shlex.join(["grouprl", "train", name]) for name in self.paper.recipes]
         if self.status == "entry":
-            trained = [_train(f"method={name}", *self._settings(name)) for name in self.entries] + trained
+            entries = [command_of_entry(name, self.settings_of(name)) for name in self.entries]
+            trained = list(dict.fromkeys([*entries, *trained]))
         elif self.status == "part":
-            trained = [_train(*self.paper.settings)]
+            trained = [command_with(*self.paper.settings)]
         elif self.status == "command":
-            trained = [shlex.split(self.paper.command)]
-        shown = [["grouprl", "methods", "show", name] for name in self.entries]
-        return [{"command": shlex.join(words)} for words in [*shown, *trained]]
+            trained = [self.paper.command]
+        shown = [shlex.join(["grouprl", "methods", "show", name]) for name in self.entries]
+        return [{"command": command} for command in [*shown, *trained]]
 
-    def _settings(self, name: str) -> list[str]:
+    def settings_of(self, name: str) -> list[str]:
         """Return the changes that the entry `name` needs besides its name: those of all entries, and its own."""
         split = [setting.partition(":") for setting in self.paper.settings]
         return [change if owner == name else owner + sign + change for owner, sign, change in split if _of(owner, name)]
@@ -122,6 +125,23 @@ def named(name: str) -> list[Standing]:
     return [s for s in standings() if wanted in map(plain, [s.paper.method, *NAMES.split(s.paper.method)]) and wanted]
 
 
+def training_command(name: str) -> str:
+    """Return the command that trains a method, an entry's with what its card and a paper's row say it needs.
+
+    It is a `plan` command, which says why, where no recipe can train it.
+    """
+    if ":" in name:
+        return command_with(f"method={name}")
+    rows = from_sources(f"command_{name}", SOURCES, lambda: [{"command": _of_entry(name)}], keep=not announced())
+    command: str = rows[0]["command"]
+    return command
+
+
+def _of_entry(name: str) -> str:
+    given = (each.settings_of(name) for each in standings() if name in each.entries)
+    return command_of_entry(name, next(filter(None, given), []))
+
+
 def counts(found: Iterable[Standing]) -> dict[str, int]:
     """Return how many papers have each status, in the order of `STATUSES`, without zeros."""
     counted = Counter(s.status for s in found)
@@ -167,28 +187,3 @@ def _entries_by_title() -> dict[str, list[str]]:
             for paper in entry.card.papers[1:] if later else entry.card.papers[:1]:
                 found.setdefault(plain(paper.title), []).append(entry.name)
     return found
-
-
-@cache
-def _train(*changes: str) -> list[str]:
-    """Return the command that trains the addition recipe with `changes`, or plans it if training is refused.
-
-    Of the variants that are not refused, the first in which every part of the method has an effect; else the first.
-    """
-    from grouprl.config.run import load_config
-    from grouprl.plan.plan import plan
-
-    once, few = "batch.minibatches=1", "data.prompts=512"
-    accepted = []
-    for more in ((), (once,), (few,), (once, few), ("task=ponder",)):
-        found = plan(load_config("addition", [*changes, *more, "model.device=cpu"]))
-        if not found.refusals and not found.idle:
-            return ["grouprl", "train", "addition", *_sets(*changes, *more)]
-        accepted += [] if found.refusals else [more]
-    if accepted:
-        return ["grouprl", "train", "addition", *_sets(*changes, *accepted[0])]
-    return ["grouprl", "plan", "addition", *_sets(*changes)]
-
-
-def _sets(*changes: str) -> list[str]:
-    return [word for change in changes for word in ("--set", change)]

@@ -13,7 +13,7 @@ from grouprl.algorithms.references import reads_frozen
 from grouprl.config.run import Config
 from grouprl.config.sections import Section
 from grouprl.core.errors import GrouprlError, InputError
-from grouprl.core.finding import Finding
+from grouprl.core.finding import Finding, Severity
 from grouprl.methods.registry import CATALOGUE
 from grouprl.orchestrator.agents import APART, team_refusals
 from grouprl.orchestrator.asynchronous.restrictions import async_idle, async_refusals, between_refusals
@@ -82,6 +82,25 @@ def sampling_refusals(method: Method, facts: RunFacts, rows: type[ScoringSource]
             yield f"{part.name} chooses how completions are sampled, {remedy}"
         elif more := _sampled_and_scored(part, facts):
             yield f"{part.name} samples {more}, {remedy}"
+
+
+def own_sample_findings(method: Method, facts: RunFacts) -> Iterator[Finding]:
+    """Yield a finding for each part whose formula is of completions that the policy samples, if they are stored.
+
+    It is a refusal where the part means nothing for others, else a warning.
+    """
+    for part in method.of_own_samples() if facts.stored else ():
+        said = f"{part.name}: {part.own_samples} for completions that the policy samples, and here they are stored"
+        worth = "nothing of the formula holds for them" if part.only_own_samples else STORED_MEANS
+        severity: Severity = "refusal" if part.only_own_samples else "warning"
+        yield codes.OWN_SAMPLES(f"{said}: {worth}", key=part.name, severity=severity)
+
+
+STORED_MEANS = (
+    "likelihoods are raised and lowered by their advantages, however unlikely the policy is to write them, and nothing "
+    "bounds how far they fall"
+)
+"""Effect of a formula for own samples on stored completions."""
 
 
 def _sampled_and_scored(part: DataPart, facts: RunFacts) -> str:

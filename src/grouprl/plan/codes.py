@@ -45,6 +45,13 @@ ONE_UPDATE = _plan(
     "Set batch.minibatches and batch.epochs to 1.",
     "batch.minibatches",
 )
+OWN_SAMPLES = _plan(
+    "own_samples",
+    ("warning", "refusal"),
+    "The method's formula is right for completions that the policy samples, and the task has its completions stored.",
+    "Take a method of stored completions, such as dpo for pairs and sft for demonstrations, or a task that samples.",
+    "method",
+)
 REFERENCE = _plan(
     "no_reference",
     ("refusal", "note"),

@@ -36,6 +36,7 @@ from grouprl.plan.best_measure import (
     unknown_component,
 )
 from grouprl.plan.checks import (
+    own_sample_findings,
     refusals,
     sampling_refusals,
     without_effect,
@@ -279,6 +280,7 @@ def _ruled_out(
     yield from told(codes.SEVERAL_PROCESSES, rank_refusals(run, ranks) if ranks > 1 else ())
     yield from told(codes.ROWS, run.row_kind.refusals(config, task, requested))
     yield from told(codes.ROWS, sampling_refusals(run.method, facts, run.row_kind))
+    yield from own_sample_findings(run.method, facts)
     yield from told(codes.ROWS, rescore_refusals(config, run.row_kind))
     yield from told(codes.ROWS, _unrecorded(run))
     yield from told(codes.ROWS, idle_yardsticks(run))

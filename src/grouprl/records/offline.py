@@ -95,6 +95,18 @@ class StoredEpisode:
         """The return: the sum of all rewards."""
         return float(self.rewards.sum())
 
+    def as_row(self) -> dict[str, object]:
+        """Return it as plain data by the names of a file's columns, without those that it does not have."""
+        seen = self.observations
+        shown = seen.tolist() if isinstance(seen, np.ndarray) else {name: each.tolist() for name, each in seen.items()}
+        row: dict[str, object] = {"observations": shown, "actions": self.actions.tolist()}
+        row |= {"rewards": self.rewards.tolist(), "terminated": self.terminated}
+        row |= {} if self.correct is None else {"correct": self.correct}
+        known = {"logps": self.behavior_logp, "legal": self.masks()}
+        row |= {name: array.tolist() for name, array in known.items() if array is not None}
+        row |= {"components": dict(self.components)} if self.components else {}
+        return row | ({"context": {name: x.tolist() for name, x in self.context.items()}} if self.context else {})
+
     @property
     def beginning(self) -> tuple[float, ...]:
         """The numbers of the first observation."""

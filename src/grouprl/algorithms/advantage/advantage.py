@@ -28,6 +28,12 @@ class Advantage(Part):
         """Return advantages [B,T]."""
         raise NotImplementedError
 
+    def imitates(self) -> bool:
+        """Return whether no advantage is ever below 0: a policy gradient is then a likelihood of chosen completions,
+        which may come from anywhere.
+        """
+        return False
+
 
 _CENTERED = {
     "mean": "reward_b - mean_b",
@@ -148,6 +154,10 @@ class RawReward(Advantage):
         return batch.broadcast(reward_b.clamp(min=0) if self.positive_only else reward_b)
 
     @override
+    def imitates(self) -> bool:
+        return self.positive_only
+
+    @override
     def code(self) -> str:
         reward = "reward_b.clamp(min=0)" if self.positive_only else "reward_b"
         return f"adv_bt = {reward}[:, None] * mask_bt"
@@ -175,6 +185,10 @@ class Ones(Advantage):
     def __call__(self, batch: Batch) -> Tensor:
         """Return A = 1."""
         return batch.mask_bt.to(batch.dtype)
+
+    @override
+    def imitates(self) -> bool:
+        return True
 
 
 @part("advantage")

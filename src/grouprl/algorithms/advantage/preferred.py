@@ -32,6 +32,7 @@ class Preferred(Advantage):
     against: Literal["group", "opponents"] = "group"
     unit: Unit = "chance"
     itself: bool = False
+    own_samples = "it is how often the policy wins against itself or its opponent"
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the mean of P - ½, or of log P/(1-P)."""

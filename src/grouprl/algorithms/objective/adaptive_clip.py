@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import held
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -28,7 +28,7 @@ def clipped(ratio_bt: Tensor, adv_bt: Tensor, low_bt: Tensor, high_bt: Tensor, d
 
 
 @part("objective")
-class TurnClip(Objective):
+class TurnClip(Surrogate):
     """PPO's clip on the ratio of whole turns: w_k = exp(mean over the turn of log ρ_t) (Turn-PPO, arXiv:2511.20718).
 
     All tokens of a turn share its ratio, so each gets the gradient of the turn's mean advantage.

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import part
 from grouprl.algorithms.token_weight.token_selection import hashed
@@ -46,7 +46,7 @@ def first(score_bt: Tensor, candidate_bt: Tensor, count: int) -> Tensor:
 
 
 @part("objective")
-class ClipCov(Objective):
+class ClipCov(Surrogate):
     """PPO's clip, and no loss for a few random tokens whose covariance lies in (lower, upper) (Clip-Cov).
 
     max(1, int(share · tokens)) of them are sampled among tokens that the clip leaves alone; chance is a hash of the

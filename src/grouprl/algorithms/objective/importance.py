@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.objective import Surrogate
 from grouprl.algorithms.objective.ratio import Against, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
@@ -25,7 +25,7 @@ TRIES = 6
 
 
 @part("objective")
-class Importance(Objective):
+class Importance(Surrogate):
     """-ρ·A without any bound: the surrogate of conservative policy iteration (TRPO, arXiv:1502.05477, eq. 14)."""
 
     against: Against = "old"

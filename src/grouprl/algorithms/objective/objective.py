@@ -51,8 +51,14 @@ class Objective(Part):
         return ~(batch.need("advantage_bt", self.name) != 0).any(1)
 
 
+class Surrogate(Objective):
+    """Base of what stands for the expected reward: an expectation over completions that the policy samples."""
+
+    own_samples = "its gradient is that of the expected reward"
+
+
 @part("objective")
-class PolicyGradient(Objective):
+class PolicyGradient(Surrogate):
     """REINFORCE: every token's log-prob times its advantage, no ratio (Williams 1992)."""
 
     says = "push each token's log-prob by its advantage, without ratio or clip"
@@ -68,7 +74,7 @@ class PolicyGradient(Objective):
 
 
 @part("objective")
-class Clipped(Objective):
+class Clipped(Surrogate):
     """PPO's pessimistic clipped surrogate (Schulman et al. 2017, eq. 7), at any ratio level.
 
     `dual_clip` bounds the loss of a negative token at -A·dual_clip (Ye et al. 2020, arXiv:1912.09729); None turns it

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -28,7 +28,7 @@ _REGION = {
 
 
 @part("objective")
-class RegionGradient(Objective):
+class RegionGradient(Surrogate):
     """-A·log π·[ρ in a region], the ratio neither weight nor differentiated (REC, arXiv:2509.24203; CPGD's clip).
 
     `one_side`: the tokens for which PPO's clip has a gradient. `two_side`: 1-clip_low ≤ ρ ≤ 1+clip_high. `ring`: that

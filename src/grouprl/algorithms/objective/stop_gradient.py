@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import Against, RatioLevel, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -22,7 +22,7 @@ Limit = Annotated[float, Field(ge=0)]
 
 
 @part("objective")
-class Capped(Objective):
+class Capped(Surrogate):
     """-sg[clip(ρ, low, high)]·A·log π: CISPO (arXiv:2506.13585), DISPO, ScaleRL's truncated importance sampling.
 
     Limits bound the ratio itself (1.2, not 0.2); None leaves that side free. Tokens of negative advantage have their

@@ -94,3 +94,10 @@ def random_episodes(lock: CombinationLock | None = None, count: int = STORED) ->
     chance_eh = np.random.default_rng(1).integers(lock.numbers, size=(count, lock.horizon))
     found = [dialled(lock, row.tolist()) for row in chance_eh]
     return [each for each in found if not each.correct]
+
+
+def compared_episodes() -> list[dict[str, object]]:
+    """Return pairs of trajectories of the default lock: one of the expert that opened it, and one dialled by chance."""
+    opened = [each for each in expert_episodes() if each.correct]
+    pairs = zip(opened, random_episodes(), strict=False)
+    return [each.as_row() | {"group": number} for number, pair in enumerate(pairs) for each in pair]

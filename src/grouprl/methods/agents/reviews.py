@@ -258,6 +258,7 @@ entry(
             )
         ],
         recommended={"group": 8},
+        run=["task=search"],
     ),
     base="grpo",
     keeps=(*CLIPS, *GROUP, *KL),

@@ -79,6 +79,14 @@ entry(
             )
         ],
         recommended={"group": 1, "learning_rate": 1e-3},
+        run=[
+            "warmup={steps: 0}",
+            "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
+            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
+            "task.target=1",
+            "batch.group_size=1",
+            "model.name=decision_transformer",
+        ],
     ),
     base="sft",
 )

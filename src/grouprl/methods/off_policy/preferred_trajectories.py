@@ -107,5 +107,12 @@ entry(
             ),
         ],
         recommended={"group": 2, "learning_rate": 1e-3},
+        run=[
+            "warmup={steps: 0}",
+            "task=trajectories:grouprl.envs.construction.combination_lock:compared_episodes",
+            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
+            "batch.group_size=2",
+            "model.name=hindsight",
+        ],
     ),
 )

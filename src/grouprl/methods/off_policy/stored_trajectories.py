@@ -72,6 +72,13 @@ entry(
                 why="log-probs -0.5, -1 and -2, whatever the returns",
             )
         ],
+        run=[
+            "warmup={steps: 0}",
+            "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
+            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
+            "batch.group_size=1",
+            "model.name=mlp",
+        ],
     ),
     base="sft",
 )
@@ -152,6 +159,13 @@ entry(
             )
         ],
         recommended={"group": 1, "learning_rate": 3e-4},
+        run=[
+            "warmup={steps: 0}",
+            "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
+            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
+            "batch.group_size=1",
+            "model.name=mlp",
+        ],
     ),
 )
 
@@ -214,5 +228,12 @@ entry(
             )
         ],
         recommended={"group": 1, "learning_rate": 2e-4},
+        run=[
+            "warmup={steps: 0}",
+            "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
+            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
+            "batch.group_size=1",
+            "model.name=mlp",
+        ],
     ),
 )

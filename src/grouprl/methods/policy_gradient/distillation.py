@@ -109,6 +109,10 @@ entry(
                 why="0.5 + 0.5·0.2",
             ),
         ],
+        run=[
+            "model.reference=runs/teacher/model",
+        ],
+        first="grouprl train addition --folder runs/teacher",
     ),
     base="ppo",
     keeps=CLIPS,

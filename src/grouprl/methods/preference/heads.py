@@ -78,5 +78,12 @@ entry(
             "(docs/preferences.md).",
         ],
         recommended=RECOMMENDED,
+        run=[
+            "task=preferences",
+            "task.annotators=2",
+            "task.apart=true",
+            "batch.group_size=2",
+            "model.agents=heads",
+        ],
     ),
 )

@@ -86,5 +86,12 @@ entry(
             "tuned rates: no difference is shown (docs/reward_models.md).",
         ],
         recommended={"learning_rate": 1e-4, "group": 2},
+        run=[
+            "task=preferences",
+            "task.annotators=2",
+            "task.context=2",
+            "batch.group_size=2",
+            "warmup={steps: 0}",
+        ],
     ),
 )

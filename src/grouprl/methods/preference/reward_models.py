@@ -204,5 +204,12 @@ entry(
             ),
         ],
         recommended={"learning_rate": 1e-4},
+        run=[
+            "task=preferences",
+            "task.form=ratings",
+            "warmup={steps: 0}",
+            "batch.group_size=4",
+            "method.attributes=[liked, brief]",
+        ],
     ),
 )

@@ -129,6 +129,11 @@ entry(
         golden=[one_pair(0.66359711, [-0.04850045, -0.04850045], 0.04850045, "Δ = 0.6; slope 0.1·σ(-0.06)")],
         notes=["Candidates are run through the policy and the reference once more than in DPO, `among` pairs a step."],
         recommended=RECOMMENDED,
+        run=[
+            "task=preferences",
+            "batch.group_size=2",
+            "data.prompts=512",
+        ],
     ),
 )
 
@@ -219,6 +224,11 @@ entry(
             ),
         ],
         recommended={**RECOMMENDED, "learning_rate": 1e-4},
+        run=[
+            "task=preferences",
+            "task.margins=true",
+            "batch.group_size=2",
+        ],
     ),
 )
 

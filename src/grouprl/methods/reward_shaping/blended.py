@@ -68,5 +68,11 @@ entry(
                 why="the primary component is ±1/2 about its mean; log-probs -1: (2·1/2 - 1/2)/2",
             )
         ],
+        run=[
+            "task=words",
+            "task.variety=2",
+            "method.primary=liked",
+            "batch.minibatches=1",
+        ],
     ),
 )

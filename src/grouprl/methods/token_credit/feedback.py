@@ -71,6 +71,10 @@ entry(
                 why="+1 on the third token reaches the tokens before it, -1 on the first takes it back there",
             )
         ],
+        run=[
+            "task=keys",
+            "method.feedback=grouprl.envs.builtin.key_door:critique",
+        ],
     ),
     base="ppo",
     keeps=(*CLIPS, *CRITIC),

@@ -46,6 +46,8 @@ class TargetDivergence(Advantage):
     beta: Positive = 1.0
     divergence: Divergence = "js"
     reads = ("old_bt", "ref_bt")
+    own_samples = "Z is the size of the target, and the gradient is that of the divergence from it"
+    only_own_samples = True
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the centred pseudo-reward of each row at its tokens."""

@@ -12,7 +12,7 @@ from typing_extensions import override
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.sampling.papers.entropy_score import extent, score
@@ -21,7 +21,7 @@ from grouprl.core.errors import InputError
 
 
 @part("objective")
-class DynamicClip(Objective):
+class DynamicClip(Surrogate):
     """Clip bounds that widen for unlikely tokens: |ρ - 1|·π ≤ ε solved for ρ (DCPO, arXiv:2509.02333).
 
     With q = π_old(y_t): low = ½ + ½·sqrt(max(1 - 4ε_low/q, 0)), high = ½ + ½·sqrt(1 + 4ε_high/q), at most `cap`.
@@ -74,7 +74,7 @@ class DynamicClip(Objective):
 
 
 @part("objective")
-class BalancedClip(Objective):
+class BalancedClip(Surrogate):
     """Clip bounds searched at every update until good tokens carry a share of the loss (BAPO, arXiv:2510.18927).
 
     Bounds are ratios. While the positive share is below `target`: raise the upper bound by `high_step` up to
@@ -167,7 +167,7 @@ def _stairs(start: float, end: float, step: float) -> list[float]:
 
 
 @part("objective")
-class EntropyClip(Objective):
+class EntropyClip(Surrogate):
     """Clip bounds and advantages that follow a token's entropy (HAPO, arXiv:2509.16591).
 
     ĥ in [-1, 1] is log H around its 0.8-quantile over the step's tokens, each side scaled to its extreme.

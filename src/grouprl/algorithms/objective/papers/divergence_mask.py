@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import Against, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -29,7 +29,7 @@ def binary_kl(logp_bt: Tensor, anchor_bt: Tensor) -> Tensor:
 
 
 @part("objective")
-class DivergenceMask(Objective):
+class DivergenceMask(Surrogate):
     """-M·sg[min(ρ, cap)]·A·log π; M drops tokens that have left the region in the direction of A (DPPO-Binary).
 
     `tv`: dropped are A > 0 with π - π_old > `clip_high`, and others with π_old - π > `clip_low`. `kl`: dropped are A >

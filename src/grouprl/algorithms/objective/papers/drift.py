@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import held, log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -28,7 +28,7 @@ FEATURES = (
 
 
 @part("objective")
-class DiscoveredDrift(Objective):
+class DiscoveredDrift(Surrogate):
     """-(ρ·A - f(ρ, A)): f holds the ratio where the objective gains by moving it (DPO, arXiv:2210.05639, section 5).
 
     f = max(0, (ρ-1)A - α·tanh((ρ-1)A/α)) for A ≥ 0, and max(0, log(ρ)A - β·tanh(log(ρ)A/β)) for A < 0. f and its slope
@@ -102,7 +102,7 @@ class HorizonDrift(DiscoveredDrift):
 
 
 @part("objective")
-class FeatureDrift(Objective):
+class FeatureDrift(Surrogate):
     """-(ρ·A - f), f = max(0, Σ_k (w_k + u·v_k)·x_k - 10⁻⁶): the form that LPO and TA-LPO learn, with weights by hand.
 
     x are the eight features 1-ρ, (1-ρ)², (1-ρ)A, (1-ρ)²A, log ρ, log²ρ, A·log ρ and A·log²ρ, u = step/(steps - 1).

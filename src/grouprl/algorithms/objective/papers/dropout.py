@@ -12,7 +12,7 @@ from typing_extensions import override
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -22,7 +22,7 @@ TIE = 1e-6
 
 
 @part("objective")
-class DropoutClip(Objective):
+class DropoutClip(Surrogate):
     """PPO clip on the tokens that remain after those of smallest score are dropped (D-PPO, arXiv:2310.20380).
 
     With x = ρA, detached, over the optimiser step: `score="correlation"` is x·Σ_j x_j, `score="magnitude"` is |x|. Of

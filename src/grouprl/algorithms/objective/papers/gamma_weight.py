@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import LOG_LIMIT, Against, log_ratio
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_weight.token_weight import mismatch_ratio
@@ -23,7 +23,7 @@ LEAST = math.log(1e-8)
 
 
 @part("objective")
-class GammaWeight(Objective):
+class GammaWeight(Surrogate):
     """-φ(w)·A·log π with φ(w) = w^k·e^{λ(1-w)}, w = π(y)/π_old(y) of the whole completion, not differentiated (VESPO).
 
     φ is 1 at w = 1, largest at w = k/λ, and fades on both sides; (k, λ) have a pair for A ≥ 0 and one for A < 0.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.covariance import COVARIANCE, covariance, first, tokens_in
-from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.objective import Surrogate
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.objective.regression import log_distance
 from grouprl.algorithms.part import RunFacts, part
@@ -21,7 +21,7 @@ from grouprl.core.numbers import PositiveShare
 
 
 @part("objective", name="kl_cov")
-class KLCov(Objective):
+class KLCov(Surrogate):
     """Importance-weighted policy gradient without clip; the tokens of largest covariance pay |log ρ| (KL-Cov).
 
     max(1, int(share · tokens)) tokens pay coef·|log π - log π_old|, whose slope is zero at the first update.

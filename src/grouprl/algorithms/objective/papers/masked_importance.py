@@ -6,7 +6,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.objective.stop_gradient import bounded
 from grouprl.algorithms.part import RunFacts, part
@@ -14,7 +14,7 @@ from grouprl.core.batch import Batch
 
 
 @part("objective", "masked_importance")
-class MaskedImportanceObjective(Objective):
+class MaskedImportanceObjective(Surrogate):
     """MiniRL: -M·sg[min(π/π_behavior, cap)]·A·log π, M zero where PPO's clip has no gradient (Qwen 2025).
 
     The mask judges staleness (ρ = π/π_old beyond 1-clip_low or 1+clip_high in the direction of A); the weight

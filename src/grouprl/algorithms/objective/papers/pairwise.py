@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import PairLoss, out_of, pairs_of
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio
 from grouprl.algorithms.objective.regression import completion_value, counted, same_group
 from grouprl.algorithms.part import RunFacts, part
@@ -17,7 +17,7 @@ from grouprl.core.batch import Batch
 
 
 @part("objective")
-class PairwiseGradient(Objective):
+class PairwiseGradient(Surrogate):
     """P3O: -(A_i - A_j)·w_i·w_j·(log π(y_i) - log π(y_j))/2, mean over the pairs of a group (arXiv:2310.00212).
 
     w = π/π_old of a whole completion, detached, its logarithm within ±20. A term whose ratio has already moved far

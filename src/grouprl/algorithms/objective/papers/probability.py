@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Objective
+from grouprl.algorithms.objective.objective import Surrogate
 from grouprl.algorithms.part import part
 from grouprl.core.batch import Batch
 
 
 @part("objective")
-class Probability(Objective):
+class Probability(Surrogate):
     """The advantage times the probability itself, not its logarithm: -A_t·π(y_t)."""
 
     says = "push each token's probability (not its log) by its advantage, without ratio or clip"

@@ -7,14 +7,14 @@ from torch import Tensor
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual, clipped
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 
 @part("objective")
-class ShiftedClip(Objective):
+class ShiftedClip(Surrogate):
     """Clip π/π_behavior around what it was at the start of the update, π_old/π_behavior (ReMix, arXiv:2507.06892).
 
     For a completion that the policy itself sampled, that is 1 and the clip is PPO's.

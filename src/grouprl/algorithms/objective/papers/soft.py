@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, Objective, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, Surrogate, idle_ratio
 from grouprl.algorithms.objective.ratio import Against, RatioLevel, held, log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.algorithms.token_gate.token_gate import top_entropy
@@ -19,7 +19,7 @@ from grouprl.core.outputs import ENTROPY
 
 
 @part("objective")
-class SoftGate(Objective):
+class SoftGate(Surrogate):
     """SAPO: -(4/τ)·sigmoid(τ(ρ-1))·A, τ by the sign of A (Soft Adaptive Policy Optimization, Qwen 2025).
 
     The gradient's weight 4q(1-q)·ρ, q = sigmoid(τ(ρ-1)), is 1 at ρ = 1 and fades on both sides instead of being cut.
@@ -60,7 +60,7 @@ class SoftGate(Objective):
 
 
 @part("objective")
-class GeometricMean(Objective):
+class GeometricMean(Surrogate):
     """GMPO: the geometric mean of clipped token ratios times A (arXiv:2507.20673).
 
     c_t = log ρ_t, at most `clip_high` where A > 0 and at least -`clip_low` where A < 0 (limits in log space, so

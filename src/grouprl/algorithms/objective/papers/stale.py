@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from grouprl.algorithms.losses import TokenLoss
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
@@ -36,7 +36,7 @@ def interpolation(batch: Batch) -> Tensor:
 
 
 @part("objective")
-class InterpolatedClip(Objective):
+class InterpolatedClip(Surrogate):
     """Decoupled PPO whose proximal log-probs are interpolated instead of computed (AReaL, arXiv:2505.24298).
 
     log π_prox = log π_b + α·(sg[log π] - log π_b) with α of `interpolation`: 0 for tokens of the current policy, near 1
@@ -101,7 +101,7 @@ def _held(weight_bt: Tensor, cap: float | None, beyond: Beyond) -> tuple[Tensor,
 
 
 @part("objective")
-class ProbabilityMask(Objective):
+class ProbabilityMask(Surrogate):
     """-M·ρ·A, ρ = π/π_b; M drops tokens whose probability has moved far in the direction of A (prime-rl's DPPO mask).
 
     Dropped are A > 0 with π - π_b > `clip_high`, and A < 0 with π - π_b < -`clip_low`: differences of probabilities,

@@ -9,14 +9,14 @@ from typing_extensions import override
 from grouprl.algorithms.lines import clip_lines
 from grouprl.algorithms.losses import TokenLoss
 from grouprl.algorithms.objective.adaptive_clip import Dual
-from grouprl.algorithms.objective.objective import Bound, LowBound, Objective, clip_metrics, idle_ratio
+from grouprl.algorithms.objective.objective import Bound, LowBound, Surrogate, clip_metrics, idle_ratio
 from grouprl.algorithms.objective.ratio import log_ratio, ratio_code, symbol
 from grouprl.algorithms.part import RunFacts, part
 from grouprl.core.batch import Batch
 
 
 @part("objective")
-class TwoLevelClip(Objective):
+class TwoLevelClip(Surrogate):
     """w·PPO clip of the group's advantage plus PPO clip of the prompt's (COPO); `prompt_advantage` gives both.
 
     There are two losses because two advantages of different sign are each clipped on their own side.

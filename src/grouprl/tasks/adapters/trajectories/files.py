@@ -1,8 +1,9 @@
-"""Files of trajectories: JSON lines, Parquet, npz, and datasets of Minari, each read as plain mappings of arrays."""
+"""Trajectories of files (JSON lines, Parquet, npz), of Minari and of functions, as plain mappings of arrays."""
 
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
+from grouprl.core.importing import import_object
 from grouprl.records.offline import StoredEpisode
 from grouprl.tasks.adapters.jsonl import each_line
 
@@ -24,13 +26,15 @@ KNOWN = (*NEEDED, "logps", "legal", "group", "components", "correct", "context")
 BY_ACTION = ("actions", "rewards", "logps", "legal")
 """Columns with an entry for each action."""
 MINARI = "minari:"
+OF_CODE = re.compile(r"[^\n]+\.py:[A-Za-z_]\w*|[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
+"""Matches a function that returns trajectories: pkg.module:name or path/to/file.py:name."""
 
 
 def read(path: str) -> Iterator[tuple[str, Raw]]:
-    """Yield the trajectories of a file, each with words that say where it is.
+    """Yield the trajectories of a file or of a function (`pkg.module:name`), each with words that say where it is.
 
     Raises:
-        InputError: there is no such file, or it is of another kind or damaged.
+        InputError: there is no such file or function, or it is of another kind or damaged.
         MissingExtra: the library that reads it is not installed.
     """
     if path.startswith(MINARI):
@@ -38,9 +42,12 @@ def read(path: str) -> Iterator[tuple[str, Raw]]:
         return
     file = Path(path)
     if not file.is_file():
+        if OF_CODE.fullmatch(path):
+            yield from _of_function(path)
+            return
         raise InputError(
             f"There is no file '{path}'",
-            "trajectories are read from .jsonl, .parquet, .npz or minari:ID",
+            "trajectories are read from .jsonl, .parquet, .npz, minari:ID or a function, pkg.module:name",
             "Check the path",
         )
     readers = {".jsonl": _of_lines, ".parquet": _of_parquet, ".npz": _of_npz}
@@ -65,17 +72,27 @@ def write(path: str | Path, episodes: Sequence[StoredEpisode], groups: Sequence[
     """Write trajectories as JSON lines, which `trajectories:PATH` reads; those with one of `groups` are a group."""
     with Path(path).open("w", encoding="utf-8") as file:
         for number, each in enumerate(episodes):
-            seen = each.observations
-            shown = seen.tolist() if isinstance(seen, np.ndarray) else {k: v.tolist() for k, v in seen.items()}
-            row: dict[str, object] = {"observations": shown, "actions": each.actions.tolist()}
-            row |= {"rewards": each.rewards.tolist(), "terminated": each.terminated}
-            row |= {} if each.correct is None else {"correct": each.correct}
-            known = {"logps": each.behavior_logp, "legal": each.masks()}
-            row |= {name: array.tolist() for name, array in known.items() if array is not None}
-            row |= {"components": dict(each.components)} if each.components else {}
-            row |= {"context": {name: x.tolist() for name, x in each.context.items()}} if each.context else {}
-            row |= {} if groups is None else {"group": groups[number]}
+            row = each.as_row() | ({} if groups is None else {"group": groups[number]})
             file.write(json.dumps(row) + "\n")
+
+
+def _of_function(path: str) -> Iterator[tuple[str, Raw]]:
+    """Yield what a function of trajectories returns: `StoredEpisode`s, or mappings with the columns of a file."""
+    found = import_object(path, "function of trajectories")
+    if not callable(found):
+        raise InputError(
+            f"'{path}' is {shortened(found)}", "trajectories are what a function returns", "Name a function"
+        )
+    for number, each in enumerate(found()):
+        where = f"trajectory {number} of '{path}'"
+        raw = each.as_row() if isinstance(each, StoredEpisode) else each
+        if not isinstance(raw, Mapping):
+            raise InputError(
+                f"{where} is {shortened(raw)}",
+                "it is a grouprl.records.offline.StoredEpisode, or a mapping with the columns of a file",
+            )
+        check_names(raw, where)
+        yield where, raw
 
 
 def _of_lines(file: Path) -> Iterator[Raw]:

@@ -24,13 +24,16 @@ from grouprl.tasks.task import Task, check_request, without_folder
 
 @register_task("trajectories", argument="path")
 class Trajectories(OptionTask):
-    """Learn from stored trajectories of arrays: trajectories:FILE.jsonl, .parquet or .npz, or trajectories:minari:ID.
+    """Learn from stored trajectories of arrays: trajectories:FILE.jsonl, .parquet or .npz, trajectories:minari:ID, or
+    trajectories:pkg.module:function, which returns them.
 
     Nothing is acted in training: a prompt is a stored trajectory, or several that have the same value in the column
     `group`. The environment that they come from gives the spaces, and evaluations are played there.
     """
 
-    path: str = Field(description="a file of trajectories, or minari: and the name of a dataset on this machine")
+    path: str = Field(
+        description="a file of trajectories, a function that returns them, or minari: and the name of a dataset here"
+    )
     of: str | JsonObject = Field(
         description="the task that they come from: control:CartPole-v1, or a mapping with its options"
     )

@@ -69,6 +69,11 @@ class Preferences(GeneratedTask):
     )
     length_bias: float = Field(0.0, ge=-10, le=10, description="what the judge adds to a word's reward for each letter")
     annotators: int = Field(1, ge=1, le=WANTED, description="groups of annotators, each with a taste of its own")
+    margins: bool = Field(
+        False,
+        description="whether each pair states as its margin what another objective makes of it: how much shorter the "
+        "winner is, as a share of the longest word",
+    )
     apart: bool = Field(
         False,
         description="whether each group of annotators is an agent, with a head or a model (model.agents); the true "
@@ -94,6 +99,8 @@ class Preferences(GeneratedTask):
             raise ValueError("uneven says which words prompts have labels of: set form to labels, or leave it out")
         if "words" in self.model_fields_set and self.form not in ("lists", "ratings"):
             raise ValueError("words says how many a list has: set form to lists or ratings, or leave it out")
+        if self.margins and self.form != "pairs":
+            raise ValueError("margins are of pairs: set form to pairs, or leave it out")
         if self.apart and self.annotators == 1:
             raise ValueError(
                 "apart gives each group of annotators an agent, and there is one: set annotators to 2 or 3"
@@ -181,7 +188,11 @@ class Preferences(GeneratedTask):
             return tuple(rated_row(word, ratings) for word, *ratings in rated)
         if self.form == "labels":
             return (StoredRow(columns["completion"], float(columns["label"]), correct=columns["label"]),)
-        return StoredRow(columns["chosen"], 1.0, correct=True), StoredRow(columns["rejected"], 0.0)
+        chosen, rejected = columns["chosen"], columns["rejected"]
+        shorter = (len(rejected) - len(chosen)) / self.longest
+        stated = {"margin": shorter} if self.margins else {}
+        won = StoredRow(chosen, 1.0, correct=True, components=stated)
+        return won, StoredRow(rejected, 0.0, components=stated)
 
     def prefers(self, wanted: str, annotator: int, one: str, other: str) -> bool | None:
         """Return whether the judge, without noise, prefers one word to another; None if it has no preference."""
