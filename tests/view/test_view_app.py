@@ -86,6 +86,20 @@ def test_a_metric_that_the_glossary_lacks_is_shown_without_a_meaning(client):
     assert list(listed).index("reward_mean") < list(listed).index("own")
 
 
+def test_metrics_that_tell_most_come_first_and_constant_ones_last(tmp_path):
+    rows = [{"step": n, "phase": "train", "reward_errors": 0, "loss": 1.0 / n, "pair_margin": 0.1 * n} for n in (1, 2)]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.yaml").write_text("task: pairs\n")
+    (tmp_path / "a" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    view = TestClient(make_view(RunLibrary([tmp_path])), base_url="http://127.0.0.1")
+    listed = asked(view, "/api/metrics?run=a")["metrics"]
+    assert [(each["metric"], each["varies"]) for each in listed] == [
+        ("pair_margin", True),
+        ("loss", True),
+        ("reward_errors", False),
+    ]
+
+
 def test_settings_say_what_differs(client):
     rows = {row["setting"]: row for row in asked(client, "/api/settings?run=a&run=b")["settings"]}
     assert rows["optim.lr"] == {"setting": "optim.lr", "values": ["0.001", "0.01"], "same": False}

@@ -19,7 +19,7 @@ from grouprl.view.app.row_query import PARAMETERS, choices, groups_of, page_of
 from grouprl.view.app.row_tokens import group_of
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.charts import Series, chart
-from grouprl.view.curves import COLOURS
+from grouprl.view.curves import COLOURS, PICTURES
 from grouprl.view.diagnosis import diagnose, stored_findings
 from grouprl.view.loaded_run import PHASES
 from grouprl.view.run_list import run_line
@@ -40,17 +40,16 @@ def run(library: RunLibrary, asked: Parameters) -> JsonObject:
 
 
 def metrics(library: RunLibrary, asked: Parameters) -> JsonObject:
-    """The metrics of runs, each with its unit, its meaning, what to look for, and the runs that have it."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """The metrics of runs, the most telling first: unit, meaning, what to look for, whether it varies, its runs."""
+    found: dict[tuple[str, str], dict[str, set[float]]] = {}
     for name in _named(library, asked):
         for phase in PHASES:
-            records = library.data(name).of_phase(phase)
-            for metric in dict.fromkeys(
-                key for record in records for key, value in record.items() if _is_number(value)
-            ):
-                found.setdefault((phase, metric), []).append(name)
+            for record in library.data(name).of_phase(phase):
+                for metric in (key for key, value in record.items() if _is_number(value)):
+                    found.setdefault((phase, metric), {}).setdefault(name, set()).add(record[metric])
     listed = [
-        {"metric": key, "phase": phase, "runs": of} | _meaning(key, _acting(library, of))
+        {"metric": key, "phase": phase, "runs": list(of), "varies": any(len(values) > 1 for values in of.values())}
+        | _meaning(key, _acting(library, list(of)))
         for (phase, key), of in found.items()
     ]
     return {"metrics": sorted((each for each in listed if each["metric"] != "step"), key=_topic)}
@@ -228,10 +227,13 @@ def _meaning(metric: str, actions: bool = False) -> JsonObject:
     return {"group": entry.group, **{name: worded(text, actions=actions) for name, text in texts.items()}}
 
 
-def _topic(each: JsonMapping) -> tuple[int, int]:
-    """Return a key that sorts metrics as the glossary does: first how well it goes, last what is not in it."""
+def _topic(each: JsonMapping) -> tuple[bool, int, int, int]:
+    """Return a key that sorts metrics as reports do, then as the glossary does; those that never vary come last."""
+    first = dict.fromkeys(name for picture in PICTURES for name in picture.metrics)
+    places = {name: place for place, name in enumerate(first)}
     order = {name: place for place, name in enumerate(GLOSSARY)}
-    return [*GROUPS, ""].index(each["group"]), order.get(each["metric"], len(order))
+    own, listed = places.get(each["metric"], len(places)), order.get(each["metric"], len(order))
+    return not each["varies"], own, [*GROUPS, ""].index(each["group"]), listed
 
 
 def _settings(text: str) -> object:
