@@ -12,7 +12,6 @@ from grouprl.algorithms.link.papers.saturating import Saturating
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.pretrain.papers.prompt_density import PromptDensity
 from grouprl.algorithms.score.score import LogRatio
-from grouprl.core.errors import InputError
 from grouprl.core.numbers import Count, NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Reduction
 from grouprl.methods.preference.labels import LARGE, SMALL, bco, kto, matched, of_labels
@@ -70,19 +69,8 @@ def bco_trl(
     max_density_ratio: Positive = 10.0,
     encoder: str | None = None,
 ) -> Method:
-    """Compose TRL's BCO, with matched prompts if there is an encoder.
-
-    Raises:
-        InputError: settings of the density ratio without an encoder.
-    """
-    asked = (prompt_sample_size, min_density_ratio, max_density_ratio)
+    """Compose TRL's BCO, with matched prompts if there is an encoder: without one, as in TRL, nothing else is read."""
     if encoder is None:
-        if asked != (1024, 0.5, 10.0):
-            raise InputError(
-                f"prompt_sample_size, min_density_ratio, max_density_ratio = {asked}",
-                "they are read beside an embedding of prompts alone, as in TRL",
-                "Set encoder to policy, or to an encoder of transformers",
-            )
         return bco(beta=beta)
     density = PromptDensity(encoder=encoder, sample=prompt_sample_size, low=min_density_ratio, high=max_density_ratio)
     return matched(bco(beta=beta), density)

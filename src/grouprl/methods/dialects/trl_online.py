@@ -137,9 +137,12 @@ entry(
 
 
 def nash_md_trl(
-    beta: SingleNonNegative = 0.1, mixture_coef: SingleShare = 0.5, missing_eos_penalty: NonNegative | None = None
+    beta: SingleNonNegative = 0.1,
+    mixture_coef: SingleShare = 0.5,
+    missing_eos_penalty: NonNegative | None = None,
+    loss_type: OnlineLoss = "sigmoid",
 ) -> Method:
-    """Compose the loss of TRL's NashMDTrainer."""
+    """Compose the loss of TRL's NashMDTrainer; as there, `loss_type` is not read."""
     return penalised(nash_md(beta=beta, mixture=mixture_coef), missing_eos_penalty)
 
 
@@ -154,6 +157,7 @@ entry(
             "beta": f"{CONFIG}.beta: [0.1]",
             "mixture_coef": "NashMDConfig.mixture_coef: [0.5]",
             "missing_eos_penalty": f"{CONFIG}.missing_eos_penalty: {EOS}",
+            "loss_type": f"{CONFIG}.loss_type, which NashMDTrainer does not read",
         },
         differs=[
             RATES,

@@ -85,7 +85,8 @@ def score_of(loss: str, given: DPOSettings) -> Score:
         return SortedGaps(of=ratio) if loss == "aot" else SortedScores(of=ratio)
     if given.divergence == "reverse_kl":
         return ratio
-    return FDivergence(of=ratio, divergence=given.divergence, alpha=given.alpha, length=length)
+    own = {"alpha": given.alpha} if given.divergence == "alpha" else {}
+    return FDivergence(of=ratio, divergence=given.divergence, length=length, **own)
 
 
 def link_of(loss: str, given: DPOSettings) -> Link:
@@ -170,7 +171,7 @@ def dpo_trl(
     terms = [
         (weight, Pair(score=score_of(loss, given), link=link_of(loss, given), pair_weight=count))
         for weight, loss in named
-        if loss != "sft"
+        if loss != "sft" and weight > 0
     ]
     imitation = sum(weight for weight, loss in named if loss == "sft")
     return with_objective(added(terms or [(1.0, Pair(pair_weight=Even(value=0.0)))]), chosen_nll(imitation))
@@ -202,6 +203,7 @@ entry(
             "bco_pair has no running shift of the rewards, which TRL 0.x had",
             "sft is a mean over the tokens of all chosen completions of the optimiser step; TRL takes it, and the "
             "ranks of aot, over each micro-batch, which agrees when a step is one micro-batch",
+            "use_weighting with hinge works here; in TRL 1.16.0 its backward pass fails",
             "use_weighting reads Σ_a π(a)² of the policy at the start of the update (stats.collision)",
             "Exponents of other divergences are held at 80 or below with their slope; TRL bounds those of "
             "alpha_divergence there without slope",
