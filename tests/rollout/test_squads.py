@@ -252,7 +252,7 @@ def test_bad_squads_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None
 
     closed: list[object] = []
     monkeypatch.setattr(parallel_ferry.Ferry, "close", lambda world: closed.append(world))
-    with pytest.raises(InputError, match="the agents early and late have the spaces"):
+    with pytest.raises(InputError, match=r"early and late have the spaces \(observations [^=]*; actions 0 … \d\) and"):
         load_task({"name": "squad:parallel_ferry", "config": {"odd": True}})
     with pytest.raises(InputError, match="parents act earlier"):
         load_task({"name": "squad:parallel_ferry", "parents": {"early": ("late",)}})

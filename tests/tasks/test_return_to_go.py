@@ -151,3 +151,34 @@ def test_a_run_earns_what_it_is_asked_for(tmp_path: Path) -> None:
 def test_policies_without_foresight_are_refused(tmp_path: Path) -> None:
     found = plan(run(choosing(tmp_path, 1.0), model={"name": "mlp", "settings": {"hidden": [8]}}))
     assert any("observation_error" in str(each) for each in found.refusals)
+
+
+class Waiting:
+    """An environment whose methods are coroutines."""
+
+    spaces = Spaces(Box((1,)), Discrete(2))
+
+    async def reset(self, example: Example, seed: int) -> np.ndarray:
+        self.closed = False
+        return np.zeros(1, np.float32)
+
+    async def step(self, action: int) -> Step:
+        return Step(np.ones(1, np.float32), 2.0, True)  # type: ignore[arg-type]
+
+    async def score(self) -> dict[str, float]:
+        return {"correct": 1.0}
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def test_an_environment_of_coroutines_can_be_asked() -> None:
+    inner: Any = Waiting()
+    asked = AskedEpisode(inner, Waiting.spaces, 3.0, 1.0)
+    first: Any = asked.reset(Example("q", "", {}), 0)
+    assert first.values["to_go"].tolist() == [3.0]
+    last: Any = asked.step(1)
+    assert last.observation.values["to_go"].tolist() == [1.0]
+    assert asked.score() == {"correct": 1.0}
+    asked.close()
+    assert inner.closed

@@ -163,6 +163,14 @@ def words(space: ArraySpace) -> str:
     return f"{space.size} finite numbers in {space.dtype}" + f" of the shape {space.shape}" * (len(space.shape) != 1)
 
 
+def described(spaces: Spaces) -> str:
+    """Describe observations and actions in a few words, however many numbers they have."""
+    space = spaces.observation
+    named = space.spaces if isinstance(space, DictSpace) else {"": space}
+    seen = ", ".join(f"{name} {words(inner)}".strip() for name, inner in named.items())
+    return f"(observations {seen}; actions {words(spaces.action)})"
+
+
 def told(shown: ArrayObservation) -> str:
     """Return what a reader is shown of an observation: its text, or the numbers."""
     return spelt(shown.values) if shown.text is None else shown.text

@@ -11,6 +11,7 @@ from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
 from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, flag, one_number
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, spaces_of
+from grouprl.envs.array_spaces import described
 from grouprl.envs.environment import ArrayObservation
 from grouprl.envs.joint_world import JointStep
 from grouprl.protocols import Spaces
@@ -128,7 +129,7 @@ def shared_spaces(env: ParallelEnv) -> Spaces:
     for agent, spaces in found.items():
         if spaces != found[first]:
             raise InputError(
-                f"the agents {first} and {agent} have the spaces {found[first]} and {spaces}",
+                f"the agents {first} and {agent} have the spaces {described(found[first])} and {described(spaces)}",
                 "agents are rows of one policy, so their spaces must be equal",
                 "Pad them, as supersuit's pad_observations_v0 and pad_action_space_v0 do",
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 from grouprl.core.errors import InputError
 from grouprl.envs.array_spaces import zeros
+from grouprl.envs.async_methods import awaited, close
 from grouprl.envs.environment import ArrayObservation, Environment, Observation, Step
 from grouprl.protocols import ActionSpace, ArraySpace, Box, DictSpace, Discrete, MultiDiscrete, Spaces
 from grouprl.records.examples import Example
@@ -78,21 +79,22 @@ class AskedEpisode:
     def reset(self, example: Example, seed: int) -> ArrayObservation:
         """Begin the episode: all of the target is to go, and no action was before."""
         self._to_go = self.target
-        return self._asked(self.inner.reset(example, seed), None)
+        return self._asked(awaited(self.inner.reset(example, seed)), None)
 
     def step(self, action: object) -> Step:
         """Act; what was earned is no longer to go."""
-        step = self.inner.step(cast("str", action))
+        step: Step = awaited(self.inner.step(cast("str", action)))
         self._to_go -= float(step.reward)
         return replace(step, observation=cast("Observation", self._asked(step.observation, action)))
 
     def score(self) -> dict[str, float]:
         """Return the environment's own components."""
-        return self.inner.score()
+        found: dict[str, float] = awaited(self.inner.score())
+        return found
 
     def close(self) -> None:
         """Release the environment."""
-        self.inner.close()
+        close(self.inner)
 
     def _asked(self, shown: object, action: object) -> ArrayObservation:
         whole = shown if isinstance(shown, ArrayObservation) else ArrayObservation(shown)
