@@ -314,6 +314,24 @@ def test_the_summary_compares_before_and_after():
     assert "—" in text  # there was no pass@16 before
 
 
+def test_wide_numbers_leave_their_labels_room():
+    """Returns have four digits and more; a terminal has 80 columns."""
+    wide = {"eval/reward": -1103.347, "eval/reward_low": -1564.305, "eval/reward_high": -740.872}
+    wide |= {"eval/greedy_reward": -123456.7, "eval/length_mean": 200.0, "eval/returns": 1.0}
+    text = shown(summary_table(wide, wide | {"eval/reward": -1123.826}, actions=True))
+    for part in (
+        "mean reward",
+        "greedy reward",
+        "length (actions)",
+        "-1103.3",
+        "-1564.3",
+        "-740.9",
+        "-123456.7",
+        "-20.479",
+    ):
+        assert part in text
+
+
 def test_completions_side_by_side_are_of_the_same_prompts():
     before = [Sample("47+25=", "62", 0.0, False), Sample("gone", "x", 0.0, False)]
     after = [Sample("other", "y", 1.0, True), Sample("47+25=", "[b]72[/b]", 1.0, True)]

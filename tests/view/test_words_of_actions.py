@@ -15,6 +15,7 @@ from grouprl.view.app.answers import metrics
 from grouprl.view.app.parameters import Parameters
 from grouprl.view.app.shown_runs import RunLibrary
 from grouprl.view.curves import success
+from grouprl.view.model_card import model_card
 from grouprl.view.runfiles import read_run
 
 SETTINGS = {
@@ -46,6 +47,9 @@ def test_the_plan_and_an_episode_are_told_without_tokens(tmp_path: Path, monkeyp
     shown = said("show", "run")
     assert " · episode 0 · step 1" in shown
     assert "token" not in shown
+    listed = said("show", "run", "--list")
+    assert "episode" in listed
+    assert "completion" not in listed
 
 
 def test_the_key_of_a_long_observation_is_shown_by_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +80,13 @@ def test_rows_that_are_pieces_of_episodes_are_called_rows_and_nothing_is_compare
     assert "Zero-variance groups" not in page
     assert "Length of rows (actions)" in page
     assert "Truncated rows (share)" in page
+    assert "at the last action of turn k" in page
+    card = model_card(tmp_path / "run", "the final model")
+    assert "- rows sampled: " in card
+    assert "- actions sampled: 80" in card
+    assert not re.search(r"\b(token|completion)s?\b", card)
+    assert "library_name: grouprl" in card
+    assert "base_model" not in card
     curves = read_run(tmp_path / "run")
     assert "training" not in success(curves)
     assert "training" in success(replace(curves, summary={**curves.summary, "pieces": False}))

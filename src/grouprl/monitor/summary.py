@@ -31,17 +31,18 @@ def summary_table(before: JsonMapping, after: JsonMapping, *, actions: bool = Fa
     examples = after.get("eval/prompts")
     caption = f"{examples:.0f} held-out prompts, " if examples else ""
     table = Table(box=box.SIMPLE_HEAD, caption=f"{caption}95 % intervals in brackets", caption_style="dim")
-    table.add_column("")
+    # Numbers of returns are wide: where there is no room, they are wrapped, and their labels stay whole.
+    table.add_column("", no_wrap=True)
     for column in ("before", "after", "change"):
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=column == "change", overflow="fold")
     for name, label in _rows(after):
         old, new = before.get(name), after[name]
-        gain = "" if old is None else f"{new - old:+.3f}" if "length" not in name else f"{new - old:+.1f}"
+        gain = "" if old is None else f"{new - old:+.{_decimals(name, new - old)}f}"
         better = 0 if old is None or not name.startswith(RISING) else new - old
         style = "green" if better > 0 else "red" if better < 0 else ""
-        words = Text(worded(label, actions=actions))
         found = Text(_number(after, name), style="bold")
-        table.add_row(words, _number(before, name), found, Text(gain, style=style))
+        words = Text(worded(label, actions=actions))
+        table.add_row(words, Text(_number(before, name)), found, Text(gain, style=style))
     return table
 
 
@@ -90,14 +91,18 @@ def _of_rewards(record: Mapping[str, object]) -> list[tuple[str, str]]:
     return rows + [(name, f"  {name.removeprefix('eval/reward/')}") for name in parts]
 
 
-def _number(record: Mapping[str, object], name: str) -> str:
+def _number(record: JsonMapping, name: str) -> str:
     if record.get(name) is None:
         return "—"
-    if "length" in name:
-        return f"{record[name]:.1f}"
     low, high = record.get(f"{name}_low"), record.get(f"{name}_high")
-    interval = f" [{low:.3f}, {high:.3f}]" if low is not None and high is not None else ""
-    return f"{record[name]:.3f}{interval}"
+    known = [x for x in (record[name], low, high) if x is not None]
+    value, *ends = (f"{x:.{_decimals(name, max(map(abs, known)))}f}" for x in known)
+    return f"{value} [{ends[0]}, {ends[1]}]" if len(ends) == 2 and "length" not in name else value
+
+
+def _decimals(name: str, value: float) -> int:
+    """Return how many decimals are shown: of lengths, and of returns in the hundreds, one."""
+    return 1 if "length" in name or abs(value) >= 100 else 3
 
 
 def _completion(sample: Sample, width: int) -> Text:

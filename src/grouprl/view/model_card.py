@@ -10,7 +10,7 @@ import yaml
 
 from grouprl.config.run import Config, load_config
 from grouprl.core.json_types import JsonObject
-from grouprl.view.runfiles import read_run
+from grouprl.view.runfiles import RunData, read_run
 
 MEASURES = ("greedy", "pass@1", "greedy_reward", "reward")
 """Held-out measures of a card, in order; of graded rewards only the last two."""
@@ -31,20 +31,24 @@ def model_card(run: Path, exported: str, step: int | None = None) -> str:
     before = evaluations[0] if evaluations else {}
     after = next((each for each in reversed(evaluations) if step in (None, each.get("step"))), {})
     pieces = [
-        _head(config),
+        _head(config, acts=data.summary.get("actions") is True),
         _opening(config, data.summary, exported),
-        _method(data.summary),
-        _numbers(before, after, data.graded),
-        _data(config, data.summary),
+        *(data.worded(each) for each in (_method(data.summary), _numbers(before, after, data.graded))),
+        _data(config, data),
         _repeat(config, data.summary),
     ]
     return "\n".join(pieces)
 
 
-def _head(config: Config) -> str:
-    tags = ["grouprl", "reinforcement-learning", config.method_name]
-    base = {} if config.model.name == "tiny" or Path(config.model.name).exists() else {"base_model": config.model.name}
-    known = {"library_name": "transformers", "tags": tags, **base}
+def _head(config: Config, *, acts: bool) -> str:
+    """Return the card's head; a policy that `acts` is made by this library, from no other model."""
+    tags, name = ["grouprl", "reinforcement-learning", config.method_name], config.model.name
+    own = acts or name == "tiny" or Path(name).exists()
+    known = {
+        "library_name": "grouprl" if acts else "transformers",
+        "tags": tags,
+        **({} if own else {"base_model": name}),
+    }
     return f"---\n{yaml.safe_dump(known, sort_keys=False)}---\n"
 
 
@@ -87,8 +91,8 @@ def _interval(record: Mapping[str, object], name: str) -> str:
     return f"{value:.3f} [{low:.3f}, {high:.3f}]" if known else f"{value:.3f}"
 
 
-def _data(config: Config, summary: JsonObject) -> str:
-    account = summary.get("account") or {}
+def _data(config: Config, run: RunData) -> str:
+    account = run.summary.get("account") or {}
     named = {
         "prompts_sampled": "prompts sampled from",
         "rows_sampled": "completions sampled",
@@ -96,8 +100,8 @@ def _data(config: Config, summary: JsonObject) -> str:
         "rows_stored": "stored rows",
     }
     lines = ["## Data", "", f"Task `{config.task_name}`, seed {config.seed}, {config.steps} steps.", ""]
-    lines += [f"- {words}: {account[key]:,}" for key, words in named.items() if account.get(key)]
-    findings: Sequence[object] = summary.get("findings") or ()
+    lines += [f"- {run.of_rows(words)}: {account[key]:,}" for key, words in named.items() if account.get(key)]
+    findings: Sequence[object] = run.summary.get("findings") or ()
     told = ", ".join(f"`{code}`" for code in findings)
     return "\n".join([*lines, "", f"Findings of the run's health report: {told or 'none'}.", ""])
 

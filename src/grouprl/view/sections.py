@@ -200,7 +200,7 @@ def objective(run: RunData) -> str:
     rows = "".join(
         f'<tr><th scope="row">{escape(str(p.get("kind", "")))}</th>'
         f"<td>{escape(run.worded(str(p.get('words', ''))))}</td>"
-        f"<td><code>{escape(str(p.get('formula', '')))}</code></td></tr>"
+        f"<td><code>{escape(run.worded(str(p.get('formula', ''))))}</code></td></tr>"
         for p in parts
     )
     head = (
@@ -208,7 +208,7 @@ def objective(run: RunData) -> str:
     )
     table = f'<div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div>' if parts else ""
     name = escape(str(run.summary.get("method", "this method")))
-    card = f'<pre class="formula">{escape(str(formula))}</pre>' if formula else ""
+    card = f'<pre class="formula">{escape(run.worded(str(formula)))}</pre>' if formula else ""
     fold = f"<details><summary>The catalogue's formula of {name}, before this run's settings</summary>{card}</details>"
     return f"<p>{escape(str(title or ''))}</p>{table}{fold if card else ''}"
 

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from rich.table import Table
 from rich.text import Text
 
+from grouprl.core.display_nouns import worded
 from grouprl.envs.environment import COUNT
 from grouprl.records.episode_records import UNDER_WAY
 from grouprl.view.pairs import score_words
@@ -59,9 +60,11 @@ def entries(found: Sequence[Trajectory]) -> tuple[Sequence[str], list[tuple[Cell
 
 def table(found: Sequence[Trajectory]) -> Table:
     """Return a table with a line per completion or episode of a step."""
-    made = Table(box=None, pad_edge=False)
+    made, acted = Table(box=None, pad_edge=False), any(len(each.turns) > 1 for each in found)
     for name in COLUMNS:
-        made.add_column(name, justify="left" if name in ("prompt", "ended") else "right", overflow="fold")
+        made.add_column(
+            worded(name, actions=acted), justify="left" if name in ("prompt", "ended") else "right", overflow="fold"
+        )
     for prompt, sample, turns, rows, reward, right, advantage, ended in entries(found)[1]:
         made.add_row(
             str(prompt),

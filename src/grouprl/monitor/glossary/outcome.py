@@ -44,7 +44,7 @@ define(
     "outcome",
     "completions of the step whose reward took longer than reward.timeout, or whose environment took longer than "
     "environment.timeout (they are among reward_errors)",
-    "0. A few: the verifier never ends on some texts. Many: the time is too short, or the machine overloaded",
+    "0. A few: scoring never ends on some completions. Many: the time is too short, or the machine overloaded",
 )
 define(
     "demonstrations_failed",

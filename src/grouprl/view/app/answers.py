@@ -135,7 +135,11 @@ def method(library: RunLibrary, asked: Parameters) -> JsonObject:
         card: JsonObject | None = describe(find(name))
     except InputError:
         card = None  # a method of the user's own, whose file is not loaded here
-    return {"name": name, "objective": data.summary.get("objective") or [], "card": card}
+    objective = [
+        {**part, **{key: data.worded(str(part[key])) for key in ("words", "formula") if key in part}}
+        for part in data.summary.get("objective") or []
+    ]
+    return {"name": name, "objective": objective, "card": card}
 
 
 @dataclass(frozen=True)
