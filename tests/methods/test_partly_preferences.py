@@ -85,6 +85,19 @@ def test_rspo_adds_a_mixture_of_divergences_to_sppo() -> None:
         near(value(method, ratios, batch), sppo + 2 * (r * reverse + f * forward))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gap", [1.0, 40.0, 500.0])
+def test_gpo_reads_differences_of_rewards_however_large(gap: float, dtype: torch.dtype) -> None:
+    """Three rewards 0, g, g/2: the mean over all three of R_i - R_j is -g/2, g/2, 0."""
+    batch = grouprl.Batch(
+        mask_bt=torch.ones(3, 1, dtype=torch.bool),
+        group_b=torch.zeros(3, dtype=torch.int64),
+        reward_b=torch.tensor([0.0, gap, gap / 2], dtype=dtype),
+    )
+    found_b = grouprl.method("gpo").advantage(batch)[:, 0]
+    assert found_b.tolist() == pytest.approx([-gap / 2, gap / 2, 0.0], rel=1e-6)
+
+
 def test_gpo_fits_log_odds_of_the_preference() -> None:
     """log P/(1 - P) is the difference of rewards 1.5; with itself among the two, A = ±0.75."""
     rule = [(d - a / 0.5) ** 2 for a, d in ((0.75, 0.5), (-0.75, -0.3))]

@@ -15,7 +15,7 @@ from grouprl.core.batch import Batch
 
 Unit = Literal["chance", "log_odds"]
 SURE = 1e-6
-"""Log-odds are those of probabilities at least this far from 0 and 1: a sure verdict counts ±13.8."""
+"""Log-odds of a judge are those of probabilities at least this far from 0 and 1: a sure verdict counts ±13.8."""
 
 
 @part("advantage")
@@ -39,10 +39,17 @@ class Preferred(Advantage):
         chance_bb, known_bb = preferences(batch, self.by, self.name)
         if self.against == "opponents":
             known_bb = known_bb & is_opponent(batch, self.name)
-        worth_bb = chance_bb - 0.5 if self.unit == "chance" else torch.logit(chance_bb, eps=SURE)
+        worth_bb = chance_bb - 0.5 if self.unit == "chance" else self._log_odds(batch, chance_bb)
         count_b = known_bb.sum(1)
         added_b = count_b + (self.itself & (count_b > 0))
         return batch.broadcast(torch.where(known_bb, worth_bb, 0).sum(1) / added_b.clamp(min=1))
+
+    def _log_odds(self, batch: Batch, chance_bb: Tensor) -> Tensor:
+        """Return log P/(1-P) [B,B]: of rewards their differences themselves, which no rounding of P bounds."""
+        if self.by == "judge":
+            return torch.logit(chance_bb, eps=SURE)
+        reward_b = batch.total_reward_b
+        return reward_b[:, None] - reward_b
 
     @override
     def needs(self) -> tuple[str, ...]:
@@ -58,14 +65,16 @@ class Preferred(Advantage):
     @override
     def formula(self) -> str:
         chance = "P(y_i ≻ y_j)" if self.by == "judge" else "σ(R_i - R_j)"
-        return f"A_i = mean_j {chance} - ½" if self.unit == "chance" else f"A_i = mean_j logit {chance}"
+        if self.unit == "chance":
+            return f"A_i = mean_j {chance} - ½"
+        return f"A_i = mean_j {'logit ' + chance if self.by == 'judge' else '(R_i - R_j)'}"
 
     def code(self) -> str:
         """Return the part as lines of plain torch."""
         if self.by == "judge":
             return ""
         of = f"\nknown_bb = known_bb & (keys['{OPPONENT}'] == 1)" if self.against == "opponents" else ""
-        worth = "chance_bb - 0.5" if self.unit == "chance" else f"torch.logit(chance_bb, eps={SURE!r})"
+        worth = "chance_bb - 0.5" if self.unit == "chance" else "reward_b[:, None] - reward_b"
         count = "(count_b + 1)" if self.itself else "count_b.clamp(min=1)"
         return f"""{SCORED}{of}
 count_b = known_bb.sum(1)
