@@ -54,11 +54,18 @@ def evidence(folder: Path) -> dict[str, Any]:
     }
 
 
+LANES: dict[str, Any] = {
+    "task": {"name": "control:CartPole-v1", "horizon": 20},
+    "method": {"name": "ppo_control", "size": 40},
+    "batch": {"prompts": 4, "group_size": 1, "epochs": 2},
+}
 NORMALISED = {"name": "mlp", "settings": {"hidden": [16], "normalise": True}}
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"task": RANKED}, {"model": NORMALISED}], ids=["control", "ranked", "normalised"]
+    "change",
+    [{}, {"task": RANKED}, {"model": NORMALISED}, {**LANES, "model": NORMALISED}],
+    ids=["control", "ranked", "normalised", "lanes"],
 )
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
@@ -85,7 +92,7 @@ def test_a_bound_of_zero_is_the_synchronous_run_to_the_bit(
     for row in rollouts(apart):
         assert set(row["version"]) == {row["step"] - 1}
     assert evidence(apart) == evidence(plain)
-    if "task" in change:
+    if change.get("task") is RANKED:
         assert {dict(row["components"])["place"] for row in rollouts(apart)} == {0.0, 1.0, 2.0, 3.0}
 
 
@@ -103,6 +110,36 @@ def failing_after(steps: int, advance: Any) -> Any:
         return advance(self, rollout)
 
     return failing
+
+
+@pytest.mark.parametrize("pulled", [0, 5])
+def test_environments_that_continue_do_so_ahead_of_training(
+    pulled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What these environments pay depends on how long they have been in play alone, whatever is done in them."""
+    warm(monkeypatch)
+    task = {
+        "name": f"control:{SUPPORT / 'foreign_control.py'}:Walk",
+        "turns": 20,
+        "horizon": 4,
+        "config": {"length": 7},
+    }
+    changes = {**CARTPOLE, **LANES, "task": task, "steps": 9, "run": {**CARTPOLE["run"], "async_steps": 2, "keep": 9}}
+    folder = tmp_path / "run"
+    if pulled:
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncSource, "advance", failing_after(pulled, AsyncSource.advance))
+            with pytest.raises(RunError, match="pulled"):
+                launch(folder, **changes)
+        console = Console(file=io.StringIO(), width=100)
+        train(parse_config({**changes, **SAME}), folder=folder, resume=True, console=console)
+    else:
+        launch(folder, **changes)
+    found = records(folder)
+    paid = [(action % 7) + 1 for action in range(9 * 4)]
+    segments = [[paid[n] for n in range(4 * step, 4 * step + 4)] for step in range(9)]
+    assert [r["reward_mean"] * r["rows_sampled"] for r in found] == [4.0 * sum(each) for each in segments]
+    assert max(r["staleness_max"] for r in found) == 2.0, "something was sampled ahead, and nothing further"
 
 
 def test_a_pole_is_balanced_one_step_off_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

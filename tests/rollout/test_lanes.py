@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -121,7 +122,7 @@ def test_counts_of_a_stored_trajectory_are_not_paid_either() -> None:
         np.zeros((3, 1)), np.array([0, 1]), np.array([1.0, 2.0]), True, components={"#cost": 100.0, "bonus": 4.0}
     )
     assert lanes.task.spaces is not None
-    found = scored_segments([(request, 0)], [segment_of(row, 0)], lanes.task.spaces, lanes.settings)
+    found = scored_segments([(request, 0)], [segment_of(row, 0)], lanes.task.spaces, lanes.settings, torch.float32)
     assert found.scores.reward_b.tolist() == [7.0]
 
 
@@ -188,8 +189,10 @@ def test_a_lane_whose_environment_hangs_is_left_in_time_and_begins_anew() -> Non
 def test_an_environment_that_hangs_while_a_run_is_resumed_is_told() -> None:
     lanes = counting(2)
     lanes.rows(requests(0, 1))
+    other = counting(2, seconds=0.2, hangs=1)
+    other.restore(lanes.state())
     with pytest.raises(RunError, match=r"step\(\) did not return within 0\.2 s"):
-        counting(2, seconds=0.2, hangs=1).restore(lanes.state())
+        other.rows(requests(1, 1))
 
 
 def test_an_environment_that_cannot_be_closed_spoils_neither_its_episodes_nor_the_end_of_the_run() -> None:
@@ -216,8 +219,18 @@ def test_a_restored_source_goes_on_as_if_nothing_had_happened() -> None:
 def test_an_environment_that_is_not_reproducible_is_told_on_resuming() -> None:
     lanes = counting(3, luck=True)
     lanes.rows(requests(0, 1))
+    other = counting(3, luck=True)
+    other.restore(lanes.state())
     with pytest.raises(RunError, match="not reproducible"):
-        counting(3, luck=True).restore(lanes.state())
+        other.rows(requests(1, 1))
+
+
+def test_lanes_are_carried_from_process_to_process_without_being_played() -> None:
+    lanes, here = source(), source()
+    lanes.rows(requests(0, 3))
+    here.restore(json.loads(json.dumps(lanes.state())))
+    assert here.lanes == []
+    assert here.state() == lanes.state()
 
 
 def test_lanes_hold_what_a_vector_environment_holds_without_its_fake_transitions() -> None:
@@ -252,9 +265,18 @@ def test_a_batch_of_segments_bootstraps_those_that_go_on() -> None:
         assert bool(batch.truncated_b[row]) == (record.ended != "terminated")
 
 
-def test_runs_ahead_of_training_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("samplers", "said"), [(0, "cannot be left in the middle"), (2, "task.horizon with run.samplers = 2")]
+)
+def test_lanes_are_played_ahead_by_one_process_alone(samplers: int, said: str) -> None:
+    told = plan(parse_config({**CONFIG, "run": {"async_steps": 1, "samplers": samplers}}))
+    assert any(said in str(each) for each in told.refusals)
+
+
+def test_the_plan_says_how_lanes_are_played_ahead() -> None:
     told = plan(parse_config({**CONFIG, "run": {"async_steps": 1}}))
-    assert any("horizon with run.async_steps" in str(each) for each in told.refusals)
+    assert not told.refusals
+    assert any("a step's actions are of one version of the weights" in str(each) for each in told.findings)
 
 
 def test_turns_are_spelt_when_a_reader_asks_and_are_what_was_stored() -> None:

@@ -232,7 +232,7 @@ def plan(run: Config | ResolvedRun, *, elsewhere: bool = False) -> Plan:
             *told(codes.NO_EFFECT, (*judge_idle(config), *server_idle(run), *placing.idle)),
             *remarks(run, model, tokenizer),
             *told(codes.PRECISION, () if model is None else precision_notes(config, model, requested_precision)),
-            *told(codes.AHEAD, async_explanations(config, method, facts.environment, run.row_kind.spans), "note"),
+            *told(codes.AHEAD, async_explanations(config, method, facts.environment, run.row_kind.whole), "note"),
             *told(codes.GOLD_ANSWER, formula_notes(run.reward, run.task), "note"),
             *told(codes.JUDGE, judge_notes(config, method, task.size("eval"), environment=facts.environment), "note"),
             *told(codes.REWARD_TRIAL, trial.notes, "note"),

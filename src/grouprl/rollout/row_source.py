@@ -71,8 +71,8 @@ class ScoringSource(ABC):
     """Whether rows are sampled and scored by the reward, not stored."""
     text: ClassVar[bool] = True
     """Whether prompts and completions are text."""
-    spans: ClassVar[bool] = True
-    """Whether an unfinished row can continue with new weights (`run.partial`)."""
+    whole: ClassVar[str] = ""
+    """For rows that cannot continue with new weights (`run.partial`): how they are sampled, as a sentence of plans."""
     pauses: ClassVar[bool] = False
     """Whether rows can be left unfinished and continued in a later step (`run.samplers: 0`)."""
 
@@ -145,6 +145,10 @@ class ScoringSource(ABC):
     @abstractmethod
     def outcomes(self, requests: Sequence[RolloutRequest], *, greedy: bool = False) -> Outcomes:
         """Return the results of the requested completions or episodes, each as a whole, for an evaluation."""
+
+    def ahead(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Return the scored rows to train on, sampled in another process than the one that counts failures."""
+        return self.rows(requests, count_failures=False)
 
     def counted(self, samples: SampleRows) -> SampleRows:
         """Apply the error policy to rows that were sampled with `count_failures` off; return those that are kept."""

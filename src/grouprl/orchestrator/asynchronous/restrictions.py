@@ -116,8 +116,8 @@ def samples_elsewhere(config: Config) -> bool:
     return config.cluster.ray != "off" and config.cluster.samplers > 0
 
 
-def async_explanations(config: Config, method: Method, environment: bool, spans: bool = True) -> list[str]:
-    """Return sentences that explain the asynchronous settings of a run; `spans` says whether an unfinished row can
+def async_explanations(config: Config, method: Method, environment: bool, whole: str = "") -> list[str]:
+    """Return sentences that explain the asynchronous settings of a run; `whole` is how rows are sampled that cannot
     continue with new weights.
     """
     run, batch = config.run, config.batch
@@ -133,8 +133,8 @@ def async_explanations(config: Config, method: Method, environment: bool, spans:
         f"completions are sampled up to {run.async_steps} steps ahead of their update, in {where}: at most "
         f"{room} prompts are in flight, (async_steps + 1)·batch.prompts"
     ]
-    if not spans:
-        found.append("every episode is played to its end with the weights that it began with")
+    if whole:
+        found.append(whole)
     elif run.partial and config.sampling.engine == LOCAL and not samples_elsewhere(config):
         what = "unfinished episodes continue with new weights at their next turn" if environment else _IN_THE_MAKING
         found.append(f"{what}; each token records the version that sampled it")

@@ -39,7 +39,9 @@ class SamplerSupply:
 
     def __init__(self, context: SessionContext, policy: Policy, version: int, say: Callable[[str], None]) -> None:
         self.policy, self.say, self.watch = policy, say, Stopwatch()
-        self._arrived: dict[int, ScoredSamples] = {}
+        self._arrived: dict[int, tuple[ScoredSamples, State]] = {}
+        """By unit: its samples, and what their source carried after them."""
+        self._rows = context.row_source
         self._asked: dict[int, Sequence[RolloutRequest]] = {}
         self._gap = 0.0
         self._placed, self._note = Counter[str](), context.note
@@ -80,7 +82,9 @@ class SamplerSupply:
             more = f" and {len(requests) - 3} more" if len(requests) > 3 else ""
             self._hear(*self._samplers.receive(number, f"it samples and scores completions to {names}{more}", self.say))
         self.watch.seconds["wait"] += perf_counter() - start
-        return self._arrived.pop(number)
+        found, carried = self._arrived.pop(number)
+        self._rows.restore(carried)  # a checkpoint continues after the last unit that was taken
+        return found
 
     def metrics(self) -> dict[str, float]:
         """Return the seconds, the events of the cluster's workers, how a judge answered, and the gap of the canary."""
@@ -127,8 +131,8 @@ class SamplerSupply:
                 self._note(name, value)
             self._answers.add(**answers)
             return
-        number, sampled, seconds = content
-        self._arrived[number] = sampled
+        number, sampled, seconds, carried = content
+        self._arrived[number] = sampled, carried
         for name, value in seconds.items():
             self.watch.seconds[name] += value
 
@@ -143,5 +147,6 @@ def _settings(context: SessionContext, policy: Policy) -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "verdicts": None if store is None else store.folder,
         "pace": reward.client.shared_pace if isinstance(reward, TrajectoryJudge | PairJudge) else None,
+        "rows": context.row_source.state(),
         "servers": getattr(context.row_source.sampler, "attachment", None),
     }

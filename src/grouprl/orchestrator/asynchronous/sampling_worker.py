@@ -1,4 +1,7 @@
-"""The work of the sampler's process: load weights, sample, score, send; it keeps no state from unit to unit."""
+"""The work of the sampler's process: load weights, sample, score, send.
+
+What its rows carry from unit to unit (environments that continue) goes to the trainer with each unit.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ def serve(wire: Connection, hello: State) -> None:
                 outbox.put(("placed", sampler.placement.metrics()))
             outbox.put(("judged", sampler.judge_counts()))
             seconds = {**sampler.row_source.watch.read(), "sampler_idle": idle}
-            outbox.put(("sampled", (number, sampled, seconds)))
+            outbox.put(("sampled", (number, sampled, seconds, sampler.row_source.state())))
     except InputError as error:
         outbox.put(("refused", (error.what, error.rule, error.remedy)))
     except GrouprlError as error:
@@ -98,6 +101,7 @@ class WorkerSampler:
         self.row_source = open_rows(
             config, task, policy, reward, budget, ErrorPolicy(), kind=kind, sampler=sampler, stage=stage
         )
+        self.row_source.restore(hello["rows"])
         self._partial = config.run.partial
         overlapping = local and not self.greedy_baseline
         self._flow = self.row_source.in_flight(self._renewed, self._may_begin) if overlapping else None
@@ -141,7 +145,7 @@ class WorkerSampler:
     def sample(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
         """Sample and score the completions of `requests` with the newest weights; each token records its version."""
         self.follower.refresh()
-        sampled = with_versions(self.row_source.rows(requests, count_failures=False), self.follower.version)
+        sampled = with_versions(self.row_source.ahead(requests), self.follower.version)
         if self.greedy_baseline:
             sampled = self.row_source.with_greedy(requests, sampled)
         return sampled

@@ -13,6 +13,7 @@ from grouprl.core.timeout import CallClock
 from grouprl.envs.environment_pool_workers import WorkerStage
 from grouprl.protocols import EntropyScaling, Spaces
 from grouprl.records.requests import RolloutRequest
+from grouprl.records.samples import Rows as SampleRows
 from grouprl.records.samples import ScoredSamples
 from grouprl.rollout.episodes import score_type
 from grouprl.rollout.row_settings import Rows, rows_of
@@ -35,7 +36,10 @@ class LaneRows(VectorEpisodes):
     Environments of lanes run in this process, in its main thread, with the clock that workers would have.
     """
 
+    whole = "a step's actions are of one version of the weights; episodes continue with that of the next step"
     _carried: list[Lane] | None = None
+    _before: State | None = None
+    """The state that the lanes continue from when they are next played; None: they are in play here."""
 
     @property
     def lanes(self) -> list[Lane]:
@@ -47,8 +51,11 @@ class LaneRows(VectorEpisodes):
     def refusals(cls, config: Config, task: Task, looked_at: Sequence[object]) -> list[str]:
         """Say that lanes need steps in order, environments that see every action, and one completion per prompt."""
         found = []
-        if config.run.async_steps:
-            found.append("task.horizon with run.async_steps: environments continue from step to step, in order")
+        if config.run.async_steps and config.run.samplers > 1:
+            found.append(
+                f"task.horizon with run.samplers = {config.run.samplers}: environments continue from step to step, in "
+                "order. Set run.samplers to 1"
+            )
         if task.spaces is not None and task.spaces.chain > 1:
             found.append("task.horizon with chains of actions: a step would end within a chain")
         if len(task.agents) > 1:
@@ -66,27 +73,42 @@ class LaneRows(VectorEpisodes):
         """Return the segments of this step; for probes, whole episodes."""
         if greedy or scaling is not None or not count_failures:
             return super().rows(requests, greedy=greedy, scaling=scaling, count_failures=count_failures)
+        return self.counted(self.ahead(requests))
+
+    def ahead(self, requests: Sequence[RolloutRequest]) -> ScoredSamples:
+        """Return the segments of this step; failures are not counted."""
         horizon, rows = self.task.actions_per_step, rows_of(requests)
         assert horizon is not None
+        self._continue()
         self.lanes.extend([self._lane() for _ in range(len(rows) - len(self.lanes))])
         places = [self._place(lane, *row) for lane, row in zip(self.lanes, rows, strict=False)]
         with self.watch("rollout"), span("environments"), self._clock.running(), self.sampler.session() as session:
             collect(places, session, horizon, self.task.max_turns)
-        found = self._scored(rows, places)
+        return self._scored(rows, places)
+
+    def counted(self, samples: SampleRows) -> SampleRows:
+        """Apply the error policy to segments, and let the policy observe those that are kept."""
         # Segments of a lane are not compared with each other: where one fails, the others count all the same.
-        return self._admitted(found, found.extras["keys.episode"])
+        return self._admitted(samples, samples.extras["keys.episode"])
 
     def state(self) -> State:
         """Return how the episode of each lane began, and its actions."""
-        return {"lanes": [lane.state() for lane in self.lanes]}
+        return {"lanes": [lane.state() for lane in self.lanes]} if self._before is None else self._before
 
     def restore(self, state: State) -> None:
-        """Rebuild the episodes of `state`. Raises RunError if an environment is not reproducible."""
+        """Continue from `state` when the lanes are next played, which may be in another process."""
+        self._before = state
+
+    def _continue(self) -> None:
+        """Rebuild the episodes of a state. Raises RunError if an environment is not reproducible."""
+        if self._before is None:
+            return
         self.lanes.clear()
         with self._clock.running():
-            for one in state.get("lanes", []):
+            for one in self._before.get("lanes", []):
                 self.lanes.append(self._lane())
                 self.lanes[-1].restore(one)
+        self._before = None
 
     def close(self) -> None:
         """Close the environments of the lanes, and the processes that run those of evaluations."""

@@ -22,7 +22,7 @@ from grouprl.tasks.task import Task
 class VectorEpisodes(PlayedRows):
     """Source of episodes that a policy over arrays plays in environments with `grouprl.protocols.Spaces`."""
 
-    text, spans = False, False
+    text, whole = False, "every episode is played to its end with the weights that it began with"
 
     @classmethod
     def spaces_of(cls, task: Task) -> Spaces | None:
