@@ -362,7 +362,7 @@ def test_the_sampler_process_samples_nothing_past_its_sampler(rows_sampled: list
         shared = SharedWeights.create(policy.trainable_state())
         shared.publish(0, policy.trainable_state())
         hello = {"config": config.model_dump(mode="json"), "places": shared.places, "threads": 1, "weights": shared.fd}
-        hello |= {"verdicts": None, "pace": None, "servers": None}
+        hello |= {"verdicts": None, "pace": None, "servers": None, "rows": {}}
         child = ChildSampler(hello, lambda report: None)
         passed: list[int] = []
         own = child.row_source.sampler

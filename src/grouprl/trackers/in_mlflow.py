@@ -31,7 +31,7 @@ class MLflow:
         return self._last
 
     def log(self, record: TrackedRecord) -> None:
-        """Log the numbers at the step of their phase, in one call; the step itself comes last, when all are there."""
+        """Log the numbers at the step of their phase, in one call; the step itself comes last, after all the others."""
         now = int(time.time() * 1000)
         values = {**record.values, f"{record.phase}/step": float(record.step)}
         metrics = [Metric(metric_name(name), value, now, record.step) for name, value in values.items()]
