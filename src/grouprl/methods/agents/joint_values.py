@@ -73,7 +73,10 @@ entry(
             "Learns from all recent rollouts; QMIX draws episodes evenly from a larger store.",
             "Agents read one observation, without memory.",
         ],
-        needs=["a policy that acts by values (model: team_values)", "a world like grouprl.envs.joint_world.Together"],
+        needs=[
+            "a policy that acts by values (model: team_values)",
+            "a world like grouprl.envs.joint_world.Together, or squad:MODULE with task.together",
+        ],
         notes=[
             "It does not beat PPO in Hauling: with light loads it stays at these, at each rate tried (docs/teams.md).",
             "Q_tot rises with every q, so each agent's best action is part of the team's best: agents act alone.",

@@ -14,7 +14,7 @@ from grouprl.core.json_types import JsonObject
 from grouprl.core.timeout import imported_in_time
 from grouprl.envs.adapters.gymnasium_calls import closed, closed_if_refused, not_made
 from grouprl.envs.adapters.squads import PettingZooWorld
-from grouprl.envs.joint_world import InTurns
+from grouprl.envs.joint_world import InTurns, Together
 from grouprl.protocols import Spaces
 from grouprl.records.examples import Example
 from grouprl.tasks.adapters.gymnasium_makers import label, own_maker
@@ -30,7 +30,9 @@ class Squad(SeededTask):
     """Act as every agent of a parallel PettingZoo environment by numbers and arrays: squad:mpe2.simple_spread_v3.
 
     The agents share one policy, which reads their number; each has a row of its own. A prompt is a seed for the
-    beginning of an episode. With `parents` an agent sees what those before it in the round have chosen.
+    beginning of an episode. With `parents` an agent sees what those before it in the round have chosen. With `together`
+    all agents are one row, whose action has a number for each: for values of joint actions (method: gmah, model:
+    team_values).
     """
 
     id: str = Field(
@@ -43,6 +45,9 @@ class Squad(SeededTask):
     parents: str | dict[str, tuple[str, ...]] = Field(
         "", description="by agent: those whose choices of the round it sees; 'all': every earlier one"
     )
+    together: bool = Field(
+        False, description="whether a row is that of the whole team, for methods that value joint actions"
+    )
     success: float | None = Field(None, description="the agents' mean return from which an episode is correct")
 
     _agents: tuple[str, ...] = PrivateAttr()
@@ -53,12 +58,21 @@ class Squad(SeededTask):
 
         Raises:
             MissingExtra: pettingzoo is not installed.
-            InputError: there is no such environment, or agents differ in their spaces.
+            InputError: there is no such environment, agents differ in their spaces, or parents act together.
         """
+        if self.together and self.parents:
+            raise InputError(
+                f"task.together with task.parents = {self.parents}",
+                "agents that act together do not see each other's choices",
+                "Leave one of them out",
+            )
         world = self._world()
         with closed_if_refused(world, self.id):
-            self._agents, self._spaces = world.agents, InTurns(world, parents=self.parents).spaces
+            self._agents, self._spaces = world.agents, self._played(world).spaces
         closed(world, self.id)
+
+    def _played(self, world: PettingZooWorld) -> InTurns | Together:
+        return Together(world) if self.together else InTurns(world, parents=self.parents)
 
     def _world(self) -> PettingZooWorld:
         return PettingZooWorld(self._make, rounds=self.rounds, success=self.success)
@@ -114,18 +128,18 @@ class Squad(SeededTask):
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The environment's possible agents."""
-        return self._agents
+        """The environment's possible agents; one that has no name if they act together."""
+        return ("",) if self.together else self._agents
 
     @property
     def spaces(self) -> Spaces:
-        """The spaces of an agent, with its number and what it sees of others' choices."""
+        """The spaces of an agent, with its number and what it sees of others' choices; or those of the whole team."""
         return self._spaces
 
     @property
     def max_turns(self) -> int:
-        """One turn of every agent in each round."""
-        return self.rounds * len(self._agents)
+        """One turn of every agent in each round, or one of all together."""
+        return self.rounds * len(self.agents)
 
     @property
     def max_new_tokens(self) -> int:
@@ -141,6 +155,6 @@ class Squad(SeededTask):
         """True: the environment comes from PettingZoo or from elsewhere."""
         return True
 
-    def environment(self) -> InTurns:
+    def environment(self) -> InTurns | Together:
         """Return a fresh episode."""
-        return InTurns(self._world(), parents=self.parents)
+        return self._played(self._world())
