@@ -112,3 +112,23 @@ def test_outputs_and_gradients_are_those_of_one_process(ranks: int) -> None:
     assert found.pop("none") == 0
     assert min(found.pop(f"moved {turn}") for turn in range(2)) > 1
     assert max(found.values()) < 1e-14, found
+
+
+def test_copies_train_while_a_sampler_plays_ahead(tmp_path: Path) -> None:
+    """What these environments pay depends on how long they have been in play alone."""
+    task = {
+        "name": f"control:{SUPPORT / 'foreign_control.py'}:Walk",
+        "turns": 20,
+        "horizon": 4,
+        "config": {"length": 7},
+    }
+    given = settings(NORMALISED) | {"task": task, "method": {"name": "ppo_control", "size": 8}, "steps": 6}
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump(given | {"run": {**given["run"], "async_steps": 1}}))
+    rank_runs.train_on(2, config, tmp_path / "run", "-q")
+    found = [record for record in rank_runs.metrics(tmp_path / "run") if record["phase"] == "train"]
+    paid = [(action % 7) + 1 for action in range(6 * 4)]
+    assert [r["reward_mean"] * r["rows_sampled"] for r in found] == [
+        4.0 * sum(paid[4 * step : 4 * step + 4]) for step in range(6)
+    ]
+    assert max(r["staleness_max"] for r in found) == 1.0
