@@ -338,3 +338,24 @@ def test_metrics_by_the_names_of_trl():
         "logps/rejected": -48.0 / 3,
     }.items():
         near(found[name], value)
+
+
+@pytest.mark.parametrize("name", ["bradley_terry", "gpm", "vpl"])
+def test_a_tied_pair_does_not_count_in_the_mean_of_a_reward_model(name: str) -> None:
+    """One pair is decided, one tied: loss and slopes are those of the decided pair alone."""
+    outputs = {key: f64(0.3, -0.5, 2.0, 0.7) for key in grouprl.method(name).outputs}
+    outputs["user_kl"] = f64(0.2, 0.2, 0.4, 0.4)
+
+    def loss(rows: int) -> float:
+        batch = grouprl.Batch(
+            mask_bt=torch.ones(rows, 1, dtype=torch.bool),
+            group_b=torch.tensor([0, 0, 1, 1])[:rows],
+            reward_b=f64(1.0, 0.0, 1.0, 1.0)[:rows],
+            row_outputs={key: value[:rows].clone().requires_grad_() for key, value in outputs.items()},
+            step=3,
+        )
+        method = grouprl.method(name)
+        return float(method.loss(torch.zeros(rows, 1, dtype=torch.float64), method.prepare(batch)).value.detach())
+
+    assert loss(2) > 0
+    assert loss(4) == pytest.approx(loss(2), rel=1e-12)

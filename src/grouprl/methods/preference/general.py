@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from grouprl.algorithms.advantage.advantage import RawReward
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
+from grouprl.algorithms.filter.paired import PairedGroups
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.pair import Pair
 from grouprl.algorithms.score.papers.preference_score import PreferenceScore
 from grouprl.core.numbers import Count, Positive
 from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.preference.composing import TIES
 from grouprl.methods.preference.reward_models import TRAINS
 from grouprl.methods.registry import entry
 
@@ -17,6 +19,7 @@ from grouprl.methods.registry import entry
 def gpm(blocks: Count = 2, tau: Positive = 0.1) -> Method:
     """Compose the general preference model: pairs' mean of -log σ(s(w ≻ l)/τ), s skew in the vectors of both."""
     return Method(
+        filter=(PairedGroups(),),
         advantage=RawReward(),
         objective=Pair(score=PreferenceScore(blocks=blocks), link=Logistic(beta=1 / tau)),
         aggregate=SequenceMean(),
@@ -44,6 +47,7 @@ entry(
         differs=[
             "The blocks weigh the same; the code can scale them by a layer that reads the prompt.",
             "Groups of more than two rows: every pair with different rewards, averaged within the group.",
+            TIES,
         ],
         needs=[
             TRAINS.replace("a layer for one score", "a layer for a vector"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grouprl.algorithms.advantage.advantage import RawReward
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
+from grouprl.algorithms.filter.paired import PairedGroups
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.method import Method
 from grouprl.algorithms.objective.pair import Pair
@@ -11,6 +12,7 @@ from grouprl.algorithms.regularize.papers.user_kl import UserKL
 from grouprl.algorithms.score.papers.drawn_score import DrawnScore
 from grouprl.core.numbers import Count, NonNegative, Share
 from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.preference.composing import TIES
 from grouprl.methods.preference.reward_models import TRAINS
 from grouprl.methods.registry import entry
 
@@ -18,6 +20,7 @@ from grouprl.methods.registry import entry
 def vpl(kl_coef: NonNegative = 3e-6, low: Share = 0.1, period: Count = 10_000) -> Method:
     """Compose VPL: the Bradley-Terry loss for a user drawn from what judgements tell of them, and the belief's KL."""
     return Method(
+        filter=(PairedGroups(),),
         advantage=RawReward(),
         objective=Pair(score=DrawnScore(), link=Logistic(beta=1.0)),
         aggregate=SequenceMean(),
@@ -52,6 +55,7 @@ entry(
             "σ is as the paper has it; the released code multiplies the noise by 0.001, as model.users.noise can.",
             "Judgements go through the trunk that is trained; larger runs of the code read them by a frozen one.",
             "Evaluations, and rewards of other runs, take the mean μ, as the paper's do.",
+            TIES,
         ],
         needs=[
             TRAINS.replace("a layer for one score", "layers for a user's score"),

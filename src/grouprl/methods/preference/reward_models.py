@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grouprl.algorithms.advantage.advantage import RawReward
 from grouprl.algorithms.aggregate.aggregate import SequenceMean
+from grouprl.algorithms.filter.paired import PairedGroups
 from grouprl.algorithms.link.link import Logistic
 from grouprl.algorithms.margin.margin import Constant
 from grouprl.algorithms.margin.stored import StoredMargin
@@ -14,6 +15,7 @@ from grouprl.algorithms.regularize.center_scores import CenterScores
 from grouprl.algorithms.score.model_score import ModelScore
 from grouprl.core.numbers import NonNegative, Positive
 from grouprl.methods.card import Card, Golden, Paper
+from grouprl.methods.preference.composing import TIES
 from grouprl.methods.registry import entry
 
 TRAINS = "trains a reward model: the model has a layer for one score in place of its output layer"
@@ -23,6 +25,7 @@ TRL = "huggingface/trl: trl/trainer/reward_trainer.py"
 def bradley_terry(margin: bool = False, center: NonNegative = 0.0, tau: Positive = 1.0) -> Method:
     """Compose the Bradley-Terry reward model: pairs' mean of -log σ((r(w) - r(l))/τ - m) + center·(r(w) + r(l))²."""
     return Method(
+        filter=(PairedGroups(),),
         advantage=RawReward(),
         objective=Pair(
             score=ModelScore(), link=Logistic(beta=1 / tau), margin=StoredMargin() if margin else Constant()
@@ -56,6 +59,7 @@ entry(
         differs=[
             "A column of margins acts only with margin=true.",
             "Groups of more than two rows: every pair with different rewards, averaged within the group.",
+            TIES,
         ],
         needs=[TRAINS, "groups of stored completions with different rewards, such as pairs"],
         source=TRL,
