@@ -93,7 +93,7 @@ def test_drafts_that_go_astray_change_nothing(wrong: set[tuple[int, int]], slow:
         rounds = LockstepRounds(table, sampling[0], astray, episodes)
         rounds._patience = -1.0
         rounds.play()
-    identical(laid_out(list(own.eos_ids[:1]), torch.float32, episodes), well)
+    identical(laid_out(list(own.eos_ids[:1]), lambda: torch.float32, episodes), well)
     assert not list(stage._held), "an environment is left"
     assert all(environment.closed for environment in toy_envs.Asking.opened)
 

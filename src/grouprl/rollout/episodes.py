@@ -155,7 +155,7 @@ def play(
             player.begin(episodes)
             while player.busy:
                 player.advance()
-        return laid_out(list(policy.eos_ids[:1]), score_type(policy), episodes, exact=turns.exact)
+        return laid_out(list(policy.eos_ids[:1]), partial(score_type, policy), episodes, exact=turns.exact)
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def demonstrate(
                 alive = [i for i, episode in enumerate(rows) if episode.alive]
                 _step([rows[i] for i in alive], NextTurns.written([ids[i] for i in alive]), table)
         _settle(episodes, stage)
-        return laid_out(end, score_type(policy), episodes)
+        return laid_out(end, partial(score_type, policy), episodes)
 
 
 def _check_demonstration(episode: Episode, act: object) -> None:
@@ -284,8 +284,10 @@ def closing_stage(stage: Stage) -> Iterator[None]:
         stage.clear()
 
 
-def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, exact: bool = True) -> Episodes:
-    """Arrange finished episodes as rows, with numbers of the type `kind` of the policy's log-probs.
+def laid_out(
+    end: list[int], kind: Callable[[], torch.dtype], episodes: Sequence[Episode], *, exact: bool = True
+) -> Episodes:
+    """Arrange finished episodes as rows; `kind` is called for the type of their log-probs when these are read.
 
     One whose environment failed before the first action has a row of `end`, which no policy wrote. `exact` says that
     every turn was sampled with exact log-probs.
@@ -318,12 +320,12 @@ def laid_out(end: list[int], kind: torch.dtype, episodes: Sequence[Episode], *, 
 
 
 def _as_rollout(
-    tokens: Tokens, rows: Sequence[tuple[Episode, Context]], width: int, kind: torch.dtype, *, exact: bool
+    tokens: Tokens, rows: Sequence[tuple[Episode, Context]], width: int, kind: Callable[[], torch.dtype], *, exact: bool
 ) -> Rollout:
     return Rollout(
         tokens,
-        logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind),
-        entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind),
+        logp_bt=torch.tensor([_padded(c.logp, width, 0.0) for _, c in rows], dtype=kind()),
+        entropy_bt=torch.tensor([_padded(c.entropy, width, 0.0) for _, c in rows], dtype=kind()),
         truncated_b=torch.tensor([e.ended in LATE for e, _ in rows]),
         exact=exact,
         version_bt=_versions([c.version for _, c in rows], width),

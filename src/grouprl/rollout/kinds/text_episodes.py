@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from grouprl.protocols import EntropyScaling
 from grouprl.records.text_samples import TextSamples
@@ -60,4 +61,4 @@ class TextEpisodes(PlayedRows):
     def scored_episodes(self, rows: Rows, played: Sequence[Episode], *, exact: bool) -> TextSamples:
         """Return the scored rows of episodes that are over; the error policy is not applied yet."""
         end = list(self.policy.eos_ids[:1])
-        return self.scored(rows, laid_out(end, score_type(self.policy), played, exact=exact))
+        return self.scored(rows, laid_out(end, partial(score_type, self.policy), played, exact=exact))

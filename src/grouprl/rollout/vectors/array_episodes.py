@@ -260,7 +260,7 @@ def _settle(episodes: Sequence[Episode], stage: Stage) -> None:
 def _rows(plays: Sequence[_Play], spaces: Spaces) -> Episodes:
     """Arrange the episodes as rows; one that failed before its first action has a row of zeros that no policy wrote."""
     kind = reduce(torch.promote_types, [play.kind for play in plays], torch.float32)
-    episodes = laid_out(NOBODY, kind, [p.episode for p in plays], exact=all(p.exact for p in plays))
+    episodes = laid_out(NOBODY, lambda: kind, [p.episode for p in plays], exact=all(p.exact for p in plays))
     pairs = [(play, row) for play in plays for row in _acted(play, spaces)]
     rows, nothing = [row for _, row in pairs], ArrayObservation(zeros(spaces.observation))
     finals = [row.final or nothing for row in rows]
