@@ -199,6 +199,16 @@ def test_a_card_ends_in_the_command_that_trains_it(name, words):
     assert data["command"].startswith(f"grouprl train {words}")
 
 
+@pytest.mark.parametrize("name", ["grpo", "ppo", "dpo", "intellect2"])
+def test_what_a_paper_adds_to_an_entry_stays_away_from_the_command_of_one_that_needs_nothing(name):
+    assert training_command(name) == f"grouprl train addition --set method={name}"
+
+
+def test_a_task_that_is_set_is_not_set_twice():
+    found = [training_command(name) for name in CATALOGUE]
+    assert [each for each in found if each.count("--set task=") > 1] == []
+
+
 def test_what_no_recipe_trains_is_planned(monkeypatch):
     monkeypatch.setattr(training, "_outcome", lambda recipe, changes: (True, False))
     assert training.command_of_entry("ipo") == "grouprl plan addition --set method=ipo"

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import announced
 from grouprl.papers.paper_list import Listing, listings
-from grouprl.papers.training import command_of_entry, command_with
+from grouprl.papers.training import command_of_entry, command_with, plain_command
 from grouprl.storage.source_cache import from_sources
 
 STATUSES = {
@@ -126,7 +126,8 @@ def named(name: str) -> list[Standing]:
 
 
 def training_command(name: str) -> str:
-    """Return the command that trains a method, an entry's with what its card and a paper's row say it needs.
+    """Return the command that trains a method: an entry as it stands or, where that cannot be or does not all act,
+    with what its card and a paper's row say it needs.
 
     It is a `plan` command, which says why, where no recipe can train it.
     """
@@ -139,7 +140,7 @@ def training_command(name: str) -> str:
 
 def _of_entry(name: str) -> str:
     given = (each.settings_of(name) for each in standings() if name in each.entries)
-    return command_of_entry(name, next(filter(None, given), []))
+    return plain_command(name) or command_of_entry(name, next(filter(None, given), []))
 
 
 def counts(found: Iterable[Standing]) -> dict[str, int]:

@@ -21,20 +21,36 @@ def command_of_entry(name: str, settings: Sequence[str] = ()) -> str:
     from grouprl.methods import CATALOGUE
 
     card = CATALOGUE[name].card
-    changes = (f"method={name}", *card.run, *settings)
+    changes = tuple(dict.fromkeys((f"method={name}", *card.run, *settings)))  # a row may repeat the card
     if card.first:  # what it makes is not there yet, so that the plan could not be made
         return f"{card.first} && {_command('train', 'addition', changes)}"
-    found = _accepted(("addition", (*changes, *more)) for more in VARIANTS)
+    found = _accepted(_varied(changes))
     if not found and len(changes) == 1:
         found = _accepted(_other_recipes(name))
     return found or _command("plan", "addition", changes)
 
 
+def plain_command(name: str) -> str:
+    """Return the command that trains the recipe 'addition' by an entry as it stands, perhaps with other batches.
+
+    "" if that is refused, or if a part of it has no effect.
+    """
+    for recipe, changes in _varied((f"method={name}",)):
+        if not any(change.startswith("task=") for change in changes) and not any(_outcome(recipe, changes)):
+            return _command("train", recipe, changes)
+    return ""
+
+
 @cache
 def command_with(*changes: str) -> str:
     """Return the command that trains the recipe 'addition' with `changes`; the `plan` command if that is refused."""
-    found = _accepted(("addition", (*changes, *more)) for more in VARIANTS)
-    return found or _command("plan", "addition", changes)
+    return _accepted(_varied(changes)) or _command("plan", "addition", changes)
+
+
+def _varied(changes: Sequence[str]) -> Iterator[Trial]:
+    """Yield the recipe 'addition' with `changes` and with those that some methods need; a task of `changes` stays."""
+    own_task = any(change.startswith("task") for change in changes)
+    yield from (("addition", (*changes, *more)) for more in VARIANTS if not (own_task and more == VARIANTS[-1]))
 
 
 def _other_recipes(name: str) -> Iterator[Trial]:
