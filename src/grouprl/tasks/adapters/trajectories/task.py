@@ -24,10 +24,9 @@ from grouprl.tasks.task import Task, check_request, without_folder
 
 @register_task("trajectories", argument="path")
 class Trajectories(OptionTask):
-    """Learn from stored trajectories of arrays: trajectories:FILE.jsonl, .parquet or .npz, trajectories:minari:ID, or
-    trajectories:pkg.module:function, which returns them.
+    """Learn from stored trajectories of arrays: trajectories:FILE.jsonl, .parquet or .npz, or trajectories:minari:ID.
 
-    Nothing is acted in training: a prompt is a stored trajectory, or several that have the same value in the column
+    `trajectories:pkg.module:function` has a function return them. Nothing is acted in training: a prompt is a stored trajectory, or several that have the same value in the column
     `group`. The environment that they come from gives the spaces, and evaluations are played there.
     """
 
