@@ -27,7 +27,8 @@ class Trajectories(OptionTask):
     """Learn from stored trajectories of arrays: trajectories:FILE.jsonl, .parquet or .npz, or trajectories:minari:ID.
 
     `trajectories:pkg.module:function` has a function return them. Nothing is acted in training: a prompt is a stored
-    trajectory, or several that have the same value in the column `group`. The environment that they come from gives the spaces, and evaluations are played there.
+    trajectory, or several that have the same value in the column `group`. The environment that they come from gives the
+    spaces, and evaluations are played there.
     """
 
     path: str = Field(
