@@ -453,3 +453,10 @@ def test_a_function_of_a_file_of_ones_own_is_read_relative_to_the_configuration(
 def test_what_is_no_function_of_trajectories_is_refused(function: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         of_the_lock(function)
+
+
+@pytest.mark.parametrize("error", ["ValueError('no')", "KeyError('seed')", "SystemExit(3)"])
+def test_what_a_function_of_trajectories_raises_is_said(error: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"def found():\n    raise {error}\n")
+    with pytest.raises(InputError, match=rf"mine\.py:found' failed: {error.split('(')[0]}"):
+        of_the_lock(f"{tmp_path / 'mine.py'}:found")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grouprl.core.errors import InputError, MissingExtra, shortened, suggest
+from grouprl.core.errors import InputError, MissingExtra, raised, shortened, suggest
 from grouprl.core.importing import import_object
 from grouprl.records.offline import StoredEpisode
 from grouprl.tasks.adapters.jsonl import each_line
@@ -83,7 +83,7 @@ def _of_function(path: str) -> Iterator[tuple[str, Raw]]:
         raise InputError(
             f"'{path}' is {shortened(found)}", "trajectories are what a function returns", "Name a function"
         )
-    for number, each in enumerate(found()):
+    for number, each in enumerate(_called(path, found)):
         where = f"trajectory {number} of '{path}'"
         raw = each.as_row() if isinstance(each, StoredEpisode) else each
         if not isinstance(raw, Mapping):
@@ -93,6 +93,16 @@ def _of_function(path: str) -> Iterator[tuple[str, Raw]]:
             )
         check_names(raw, where)
         yield where, raw
+
+
+def _called(path: str, function: Callable[[], Iterable[object]]) -> list[object]:
+    """Return what a function of trajectories returns. Raises InputError with what it raised if it fails."""
+    try:
+        return list(function())
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"'{path}' failed: {raised(error)}", "it returns trajectories, and takes nothing") from error
 
 
 def _of_lines(file: Path) -> Iterator[Raw]:
