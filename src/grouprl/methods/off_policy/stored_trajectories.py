@@ -20,6 +20,15 @@ from grouprl.methods.card import Card, Golden, Paper, Reduction
 from grouprl.methods.registry import entry
 from grouprl.methods.settings import in_the_update
 
+EXPERT = (
+    "warmup={steps: 0}",
+    "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
+    "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
+    "batch.group_size=1",
+    "model.name=mlp",
+)
+"""Changes to a recipe that train on the trajectories of an expert."""
+
 
 def weighted_bc(base: Method, temperature: Positive = 0.1, against: Against = "beginning") -> Method:
     """Compose behaviour cloning of stored trajectories that are drawn by their returns."""
@@ -72,13 +81,7 @@ entry(
                 why="log-probs -0.5, -1 and -2, whatever the returns",
             )
         ],
-        run=[
-            "warmup={steps: 0}",
-            "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
-            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
-            "batch.group_size=1",
-            "model.name=mlp",
-        ],
+        run=EXPERT,
     ),
     base="sft",
 )
@@ -159,13 +162,7 @@ entry(
             )
         ],
         recommended={"group": 1, "learning_rate": 3e-4},
-        run=[
-            "warmup={steps: 0}",
-            "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
-            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
-            "batch.group_size=1",
-            "model.name=mlp",
-        ],
+        run=EXPERT,
     ),
 )
 
@@ -228,12 +225,6 @@ entry(
             )
         ],
         recommended={"group": 1, "learning_rate": 2e-4},
-        run=[
-            "warmup={steps: 0}",
-            "task=trajectories:grouprl.envs.construction.combination_lock:expert_episodes",
-            "task.of=env:grouprl.envs.construction.combination_lock:CombinationLock",
-            "batch.group_size=1",
-            "model.name=mlp",
-        ],
+        run=EXPERT,
     ),
 )
