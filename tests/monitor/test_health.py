@@ -479,9 +479,20 @@ def test_percent(value, text):
 
 def test_dead_groups_mean_nothing_where_completions_are_not_compared():
     alone = dataclasses.replace(FACTS, grouped=False)
-    dead = {"groups_zero_variance": 1.0, "groups_all_right": 0.2, "groups_all_wrong": 0.8}
-    assert {"dead_groups", "no_signal"} <= found(history(**dead)).keys()
-    assert not {"dead_groups", "no_signal"} & found(history(**dead), alone).keys()
+    for share, code in ((1.0, "no_signal"), (0.9, "dead_groups")):
+        dead = {"groups_zero_variance": share, "groups_all_right": 0.2, "groups_all_wrong": share - 0.2}
+        assert code in found(history(**dead))
+        assert not {"dead_groups", "no_signal"} & found(history(**dead), alone).keys()
+
+
+def test_a_batch_without_any_mixed_group_is_told_once():
+    dead = {"groups_zero_variance": 1.0, "groups_all_right": 0.0, "groups_all_wrong": 1.0}
+    assert found(history(**dead)).keys() & {"dead_groups", "no_signal"} == {"no_signal"}
+    before = found(history(groups_zero_variance=lambda step: 0.7 if step < 30 else 1.0))
+    assert (before["dead_groups"].persists, before["dead_groups"].last_step) == (False, 33)
+    assert (before["no_signal"].persists, before["no_signal"].first_step) == (True, 34)
+    waiting = dataclasses.replace(FACTS, waits=60)
+    assert found(history(**dead), waiting).keys() & {"dead_groups", "no_signal"} == {"dead_groups"}
 
 
 def test_a_policy_that_waits_for_its_critic_is_not_missed():

@@ -122,6 +122,9 @@ def test_an_agent_that_falls_silent_is_named() -> None:
     assert "to 0.0 tokens" in found(gone)["silent_agent"].text
     gone[-1]["agent_tokens/helper"] = 8.0
     assert "to 0.8 tokens" in found(gone)["silent_agent"].text, "steps without a row of it count"
+    for record in gone[3:]:
+        record.pop("agent_tokens/helper", None)
+    assert "from 4.8 to 0.0 tokens" in found(gone)["silent_agent"].text, "also of one that is gone at once"
 
 
 def test_tokens_of_an_agent_are_those_of_an_episode_and_rewards_those_of_its_scored_rows() -> None:

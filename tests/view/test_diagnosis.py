@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.core.finding import CODES, RunFinding
 from grouprl.monitor import health_codes
-from grouprl.view.diagnosis import BREAKS, OUTCOMES, SIGNS, Witness, course, likelihood
+from grouprl.view.diagnosis import BREAKS, OF_KEYS, OUTCOMES, SIGNS, Witness, course, likelihood
 from grouprl.view.runfiles import RunData, read_run
 from single_runs import launch
 
 ROWS = [
-    Witness(4, "p", 0, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.1),
+    Witness(4, "p", 0, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.1, gap=0.2, pushed=-3.0),
     Witness(4, "p", 1, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.2, disputed=True),
     Witness(
         4,
@@ -37,9 +37,27 @@ ROWS = [
         entropy=2.0,
         looped=True,
         drift=-1.0,
+        gap=0.4,
+        pushed=2.0,
+        agents={"boss": 9},
     ),
     Witness(
-        4, "q", 1, None, 5, 2, "won", False, "yyyyy", tied=False, repeated=False, entropy=1.0, drift=2.0, right=True
+        4,
+        "q",
+        1,
+        None,
+        5,
+        2,
+        "won",
+        False,
+        "yyyyy",
+        tied=False,
+        repeated=False,
+        entropy=1.0,
+        drift=2.0,
+        right=True,
+        pushed=-1.0,
+        agents={"boss": 2, "helper": 3},
     ),
 ]
 
@@ -85,15 +103,27 @@ def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_al
         ("success_traded", [0, 1, 2]),
         ("verifier_noise", [1]),
         ("learnt_by_heart", [3]),
+        ("sampler_gap", [2, 0]),
+        ("unreliable_judge", [3, 0, 1, 2]),
+        ("lopsided_advantage", [0, 3]),
+        ("unearned_component", [0, 1, 2, 3]),
+        ("reference_drift", [3, 2, 0, 1]),
     ],
 )
 def test_each_finding_names_the_rows_that_show_it(code: str, rows: list[int]) -> None:
     assert [ROWS.index(row) for row in SIGNS[code].rows(ROWS)] == rows
 
 
+def test_an_agent_that_falls_silent_is_shown_by_the_episodes_in_which_it_wrote_least() -> None:
+    sign = OF_KEYS["silent_agent"]("agent_tokens/helper")
+    assert "`helper`" in sign.words
+    assert [ROWS.index(row) for row in sign.rows(ROWS)] == [0, 1, 2, 3]
+    assert [ROWS.index(row) for row in OF_KEYS["silent_agent"]("agent_tokens/boss").rows(ROWS[2:])] == [3, 2]
+
+
 def test_findings_that_are_named_exist() -> None:
     assert health_codes.__name__.startswith("grouprl.")
-    assert {name for name, code in CODES.items() if code.source == "health"} >= {*BREAKS, *OUTCOMES, *SIGNS}
+    assert {name for name, code in CODES.items() if code.source == "health"} >= {*BREAKS, *OUTCOMES, *SIGNS, *OF_KEYS}
 
 
 def test_the_course_has_the_values_at_the_first_record_at_the_beginning_and_at_the_end() -> None:

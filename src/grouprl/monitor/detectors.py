@@ -67,9 +67,9 @@ LR_ZERO_STEPS = 3
 
 
 def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
-    """Report many groups whose completions all got the same reward."""
+    """Report many groups whose completions all got the same reward, unless all have: `no_signal` says so."""
     dead = past.mean("groups_zero_variance") if facts.grouped else None
-    if dead is None or dead < DEAD_NOTE:
+    if dead is None or dead < DEAD_NOTE or _all_dead(past, facts):
         return None
     effective = (
         f": effective batch {round(facts.completions * (1 - dead))} of {facts.completions} completions"
@@ -92,9 +92,19 @@ def dead_groups(past: History, facts: HealthFacts) -> Finding | None:
     return codes.DEAD_GROUPS(words, easy if right >= wrong else hard, severity=severity)
 
 
+def _all_dead(past: History, facts: HealthFacts) -> bool:
+    """Return whether every group of several consecutive steps is dead, of those in which the policy is trained."""
+    dead = past.values("groups_zero_variance")[-ALL_DEAD_STEPS:]
+    return facts.grouped and not _waiting(past, facts) and len(dead) == ALL_DEAD_STEPS and min(dead) >= ALL_DEAD
+
+
+def _waiting(past: History, facts: HealthFacts) -> bool:
+    return bool(facts.waits) and past.recent[-1]["step"] < facts.waits + ALL_DEAD_STEPS
+
+
 def no_signal(past: History, facts: HealthFacts) -> Finding | None:
     """Report several consecutive steps without signal: every group is dead, or no row is left to train on."""
-    if facts.waits and past.recent[-1]["step"] < facts.waits + ALL_DEAD_STEPS:
+    if _waiting(past, facts):
         return None
     dead, rows = past.values("groups_zero_variance")[-ALL_DEAD_STEPS:], past.values("rows_trained")[-ALL_DEAD_STEPS:]
     if len(rows) == ALL_DEAD_STEPS and max(rows) == 0 and dead and min(dead) < ALL_DEAD:
@@ -103,7 +113,7 @@ def no_signal(past: History, facts: HealthFacts) -> Finding | None:
             remedy = "Repair the reward: by reward.on_error a completion without a score takes its whole group along."
             return codes.NO_SIGNAL(words, remedy)
         return codes.NO_SIGNAL(words, "A selection rule removes everything: look at rows_dropped.")
-    if not facts.grouped or len(dead) < ALL_DEAD_STEPS or min(dead) < ALL_DEAD:
+    if not _all_dead(past, facts):
         return None
     right = past.values("groups_all_right")[-ALL_DEAD_STEPS:]
     if right and min(right) >= SOLVED:

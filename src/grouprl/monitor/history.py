@@ -78,6 +78,8 @@ class History:
     _peak: dict[str, float] = field(default_factory=dict)
     _low: dict[str, float] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
+    _opening: dict[str, float] = field(default_factory=dict)
+    """Sum of the values of each metric in the first START records."""
     _window: dict[str, deque[tuple[int, float]]] = field(default_factory=dict)
     """The last finite values of each metric, each with the number of its record."""
 
@@ -95,6 +97,8 @@ class History:
         self._total[name] = self._total.get(name, 0.0) + value
         self._peak[name] = max(self._peak.get(name, 0.0), abs(value))
         self._low[name] = min(self._low.get(name, value), value)
+        if self.count <= START:
+            self._opening[name] = self._opening.get(name, 0.0) + value
         first = self._first.setdefault(name, [])
         if len(first) < START:
             first.append(value)
@@ -122,6 +126,10 @@ class History:
         """Return the mean of the first START records, or None if there are fewer."""
         first = self._first.get(name, [])
         return sum(first) / START if len(first) == START else None
+
+    def opening(self, name: str) -> float:
+        """Return the mean over the first START records, in which a record without the metric counts as 0."""
+        return self._opening.get(name, 0.0) / START if self.count >= START else 0.0
 
     def untrained(self, name: str) -> float | None:
         """Return the value of `name` in the evaluation before training; without one, the mean of the first records."""

@@ -248,6 +248,7 @@ SCHEMA = pa.schema(
         ("weight", pa.list_(pa.float32())),
         ("push", pa.list_(pa.float32())),
         ("gradient", pa.float64()),
+        ("gap", pa.float64()),
         ("score", pa.float64()),
         ("scores", pa.map_(pa.string(), pa.float64())),
     ]
@@ -260,9 +261,10 @@ nothing is sampled ahead. `log_ratio` is log π/π_ref of each token as the step
 read, or the log-probs are left to the update. `edges` are the relations that begin at the row; null where rows have
 none. `ratio` to `gradient` are null unless `run.record_updates` asks for them: π/π_old of each token at the first
 optimiser step with a gradient of its row, its weight in the loss, minus the derivative of the loss by its log-prob,
-and the row's share of the gradient. `score` is what the reward model in training gave the row as it was first
-trained on it, and `scores` are its attributes, or the coordinates of its vector, by name; null where no reward model
-is trained, or several numbers are not given."""
+and the row's share of the gradient. `gap` is the mean over the row's tokens of |log-prob of the sampler less the
+trainer's| before the update; null where the two were not compared. `score` is what the reward model in training gave
+the row as it was first trained on it, and `scores` are its attributes, or the coordinates of its vector, by name; null
+where no reward model is trained, or several numbers are not given."""
 
 
 def _update_columns(rows: int, updates: Mapping[str, PerRow]) -> dict[str, pa.Array]:
@@ -274,9 +276,13 @@ def _update_columns(rows: int, updates: Mapping[str, PerRow]) -> dict[str, pa.Ar
         ]
         for name, column in tokens.items()
     }
-    share = [None if row is None or isnan(row[0]) else row[0] for row in updates.get("gradient", nothing)]
     lists = {name: pa.array(column, type=pa.list_(pa.float32())) for name, column in kept.items()}
-    return lists | {"gradient": pa.array(share, type=pa.float64())}
+    return lists | {name: _of_rows(updates.get(name, nothing)) for name in ("gradient", "gap")}
+
+
+def _of_rows(column: PerRow) -> pa.Array:
+    """Return the one number of each row; null where there is none."""
+    return pa.array([None if row is None or isnan(row[0]) else row[0] for row in column], type=pa.float64())
 
 
 def _score_columns(rows: int, scores: Mapping[str, Sequence[float | None]]) -> dict[str, pa.Array]:

@@ -63,9 +63,9 @@ def repeated_calls(past: History, facts: HealthFacts) -> Finding | None:
 def silent_agent(past: History, facts: HealthFacts) -> Finding | None:
     """Report an agent that writes hardly anything any more, or has no turns, where it had some at the start."""
     for name in past.names("agent_tokens/"):
-        start = past.start(name)
+        start = max(past.start(name) or 0.0, past.opening(name))  # it may be gone within the first steps
         now = sum(past.values(name)) / len(past.recent)  # a step in which it has no row has no value
-        if start is not None and start >= SPOKEN and now <= SPOKEN_LEFT * start:
+        if start >= SPOKEN and now <= SPOKEN_LEFT * start:
             words = f"The agent `{name.partition('/')[2]}` has gone from {start:.1f} to {now:.1f} tokens in an episode."
             return codes.SILENT_AGENT(words, key=name)
     return None

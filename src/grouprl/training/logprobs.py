@@ -126,9 +126,10 @@ def with_foreign(batch: Batch, rows: torch.Tensor, logp_nt: torch.Tensor) -> Bat
     if not len(rows):
         return batch
     old_bt, behavior_bt = batch.need("old_bt", "the trainer").clone(), batch.need("behavior_bt", "the trainer").clone()
+    logp_nt = logp_nt.to(old_bt)  # an engine may give its numbers in double precision
     old_bt[rows] = logp_nt
     written = batch.from_source("demonstration", "verification")[rows]
-    behavior_bt[rows[written]] = logp_nt[written]
+    behavior_bt[rows[written]] = logp_nt[written].to(behavior_bt)
     return batch.replace(old_bt=old_bt, behavior_bt=behavior_bt)
 
 

@@ -9,6 +9,7 @@ from grouprl.config.rates import Squares, ratio_of_squares, summed_squares, upda
 from grouprl.core.batch import Batch
 from grouprl.policy.weight_kinds import weight_kind
 from grouprl.protocols import DistributedOptimizer, Trainable
+from grouprl.training.measures.gap_record import GapRecord
 from grouprl.training.measures.score_record import ScoreRecord
 from grouprl.training.measures.step_record import StepRecord, numbered
 from grouprl.training.measures.update_record import UpdateRecord
@@ -48,9 +49,9 @@ def optimise(
     )
 
 
-def record_of_updates(session: Session, prepared: Batch) -> UpdateRecord | ScoreRecord | None:
-    """Return what keeps the numbers of the step's updates: a reward model's scores, or what is asked for; None if the
-    step is not stored.
+def record_of_updates(session: Session, prepared: Batch) -> UpdateRecord | ScoreRecord | GapRecord | None:
+    """Return what keeps the numbers of the step's updates: a reward model's scores, what is asked for, or the gaps
+    between sampler and trainer alone; None if the step is not stored.
     """
     kept, every = session.config.run.record_updates, session.config.run.rollouts_every
     if not every or (session.step + 1) % every:
@@ -58,7 +59,10 @@ def record_of_updates(session: Session, prepared: Batch) -> UpdateRecord | Score
     if session.resolved.scores:
         columns = session.resolved.columns
         return ScoreRecord(len(prepared.group_b), () if columns is None else columns.names)
-    return None if kept == "none" else UpdateRecord(prepared, gradients=kept == "gradients")
+    if kept != "none":
+        return UpdateRecord(prepared, gradients=kept == "gradients")
+    own_steps = session.method.update is not None  # such a part may show the learner rows of its own
+    return None if own_steps or prepared.behavior_bt is None else GapRecord(len(prepared.group_b))
 
 
 def moved(session: Session, grad_norm: float) -> dict[str, float]:

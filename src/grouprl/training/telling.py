@@ -22,6 +22,7 @@ from grouprl.monitor.metrics import PerRow, memory_mb, rollout_table, unjudged_b
 from grouprl.orchestrator.accounting import StepRollout
 from grouprl.protocols.run_events import PhaseBegan, PhaseEnded, RolloutScored, Sample, StepEnded
 from grouprl.records.samples import ScoredSamples
+from grouprl.training.measures.gap_record import GapRecord
 from grouprl.training.measures.score_record import ScoreRecord
 from grouprl.training.measures.update_record import UpdateRecord
 from grouprl.training.session import Session
@@ -54,7 +55,7 @@ def tell_rollout(
     session: Session,
     rollout: StepRollout,
     prepared: Batch | None,
-    record: UpdateRecord | ScoreRecord | None = None,
+    record: UpdateRecord | ScoreRecord | GapRecord | None = None,
 ) -> None:
     """Announce the rollout of a step, with advantages of rows that were trained on, and what updates saw."""
     table = partial(_table, session.step, marked(session, rollout.sampled), rollout.wanted, prepared, record)
@@ -103,7 +104,7 @@ def _table(
     sampled: ScoredSamples,
     wanted: ScoredSamples,
     prepared: Batch | None,
-    record: UpdateRecord | ScoreRecord | None,
+    record: UpdateRecord | ScoreRecord | GapRecord | None,
 ) -> pa.Table:
     known = None if prepared is None else prepared.need("advantage_bt", "the rollout record")
     advantage, log_ratio = (_by_row(sampled, wanted, each_bt) for each_bt in (known, _log_ratio(prepared)))
@@ -112,10 +113,27 @@ def _table(
     if isinstance(record, UpdateRecord):
         updates = {name: _by_row(sampled, wanted, value_bt) for name, value_bt in record.tokens().items()}
         updates["gradient"] = [None if x is None else [x] for x in _of_rows(sampled, wanted, record.shares())]
-    elif record is not None:
+    elif isinstance(record, ScoreRecord):
         named = {"": record.score(), **record.named()}
         scores = {name: _of_rows(sampled, wanted, value_b) for name, value_b in named.items()}
+    if (gap_b := _gaps(prepared, wanted, record)) is not None:
+        updates["gap"] = [None if x is None else [x] for x in _of_rows(sampled, wanted, gap_b)]
     return rollout_table(step, sampled, advantage, log_ratio, updates, scores)
+
+
+def _gaps(
+    prepared: Batch | None, wanted: ScoredSamples, record: UpdateRecord | ScoreRecord | GapRecord | None
+) -> Tensor | None:
+    """Return how far sampler and trainer differ about each row, [B], as the step began or in its first update; None
+    where no policy is trained.
+    """
+    if prepared is None or prepared.behavior_bt is None:
+        return None
+    if wanted.rollout.exact or prepared.old_bt is None:
+        gaps = record.gaps if isinstance(record, UpdateRecord) else record
+        return gaps.gap_b if isinstance(gaps, GapRecord) else None
+    gap_bt = (prepared.behavior_bt - prepared.old_bt).abs().where(prepared.mask_bt, 0)
+    return (gap_bt.sum(1) / prepared.mask_bt.sum(1).clamp(min=1)).double()
 
 
 def _of_rows(sampled: ScoredSamples, wanted: ScoredSamples, value_b: Tensor) -> list[float | None]:

@@ -191,8 +191,9 @@ class MethodLoss(OutputLoss):
         logp_bt = found.get(LOG_PROB)
         if logp_bt is not None and self.old_of_update:
             batch = batch.replace(old_bt=logp_bt.detach())
+        gap_bt = _gap(logp_bt, batch) if self.compared else None
         if self.record is not None:
-            self.record.watch(found, batch)
+            self.record.watch(found, batch, gap_bt)
         named = {name: x for name, x in found.items() if name not in (LOG_PROB, ENTROPY, VALUE)}
         loss = self.method.loss(logp_bt, batch, found.get(ENTROPY), outputs=named)
         total, metrics = loss.value, dict(loss.metrics)
@@ -200,7 +201,8 @@ class MethodLoss(OutputLoss):
             value_loss = self.method.value_loss(found[VALUE], batch)
             total, metrics = total + value_loss.value, metrics | dict(value_loss.metrics)
         metrics |= {f"_share/{level}": share.sum() for level, share in shares(batch).items()}
-        return Loss(total, metrics | (_gap(logp_bt, batch, signed=self.old_of_update) if self.compared else {}))
+        told = {} if gap_bt is None else _of_gap(gap_bt[_sampled(batch)], signed=self.old_of_update)
+        return Loss(total, metrics | told)
 
 
 @dataclass(frozen=True)
@@ -216,17 +218,29 @@ class ValuesAlone(OutputLoss):
         return self.method.value_loss(found[VALUE], batch)
 
 
-def _gap(logp_bt: Tensor | None, batch: Batch, *, signed: bool) -> dict[str, Tensor]:
-    """Compare the trainer's log-probs with the sampler's; return nothing where there is nothing to compare.
+def _sampled(batch: Batch) -> Tensor:
+    """Return which tokens were sampled, [B,T] bool.
 
-    With `signed`, also return the sum by which the sampler's exceed them, if no other part compares old log-probs.
-
-    Rows from other sources (stored, or with advice or a hint) are left out, as they are expected to differ.
+    Rows from other sources (stored, or with advice or a hint) are left out: their log-probs are expected to differ.
     """
-    sampled_bt = batch.mask_bt & batch.from_source("sampled", "review")[:, None]
+    return batch.mask_bt & batch.from_source("sampled", "review")[:, None]
+
+
+def _gap(logp_bt: Tensor | None, batch: Batch) -> Tensor | None:
+    """Return by how much the sampler's log-probs exceed the trainer's, [B,T], 0 for tokens that were not sampled; None
+    where there is nothing to compare.
+    """
+    sampled_bt = _sampled(batch)
     if logp_bt is None or batch.behavior_bt is None or not sampled_bt.any():
-        return {}
-    over = (batch.behavior_bt - logp_bt.detach())[sampled_bt]
+        return None
+    return (batch.behavior_bt - logp_bt.detach()).where(sampled_bt, 0)
+
+
+def _of_gap(over: Tensor, *, signed: bool) -> dict[str, Tensor]:
+    """Return the sums of the gap between log-probs of the sampled tokens.
+
+    With `signed`, also return that of the differences themselves, if no other part compares old log-probs.
+    """
     gap = over.abs()
     found = {"_gap_sum": gap.sum(), "_gap_count": torch.tensor(float(len(gap))), "_gap_max": gap.max()}
     return found | ({"_gap_signed": over.sum()} if signed else {})

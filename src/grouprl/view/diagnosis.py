@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -63,6 +64,12 @@ class Witness:
     """Mean log π/π_ref of its tokens, in nats; 0 where it is not stored."""
     disputed: bool = False
     """Whether the same text has another reward elsewhere in its group."""
+    gap: float = 0.0
+    """Mean |log-prob of the sampler less the trainer's| of its tokens, in nats; 0 where it is not stored."""
+    pushed: float = 0.0
+    """Sum of the advantages of its trained tokens."""
+    agents: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of each agent, by name."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,21 @@ WRONG = _most(
     lambda row: -(row.margin or 0.0),
     lambda row: (row.margin or 0.0) < 0,
 )
+
+
+def _lopsided(rows: Sequence[Witness]) -> list[Witness]:
+    """Return the rows whose advantage has the sign of most of it, those with the most first."""
+    side = 1.0 if sum(row.pushed for row in rows) > 0 else -1.0
+    return sorted((row for row in rows if row.pushed * side > 0), key=lambda row: -abs(row.pushed))
+
+
+def _silent(agent: str) -> Sign:
+    """Return the sign of an agent that falls silent: the episodes in which it writes least."""
+    return _most(f"those in which `{agent}` writes least", lambda row: -row.agents.get(agent, 0))
+
+
 TIED = _most("rows of groups with equal rewards", _by_reward, lambda row: row.tied)
+FURTHEST = _most("those furthest from the reference", lambda row: abs(row.drift))
 SIGNS: Mapping[str, Sign] = {
     "reward_errors": _most("those without a reward", lambda row: row.tokens, lambda row: row.reward is None),
     "no_signal": TIED,
@@ -112,11 +133,23 @@ SIGNS: Mapping[str, Sign] = {
     "success_traded": _most("wrong ones that earned most", _by_reward, lambda row: not row.right and row.sampled),
     "verifier_noise": _most("the same text with different rewards", _by_reward, lambda row: row.disputed),
     "learnt_by_heart": _most("right ones", _by_reward, lambda row: row.right and row.sampled),
-    "far_from_reference": _most("those furthest from the reference", lambda row: abs(row.drift)),
+    "reference_drift": FURTHEST,
+    "far_from_reference": FURTHEST,
+    "sampler_gap": _most(
+        "those about which sampler and trainer differ most", lambda row: row.gap, lambda row: row.gap > 0
+    ),
+    "unreliable_judge": _most(
+        "those whose comparisons were undecided, or came out even",
+        lambda row: 1.0 if row.reward is None else -abs(row.reward - 0.5),
+    ),
+    "lopsided_advantage": Sign("those with the most advantage of the sign that prevails", _lopsided),
+    "unearned_component": _most("those that earned most without it", _by_reward, lambda row: row.sampled),
     "collapse": LEAST,
     "no_gain": LEAST,
 }
 """By code: which rows show a finding. What is not listed is of whole steps: a gradient, a clip, a learning rate."""
+OF_KEYS: Mapping[str, Callable[[str], Sign]] = {"silent_agent": lambda key: _silent(key.partition("/")[2])}
+"""By code: which rows show a finding, where that depends on what it is about."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +223,7 @@ def _times(found: RunFinding) -> tuple[int, int]:
 
 
 def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagnosis:
-    sign = SIGNS.get(found.code)
+    sign = OF_KEYS[found.code](found.key) if found.code in OF_KEYS else SIGNS.get(found.code)
     near = sorted(stored, key=lambda step: (step > found.last_step, abs(step - found.last_step)))
     seen = [] if sign is None else _first_shown(run.folder, near, sign)
     if sign is None or not seen:
@@ -245,6 +278,9 @@ def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
             looped=_looped(each),
             drift=_drift(each),
             disputed=len({*of_texts[each.prompt, _said(each)]} - {None}) > 1,
+            gap=max((row.get("gap") or 0.0 for row in each.rows), default=0.0),
+            pushed=sum(sum(value or 0.0 for value in row) for row in _own(each, "advantage")),
+            agents=_tokens_of_agents(each),
         )
         for each in found
     ]
@@ -281,6 +317,14 @@ def _looped(each: Trajectory) -> bool:
 
 def _entropy(each: Trajectory) -> float:
     return _mean(_own(each, "entropy"))
+
+
+def _tokens_of_agents(each: Trajectory) -> dict[str, int]:
+    """Return how many tokens each agent wrote."""
+    counts = Counter[str]()
+    for row in each.rows:
+        counts[str(row.get("agent") or "")] += sum(row.get("mask") or ())
+    return {name: count for name, count in counts.items() if name}
 
 
 def _drift(each: Trajectory) -> float:

@@ -29,7 +29,7 @@ class ScoreRecord:
         self.rows, self.attributes = rows, attributes
         self.found: dict[str, Tensor] = {}
 
-    def watch(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
+    def watch(self, outputs: Mapping[str, Tensor], batch: Batch, gap_bt: Tensor | None = None) -> None:
         """Note the scores of those rows of a step that have none so far."""
         for name, value_b in outputs.items():
             if stem(name) in KEPT:

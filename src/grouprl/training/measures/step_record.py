@@ -18,8 +18,12 @@ ROW = "record.row"
 class StepRecord(Protocol):
     """Keeps what optimiser steps see of the rows of a rollout, which are numbered (`numbered`)."""
 
-    def watch(self, outputs: Mapping[str, Tensor], batch: Batch, /) -> None:
-        """Look at a model's outputs for some rows of a step, before the loss."""
+    def watch(self, outputs: Mapping[str, Tensor], batch: Batch, gap_bt: Tensor | None, /) -> None:
+        """Look at a model's outputs for some rows of a step, before the loss.
+
+        `gap_bt` is by how much the sampler's log-probs exceed the model's, 0 for tokens that were not sampled; None
+        where the two are not compared.
+        """
         ...
 
     def measure(self, policy: Trainable, step: Batch, /) -> None:

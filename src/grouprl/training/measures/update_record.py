@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from grouprl.core.batch import Batch
 from grouprl.core.outputs import LOG_PROB
 from grouprl.protocols import Trainable, distributed
+from grouprl.training.measures.gap_record import GapRecord
 from grouprl.training.measures.step_record import ROW
 from grouprl.training.steps import columns, inputs_of
 
@@ -30,10 +31,11 @@ class UpdateRecord:
         empty_bt = torch.full(tuple(prepared.mask_bt.shape), torch.nan, dtype=prepared.dtype)
         self.ratio_bt, self.weight_bt, self.push_bt = (empty_bt.clone() for _ in range(3))
         self.share_b = torch.full((len(empty_bt),), torch.nan, dtype=torch.float64)
-        self.gradients, self.steps = gradients, 0
+        self.gradients, self.steps, self.gaps = gradients, 0, GapRecord(len(empty_bt))
 
-    def watch(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
-        """Note ratios and weights of some rows of a step, and the derivatives once they are known."""
+    def watch(self, outputs: Mapping[str, Tensor], batch: Batch, gap_bt: Tensor | None = None) -> None:
+        """Note gaps, ratios and weights of some rows of a step, and the derivatives once they are known."""
+        self.gaps.watch(outputs, batch, gap_bt)
         logp_bt = outputs.get(LOG_PROB)
         if logp_bt is None or not logp_bt.requires_grad:
             return
@@ -68,6 +70,7 @@ class UpdateRecord:
         new_b, width = self.push_bt[rows].isnan().all(1), seen.push_bt.shape[1]
         for name in ("ratio_bt", "weight_bt", "push_bt"):
             getattr(self, name)[rows[new_b], :width] = getattr(seen, name)[new_b]
+        self.gaps.take(rows, seen.gaps)
 
     def tokens(self) -> Mapping[str, Tensor]:
         """Return the numbers of tokens by the name of their column."""
