@@ -222,6 +222,24 @@ def test_what_a_run_depends_on_is_in_its_name() -> None:
     assert len({made[0].key, *(each.key for each in other)}) == 5
 
 
+def test_the_contents_of_a_model_are_in_the_name_of_its_runs(tmp_path: Path) -> None:
+    """Weights that are written anew are another model, whatever their folder is called."""
+    weights = tmp_path / "model" / "weights.bin"
+    weights.parent.mkdir()
+    weights.write_bytes(b"one")
+    source = source_of("addition", (*SMALL, "warmup.steps=0", f"model.reference={weights.parent}"))
+    keys = [start_trial(source).key]
+    weights.write_bytes(b"two")
+    keys.append(start_trial(source).key)
+    source = source_of(
+        "addition", (*SMALL, "warmup.steps=0", f"model.reference={{initial: 0.5, {weights.parent}: 0.5}}")
+    )
+    keys.append(start_trial(source).key)
+    weights.write_bytes(b"one")
+    keys.append(start_trial(source).key)
+    assert len(set(keys)) == 4
+
+
 def test_without_tuning_the_result_says_so(tmp_path: Path) -> None:
     result = compared(design(tune={}), pretended(tmp_path))
     assert result.tuned == ()
@@ -284,6 +302,38 @@ def test_arms_that_differ_in_writing_alone_are_refused(tmp_path: Path) -> None:
     arms = tuple(arms_of([], {"optim.lr": ("1e-4", "0.0001")}))
     with pytest.raises(InputError, match=r"'optim.lr 1e-4' and 'optim.lr 0.0001' have the same settings on addition"):
         preview(replace(design(), arms=arms), Store(tmp_path, 2))
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "budget"),
+    [
+        ("seed", ("3", "4"), "tokens"),
+        ("steps", ("3", "4"), "steps"),
+        ("task", ("addition", "recall"), "tokens"),
+        ("eval.prompts", ("4", "8"), "tokens"),
+        ("warmup.steps", ("900", "9"), "tokens"),
+        ("model.name", ("tiny", "other"), "tokens"),
+        ("model.tiny.hidden", ("64", "32"), "tokens"),
+        ("optim.schedule", ("constant", "linear"), "tokens"),
+        ("run.threads", ("1", "2"), "tokens"),
+    ],
+)
+def test_no_arm_and_no_tuned_value_changes_what_all_runs_share(setting, values, budget, tmp_path: Path) -> None:
+    """The change would be overridden, and a run compared with itself; or the arm would be measured in another way."""
+    swept = replace(design(), arms=tuple(arms_of([], {setting: values})), budget=Budget(budget))
+    for each in (swept, design(tune={setting: values}, budget=Budget(budget))):
+        with pytest.raises(InputError, match=f"differs from the others in {setting.partition('.')[0]}"):
+            preview(each, Store(tmp_path, 2))
+
+
+def test_a_schedule_is_compared_where_the_last_step_is_known_and_a_size_where_nothing_is_warmed_up(tmp_path) -> None:
+    for setting, values in {"optim.schedule": ("constant", "linear"), "model.tiny.hidden": ("64", "32")}.items():
+        sources = (source_of("addition", (*SMALL, "warmup.steps=0")),)
+        arms = tuple(arms_of([], {setting: values}))
+        what = Comparison(sources, arms, budget=Budget("steps"), tune={})
+        assert preview(what, Store(tmp_path, 2)).runs == 11
+        notes = compared(what, pretended(tmp_path / setting)).notes
+        assert any("not all of one size (model.tiny.hidden 32)" in note for note in notes) == ("tiny" in setting)
 
 
 def test_a_warning_of_one_rate_that_is_tried_is_none(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from grouprl.core.hashing import digest
 from grouprl.core.json_types import JsonObject
 from grouprl.experiments.arms import Arm, Values, combinations
 from grouprl.experiments.budget import Budget
+from grouprl.experiments.contents import model_contents
 from grouprl.orchestrator.resolve import task_of
 
 TUNING_SEED = 1_000_000
@@ -169,5 +170,7 @@ def _trial(words: str, config: Config, budget: Budget, start: str) -> Trial:
     known = {**settings, "run": {**settings["run"], "folder": None}}
     if start and not config.warmup.steps:
         known["model"] = {**settings["model"], "name": start}  # its contents, not where they are
-    held = [known, asdict(budget), start, __version__, own_code(config), task_of(config).fingerprint()]
+    held: list[object] = [known, asdict(budget), start, __version__, own_code(config), task_of(config).fingerprint()]
+    if read := model_contents(known):
+        held.append(read)
     return Trial(words, settings, budget, digest(held))

@@ -15,6 +15,7 @@ from grouprl.core.finding import Finding
 from grouprl.experiments.budget import MOST_STEPS, WORDS
 from grouprl.experiments.design import Arm, Comparison, Ground, start_trial
 from grouprl.experiments.schedule import Store
+from grouprl.experiments.terms import refuse_other_terms
 from grouprl.plan.plan import Plan, plan
 
 START_SECONDS = 12.0
@@ -47,7 +48,7 @@ def preview(design: Comparison, store: Store) -> Preview:
     pairs = [(source, arm) for source in design.sources for arm in design.arms]
     for source in design.sources:
         _refuse_twins(source, design.arms)
-    plans = {(s.name, a.label): _checked(s, a, design.grid(s, a)) for s, a in pairs}
+    plans = {(s.name, a.label): _checked(s, a, design) for s, a in pairs}
     each = {(s.name, a.label): len(design.grid(s, a)) * design.tune_seeds + design.seeds for s, a in pairs}
     runs = len(design.sources) + sum(each.values())
     rate = _operations_per_second()
@@ -72,10 +73,13 @@ def _refuse_twins(source: Ground, arms: Sequence[Arm]) -> None:
         seen[settings] = arm.label
 
 
-def _checked(source: Ground, arm: Arm, grid: list[tuple[str, ...]]) -> list[Plan]:
+def _checked(source: Ground, arm: Arm, design: Comparison) -> list[Plan]:
     """Return the plans of an arm, one for each combination that is tried."""
     with _named(source, arm):
-        found = [plan(source.config((*arm.changes, *tuned, "run.folder=null"))) for tuned in grid or [()]]
+        tried = [(*arm.changes, *tuned) for tuned in design.grid(source, arm) or [()]]
+        for changes in tried:
+            refuse_other_terms(source, changes, design.budget)
+        found = [plan(source.config((*changes, "run.folder=null"))) for changes in tried]
         for each in found:
             each.raise_if_refused()
     return found

@@ -25,6 +25,7 @@ from grouprl.experiments.budget import WORDS
 from grouprl.experiments.design import Comparison
 from grouprl.experiments.run_outcome import RunOutcome, area
 from grouprl.experiments.significance import holm, paired_p_value, without_spread
+from grouprl.experiments.terms import of_other_size
 from grouprl.experiments.tuning import Tuned
 from grouprl.monitor.outcome import TRUE
 
@@ -304,6 +305,8 @@ def _notes(design: Comparison, found: Outcomes, tuned: Sequence[Tuned], amounts:
     notes = [note for each in tuned for note in each.notes()]
     if not design.tunes:
         notes.append("No learning rate was tuned (--no-tune): an arm may be behind because the rate does not suit it.")
+    if other := dict.fromkeys(label for source in design.sources for label in of_other_size(source, design.arms)):
+        notes.append(f"Models are not all of one size ({', '.join(other)}): those do not start from the same weights.")
     unit = design.budget.unit
     for (source, arm), outcomes in found.items():
         short = [each for each in outcomes if unit != "steps" and each.costs[unit] < amounts[source]]

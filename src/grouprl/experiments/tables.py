@@ -46,7 +46,7 @@ def facts(result: ComparisonResult) -> str:
     budgets = ", ".join(f"{amount:,.0f} on {source}" for source, amount in result.amounts.items())
     return (
         f"Measured: {result.measure}{result.direction}. Budget of a run: {result.unit} ({budgets}). "
-        f"{result.seeds} paired seeds; every run starts from the same weights and sees the prompts of its seed."
+        f"{result.seeds} paired seeds: runs of one seed start from the same weights, and see the same prompts."
     )
 
 
