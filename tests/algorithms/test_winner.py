@@ -87,7 +87,13 @@ def test_the_policy_is_told_its_strategy_or_its_vector() -> None:
 def test_more_strategies_than_solutions_are_refused() -> None:
     assert "strategies spreads 3 completions over 4" in Strategies().refuse(RunFacts(group_size=3))[0]
     assert Strategies().refuse(RunFacts(group_size=4)) == []
-    assert Strategies().refuse(RunFacts(group_size=4, variants=2)) == []
+    assert Strategies().refuse(RunFacts(group_size=4, variants=4)) == []
+    for told in (2, 8):  # the others would be drawn in evaluations, untrained, or not be there
+        assert (
+            f"trains 4, but the task tells the policy of {told}"
+            in (Strategies().refuse(RunFacts(group_size=4, variants=told))[0])
+        )
+    assert "trains 1, but the task tells the policy of 2" in Strategies(limit=1).refuse(RunFacts(variants=2))[0]
     assert "the task tells the policy of no strategies" in Strategies().refuse(RunFacts(group_size=4, variants=1))[0]
     assert Strategies(limit=1).refuse(RunFacts(variants=1)) == []
 

@@ -67,23 +67,28 @@ class Variants(Allocation):
 class Strategies(Variants):
     """Spread a prompt's completions evenly over strategies of the policy, of which the task tells it the number.
 
-    The strategies are the task's variants of the prompt (`construct:` with `task.strategies`), at most `limit` of them;
+    The strategies are the task's variants of the prompt (`construct:` with `task.strategies`), `limit` of them;
     together their completions are one group. `keys.variant` numbers the strategy (Poppy, arXiv:2210.03475).
     """
 
     needs_text = False
 
     limit: Annotated[int, Field(ge=1)] = 4
-    says = "spread the completions of a prompt over up to {limit} strategies of the policy"
+    says = "spread the completions of a prompt over {limit} strategies of the policy"
 
     def refuse(self, run: RunFacts) -> list[str]:
-        """Refuse tasks that tell of no strategies, and groups in which some strategy has no completion."""
+        """Refuse tasks that tell of another number of strategies, and groups in which one has no completion."""
         found = []
         if run.variants == 1 and self.limit > 1:
             found.append(
                 "strategies has nothing to spread over: the task tells the policy of no strategies. Set "
                 "task.strategies (construct:…), or task.config.strategies of a world such as "
                 "envs.builtin.meeting:MeetingPlaces"
+            )
+        elif run.variants not in (None, self.limit):
+            found.append(
+                f"strategies trains {self.limit}, but the task tells the policy of {run.variants}, and evaluations "
+                "draw all of those. Set method.strategies and task.strategies (or task.config.strategies) to one number"
             )
         if run.group_size < self.limit:
             found.append(

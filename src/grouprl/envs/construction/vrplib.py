@@ -16,6 +16,13 @@ from grouprl.envs.construction.tours import Cvrp, Tsp
 ENDINGS = (".vrp", ".tsp")
 SECTIONS = ("NODE_COORD", "DEMAND", "DEPOT", "DISPLAY_DATA")
 """The sections that are read, and the one that changes no solution; any other would."""
+REMARKS = ("NAME", "COMMENT")
+"""Facts that a file may have on several lines."""
+LIMITS = {
+    "DISTANCE": ("a route may be of any length", "Take an instance without the limit"),
+    "VEHICLES": ("there may be any number of routes", "Delete the line, if that is meant"),
+}
+"""Facts that rule solutions out, and are not kept: what holds instead, and the remedy."""
 
 
 class _Parts(NamedTuple):
@@ -42,7 +49,7 @@ def read_instance(path: str | Path) -> tuple[ConstructionProblem, Instance]:
     parts = _parts(place)
     kind = _kind(parts)
     place_n2 = _numbers(parts, "NODE_COORD", _dimension(parts, kind), 3)
-    instance = {"place": place_n2, "distance": EDGE_WEIGHTS[_edge_weights(parts)](place_n2)}
+    instance = {"place": place_n2, "distance": _distances(parts, place_n2)}
     if kind == "TSP":
         problem: ConstructionProblem = Tsp(len(place_n2))
     else:
@@ -61,7 +68,9 @@ def _parts(path: Path) -> _Parts:
         if name.endswith("_SECTION") and not value:
             lines = found.sections.setdefault(name.removesuffix("_SECTION"), [])
         elif colon:
-            found.facts[name], lines = value, None
+            if found.facts.setdefault(name, value) != value and name not in REMARKS:
+                raise found.refused(f"{name} : {found.facts[name]} and {name} : {value}", "it is said once")
+            lines = None
         elif line and lines is not None:
             lines.append(line.split())
     return found
@@ -74,10 +83,18 @@ def _kind(parts: _Parts) -> str:
     others = sorted(set(parts.sections) - set(SECTIONS))
     if others:
         raise parts.refused(f"{others[0]}_SECTION", f"what it says is not kept; there may be {', '.join(SECTIONS)}")
-    limit = parts.facts.get("DISTANCE")
-    if limit is not None:
-        raise parts.refused(f"DISTANCE : {limit}", "a route may be of any length", "Take an instance without the limit")
+    for name in LIMITS:
+        if name in parts.facts:
+            raise parts.refused(f"{name} : {parts.facts[name]}", *LIMITS[name])
     return kind
+
+
+def _distances(parts: _Parts, place_n2: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = EDGE_WEIGHTS[_edge_weights(parts)](place_n2)
+    if not np.isfinite(found).all():
+        raise parts.refused("places whose distance is no finite number", "a tour has a length", "Scale the places")
+    return found
 
 
 def _edge_weights(parts: _Parts) -> str:
@@ -107,7 +124,7 @@ def _numbers(parts: _Parts, name: str, nodes: int, width: int) -> np.ndarray:
         raise parts.refused(f"the line '{' '.join(told[0])}' in {name}_SECTION", rule)
     found = np.array([[float(word) for word in line] for line in lines]).reshape(-1, width)
     found = found[found[:, 0].argsort(kind="stable")]
-    if found[:, 0].tolist() != list(range(1, nodes + 1)):
+    if len(found) != nodes or (found[:, 0] != np.arange(1, nodes + 1)).any():
         raise parts.refused(f"{len(lines)} lines in {name}_SECTION", rule, _first_difference(found[:, 0], nodes))
     return found[:, 1:]
 
@@ -122,10 +139,10 @@ def _finite(word: str) -> bool:
 def _first_difference(node_n: np.ndarray, nodes: int) -> str:
     told = node_n.tolist()
     twice = [node for node, after in pairwise(told) if node == after]
-    absent = [node for node in range(1, nodes + 1) if node not in told]
     if twice:
         return f"Node {twice[0]:g} is there twice"
-    return f"Node {absent[0]} is absent" if absent else f"Node {told[-1]:g} is above DIMENSION"
+    absent = next((node for node in range(1, nodes + 1) if node not in told), None)
+    return f"Node {absent} is absent" if absent else f"Node {told[-1]:g} is above DIMENSION"
 
 
 def _loads(parts: _Parts, nodes: int) -> dict[str, np.ndarray]:
@@ -156,8 +173,10 @@ def _best_known(path: Path, problem: ConstructionProblem, instance: Instance) ->
     lines = path.read_text(encoding="utf-8-sig", errors="replace").lower().replace(":", " ").splitlines()
     words = [line.split() for line in lines]
     costs = [line[1] for line in words if len(line) == 2 and line[0] == "cost"]
-    if not costs or not _finite(costs[0]):
-        raise InputError(f"'{path.name}' has no line 'Cost NUMBER'", "a file of a solution says its cost")
+    if not costs or not _finite(costs[0]) or float(costs[0]) < 0:
+        raise InputError(
+            f"'{path.name}' has no line 'Cost NUMBER'", "a file of a solution says its cost, which is 0 or more"
+        )
     best, routes = float(costs[0]), [line[2:] for line in words if line[:1] == ["route"] and line[2:]]
     if routes and isinstance(problem, Cvrp) and (cost := _cost_of(path, routes, problem, instance)) != best:
         raise InputError(

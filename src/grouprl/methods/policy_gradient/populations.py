@@ -93,7 +93,8 @@ entry(
         differs=[
             "The paper begins with a POMO policy, and multiplies the latent vector by 100.",
             "The loss is divided by all rows; the paper's by those that won alone. Under Adam this hardly matters.",
-            "The paper searches for the best z of an instance at test time (CMA-ES); here several are drawn at random.",
+            "The paper searches for the best z of an instance at test time (CMA-ES); a run's evaluations draw them, "
+            "and the search is a function: grouprl.evaluation.latent_search.search.",
         ],
         reduces=[POMO],
         needs=[*NEEDS, "latent vectors for strategies: task.latent"],
