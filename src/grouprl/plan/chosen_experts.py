@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from grouprl.policy.passes import largest
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
@@ -40,7 +42,7 @@ def experts_of(model: PreTrainedModel) -> Experts:
 
 def inner_width(text: PretrainedConfig) -> int:
     """Return the width of the inner layer that a token passes through: of a mixture, of all its experts together."""
-    dense = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    dense = largest(text, "intermediate_size") or 4 * text.hidden_size
     chosen = _first(text, CHOSEN)
     if not 0 < chosen < _first(text, COUNTS):
         return int(dense)

@@ -29,6 +29,7 @@ from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import CountedCharacters, build_tiny, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
 from grouprl.policy.lora import adapts, check_targets
+from grouprl.policy.passes import sizes_of
 from grouprl.records.characters import PRINTABLE
 
 if TYPE_CHECKING:
@@ -148,8 +149,7 @@ def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) 
     from grouprl.policy.fast_forward.forward import why_not_lean
 
     text = model.config.get_text_config()
-    heads = getattr(text, "num_attention_heads", None) or 1  # models without attention have another kind of state
-    width = getattr(text, "head_dim", None) or text.hidden_size // heads
+    layers, hidden, _, kv_width = sizes_of(text)
     parameters = sum(p.numel() for each, _ in models for p in each.parameters())
     lora = config.model.lora
     if lora is not None:
@@ -160,10 +160,10 @@ def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) 
         trainable=parameters
         if lora is None
         else sum(_adapter_parameters(each, lora, run.scores) for each, _ in models),
-        layers=text.num_hidden_layers,
-        hidden=text.hidden_size,
+        layers=layers,
+        hidden=hidden,
         intermediate=inner_width(text),
-        kv_width=(getattr(text, "num_key_value_heads", None) or heads) * width,
+        kv_width=kv_width,
         vocabulary=text.vocab_size,
         positions=getattr(text, "max_position_embeddings", None),
         dtype=dtype,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from grouprl.policy.lora import base_model
-from grouprl.policy.passes import layers_of, sizes_of
+from grouprl.policy.passes import head_width, heads_of, layers_of, sizes_of
 from grouprl.policy.products import times
 
 if TYPE_CHECKING:
@@ -110,10 +110,8 @@ class Matrices:
         core = base_model(model)
         config = core.config.get_text_config()
         inner = Counter(shape for layer in layers_of(core) for shape in _shapes(layer.modules()))
-        heads = getattr(config, "num_attention_heads", None) or 1
-        size = getattr(config, "head_dim", None) or config.hidden_size // heads
         head = (config.hidden_size, config.vocab_size)
-        return cls(tuple(inner.items()), head, sizes_of(config)[0], heads * size)
+        return cls(tuple(inner.items()), head, sizes_of(config)[0], heads_of(config) * head_width(config))
 
     def forward(self, tokens: float, predicted: float, rows: float = PASS_TOKENS) -> Counter[Shape]:
         """Return the products of `tokens` tokens and the output layer for `predicted` of them, `rows` at a time."""

@@ -163,3 +163,10 @@ def state_name(model: PreTrainedModel) -> str | None:
     parameters = inspect.signature(model.forward).parameters
     named = (name for name in STATES if name in parameters)
     return next((name for name in named if name != "cache" or "Cache" in str(parameters[name].annotation)), None)
+
+
+def state_kinds(model: PreTrainedModel) -> list[str]:
+    """Return the classes of the states that transformers keeps for a model's layers, without repetition."""
+    from transformers.cache_utils import DynamicCache
+
+    return sorted({type(layer).__name__ for layer in DynamicCache(config=model.config).layers})

@@ -16,7 +16,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.policy.compiled_layers import CompiledLayers, not_compiled
 from grouprl.policy.engine import Head, Readout, head_is_plain, output_layer
-from grouprl.policy.language.model_checks import STATES, accepts, state_name
+from grouprl.policy.language.model_checks import STATES, accepts, state_kinds, state_name
 from grouprl.policy.microbatch import split_rows
 from grouprl.policy.passes import (
     PACKING_PAYS,
@@ -39,9 +39,14 @@ if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
 log = logging.getLogger(__name__)
-PROBE = Tokens(((3, 4, 5), (3, 4, 5), (6, 7)), ((5, 4, 6, 3, 7), (7, 3), (3, 4)))
+PROBE = Tokens(((3, 4, 5, 6, 8), (3, 4, 5, 6, 8), (6, 7)), ((5, 4, 6, 3, 7, 9, 4), (7, 3), (3, 4)))
 """Three rows with which a way of running the model is tested before it is used: two have the same prompt, and two share
 a pack.
+"""
+SEPARATE = ("DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer", "LinearAttentionLayer")
+"""Kinds of a layer's state (classes of transformers) in which a token is seen by itself, or overwrites a state, so that
+the probe would show if rows of a pack saw each other. Others merge several tokens into one, perhaps more than a probe
+has.
 """
 CLOSE = {torch.float64: 1e-6, torch.float32: 1e-4}
 HALF_CLOSE = 0.1
@@ -101,6 +106,7 @@ class TransformersEngine:
                 type(self.core).__name__,
             )
         self.compiled: CompiledLayers | None = None
+        self._check_padding()
         self.packs = self._able("packing", settings.packing, self._packed)
         sharing = "off" if settings.compiled else settings.shared_prefix
         self.shares_prompts = checkpoint_above > 0 and self._able("shared_prefix", sharing, self._shared)
@@ -135,7 +141,10 @@ class TransformersEngine:
         """Return whether the model gives the same states in this way, with no row seeing another."""
         if choice == "off":
             return False
-        able = accepts(self.core, "position_ids") and self._gives_the_same(way)
+        separate = all(kind in SEPARATE for kind in state_kinds(self.core))
+        able = separate and accepts(self.core, "position_ids") and self._gives_the_same(way)
+        if name == "shared_prefix":
+            able = able and self._passes_gradients()
         if choice == "on" and not able:
             raise InputError(
                 f"{name}=on",
@@ -179,6 +188,35 @@ class TransformersEngine:
             log.info("%s cannot be run in another way than padded: %s", type(self.core).__name__, error)
             return False
         return self.close(expected, found)
+
+    def _passes_gradients(self) -> bool:
+        """Return whether gradients go back through shared prompts: some models overwrite states that they need."""
+        first = [p for layer in self.layers[:1] for p in layer.parameters() if p.requires_grad]
+        if not first:
+            return True
+        with torch.enable_grad():
+            states_md = self._shared(self.probe()).hidden_md
+            try:
+                torch.autograd.grad(states_md.sum(), min(first, key=torch.Tensor.numel), allow_unused=True)
+            except RuntimeError as error:
+                log.info("%s cannot share prompts in training: %s", type(self.core).__name__, error)
+                return False
+        return True
+
+    @torch.no_grad()
+    def _check_padding(self) -> None:
+        """Raise InputError if padding, other rows or later tokens change the states of a row."""
+        probe = self.probe()
+        expected_md = torch.cat([self._padded(probe.rows([row])).hidden_md for row in range(len(probe))])
+        begun = Tokens(probe.prompt_ids[:1], (probe.response_ids[0][:3],))
+        found_md, found_nd = (self._padded(x).hidden_md.double() for x in (probe, begun))
+        if self.close(expected_md.double(), found_md) and self.close(found_nd, found_md[: len(found_nd)]):
+            return
+        raise InputError(
+            f"{type(self.core).__name__} gives a token other numbers with padding or more tokens behind it",
+            "rows of unlike length are passed through the model together, and a token must not depend on later ones",
+            "Take another model: a causal one that its attention mask keeps from seeing padding",
+        )
 
     def _padded(self, tokens: Tokens) -> Readout:
         """Run whole sequences, padded on the right to the longest."""
@@ -254,8 +292,15 @@ class TransformersEngine:
         if self.plain_head:
             out = getattr(self.core, self.core.base_model_prefix)(**inputs)
             return out.last_hidden_state, None, getattr(out, self._state, None)
-        out = self.core(**inputs, output_hidden_states=True)
-        return out.hidden_states[-1], out.logits, getattr(out, self._state, None)
+        found = list[torch.Tensor]()
+        head = output_layer(self.core)
+        assert head is not None
+        hook = head.register_forward_pre_hook(lambda _, read: found.append(read[0]))
+        try:
+            out = self.core(**inputs)
+        finally:
+            hook.remove()
+        return found[0], out.logits, getattr(out, self._state, None)
 
     def _readout(
         self, states: list[torch.Tensor], scores: list[torch.Tensor | None], at_m: torch.Tensor, target_m: torch.Tensor

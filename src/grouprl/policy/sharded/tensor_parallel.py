@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from grouprl.core.errors import InputError
 from grouprl.policy.engine import Head
 from grouprl.policy.lora import is_adapted
+from grouprl.policy.passes import largest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -54,7 +55,7 @@ def why_not_cut(model: PreTrainedModel, count: int) -> str | None:
         return f"transformers has no plan for {kind}"
     sizes = model.config.get_text_config()
     for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
-        number = getattr(sizes, name, None) or count
+        number = largest(sizes, name) or count
         if number % count:
             return f"{kind} has {name} = {number}, which is not a multiple of it"
     return None

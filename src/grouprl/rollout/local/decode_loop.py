@@ -26,8 +26,8 @@ from grouprl.rollout.local.lean_decoder import LeanDecoder
 from grouprl.rollout.local.shared_prefix_rows import Branches
 from grouprl.rollout.local.stopping import StopTexts
 from grouprl.rollout.local.token_sampling import keep_min_p, keep_top_k, keep_top_p, sample, uniforms
-from grouprl.rollout.local.transformers_decoder import TransformersDecoder
 from grouprl.rollout.local.turn_cache import Leaving, TurnCache, leave
+from grouprl.rollout.local.unpadded_decoder import ByForward, decoder_of
 
 COMPACT_BELOW = 0.75
 """Share of unfinished rows at or below which finished rows are removed: moving a cache costs about as much as a
@@ -111,13 +111,13 @@ def alike(request: Request[Tokens]) -> tuple[object, ...]:
 
 
 @spanned("prefill")
-def make_decoder(policy: CausalPolicy | BlendedPolicy) -> TransformersDecoder | LeanDecoder | BlendedDecoder:
+def make_decoder(policy: CausalPolicy | BlendedPolicy) -> ByForward | LeanDecoder | BlendedDecoder:
     """Return a decoder of the policy with its weights as they are now."""
     if isinstance(policy, BlendedPolicy):
         share = policy.share
         mix = geometric(share) if policy.mean == "geometric" else arithmetic(share, policy.first.temperature)
         return BlendedDecoder(make_decoder(policy.first), make_decoder(policy.second), mix)
-    return TransformersDecoder(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
+    return decoder_of(policy.model) if policy.lean is None else LeanDecoder(policy.lean)
 
 
 class _Writer:

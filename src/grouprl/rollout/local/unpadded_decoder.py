@@ -1,0 +1,139 @@
+"""Decoding without padding, for models whose state of earlier tokens does not take any; and which models those are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakKeyDictionary
+
+import torch
+
+from grouprl.core.errors import InputError
+from grouprl.policy.lora import base_model
+from grouprl.rollout.local.transformers_decoder import TransformersDecoder
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from grouprl.rollout.local.turn_cache import Past
+
+log = logging.getLogger(__name__)
+PROMPTS, ROWS, NEXT = ((3, 4, 5, 6, 8, 5, 9), (6, 7)), (0, 0, 1), ((4, 5, 3), (3, 8, 4), (9, 3, 6))
+"""Prompts with which a way of decoding is tested before it is used, the prompt of each row, and the tokens that the
+rows get step by step. One prompt is padded if both are read together.
+"""
+CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
+HALF_CLOSE = 0.1
+"""Largest difference of the probe's logits in half precision, relative to the largest logit."""
+FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, LookupError, AssertionError)
+"""Errors of models that cannot be decoded in some way."""
+
+
+class UnpaddedDecoder:
+    """Rows whose prompts are of one length are decoded together, those of each length apart."""
+
+    keeps = False
+    past: Past | None = None
+    """Keys and values are not kept for later turns, so that nothing is known of prompts."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self._parts: list[tuple[TransformersDecoder, torch.Tensor]] = []
+        """The decoder of each length, and the numbers of its rows."""
+
+    def start(self, prompts: Sequence[Sequence[int]], prompt_r: Sequence[int], room: int) -> torch.Tensor:
+        """Read the prompts of each length."""
+        length_r = torch.tensor([len(prompts[i]) for i in prompt_r])
+        apart = [(length_r == length).nonzero()[:, 0] for length in torch.unique(length_r)]
+        self._parts = [(TransformersDecoder(self.model), rows.to(self.model.device)) for rows in apart]
+        found = []
+        for decoder, rows in self._parts:
+            own = [prompt_r[r] for r in rows.tolist()]
+            number = {prompt: n for n, prompt in enumerate(dict.fromkeys(own))}
+            found.append(decoder.start([prompts[i] for i in number], [number[i] for i in own], room))
+        return self._joined(found)
+
+    def step(self, token_r: torch.Tensor) -> torch.Tensor:
+        """Append one token to each row."""
+        return self._joined([decoder.step(token_r[rows]) for decoder, rows in self._parts])
+
+    def keep(self, index_n: torch.Tensor) -> None:
+        """Continue with the rows `index_n`, in this order."""
+        kept = []
+        for decoder, rows in self._parts:
+            at_n, own_n = (index_n[:, None] == rows).nonzero(as_tuple=True)
+            if len(at_n):
+                decoder.keep(own_n)
+                kept.append((decoder, at_n))
+        self._parts = kept
+
+    def _joined(self, found: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the logits of the parts in the order of the rows."""
+        order = torch.cat([rows for _, rows in self._parts])
+        return torch.cat(list(found))[torch.argsort(order)]
+
+
+ByForward: TypeAlias = TransformersDecoder | UnpaddedDecoder
+_KINDS: WeakKeyDictionary[nn.Module, type[ByForward]] = WeakKeyDictionary()
+
+
+def decoder_of(model: PreTrainedModel) -> ByForward:
+    """Return a decoder through a model's own forward pass: one that pads prompts if the model gives the same with it.
+
+    Raises:
+        InputError: the model gives other logits than in a pass over the whole sequence, padded or not.
+    """
+    core = base_model(model)
+    if core not in _KINDS:
+        _KINDS[core] = _kind_for(model)
+    return _KINDS[core](model)
+
+
+def _kind_for(model: PreTrainedModel) -> type[ByForward]:
+    expected, told = list(_whole(model)), ""
+    for kind in (TransformersDecoder, UnpaddedDecoder):
+        try:
+            if _close(expected, list(_decoded(kind(model)))):
+                return kind
+        except FAILURES as error:
+            told = f" ({error})"
+        log.info("%s cannot be decoded by %s%s", type(base_model(model)).__name__, kind.__name__, told)
+    raise InputError(
+        f"{type(base_model(model)).__name__} does not decode token by token{told}",
+        "the logits behind its kept state must be those of a pass over the whole sequence",
+        "Take another model, or sample by a server (rollout.engine)",
+    )
+
+
+@torch.inference_mode()
+def _whole(model: PreTrainedModel) -> Iterator[torch.Tensor]:
+    """Yield the logits [V] of each row and step by a pass over the row alone."""
+    for row, prompt in enumerate(ROWS):
+        ids = [*PROMPTS[prompt], *(tokens[row] for tokens in NEXT)]
+        logits_lv = model(input_ids=_ids(model, [ids]), use_cache=False).logits[0]
+        yield from logits_lv[len(PROMPTS[prompt]) - 1 :]
+
+
+@torch.inference_mode()
+def _decoded(decoder: ByForward) -> Iterator[torch.Tensor]:
+    """Yield the same as `_whole`, decoded; the rows change their places before the last step."""
+    model = decoder.model
+    found = [decoder.start(_ids(model, PROMPTS[:1]).tolist() + _ids(model, PROMPTS[1:]).tolist(), ROWS, len(NEXT))]
+    for tokens in NEXT[:-1]:
+        found.append(decoder.step(_ids(model, [tokens])[0]))
+    order = torch.tensor([2, 0, 1], device=model.device)
+    decoder.keep(order)
+    found.append(decoder.step(_ids(model, [NEXT[-1]])[0][order])[torch.argsort(order)])
+    yield from torch.stack(found, dim=1).flatten(0, 1)
+
+
+def _ids(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    return torch.tensor(rows, device=model.device) % model.config.get_text_config().vocab_size
+
+
+def _close(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> bool:
+    one, two = (torch.stack(list(x)).double() for x in (expected, found))
+    limit = CLOSE.get(expected[0].dtype, HALF_CLOSE) * float(one.abs().max())
+    return bool((one - two).abs().max() <= limit)

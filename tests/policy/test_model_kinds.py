@@ -1,0 +1,121 @@
+"""Models with layers of unlike sizes, recurrent states or capped logits are read and trained as others are."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import CpmAntConfig, GPT2Config, LlamaConfig
+
+from grouprl.core.errors import InputError
+from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy.language.transformers_engine import TransformersEngine
+from grouprl.policy.passes import largest, sizes_of
+from policies import ALPHABET, SIZES, make_model, make_tokens
+
+LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "Qwen3_5TextConfig": {"head_dim": 8, "num_hidden_layers": 4, **LINEAR},
+    "OlmoHybridConfig": {"head_dim": 8, "num_hidden_layers": 4, **LINEAR},
+    "Gemma4TextConfig": {"head_dim": 8, "sliding_window": 4, "hidden_size_per_layer_input": 8},
+    "Gemma3nTextConfig": {"head_dim": 8, "sliding_window": 4, "num_kv_shared_layers": 0, "laurel_rank": 4},
+    "Llama4TextConfig": {"head_dim": 8, "num_local_experts": 2, "intermediate_size_mlp": 48},
+}
+"""Recurrent states beside keys; sizes by layer; a list of sizes; logits that are no product of states and the head."""
+GROUPS = make_tokens([9, 3], 4, 6, seed=3)
+"""Prompts of which one is longer than a window of attention, so long that rows of one prompt share it."""
+
+
+def config_of(kind: str) -> Any:
+    made = getattr(transformers, kind, None)
+    if made is None:
+        pytest.skip(f"this version of transformers has no {kind}")
+    small = {"vocab_size_per_layer_input": SIZES["vocab_size"]} if "Gemma" in kind else {}
+    return made(**{**SIZES, "num_hidden_layers": 2, **KINDS[kind], **small})
+
+
+def row_gradients(policy: CausalPolicy, tokens: Tokens, cotangent_bt: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Gradients by transformers' own passes over each row alone."""
+    policy.model.zero_grad()
+    for row, (prompt, response) in enumerate(zip(tokens.prompt_ids, tokens.response_ids, strict=True)):
+        logp_lv = policy.model(input_ids=torch.tensor([[*prompt, *response]])).logits[0].log_softmax(-1)
+        at = torch.arange(len(response)) + len(prompt) - 1
+        (logp_lv[at, torch.tensor(response)] * cotangent_bt[row, : len(response)]).sum().backward()
+    return {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_have_the_gradient_of_their_rows_alone(kind: str) -> None:
+    policy = CausalPolicy(make_model(config_of(kind)), char_tokenizer(ALPHABET), engine="transformers")
+    shape = (len(GROUPS), GROUPS.max_response)
+    cotangent_bt = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = row_gradients(policy, GROUPS, cotangent_bt)
+    policy.model.zero_grad()
+    policy.backward(GROUPS, {"log_prob": cotangent_bt * GROUPS.present_bt()})
+    scale = max(float(g.abs().max()) for g in expected.values())
+    for name, parameter in policy.model.named_parameters():
+        if name in expected:
+            assert parameter.grad is not None
+            torch.testing.assert_close(parameter.grad, expected[name], rtol=0, atol=2e-4 * scale)
+
+
+GPT = {"vocab_size": 17, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}
+
+
+def shares_prompts(config: Any) -> bool:
+    engine = CausalPolicy(make_model(config), char_tokenizer(ALPHABET), engine="transformers")._engine
+    assert isinstance(engine, TransformersEngine)
+    return engine.shares_prompts
+
+
+def test_states_that_are_overwritten_are_not_shared_in_training() -> None:
+    """Its recurrent state is changed in place behind the prompt, which the backward pass needs as it was."""
+    assert not shares_prompts(config_of("Qwen3_5TextConfig"))
+    assert shares_prompts(GPT2Config(**GPT))
+
+
+def test_the_largest_of_sizes_that_differ_by_layer() -> None:
+    config = config_of("Gemma4TextConfig")
+    wide = [layer.head_dim for layer in config.per_layer_config]
+    assert len(set(wide)) == 2
+    assert largest(config, "head_dim") == max(wide)
+    assert sizes_of(config)[3] == max(wide) * largest(config, "num_key_value_heads")
+
+
+def test_the_largest_of_a_list_and_of_a_number() -> None:
+    assert largest(LlamaConfig(**SIZES), "intermediate_size") == 40
+    assert largest(LlamaConfig(**SIZES), "no_such_size") is None
+    assert largest(SimpleNamespace(intermediate_size=[40, 48, 44]), "intermediate_size") == 48
+
+
+def test_a_model_that_padding_changes_is_refused() -> None:
+    """It reads a row together with the padding behind it."""
+    config = CpmAntConfig(
+        vocab_size=17, hidden_size=32, num_attention_heads=4, dim_head=8, dim_ff=48, num_hidden_layers=2
+    )
+    with pytest.raises(InputError, match=r"CpmAntForCausalLM gives a token other numbers with padding"):
+        CausalPolicy(make_model(config), char_tokenizer(ALPHABET))
+
+
+def test_a_model_that_looks_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model(GPT2Config(**GPT))
+    forward = type(model.transformer).forward
+
+    def ahead(self: Any, *args: Any, **named: Any) -> Any:
+        out = forward(self, *args, **named)
+        states = out.last_hidden_state
+        out.last_hidden_state = states + states.mean(1, keepdim=True)
+        return out
+
+    monkeypatch.setattr(type(model.transformer), "forward", ahead)
+    with pytest.raises(InputError, match="a token must not depend on later ones"):
+        CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")
