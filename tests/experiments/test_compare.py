@@ -264,6 +264,92 @@ def test_a_failed_run_is_no_result_and_a_failed_rate_is_not_chosen(tmp_path: Pat
         compared(design(tune={}), replace_store(store, tmp_path / "other"))
 
 
+def test_every_run_that_failed_is_named_and_how_it_is_tried_again(tmp_path: Path) -> None:
+    class Failing(PretendedStore):
+        def pretend(self, each: Trial) -> RunOutcome:
+            bad = each.settings["method"] == "dr_grpo" and each.settings["steps"]
+            return replace(super().pretend(each), error="it is nan." if bad else "")
+
+    store = Failing(tmp_path, 1)
+    object.__setattr__(store, "made", [])
+    with pytest.raises(RunError) as raised:
+        compared(design(tune={}), store)
+    *first, last = str(raised.value).split("\n")
+    assert first == [f"the run addition · dr_grpo · s{seed} failed: it is nan." for seed in (0, 1)]
+    assert "s2 failed: it is nan. A comparison without" in last
+    assert last.count("addition-dr_grpo-s") == 3
+
+
+def test_a_start_that_failed_is_told_as_such(tmp_path: Path) -> None:
+    class Failing(PretendedStore):
+        def pretend(self, each: Trial) -> RunOutcome:
+            return RunOutcome((), {}, {}, {}, "the warm-up is nan")
+
+    store = Failing(tmp_path, 1)
+    object.__setattr__(store, "made", [])
+    with pytest.raises(RunError, match="addition start failed: the warm-up is nan"):
+        compared(design(), store)
+
+
+class PretendedProcess:
+    """A process that has ended at once, with or without an outcome."""
+
+    returncode = 1
+
+    def __init__(self, folder: Path, said: str) -> None:
+        self.said = said
+        if not said:
+            (folder / OUTCOME).write_text(json.dumps(RunOutcome((), {}, {"seconds": 1.0}, {}).as_json()))
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def last_output(self, most: int) -> str:
+        return self.said[-most:]
+
+    def send_signal(self, number: int) -> None:
+        """It has ended."""
+
+    def end(self) -> None:
+        """It has ended."""
+
+
+def test_a_run_whose_process_fails_does_not_keep_the_others_from_being_made(tmp_path: Path) -> None:
+    what = design("grpo,dr_grpo,gspo", tune={})
+    source, begun = what.sources[0], start_trial(what.sources[0])
+    trials = [trial(source, arm, 0, Budget("steps", 4), (begun, tmp_path)) for arm in what.arms]
+
+    def start(folder: Path) -> PretendedProcess:
+        ends = "line 1\ngrouprl.core.errors.InputError: no memory is left.\n"
+        return PretendedProcess(folder, ends if "dr_grpo" in folder.name else "")
+
+    store = Store(tmp_path, 1, start)
+    said = r"^the run addition · dr_grpo · s0 ended by itself with exit code 1: no memory is left\. Its folder is"
+    with pytest.raises(RunError, match=said):
+        store.outcomes(trials, lambda *_: None)
+    assert [each.words for each in store.missing(trials)] == ["addition · dr_grpo · s0"]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_own_code_that_fails_in_a_run_is_its_outcome(begun: bool, tmp_path: Path, monkeypatch) -> None:
+    """What is refused before a step is made is no outcome: nothing of it was tried."""
+
+    def train(*_: object, **__: object) -> None:
+        error = InputError("losses are not finite")
+        error.begun = begun
+        raise error
+
+    monkeypatch.setattr(trial_main, "train", train)
+    made = start_trial(design().sources[0])
+    write_spec(tmp_path, made.settings, made.budget)
+    if not begun:
+        with pytest.raises(InputError, match="not finite"):
+            make_run(tmp_path)
+    else:
+        make_run(tmp_path)
+    assert (tmp_path / OUTCOME).is_file() == begun
+
+
 def replace_store(store: PretendedStore, folder: Path) -> PretendedStore:
     other = type(store)(folder, 1)
     object.__setattr__(other, "made", [])

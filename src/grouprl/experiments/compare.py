@@ -51,6 +51,7 @@ def run_comparison(design: Comparison, store: Store, tell: Tell, say: Say) -> Co
     say("the start of every run")
     starts = {source.name: start_trial(source) for source in design.sources}
     begun = store.outcomes(list(starts.values()), tell)
+    _refuse_failed(list(starts.values()), begun, store)
     measure = _measure(design, starts, begun)
     budgets = {source.name: _budget(design, source, begun[starts[source.name].key]) for source in design.sources}
     models = {name: (each, (each.folder(store.folder) / RUN / "model").absolute()) for name, each in starts.items()}
@@ -59,7 +60,9 @@ def run_comparison(design: Comparison, store: Store, tell: Tell, say: Say) -> Co
     chosen = {(each.source, each.arm): each.chosen for each in tuned}
     say("the runs that are compared")
     trials = {place: make.compared(*place, chosen.get(place, ())) for place in make.places()}
-    found = store.outcomes([each for row in trials.values() for each in row], tell)
+    every = [each for row in trials.values() for each in row]
+    found = store.outcomes(every, tell)
+    _refuse_failed(every, found, store)
     outcomes = {place: [_whole(each, found[each.key], measure) for each in row] for place, row in trials.items()}
     folders = {place: [each.folder(store.folder).name for each in row] for place, row in trials.items()}
     amounts = {name: budget.amount or 0.0 for name, budget in budgets.items()}
@@ -131,13 +134,21 @@ def _measure(design: Comparison, starts: Mapping[str, Trial], begun: Mapping[str
     return measures.pop()
 
 
+def _refuse_failed(trials: Sequence[Trial], found: Mapping[str, RunOutcome], store: Store) -> None:
+    """Refuse a result without the runs that failed: it would favour their arms. Raises RunError: there are some."""
+    failed = [each for each in trials if found[each.key].error]
+    if failed:
+        told = [f"the run {each.words} failed: {found[each.key].error.rstrip('.')}." for each in failed]
+        folders = ", ".join(str(each.folder(store.folder)) for each in failed)
+        raise RunError(
+            "\n".join(told)
+            + " A comparison without what failed would favour its arm. Tune over smaller rates (--tune), "
+            f"or leave the arm out; all other runs are made and kept. To try again, remove {folders}."
+        )
+
+
 def _whole(made: Trial, outcome: RunOutcome, measure: str) -> RunOutcome:
     """Return the outcome of a run that is compared; it must have its measure, or the comparison would be biased."""
-    if outcome.error:
-        raise RunError(
-            f"the run {made.words} failed: {outcome.error} A comparison without it would favour its arm. Tune over "
-            "smaller rates (--tune), or leave the arm out; all other runs are kept."
-        )
     known_p = np.isfinite(outcome.values(measure))
     if not known_p.all():
         raise RunError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ GLANCE = 0.2
 GRACE = 10.0
 """Seconds in which a run may end its step and write a checkpoint when the comparison is interrupted."""
 SHOWN_BYTES = 2000
+OWN_ERROR = r"^grouprl\.core\.errors\.\w+: "
+"""Matches the class that Python prints before what is said in words."""
 Tell = Callable[[Trial, RunOutcome, bool], None]
 """Callback for each outcome: the run, what it came to, and whether it had been made before."""
 
@@ -99,14 +102,22 @@ class Store:
         """Return the outcome of every run by its key, after making those that are missing.
 
         Raises:
-            RunError: a process failed; others are ended at their last checkpoint, and outcomes are kept.
-            InputError: the settings of a run do not fit.
+            RunError: processes ended without an outcome; all other runs are made first, and kept.
+            InputError: an outcome cannot be read.
             KeyboardInterrupt: the user interrupts; runs write a checkpoint first.
         """
         found = {each.key: known for each in trials if (known := self.known(each)) is not None}
         for each in {trial.key: trial for trial in trials if trial.key in found}.values():
             tell(each, found[each.key], True)
-        waiting = self.missing(trials)
+        made, failures = self._made(self.missing(trials), tell)
+        if failures:
+            kept = "Runs that have ended are kept, and the same command makes the others."
+            raise RunError("\n".join([*failures, kept]))
+        return found | made
+
+    def _made(self, waiting: list[Trial], tell: Tell) -> tuple[dict[str, RunOutcome], list[str]]:
+        """Make runs, and return their outcomes and what is to be said of those that have none."""
+        found, failures = {}, []
         with _processes() as running:
             while waiting or running:
                 while waiting and len(running) < self.workers:
@@ -114,27 +125,26 @@ class Store:
                 time.sleep(GLANCE)
                 for pair in [pair for pair in running if pair[1].poll() is not None]:
                     running.remove(pair)
-                    found[pair[0].key] = self._ended(*pair)
-                    tell(pair[0], found[pair[0].key], False)
-        return found
+                    said = _said_last(pair[1])
+                    if (outcome := self.known(pair[0])) is None:
+                        failures.append(f"the run {pair[0].words} {said}. Its folder is {pair[0].folder(self.folder)}.")
+                    else:
+                        found[pair[0].key] = outcome
+                        tell(pair[0], outcome, False)
+        return found, failures
 
     def _started(self, trial: Trial) -> RunProcess:
         folder = trial.folder(self.folder).absolute()
         write_spec(folder, trial.settings, trial.budget)
         return self.start(folder)
 
-    def _ended(self, trial: Trial, process: RunProcess) -> RunOutcome:
-        """Return the outcome of a process that has ended."""
-        said, code = process.last_output(SHOWN_BYTES), process.returncode or 0
-        process.end()
-        outcome = self.known(trial)
-        if outcome is None:
-            last = said.splitlines()[-1] if said else ""
-            raise RunError(
-                f"the run {trial.words} {how_it_ended(code)}: {last or 'it said nothing'}. Its folder is "
-                f"{trial.folder(self.folder)}. Runs that have ended are kept, and the same command makes the others."
-            )
-        return outcome
+
+def _said_last(process: RunProcess) -> str:
+    """End what is left of a process that has ended, and return how it did, with the last line of its output."""
+    said, code = process.last_output(SHOWN_BYTES), process.returncode or 0
+    process.end()
+    last = said.splitlines()[-1] if said else "it said nothing"
+    return f"{how_it_ended(code)}: {re.sub(OWN_ERROR, '', last).rstrip('.')}"
 
 
 @contextmanager

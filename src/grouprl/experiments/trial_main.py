@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from grouprl.config.run import parse_config
-from grouprl.core.errors import RunError
+from grouprl.core.errors import InputError, RunError
 from grouprl.core.terminal import Terminal
 from grouprl.experiments.budget import Budget, SpendBudget
 from grouprl.experiments.run_outcome import outcome_of
@@ -35,10 +35,10 @@ def make_run(folder: Path) -> None:
     """Train the run of a trial until its budget is spent, evaluate it, and write its outcome.
 
     A run that was cut off continues where its last checkpoint is. One that cannot continue, because its loss is no
-    number any more for instance, has an outcome with an error.
+    number any more or code of the user's fails, has an outcome with an error.
 
     Raises:
-        InputError: the settings do not fit.
+        InputError: the settings do not fit, so that no step was made.
         KeyboardInterrupt: it was asked to stop; a checkpoint is written.
     """
     spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
@@ -48,7 +48,9 @@ def make_run(folder: Path) -> None:
             _spend(run, spec["settings"], budget)
         if not _ended(run):
             _continued(run)
-    except RunError as failed:
+    except (RunError, InputError) as failed:
+        if isinstance(failed, InputError) and not failed.begun:
+            raise
         error = str(failed)
     write_json(folder / OUTCOME, outcome_of(run.read_metrics(), budget.unit, error).as_json())
 
