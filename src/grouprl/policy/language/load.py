@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FAILURES = (OSError, ValueError, TypeError, KeyError, AttributeError, UnpicklingError, SafetensorError)
+FAILURES = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    NotImplementedError,
+    UnpicklingError,
+    SafetensorError,
+)
 """Errors of transformers about a model's files."""
 
 

@@ -300,6 +300,13 @@ class TransformersEngine:
             out = self.core(**inputs)
         finally:
             hook.remove()
+        if found[0].shape[:2] != ids_bl.shape:
+            raise InputError(
+                f"The output layer of {type(self.core).__name__} reads {list(found[0].shape)} numbers of "
+                f"{list(ids_bl.shape)} tokens",
+                "there is one state for each token",
+                "Take another model",
+            )
         return found[0], out.logits, getattr(out, self._state, None)
 
     def _readout(
