@@ -10,9 +10,12 @@ import torch
 import transformers
 from transformers import CpmAntConfig, GPT2Config, LlamaConfig
 
+from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
+from grouprl.plan.model_facts import _adapter_parameters
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.policy.language.transformers_engine import TransformersEngine
+from grouprl.policy.lora import add_lora
 from grouprl.policy.passes import largest, sizes_of
 from policies import ALPHABET, SIZES, make_model, make_tokens
 
@@ -119,3 +122,24 @@ def test_a_model_that_looks_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(type(model.transformer), "forward", ahead)
     with pytest.raises(InputError, match="a token must not depend on later ones"):
         CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")
+
+
+def test_adapters_leave_out_layers_that_are_no_linear_ones() -> None:
+    """Llama 4's router is called a linear layer and gives two tensors."""
+    pytest.importorskip("peft")
+    policy = CausalPolicy(add_lora(make_model(config_of("Llama4TextConfig")), {"r": 2}), char_tokenizer(ALPHABET))
+    policy.backward(GROUPS, {"log_prob": torch.ones(len(GROUPS), GROUPS.max_response)})
+    adapted = {name for name, p in policy.model.named_parameters() if p.requires_grad}
+    assert adapted
+    assert not any("router" in name for name in adapted)
+    with pytest.raises(InputError, match=r"holds 'router', which is a Llama4Router.*q_proj"):
+        add_lora(make_model(config_of("Llama4TextConfig")), {"target_modules": ["q_proj", "router"]})
+
+
+@pytest.mark.parametrize("config", [GPT2Config(**GPT), LlamaConfig(**SIZES)])
+def test_adapters_are_counted_as_they_are_made(config: Any) -> None:
+    """GPT-2's layers are transposed linear ones."""
+    pytest.importorskip("peft")
+    counted = _adapter_parameters(make_model(config), Lora(r=3), scores=False)
+    made = add_lora(make_model(config), {"r": 3})
+    assert counted == sum(p.numel() for p in made.parameters() if p.requires_grad)

@@ -28,7 +28,7 @@ from grouprl.policy.language.model_checks import (
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import CountedCharacters, build_tiny, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
-from grouprl.policy.lora import adapts, check_targets
+from grouprl.policy.lora import adapted_layers, check_targets
 from grouprl.policy.passes import sizes_of
 from grouprl.records.characters import PRINTABLE
 
@@ -239,12 +239,6 @@ def _adapter_parameters(model: PreTrainedModel, lora: Lora, scores: bool) -> int
     """Count the parameters of low-rank adapters, r * (in + out) for each adapted linear layer, and of a reward model's
     head.
     """
-    head = model.get_output_embeddings()
-    chosen = lora.target_modules
     trained_whole = model.config.get_text_config().hidden_size if scores else 0
-    return trained_whole + sum(
-        lora.r * (module.in_features + module.out_features)
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear)
-        and (module is not head if chosen == "all-linear" else adapts(chosen, name))
-    )
+    adapted = (model.get_submodule(name) for name in adapted_layers(model, lora.target_modules))
+    return trained_whole + sum(lora.r * sum(module.weight.shape) for module in adapted)

@@ -44,7 +44,7 @@ def add_lora(model: object, lora: Mapping[str, Any], seed: int = 0, *, scores: b
         r=chosen["r"],
         lora_alpha=chosen["alpha"],
         lora_dropout=chosen["dropout"],
-        target_modules=chosen["target_modules"],
+        target_modules=_named_for_peft(model, chosen["target_modules"]),
         task_type="SEQ_CLS" if scores else "CAUSAL_LM",
     )
     check_targets(model, chosen["target_modules"])
@@ -74,7 +74,7 @@ def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
     if not chosen:
         rule = "it needs at least one name; if it is not set, every linear layer but the head is adapted"
         raise InputError(f"LoRA's target_modules is {chosen!r}", rule, "Leave it out, or name modules")
-    linear = {name.rpartition(".")[2] for name, module in modules.items() if _has_weight(module)}
+    linear = {name.rpartition(".")[2] for name, module in modules.items() if _applies_weight(module)}
     for shown, target in _entries(chosen):
         if not any(adapts(target, name) for name in modules):
             raise InputError(
@@ -82,6 +82,36 @@ def check_targets(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
                 "a list holds names of modules, a string is a regular expression for full names",
                 suggest(shown, linear),
             )
+        odd = [module for name, module in modules.items() if _is_odd(module) and adapts(target, name)]
+        if odd:
+            raise InputError(
+                f"LoRA's target_modules holds {shown!r}, which is a {type(odd[0]).__name__}",
+                "adapters add to what a linear layer gives, and this layer does more than that",
+                f"Leave it out. Linear layers: {', '.join(sorted(linear))}",
+            )
+
+
+def adapted_layers(model: PreTrainedModel, chosen: str | Iterable[str]) -> list[str]:
+    """Return the names of the linear layers that `target_modules` selects; "all-linear": all but the output layer, and
+    the layer `score` of a reward model.
+    """
+    head = model.get_output_embeddings()
+    return [
+        name
+        for name, module in model.named_modules()
+        if _applies_weight(module) and _selects(chosen, name, module is head)
+    ]
+
+
+def _selects(chosen: str | Iterable[str], name: str, is_head: bool) -> bool:
+    return name != "score" and not is_head if chosen == "all-linear" else adapts(chosen, name)
+
+
+def _named_for_peft(model: PreTrainedModel, chosen: str | list[str]) -> str | list[str]:
+    """Return `target_modules` for peft, which takes every subclass of a linear layer for one."""
+    if chosen == "all-linear" and any(_is_odd(module) for module in model.modules()):
+        return adapted_layers(model, chosen)
+    return chosen
 
 
 def _check_beside_head(model: PreTrainedModel, chosen: str | Iterable[str]) -> None:
@@ -112,8 +142,23 @@ def adapts(chosen: str | Iterable[str], name: str) -> bool:
         ) from error
 
 
-def _has_weight(module: Module) -> bool:
-    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+def _applies_weight(module: Module) -> bool:
+    """Return whether a module is a linear layer, or GPT-2's transposed one."""
+    return type(module).__name__ == "Conv1D" or (isinstance(module, torch.nn.Linear) and not _is_odd(module))
+
+
+@torch.no_grad()
+def _is_odd(module: Module) -> bool:
+    """Return whether a module is called a linear layer, and gives something else than `out_features` numbers."""
+    if type(module) is torch.nn.Linear or not isinstance(module, torch.nn.Linear):
+        return False
+    weight = module.weight
+    dtype = weight.dtype if weight.dtype.is_floating_point else torch.float32
+    try:
+        found = module(torch.zeros(1, module.in_features, dtype=dtype, device=weight.device))
+    except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
+        return True
+    return not isinstance(found, torch.Tensor) or found.shape != (1, module.out_features)
 
 
 def is_adapted(model: Module) -> bool:

@@ -103,7 +103,7 @@ def _kind_for(model: PreTrainedModel) -> type[ByForward]:
     raise InputError(
         f"{type(base_model(model)).__name__} does not decode token by token{told}",
         "the logits behind its kept state must be those of a pass over the whole sequence",
-        "Take another model, or sample by a server (rollout.engine)",
+        "Take another model, or sample by a server (sampling.engine)",
     )
 
 
