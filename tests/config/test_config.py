@@ -49,6 +49,7 @@ def test_unknown_keys_are_refused_with_the_nearest_known(data, key, near):
         ({"batch": {"prompts": "many"}}, "batch.prompts", "'many'"),
         ({"sampling": {"temperature": 0}}, "sampling.temperature", "0"),
         ({"sampling": {"top_p": 1.5}}, "sampling.top_p", "1.5"),
+        ({"sampling": {"top_p": True}}, "sampling.top_p", "True"),
         ({"optim": {"lr": -1}}, "optim.lr", "-1"),
         ({"optim": {"schedule": "exponential"}}, "optim.schedule", "'exponential'"),
         ({"model": {"dtype": "int8"}}, "model.dtype", "'int8'"),

@@ -37,6 +37,7 @@ def test_every_recipe_is_valid(name: str) -> None:
         {"model": "tiny", "plugins": "own.py"},
         {"model": {"packing": True}, "reward": {"judge": "http://127.0.0.1:8000/v1"}},
         {"reward": {"model": ["a", "b"]}, "run": {"trackers": "wandb"}},
+        {"sampling": {"vllm": {"command": "vllm", "args": "--enforce-eager"}, "sglang": {"addresses": "http://a:1"}}},
     ],
 )
 def test_short_forms_are_valid(given: dict) -> None:
@@ -44,7 +45,15 @@ def test_short_forms_are_valid(given: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"stepps": 3}, {"steps": "many"}, {"optim": {"rate": 1}}, {"batch": {"prompts": 0}}, {"eval": 3}]
+    "given",
+    [
+        {"stepps": 3},
+        {"steps": "many"},
+        {"optim": {"rate": 1}},
+        {"batch": {"prompts": 0}},
+        {"eval": 3},
+        {"sampling": {"top_p": True}},
+    ],
 )
 def test_mistakes_are_refused(given: dict) -> None:
     assert not CHECK.is_valid(given)

@@ -36,7 +36,9 @@ WORTH = {"grpo": 0.1, "dr_grpo": 0.3, "gspo": 0.5}
 def design(methods: str = "grpo,dr_grpo", **given) -> Comparison:
     sources = (source_of("addition", SMALL),)
     arms = tuple(arms_of(methods_of(methods), {}))
-    return Comparison(sources, arms, **{"seeds": 3, "tune": {"optim.lr": ("1e-3", "1e-2")}, **given})
+    return Comparison(
+        given.pop("sources", sources), arms, **{"seeds": 3, "tune": {"optim.lr": ("1e-3", "1e-2")}, **given}
+    )
 
 
 class PretendedStore(Store):
@@ -205,6 +207,16 @@ def test_a_further_method_makes_only_what_is_missing(tmp_path: Path) -> None:
     assert {each.settings["method"] for each in store.made} == {"gspo"}
     assert len(store.made) == 2 * 2 + 3
     assert len(more.arms) == 3
+
+
+def test_runs_of_the_same_contents_are_kept_whatever_they_are_called(tmp_path: Path) -> None:
+    """A recipe under another name, and a rate that is tuned or the recipe's own, are the same runs."""
+    compared(design(tune={"optim.lr": ("5e-4", "1e-6")}), pretended(tmp_path))  # the recipe's own is the best
+    store = pretended(tmp_path)
+    named = replace(design().sources[0], name="sums")
+    result = compared(design(sources=(named,), tune={}), store)
+    assert store.made == []
+    assert {each.folder.partition("-")[0] for each in result.runs} == {"addition"}
 
 
 def test_what_a_run_depends_on_is_in_its_name() -> None:

@@ -14,6 +14,7 @@ SHORT_FORMS: dict[tuple[str, str], tuple[JsonObject, ...]] = {
     ("Reward", "model"): (TEXT, TEXTS),
     ("Run", "trackers"): (TEXT, {"type": "object"}),
     ("Placing", "ray"): ({"const": False},),
+    **{(section, key): (TEXT,) for section in ("Vllm", "Sglang") for key in ("addresses", "command", "args")},
     **{("Model", key): ({"type": "boolean"},) for key in ("packing", "shared_prefix", "checkpointing")},
 }
 """By section and key: what a file may hold besides what the schema's type says; YAML reads on and off as booleans."""

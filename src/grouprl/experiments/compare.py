@@ -54,7 +54,7 @@ def run_comparison(design: Comparison, store: Store, tell: Tell, say: Say) -> Co
     _refuse_failed(list(starts.values()), begun, store)
     measure = _measure(design, starts, begun)
     budgets = {source.name: _budget(design, source, begun[starts[source.name].key]) for source in design.sources}
-    models = {name: (each, (each.folder(store.folder) / RUN / "model").absolute()) for name, each in starts.items()}
+    models = {name: (each, (store.place(each) / RUN / "model").absolute()) for name, each in starts.items()}
     make = _Trials(design, budgets, models)
     tuned = _tuned(design, make, store, tell, say, measure)
     chosen = {(each.source, each.arm): each.chosen for each in tuned}
@@ -64,7 +64,7 @@ def run_comparison(design: Comparison, store: Store, tell: Tell, say: Say) -> Co
     found = store.outcomes(every, tell)
     _refuse_failed(every, found, store)
     outcomes = {place: [_whole(each, found[each.key], measure) for each in row] for place, row in trials.items()}
-    folders = {place: [each.folder(store.folder).name for each in row] for place, row in trials.items()}
+    folders = {place: [store.place(each).name for each in row] for place, row in trials.items()}
     amounts = {name: budget.amount or 0.0 for name, budget in budgets.items()}
     return result_of(design, outcomes, folders, measure, amounts, tuned)
 
@@ -139,7 +139,7 @@ def _refuse_failed(trials: Sequence[Trial], found: Mapping[str, RunOutcome], sto
     failed = [each for each in trials if found[each.key].error]
     if failed:
         told = [f"the run {each.words} failed: {found[each.key].error.rstrip('.')}." for each in failed]
-        folders = ", ".join(str(each.folder(store.folder)) for each in failed)
+        folders = ", ".join(str(store.place(each)) for each in failed)
         raise RunError(
             "\n".join(told)
             + " A comparison without what failed would favour its arm. Tune over smaller rates (--tune), "

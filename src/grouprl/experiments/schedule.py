@@ -84,9 +84,15 @@ class Store:
     workers: int
     start: Callable[[Path], RunProcess] = local_process
 
+    def place(self, trial: Trial) -> Path:
+        """Return the folder of a run of these contents, whatever words it was made under, or where it will be."""
+        named = trial.folder(self.folder)
+        made = [] if named.is_dir() else sorted(self.folder.glob(f"*-{trial.key}"))
+        return made[0] if made else named
+
     def known(self, trial: Trial) -> RunOutcome | None:
         """Return the outcome of a run that has been made; None if there is none."""
-        path = trial.folder(self.folder) / OUTCOME
+        path = self.place(trial) / OUTCOME
         try:
             return RunOutcome.from_json(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -127,14 +133,14 @@ class Store:
                     running.remove(pair)
                     said = _said_last(pair[1])
                     if (outcome := self.known(pair[0])) is None:
-                        failures.append(f"the run {pair[0].words} {said}. Its folder is {pair[0].folder(self.folder)}.")
+                        failures.append(f"the run {pair[0].words} {said}. Its folder is {self.place(pair[0])}.")
                     else:
                         found[pair[0].key] = outcome
                         tell(pair[0], outcome, False)
         return found, failures
 
     def _started(self, trial: Trial) -> RunProcess:
-        folder = trial.folder(self.folder).absolute()
+        folder = self.place(trial).absolute()
         write_spec(folder, trial.settings, trial.budget)
         return self.start(folder)
 

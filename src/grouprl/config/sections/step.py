@@ -8,6 +8,7 @@ import pydantic
 from pydantic import Field
 
 from grouprl.config.sections.section import (
+    Float,
     Section,
     WrittenCount,
     WrittenNonNegative,
@@ -50,7 +51,7 @@ class Sampling(Section):
     """Logits are divided by it, in sampling and in every log-prob."""
     max_new_tokens: WrittenCount | None = None
     """None: the task's own budget."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_p: Annotated[Float, Field(gt=0, le=1)] = 1.0
     """Sample from the most likely tokens that hold this much probability; 1: from all."""
     top_k: WrittenWhole = 0
     """Sample from this many most likely tokens; 0: from all."""
