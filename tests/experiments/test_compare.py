@@ -252,6 +252,26 @@ def test_the_contents_of_a_model_are_in_the_name_of_its_runs(tmp_path: Path) -> 
     assert len(set(keys)) == 4
 
 
+def test_an_alarm_of_a_compared_run_is_told(tmp_path: Path) -> None:
+    """A reward that fails on many completions leaves them out: the scores say nothing of it."""
+
+    class Alarming(PretendedStore):
+        def pretend(self, each: Trial) -> RunOutcome:
+            alarms = {"reward_errors": "9 completions could not be scored."} if each.seed in (1, 2) else {}
+            return replace(super().pretend(each), alarms=alarms if each.settings["method"] == "grpo" else {})
+
+    store = Alarming(tmp_path, 1)
+    object.__setattr__(store, "made", [])
+    told = [note for note in compared(design(), store).notes if note.startswith("Alarm")]
+    assert len(told) == 1
+    assert "Alarm reward_errors in runs: 2 of grpo on addition. One says: 9 completions could not be scored" in told[0]
+
+
+def test_only_alarms_of_the_findings_are_in_an_outcome() -> None:
+    findings = [{"code": name, "severity": name, "text": f"an {name}"} for name in ("alarm", "note")]
+    assert outcome_of([], "steps", findings=findings).alarms == {"alarm": "an alarm"}
+
+
 def test_without_tuning_the_result_says_so(tmp_path: Path) -> None:
     result = compared(design(tune={}), pretended(tmp_path))
     assert result.tuned == ()
@@ -517,6 +537,8 @@ def test_a_run_that_is_cut_off_ends_as_one_that_is_not(tmp_path: Path, monkeypat
     for each in (whole, cut):
         del each["costs"]["seconds"]
     assert cut == whole
+    health = json.loads((tmp_path / "whole" / RUN / "health.json").read_text(encoding="utf-8"))
+    assert list(whole["alarms"]) == [each["code"] for each in health if each["severity"] == "alarm"]
     assert 130.0 <= whole["costs"]["tokens"] < 32 * 130.0
     assert whole["costs"]["steps"] < 32
     weights = [(tmp_path / name / RUN / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut")]

@@ -219,7 +219,7 @@ def result_of(
         tuple(_profiles(table["final"], design.sign)),
         tuple(tuned),
         tuple(_runs(design, found, folders, table)),
-        (*_notes(design, found, tuned, amounts), *_level_notes(design, table)),
+        (*_notes(design, found, tuned, amounts), *_alarms(found), *_level_notes(design, table)),
         design.lower_is_better,
     )
 
@@ -323,6 +323,15 @@ def _notes(design: Comparison, found: Outcomes, tuned: Sequence[Tuned], amounts:
                 "its final measure is that of more than the others had. Give a larger budget."
             )
     return notes
+
+
+def _alarms(found: Outcomes) -> Iterator[str]:
+    """Say which alarms the health reports of compared runs raise, and what one of them says."""
+    for code in dict.fromkeys(code for runs in found.values() for each in runs for code in each.alarms):
+        having = {place: [each.alarms[code] for each in runs if code in each.alarms] for place, runs in found.items()}
+        where = ", ".join(f"{len(said)} of {arm} on {source}" for (source, arm), said in having.items() if said)
+        text = next(said[0] for said in having.values() if said)
+        yield f"Alarm {code} in runs: {where}. One says: {text} (grouprl doctor on the folder `run` of such a run)"
 
 
 def _level_notes(design: Comparison, table: Mapping[str, Mapping[str, Floats]]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class RunOutcome:
     health: Mapping[str, float]
     """Metrics of training: those of `HEALTH`, means of the last steps, and `dead_groups`, the mean of all steps."""
     error: str = ""
+    alarms: Mapping[str, str] = field(default_factory=dict)
+    """By code: what the health report of the run says of each alarm."""
 
     def as_json(self) -> JsonObject:
         """Return the outcome as JSON."""
@@ -46,6 +48,7 @@ class RunOutcome:
             data["costs"],
             data["health"],
             data.get("error", ""),
+            data.get("alarms", {}),
         )
 
     def curve(self, measure: str, amount: float, points: int) -> Floats:
@@ -76,8 +79,13 @@ def area(curve_p: Floats) -> float:
     return float(inner / (len(curve_p) - 1)) if len(curve_p) > 1 else float(curve_p[0])
 
 
-def outcome_of(records: Sequence[Mapping[str, object]], unit: Unit, error: str = "") -> RunOutcome:
-    """Return the outcome of a run from the records of its metrics.jsonl."""
+def outcome_of(
+    records: Sequence[Mapping[str, object]],
+    unit: Unit,
+    error: str = "",
+    findings: Sequence[Mapping[str, object]] = (),
+) -> RunOutcome:
+    """Return the outcome of a run from the records of its metrics.jsonl, and the findings of its health.json."""
     steps = [record for record in records if record.get("phase") == "train"]
     evaluated: dict[int, Mapping[str, object]] = {}
     for record in records:  # of two evaluations at one step the later one counts: the final one has more prompts
@@ -90,6 +98,7 @@ def outcome_of(records: Sequence[Mapping[str, object]], unit: Unit, error: str =
         {each: round(spent(each, steps), 3) for each in ("tokens", "trained", "steps", "seconds")},
         _health(steps),
         error,
+        {str(each["code"]): str(each["text"]) for each in findings if each["severity"] == "alarm"},
     )
 
 

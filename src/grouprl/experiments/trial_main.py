@@ -52,7 +52,8 @@ def make_run(folder: Path) -> None:
         if isinstance(failed, InputError) and not failed.begun:
             raise
         error = str(failed)
-    write_json(folder / OUTCOME, outcome_of(run.read_metrics(), budget.unit, error).as_json())
+    findings = json.loads(run.health.read_text(encoding="utf-8")) if run.health.is_file() else []
+    write_json(folder / OUTCOME, outcome_of(run.read_metrics(), budget.unit, error, findings).as_json())
 
 
 def _spend(run: RunFolder, settings: dict[str, object], budget: Budget) -> None:
