@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from grouprl.policy.generation import generation_settings
 from grouprl.policy.language.causal_lm import save_value_head
+from grouprl.policy.language.stored_layout import as_stored, stored_layout
 from grouprl.policy.lora import base_model
 from grouprl.policy.sharded.outline import UNTRAINED, plain_name
 from grouprl.storage.model_files import Described, write_model_files
@@ -138,9 +139,10 @@ def checkpoint_tensors(policy: Gathers, given: list[StoredTensor]) -> Iterator[t
 def save_weights(model: Gathers, folder: Path) -> None:
     """Write the weights of a model, adapters merged, and its configuration."""
     folder.mkdir(parents=True, exist_ok=True)
-    given = entries(model.model)
-    write_model_files(folder, [each.described for each in given], checkpoint_tensors(model, given))
-    base = base_model(model.model)
+    given, base = entries(model.model), base_model(model.model)
+    groups = stored_layout(base, [each.described for each in given])
+    tensors = checkpoint_tensors(model, [given[number] for group in groups for number in group.own])
+    write_model_files(folder, [each for group in groups for each in group.stored], as_stored(base, groups, tensors))
     config = copy.deepcopy(base.config)
     config.architectures, config.dtype = [type(base).__name__], model.dtype
     config.save_pretrained(folder)
