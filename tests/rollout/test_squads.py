@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import grouprl
 from grouprl.config.paths import absolute_paths
 from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError, MissingExtra
@@ -20,7 +21,7 @@ from grouprl.envs.joint_world import InTurns, ToldWorld
 from grouprl.orchestrator.make_policy import build_policy
 from grouprl.orchestrator.resolve import resolve
 from grouprl.policy import ArrayInputs, Build, Mlp
-from grouprl.protocols import Discrete, Spaces
+from grouprl.protocols import Box, DictSpace, Discrete, Spaces
 from grouprl.records.requests import RolloutRequest
 from grouprl.records.samples import to_batch
 from grouprl.rewards.error_policy import ErrorPolicy
@@ -31,6 +32,8 @@ from grouprl.rollout.kinds.row_kinds import open_rows
 from grouprl.rollout.vectors.array_episodes import play_arrays
 from grouprl.tasks import Example, load_task
 from grouprl.testing import check_environment, check_inputs, check_policy
+
+WORLDS = Path(__file__).parent.parent / "support" / "parallel_ferry.py"
 
 
 def starts(count: int) -> list[Start]:
@@ -155,6 +158,62 @@ def test_rows_of_the_dead_end_and_those_of_a_limit_go_on_with_their_last_observa
     told = inputs.action_bt + 5  # the space counts from 5, and an action is its own reward
     assert episodes.turn_reward_bs.tolist() == (told * inputs.present_bt()).tolist()
     assert torch.allclose(policy.logp(inputs), episodes.rollout.logp_bt, atol=1e-6)
+
+
+def shown_to(config: dict[str, Any], moves: list[int]) -> dict[str, list[tuple[Any, Any]]]:
+    """What each agent sees and may do, turn by turn, its last observation included."""
+    world, found = squad(config=config), {}  # type: InTurns, dict[str, list[tuple[Any, Any]]]
+    shown = world.reset(Example("q", "", {"seed": 0}), 0)
+    for move in moves:
+        found.setdefault(shown.agent, []).append((shown.values["own"].tolist(), shown.legal))
+        step = world.step(move)
+        shown = step.observation
+    for agent, last in step.info.get("finals", {}).items():
+        given = last if isinstance(last, ArrayObservation) else ArrayObservation(last)
+        found[agent].append((given.values["own"].tolist(), given.legal))  # type: ignore[index]
+    return found
+
+
+def test_agents_with_smaller_spaces_see_zeros_and_have_fewer_legal_actions() -> None:
+    task = load_task({"name": "squad:parallel_ferry", "config": {"larger": True}})
+    assert isinstance(task.spaces.observation, DictSpace)
+    assert task.spaces.observation.spaces["own"] == Box((2,), (0.0, 0.0), (10.0, 10.0))
+    assert task.spaces.action == Discrete(4)
+    assert "2 numbers" in task.description
+    found, three = shown_to({"larger": True}, [0, 2, 1, 3, 1, 3]), [True, True, True, False]
+    assert [seen for seen, _ in found["long"]] == [[0, 0], [1, 0], [2, 0], [3, 0]]
+    assert [legal.tolist() for _, legal in found["long"]] == [three] * 4
+    assert found["late"] == [([1, 1], None), ([2, 2], None), ([3, 3], None)]
+    barred = shown_to({"barred": True}, [0, 2, 1, 3, 1, 3])
+    assert barred["long"][1][1].tolist() == [False, True, True, False]
+    assert list(barred["late"][0][1]) == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("method", ["ippo", "gmah"])
+def test_a_team_of_unlike_agents_trains_and_nobody_does_what_it_cannot(method: str, tmp_path: Path) -> None:
+    together = method == "gmah"
+    grouprl.train(
+        {
+            "task": {"name": f"squad:{WORLDS}:Pair", "rounds": 4, "together": together},
+            "model": {"name": "team_values" if together else "mlp", "settings": {"hidden": [8]}},
+            "method": method,
+            "steps": 2,
+            "batch": {"prompts": 4, "group_size": 1},
+            "eval": {"every": 0, "final_prompts": 2},
+            "run": {"folder": str(tmp_path / "run"), "threads": 1},
+        }
+    )
+    run = grouprl.load_run(str(tmp_path / "run"))
+    assert run.metrics().dropna(subset=["environment_errors"])["environment_errors"].tolist() == [0, 0]
+
+
+def test_what_is_not_of_an_agents_own_size_is_told() -> None:
+    for wrong, said in (("wide", r"'long' sees an array of the shape \(2,\)"), ("mask", r"mask of the shape \(4,\)")):
+        world = squad(config={"larger": True, "wrong": wrong})
+        world.reset(Example("q", "", {"seed": 0}), 0)
+        world.step(0)
+        with pytest.raises(InputError, match=said):
+            world.step(0)
 
 
 def test_a_round_limit_of_the_task_cuts_the_living_off() -> None:

@@ -9,12 +9,12 @@ import numpy as np
 
 from grouprl.core.errors import InputError, shortened
 from grouprl.core.json_types import JsonMapping
+from grouprl.envs.adapters.common_spaces import common_spaces, padded
 from grouprl.envs.adapters.gymnasium_calls import closed_if_refused, flag, one_number
 from grouprl.envs.adapters.gymnasium_spaces import MASK, arrays_of, spaces_of
-from grouprl.envs.array_spaces import described
 from grouprl.envs.environment import ArrayObservation
 from grouprl.envs.joint_world import JointStep
-from grouprl.protocols import Spaces
+from grouprl.protocols import Box, Discrete, Spaces
 
 if TYPE_CHECKING:
     from pettingzoo import ParallelEnv
@@ -33,7 +33,8 @@ class PettingZooWorld:
     """An episode of a parallel PettingZoo environment.
 
     The example's column `seed` determines how it begins, the seed of `begin` what happens by chance afterwards. Agents
-    that are missing from its observations are dead or not there yet.
+    that are missing from its observations are dead or not there yet. Agents with smaller spaces than others have zeros
+    at the end of their observations, and a mask of the actions that they have.
 
     Args:
         make: returns the environment.
@@ -45,8 +46,19 @@ class PettingZooWorld:
         self._env, self._rounds, self._success = make(), rounds, success
         with closed_if_refused(self._env, "an environment"):
             self.agents = tuple(self._env.possible_agents)
-            self.spaces = shared_spaces(self._env)
+            self._own = agents_spaces(self._env)
+            self.spaces = common_spaces(self._own)
         self._round, self._total = 0, 0.0
+
+    @property
+    def filled(self) -> str:
+        """Words on what agents with smaller spaces than others are shown; '' where all have the same."""
+        if all(own == self.spaces for own in self._own.values()):
+            return ""
+        seen, action = self.spaces.observation, self.spaces.action
+        most = f"{seen.size} numbers" if isinstance(seen, Box) else "what the largest sees"
+        choices = f" and {action.count} actions" if isinstance(action, Discrete) else ""
+        return f"; spaces differ: each has {most}{choices}, of which what it lacks is 0 or illegal"
 
     def begin(self, example: Example, seed: int) -> Mapping[str, object]:
         """Begin the episode. Raises InputError if the example has no seed."""
@@ -96,7 +108,7 @@ class PettingZooWorld:
             raise InputError(f"{method}() returned no observation of the agent '{agent}'", rule)
         values, mask = arrays_of(self._env.observation_space(agent), found[agent])
         info = infos.get(agent) or {}
-        return ArrayObservation(values, info.get(MASK) if mask is None else mask)
+        return padded(self._own[agent], self.spaces, agent, values, info.get(MASK) if mask is None else mask)
 
     def _fitted(self, agent: str, action: object) -> object:
         space = self._env.action_space(agent)
@@ -116,21 +128,12 @@ class _OfAgent:
         self.observation_space, self.action_space = env.observation_space(agent), env.action_space(agent)
 
 
-def shared_spaces(env: ParallelEnv) -> Spaces:
+def agents_spaces(env: ParallelEnv) -> dict[str, Spaces]:
     """Return the spaces of every agent.
 
     Raises:
-        InputError: there are no agents, their spaces differ, or their values are not arrays of numbers.
+        InputError: there are no agents, or their values are not arrays of numbers.
     """
     if not env.possible_agents:
         raise InputError("possible_agents is empty", "it names every agent that an episode may have")
-    found = {agent: spaces_of(agent, _OfAgent(env, agent)) for agent in env.possible_agents}
-    first = env.possible_agents[0]
-    for agent, spaces in found.items():
-        if spaces != found[first]:
-            raise InputError(
-                f"the agents {first} and {agent} have the spaces {described(found[first])} and {described(spaces)}",
-                "agents are rows of one policy, so their spaces must be equal",
-                "Pad them, as supersuit's pad_observations_v0 and pad_action_space_v0 do",
-            )
-    return found[first]
+    return {agent: spaces_of(agent, _OfAgent(env, agent)) for agent in env.possible_agents}

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 class Squad(SeededTask):
     """Act as every agent of a parallel PettingZoo environment by numbers and arrays: squad:mpe2.simple_spread_v3.
 
-    The agents share one policy, which reads their number; each has a row of its own. A prompt is a seed for the
-    beginning of an episode. With `parents` an agent sees what those before it in the round have chosen. With `together`
+    The agents share one policy, which reads their number; each has a row of its own. One that sees fewer numbers than
+    another is shown zeros after them, one that has fewer actions has a mask. A prompt is a seed for the beginning of an
+    episode. With `parents` an agent sees what those before it in the round have chosen. With `together`
     all agents are one row, whose action has a number for each: for values of joint actions (method: gmah, model:
     team_values).
     """
@@ -52,13 +53,14 @@ class Squad(SeededTask):
 
     _agents: tuple[str, ...] = PrivateAttr()
     _spaces: Spaces = PrivateAttr()
+    _filled: str = PrivateAttr()
 
     def model_post_init(self, context: object) -> None:
         """Make the environment once and check its spaces.
 
         Raises:
             MissingExtra: pettingzoo is not installed.
-            InputError: there is no such environment, agents differ in their spaces, or parents act together.
+            InputError: there is no such environment, agents' spaces are of different kinds, or parents act together.
         """
         if self.together and self.parents:
             raise InputError(
@@ -69,6 +71,7 @@ class Squad(SeededTask):
         world = self._world()
         with closed_if_refused(world, self.id):
             self._agents, self._spaces = world.agents, self._played(world).spaces
+            self._filled = world.filled
         closed(world, self.id)
 
     def _played(self, world: PettingZooWorld) -> InTurns | Together:
@@ -123,8 +126,8 @@ class Squad(SeededTask):
 
     @property
     def description(self) -> str:
-        """A sentence with the environment and its agents."""
-        return f"{self.id} over arrays, agents {', '.join(self._agents)}."
+        """A sentence with the environment and its agents, and what those with smaller spaces than others are shown."""
+        return f"{self.id} over arrays, agents {', '.join(self._agents)}{self._filled}."
 
     @property
     def agents(self) -> tuple[str, ...]:
