@@ -10,8 +10,10 @@ import torch
 import grouprl
 from fake_context import FakeContext
 from grouprl.algorithms.advantage.papers.constrained import Lagrangian, weight
+from grouprl.config.run import parse_config
 from grouprl.core.errors import InputError
 from grouprl.envs.construction.arms import Arms
+from grouprl.plan.plan import plan
 from grouprl.tasks import load_task
 from small import f64, near, small
 
@@ -104,3 +106,22 @@ def test_arms_are_taken_once_and_state_their_cost() -> None:
         arms.step(0)
     with pytest.raises(InputError, match="two arms"):
         Arms([1.0], [1.0])
+
+
+def test_an_environment_without_costs_is_told_so_before_and_in_its_own_words(tmp_path: Path) -> None:
+    config = parse_config(
+        {
+            "task": {"name": "env:grouprl.envs.construction.corridor:Corridor", "turns": 5},
+            "model": {"name": "mlp", "settings": {"hidden": [4]}},
+            "method": {"name": "constrained_grpo", "limit": 0.5},
+            "batch": {"prompts": 1, "group_size": 2, "minibatches": 1},
+            "steps": 1,
+            "eval": {"every": 0, "final_prompts": 1},
+            "run": {"folder": str(tmp_path / "run"), "threads": 1},
+        }
+    )
+    found = plan(config)
+    assert not found.refusals
+    assert any("'#cost'" in str(each) and "info['cost']" in str(each) for each in found.findings)
+    with pytest.raises(InputError, match=r"constrained_grpo reads the component '#cost'.*turn_rewards.*info\['cost'\]"):
+        grouprl.train(config)

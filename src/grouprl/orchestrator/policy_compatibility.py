@@ -34,6 +34,9 @@ OF_TEXT = ("top_p", "top_k", "stop", "max_new_tokens", "history", "tool_calls")
 """Keys of `sampling` that apply to text only."""
 TEXT_FIELDS = ("keys.answer", "keys.form", "marks.")
 """Prefixes of the Batch fields that are derived from texts."""
+VALUING = "team_values (agents that act together) or choice_values (sub-tasks in an order)"
+POLICIES_WITH = {"action_value": VALUING, "best_after": VALUING}
+"""Policies of this package that have an output that others lack, by the output."""
 
 
 def kind_refusals(run: ResolvedRun) -> list[str]:
@@ -172,7 +175,9 @@ def _parts(name: str, method: Method, policy: Policy) -> Iterator[str]:
     for output in [*stats, *method.outputs]:
         known = output == "influence" and isinstance(policy, GroupInfluence)
         if not (known or has_output(policy.outputs, output)):
-            yield f"{method.name} reads the output '{output}' of the policy, but {name} lacks it. Take another method"
+            remedy = f"Set model: {POLICIES_WITH[output]}, or take" if output in POLICIES_WITH else "Take"
+            lacks = f"reads the output '{output}' of the policy, but {name} lacks it"
+            yield f"{method.name} {lacks}. {remedy} another method"
     if has_memory(policy) and method.update is not None and method.update.positions_alone:
         yield (
             f"{method.update.name} (update) scores actions alone, but {name} remembers what came before them. Take a "

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grouprl.algorithms.data_part import data_parts
-from grouprl.algorithms.method import Method
 from grouprl.orchestrator.resolve import ResolvedRun
+from grouprl.orchestrator.stated_components import STATED_BY, components_read
 from grouprl.plan.try_reward import RewardTrial, components_of
 from grouprl.records.examples import Example
-
-PREFIX = "rewards."
-"""Beginning of the names of Batch fields that are components of the reward."""
 
 
 def component_refusals(run: ResolvedRun, trial: RewardTrial, examples: list[Example]) -> Iterator[str]:
@@ -28,12 +24,15 @@ def component_refusals(run: ResolvedRun, trial: RewardTrial, examples: list[Exam
             )
 
 
-def components_read(method: Method) -> Iterator[str]:
-    """Yield the components that a method reads and none of its parts fills."""
-    filled = {name for part in data_parts(method.parts()) for name in part.supplies()}
-    for name in method.needs():
-        if name.startswith(PREFIX) and name not in filled:
-            yield name.removeprefix(PREFIX)
+def component_notes(run: ResolvedRun) -> Iterator[str]:
+    """Say which components episodes have to state: it is not known before they are played."""
+    if not run.row_kind.acts:
+        return
+    for name in components_read(run.method):
+        yield (
+            f"{run.method.name} reads the component '{name}' of the reward. Whether episodes state it is not known "
+            f"before they are played; the first step ends the run if none does ({STATED_BY})"
+        )
 
 
 def known_components(run: ResolvedRun, trial: RewardTrial, examples: list[Example]) -> tuple[str, ...] | None:

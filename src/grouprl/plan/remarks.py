@@ -16,6 +16,7 @@ from grouprl.orchestrator.policy_compatibility import kind_notes
 from grouprl.orchestrator.resolve import ResolvedRun
 from grouprl.plan import codes
 from grouprl.plan.codes import told
+from grouprl.plan.components import component_notes
 from grouprl.plan.length_estimates import LOOKED_AT
 from grouprl.plan.model_facts import ModelFacts
 from grouprl.policy.kinds import policy_kind
@@ -39,6 +40,7 @@ def remarks(run: ResolvedRun, model: ModelFacts | None, tokenizer: object) -> It
     yield from _temperature(run.config.sampling.temperature)
     yield from _evidence(run.resolved.base)
     yield from told(codes.POLICY_KIND, kind_notes(run), "note")
+    yield from told(codes.METHOD_SETTINGS, component_notes(run), "note")
     yield from _model(run, model)
     yield from _settings(run.config, run.task)
     yield from _engine(run.engine)

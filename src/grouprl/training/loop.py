@@ -33,6 +33,7 @@ from grouprl.monitor.health import HealthWatch
 from grouprl.monitor.metrics import prepared_metrics
 from grouprl.monitor.run_record import HealthFile, RunRecord
 from grouprl.orchestrator.chat_prompts import resolve_new
+from grouprl.orchestrator.stated_components import need_components
 from grouprl.orchestrator.step import collect_rollout, remember
 from grouprl.orchestrator.text_features import add_texts
 from grouprl.plan.plan import plan
@@ -272,6 +273,7 @@ def batch_of(session: Session, wanted: ScoredSamples) -> Batch | None:
         return None
     batch = session.context.batch(wanted)
     method, inputs = session.method, wanted.inputs
+    need_components(method, batch)
     batch = add_texts(batch, wanted, method, session.task, lambda text: session.context.text.encode(text))
     batch = with_scores(session, batch, inputs, torch.from_numpy(wanted.foreign_b), exact=wanted.rollout.exact)
     batch = with_references(session, batch, inputs)
