@@ -36,6 +36,10 @@ class Dice:
     def close(self):
         pass
 
+class Faced(Dice):
+    def __init__(self, sides: int = 6, weight: float = 1.0, names: tuple[str, ...] = ()):
+        super().__init__(sides)
+
 class Shown(Dice):
     def demonstrate(self, rng):
         return str(self.die + rng.randint(0, 1))
@@ -90,6 +94,18 @@ def test_an_environment_becomes_a_task(path):
 def test_what_cannot_be_made_or_closed_says_why(name, words):
     with pytest.raises(InputError, match=words):
         load_task(f"env:dicegame.py:{name}")
+
+
+@pytest.mark.parametrize("postponed", ["", "from __future__ import annotations\n"])
+def test_a_whole_number_is_one_where_the_signature_says_so(tmp_path, postponed):
+    (tmp_path / "faces.py").write_text(postponed + DICE)
+    faced = {"name": "env:faces.py:Faced"}
+    assert load_task({**faced, "config": {"sides": 4, "weight": 2, "names": ["one"]}})
+    for wrong in (2.5, 4.0, "4", True, None):
+        with pytest.raises(InputError, match="its signature says that sides is a whole number"):
+            load_task({**faced, "config": {"sides": wrong}})
+    with pytest.raises(InputError, match="sides is a whole number"):
+        load_task({**faced, "grid": {"sides": [4, 4.5]}})
 
 
 def test_the_constructor_takes_the_config():

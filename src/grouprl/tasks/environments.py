@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import random
@@ -182,6 +183,19 @@ class SeededTask(OptionTask):
         return ()
 
 
+def not_whole(make: Callable[..., object], arguments: JsonObject) -> str:
+    """Return the first argument that is no whole number where the signature asks for one ('int'); '' if there is none.
+
+    A side of 2.5 cells would only fail later: as weights of the policy, or in an episode.
+    """
+    try:
+        asked = inspect.signature(make).parameters
+    except ValueError:  # what is not written in Python may have none
+        return ""
+    whole = [name for name in arguments if name in asked and asked[name].annotation in (int, "int")]
+    return next((name for name in whole if type(arguments[name]) is not int), "")
+
+
 @register_task("env", argument="path")
 class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
     """Act in your own environment, a class with reset, step, score and close.
@@ -275,6 +289,12 @@ class OwnEnvironment(BoundedTurns, KnownCharacters, SeededTask):
 
     def _build(self, setting: JsonObject) -> Environment:
         arguments = {**self.config, **setting}
+        if other := not_whole(self._make, arguments):
+            raise InputError(
+                f"The environment '{self.path}' cannot be made with {arguments}",
+                f"its signature says that {other} is a whole number",
+                f"Set task.config.{other} to one, or in task.grid each of its values",
+            )
         try:
             return self._make(**arguments)
         except TypeError as error:
