@@ -8,10 +8,14 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from grouprl.cli.app import app
+from grouprl.cli.plan_power import power_data
+from grouprl.config.run import load_config
 from grouprl.core.errors import InputError
 from grouprl.evaluation.pass_at_k import t_quantile
 from grouprl.experiments.gradient_noise import GradientNoise, _products, gradient_noise, parted
@@ -141,6 +145,27 @@ def test_the_command_tells_shares_prompts_seeds_and_what_was_seen(runs):
     assert found["tokens"] == 2 * found["seeds"] * found["tokens_per_run"]
     one = CliRunner().invoke(app, ["plan", "addition", *options[:2]], env={"COLUMNS": "160"})
     assert "not known from one run" in one.output
+
+
+def test_a_method_that_samples_until_groups_differ_needs_more_tokens(tmp_path):
+    """A third of the pilot's groups differ: of its prompts it samples three times as many, or as its rounds allow."""
+    folder = run_folder(tmp_path / "third", steps=1)
+    path = folder / "rollouts" / "step-000001.parquet"
+    row = pq.read_table(path).to_pylist()[0]
+    rewards = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]
+    rows = [{**row, "group": i // 2, "reward": x, "source": "sampled"} for i, x in enumerate(rewards)]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+    def tokens(method: str) -> tuple[int, float | None]:
+        config = load_config("addition", [f"method={method}", "batch.group_size=2"])
+        found = power_data(config, [folder], 0.1)
+        return found["tokens_per_run"], found["rounds"]
+
+    whole, none = tokens("grpo")
+    assert none is None
+    assert tokens("dapo") == (pytest.approx(3 * whole, abs=2), pytest.approx(3.0))
+    few = "{base: dapo, refill: {part: dynamic_sampling, max_rounds: 2}}"
+    assert tokens(few) == (pytest.approx(2 * whole, abs=2), 2.0)
 
 
 def test_equal_rewards_and_equal_ends_tell_nothing(runs, monkeypatch):

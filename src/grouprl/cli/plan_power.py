@@ -65,7 +65,8 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
     pilots = [(run, pilot) for run, first, last in zip(runs, firsts, lasts, strict=True) for pilot in (first, last)]
     unique = [each for i, each in enumerate(pilots) if i % 2 == 0 or each[1].steps != pilots[i - 1][1].steps]
     held = [(run, each) for run, last in zip(runs, lasts, strict=True) for each in held_against(run, last, samples)]
-    sampled = config.steps * config.batch.prompts * config.batch.group_size * lasts[0].tokens
+    rounds = _rounds(config, lasts[0])
+    sampled = config.steps * config.batch.prompts * config.batch.group_size * lasts[0].tokens * (rounds or 1.0)
     return {
         "difference": difference,
         "pilots": [_pilot(run, pilot, config.batch.group_size, config.batch.prompts) for run, pilot in unique],
@@ -80,10 +81,22 @@ def power_data(config: Config, runs: Sequence[Path], difference: float) -> JsonO
         "seeds_seen": len(values),
         "deviation": deviation,
         "seeds": seeds,
+        "rounds": rounds,
         "tokens_per_run": round(sampled),
         "tokens": None if seeds is None else round(2 * seeds * sampled),
         "held": [{"run": run.name, **vars(each)} for run, each in held],
     }
+
+
+def _rounds(config: Config, pilot: Pilot) -> float | None:
+    """Return how often over a method samples its prompts until their groups differ; None if it does not."""
+    from grouprl.orchestrator.resolve import resolve
+
+    refill = resolve(config).method.refill
+    share = pilot.teaching(config.batch.group_size) if refill is not None else None
+    if refill is None or share is None:
+        return None
+    return min(float(refill.max_rounds), 1 / share[0]) if share[0] > 0 else float(refill.max_rounds)
 
 
 def _deviation(values: Sequence[float]) -> float | None:
@@ -163,12 +176,19 @@ def _needed(found: JsonObject) -> Iterator[tuple[str, str]]:
         why = "from one run" if found["seeds_seen"] < 2 else "as all runs ended with the same"
         yield "seeds", f"not known {why}: give --power runs of several seeds"
         yield "tokens", f"{found['tokens_per_run']:,} sampled in a run of this configuration"
+        yield from _refilled(found)
         return
     seeds = found["seeds"]
     spread = f"{found['measure']} of {found['seeds_seen']} runs has a standard deviation of {found['deviation']:.3f}"
     yield "seeds", f"{'more than 10,000' if seeds is None else f'{seeds:,} of each method'}; {spread}"
     if found["tokens"] is not None:
         yield "tokens", f"{found['tokens']:,} sampled by two methods, {found['tokens_per_run']:,} in a run"
+        yield from _refilled(found)
+
+
+def _refilled(found: JsonObject) -> Iterator[tuple[str, str]]:
+    if found["rounds"] is not None:
+        yield "", f"(its prompts {found['rounds']:.1f} times over, as it samples until their groups differ)"
 
 
 def _held(each: JsonObject) -> str:
