@@ -14,9 +14,11 @@ from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.plan.model_facts import _adapter_parameters
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
+from grouprl.policy.language.model_checks import positions_of
 from grouprl.policy.language.transformers_engine import TransformersEngine
 from grouprl.policy.lora import add_lora
 from grouprl.policy.passes import largest, sizes_of
+from grouprl.rollout.local.sampler import generate
 from policies import ALPHABET, SIZES, make_model, make_tokens
 
 LINEAR = {
@@ -143,3 +145,36 @@ def test_adapters_are_counted_as_they_are_made(config: Any) -> None:
     counted = _adapter_parameters(make_model(config), Lora(r=3), scores=False)
     made = add_lora(make_model(config), {"r": 3})
     assert counted == sum(p.numel() for p in made.parameters() if p.requires_grad)
+
+
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "rope_theta": 10000.0}
+
+
+@pytest.mark.parametrize("place", ["rope_parameters", "rope_scaling"])
+def test_only_original_positions_count_where_longer_rows_turn_all_tokens_otherwise(place: str) -> None:
+    """Beyond them, the log-prob of a token would depend on the longest row beside it."""
+    config = SimpleNamespace(max_position_embeddings=64, **{place: {**LONG, "original_max_position_embeddings": 16}})
+    assert positions_of(config) == 16
+    by_layer = SimpleNamespace(max_position_embeddings=64, **{place: {"full_attention": config.__dict__[place]}})
+    assert positions_of(by_layer) == 16
+    beside = SimpleNamespace(max_position_embeddings=64, original_max_position_embeddings=32, **{place: LONG})
+    assert positions_of(beside) == 32
+    assert positions_of(SimpleNamespace(max_position_embeddings=64, **{place: {"rope_type": "yarn"}})) == 64
+    assert positions_of(SimpleNamespace()) is None
+
+
+def test_a_model_with_long_factors_is_sampled_and_trained_within_its_original_positions() -> None:
+    config = LlamaConfig(**SIZES, rope_parameters={**LONG, "original_max_position_embeddings": 16})
+    policy = CausalPolicy(make_model(config), char_tokenizer(ALPHABET))
+    assert policy.max_positions == 16
+    with pytest.raises(InputError, match="room for 16 positions"):
+        generate(policy, [[1, 4]], n=1, max_new_tokens=15, seeds=[0])
+    rollout = generate(policy, [[1, 4, 5, 6], [1, 9]], n=2, max_new_tokens=12, seeds=range(4))
+    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [6, 9])
+def test_models_with_fewer_positions_than_a_probe_are_read(positions: int) -> None:
+    policy = CausalPolicy(make_model(GPT2Config(**{**GPT, "n_positions": positions})), char_tokenizer(ALPHABET))
+    rollout = generate(policy, [[1, 4], [1]], n=2, max_new_tokens=4, seeds=range(4))
+    torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens), rtol=0, atol=1e-5)

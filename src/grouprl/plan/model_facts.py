@@ -24,6 +24,7 @@ from grouprl.policy.language.model_checks import (
     check_tensors,
     check_whole,
     has_no_weights,
+    positions_of,
 )
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import CountedCharacters, build_tiny, tiny_parameters
@@ -165,7 +166,7 @@ def _sizes(run: ResolvedRun, names: Sequence[str], dtype: str, described: bool) 
         intermediate=inner_width(text),
         kv_width=kv_width,
         vocabulary=text.vocab_size,
-        positions=getattr(text, "max_position_embeddings", None),
+        positions=positions_of(text),
         dtype=dtype,
         bytes_each=BYTES[dtype],
         device=device_name(config.model.device),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grouprl.core.errors import InputError
 from grouprl.policy.lora import base_model
@@ -170,3 +170,34 @@ def state_kinds(model: PreTrainedModel) -> list[str]:
     from transformers.cache_utils import DynamicCache
 
     return sorted({type(layer).__name__ for layer in DynamicCache(config=model.config).layers})
+
+
+ORIGINAL = "original_max_position_embeddings"
+STRETCHED = ("dynamic", "longrope")
+"""Rotary embeddings that change for all tokens of a pass as soon as one lies beyond the original positions."""
+
+
+def positions_of(config: PretrainedConfig) -> int | None:
+    """Return how many positions a text configuration has room for; None if there is no limit.
+
+    Only the original positions count where longer rows turn their first tokens otherwise, too: a token's log-prob would
+    depend on the rows beside it, and differ between sampling and training.
+    """
+    found = [getattr(config, "max_position_embeddings", None)]
+    for each in _rotations(config):
+        if each.get("rope_type", each.get("type")) in STRETCHED:
+            found += [each.get(ORIGINAL), getattr(config, ORIGINAL, None)]
+    return min((number for number in found if number), default=None)
+
+
+def stretched_rotation(config: PretrainedConfig) -> str | None:
+    """Return the kind of a model's rotary embeddings that depend on the length of the whole row; None if none do."""
+    kinds = (each.get("rope_type", each.get("type")) for each in _rotations(config))
+    return next((kind for kind in kinds if kind in STRETCHED), None)
+
+
+def _rotations(config: PretrainedConfig) -> Iterator[Mapping[str, Any]]:
+    """Yield the parameters of rotary embeddings, of the model or of each kind of its layers."""
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    yield found
+    yield from (each for each in found.values() if isinstance(each, Mapping))

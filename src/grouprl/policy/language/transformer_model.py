@@ -14,6 +14,7 @@ from grouprl.policy.engine import ModelEngine
 from grouprl.policy.fast_forward.forward import LeanEngine, LeanModel
 from grouprl.policy.generation import end_tokens
 from grouprl.policy.language.choose_engine import choose_engine
+from grouprl.policy.language.model_checks import positions_of
 from grouprl.policy.language.text import TextModel
 from grouprl.policy.passes import (
     AUTO,
@@ -126,7 +127,7 @@ class TransformerModel(TextModel):
     @property
     def max_positions(self) -> int | None:
         """Longest sequence that the model was built for; None if unknown."""
-        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return positions_of(self.model.config.get_text_config())
 
     @property
     def pass_tokens(self) -> int:

@@ -16,7 +16,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.policy.compiled_layers import CompiledLayers, not_compiled
 from grouprl.policy.engine import Head, Readout, head_is_plain, output_layer
-from grouprl.policy.language.model_checks import STATES, accepts, state_kinds, state_name
+from grouprl.policy.language.model_checks import STATES, accepts, positions_of, state_kinds, state_name
 from grouprl.policy.microbatch import split_rows
 from grouprl.policy.passes import (
     PACKING_PAYS,
@@ -171,8 +171,11 @@ class TransformersEngine:
 
     def probe(self) -> Tokens:
         """Return the rows with which a way of running the model is tested."""
-        size = self.core.config.get_text_config().vocab_size
-        return Tokens.of(*([[i % size for i in ids] for ids in x] for x in (PROBE.prompt_ids, PROBE.response_ids)))
+        config = self.core.config.get_text_config()
+        room = (positions_of(config) or sys.maxsize) - len(PROBE.prompt_ids[0])
+        responses = [response[: max(1, room)] for response in PROBE.response_ids]
+        size = config.vocab_size
+        return Tokens.of(*([[i % size for i in ids] for ids in x] for x in (PROBE.prompt_ids, responses)))
 
     def close(self, expected: torch.Tensor, found: torch.Tensor) -> bool:
         """Return whether states of the probe are equal but for rounding."""

@@ -8,7 +8,7 @@ the same loss, and takes the gradients of its own slice. FSDP adds these up over
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grouprl.core.errors import InputError
 from grouprl.policy.engine import Readout
-from grouprl.policy.language.model_checks import accepts
+from grouprl.policy.language.model_checks import accepts, stretched_rotation
 from grouprl.policy.language.transformers_engine import (
     PassLayout,
     TransformersEngine,
@@ -30,8 +30,6 @@ from grouprl.records.tokens import Tokens
 
 LAYERS = ("full_attention", "sliding_attention")
 """Kinds of layers whose tokens meet in attention alone."""
-ROTATIONS = ("dynamic", "longrope")
-"""Rotary embeddings that depend on the longest position of a pass, which a slice does not have."""
 
 
 @dataclass(frozen=True)
@@ -143,16 +141,6 @@ def why_not_sliced(engine: TransformersEngine) -> str | None:
     others = sorted(set(getattr(config, "layer_types", None) or ()) - set(LAYERS))
     if others:
         return f"{kind} has layers of {', '.join(others)}, in which tokens meet in other ways than by keys and values"
-    turned = [each for each in _rotations(getattr(config, "rope_parameters", None)) if each in ROTATIONS]
-    if turned:
-        return f"{kind} has rotary embeddings of kind {turned[0]}, which depend on the length of the whole row"
+    if (turned := stretched_rotation(config)) is not None:
+        return f"{kind} has rotary embeddings of kind {turned}, which depend on the length of the whole row"
     return None
-
-
-def _rotations(parameters: object) -> Iterator[str]:
-    """Yield the kinds of rotary embeddings of a model, or of each kind of its layers."""
-    if isinstance(parameters, Mapping):
-        if isinstance(kind := parameters.get("rope_type"), str):
-            yield kind
-        for each in parameters.values():
-            yield from _rotations(each)

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from grouprl.core.errors import InputError
+from grouprl.policy.language.model_checks import positions_of
 from grouprl.policy.lora import base_model
 from grouprl.rollout.local.transformers_decoder import TransformersDecoder
 
@@ -110,23 +111,30 @@ def _kind_for(model: PreTrainedModel) -> type[ByForward]:
 @torch.inference_mode()
 def _whole(model: PreTrainedModel) -> Iterator[torch.Tensor]:
     """Yield the logits [V] of each row and step by a pass over the row alone."""
+    prompts = _prompts(model)
     for row, prompt in enumerate(ROWS):
-        ids = [*PROMPTS[prompt], *(tokens[row] for tokens in NEXT)]
+        ids = [*prompts[prompt], *(tokens[row] for tokens in NEXT)]
         logits_lv = model(input_ids=_ids(model, [ids]), use_cache=False).logits[0]
-        yield from logits_lv[len(PROMPTS[prompt]) - 1 :]
+        yield from logits_lv[len(prompts[prompt]) - 1 :]
 
 
 @torch.inference_mode()
 def _decoded(decoder: ByForward) -> Iterator[torch.Tensor]:
     """Yield the same as `_whole`, decoded; the rows change their places before the last step."""
     model = decoder.model
-    found = [decoder.start(_ids(model, PROMPTS[:1]).tolist() + _ids(model, PROMPTS[1:]).tolist(), ROWS, len(NEXT))]
+    found = [decoder.start([_ids(model, [each])[0].tolist() for each in _prompts(model)], ROWS, len(NEXT))]
     for tokens in NEXT[:-1]:
         found.append(decoder.step(_ids(model, [tokens])[0]))
     order = torch.tensor([2, 0, 1], device=model.device)
     decoder.keep(order)
     found.append(decoder.step(_ids(model, [NEXT[-1]])[0][order])[torch.argsort(order)])
     yield from torch.stack(found, dim=1).flatten(0, 1)
+
+
+def _prompts(model: PreTrainedModel) -> list[tuple[int, ...]]:
+    """Return the probe's prompts, so short that the model has positions for what comes behind them."""
+    room = positions_of(model.config.get_text_config())
+    return [prompt if room is None else prompt[: max(1, room - len(NEXT))] for prompt in PROMPTS]
 
 
 def _ids(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
