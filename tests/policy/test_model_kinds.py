@@ -111,17 +111,29 @@ def test_a_model_that_padding_changes_is_refused() -> None:
         CausalPolicy(make_model(config), char_tokenizer(ALPHABET))
 
 
-def test_a_model_that_looks_ahead_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_width(states_bld: torch.Tensor, mask_bl: torch.Tensor) -> torch.Tensor:
+    """Numbers that the width of the pass changes, and no later token of the row."""
+    return states_bld * mask_bl.shape[1] / mask_bl.sum(1)[:, None, None]
+
+
+def by_later_tokens(states_bld: torch.Tensor, mask_bl: torch.Tensor) -> torch.Tensor:
+    """Numbers that the other tokens of the row change, and no padding."""
+    shown_bl1 = mask_bl[:, :, None]
+    return states_bld + (states_bld * shown_bl1).sum(1, keepdim=True) / shown_bl1.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("changed", [by_width, by_later_tokens])
+def test_a_model_that_padding_or_later_tokens_change_is_refused(changed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model(GPT2Config(**GPT))
     forward = type(model.transformer).forward
 
-    def ahead(self: Any, *args: Any, **named: Any) -> Any:
-        out = forward(self, *args, **named)
-        states = out.last_hidden_state
-        out.last_hidden_state = states + states.mean(1, keepdim=True)
+    def other(self: Any, *args: Any, **named: Any) -> Any:
+        out, mask_bl = forward(self, *args, **named), named.get("attention_mask")
+        if mask_bl is not None:
+            out.last_hidden_state = changed(out.last_hidden_state, mask_bl)
         return out
 
-    monkeypatch.setattr(type(model.transformer), "forward", ahead)
+    monkeypatch.setattr(type(model.transformer), "forward", other)
     with pytest.raises(InputError, match="a token must not depend on later ones"):
         CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")
 
