@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grouprl.config.run import Config, load_config, parse_config, recipe_names
+from grouprl.config.run import Config, apply_change, load_config, parse_config, recipe_names
 from grouprl.config.yaml_files import read_yaml
 from grouprl.core.errors import InputError, suggest
 
@@ -195,6 +195,33 @@ def test_broken_yaml_is_shown_with_its_line(text, words):
 def test_a_section_that_is_no_mapping_is_told_what_it_holds():
     with pytest.raises(InputError, match=r"batch = 32\. it has settings of its own: prompts, group"):
         parse_config({"batch": 32})
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"reward": "paid.py:f"}, "write reward: {function: paid.py:f}, or --set reward.function=paid.py:f"),
+        ({"warmup": 5}, "write warmup: {steps: 5}, or --set warmup.steps=5"),
+        ({"environment": "mine.py:Env"}, None),
+    ],
+)
+def test_a_value_in_place_of_a_section_is_shown_as_its_first_setting_where_it_can_be_that(given, remedy):
+    with pytest.raises(InputError) as caught:
+        parse_config(given)
+    assert "it has settings of its own" in str(caught.value)
+    assert (remedy in str(caught.value)) if remedy else ("is meant" not in str(caught.value))
+
+
+def test_nothing_stands_for_a_text_that_is_empty_by_default():
+    data = {"eval": {"best": "pass@1"}}
+    apply_change(data, "eval.best=")
+    assert parse_config(data).eval.best == ""
+    apply_change(data, "reward.judge.url=http://here/v1")
+    apply_change(data, "reward.judge.model=")
+    assert parse_config(data).reward.judge.model == ""
+    apply_change(data, "reward.judge.url=")
+    with pytest.raises(InputError, match=r"reward\.judge\.url = None\. it must be a text"):
+        parse_config(data)
 
 
 def test_letters_in_another_order_are_the_first_suggestion():

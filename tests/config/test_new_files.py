@@ -55,4 +55,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match="exists already"):
         write_new("reward", "mine", tmp_path)
+    for name in ("random", "numpy", "grouprl", "winreg"):
+        with pytest.raises(InputError, match=f"has a module of this name.*my_{name}"):
+            write_new("reward", name, tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["test_mine.py"]
+    assert [each.name for each in write_new("recipe", "random", tmp_path)] == ["test_random.py", "random.yaml"]

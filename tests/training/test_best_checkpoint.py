@@ -60,6 +60,8 @@ def test_a_yardstick_is_named_by_itself_and_unknown_values_never_win() -> None:
     found = best_of(None, evaluation(**{"metric/useful": [1, float("nan")], "useful": [5, 5]}), "useful", 3, 2)
     assert found is not None
     assert (found.measure, found.value, found.prompts) == ("metric/useful", 1.0, 1)
+    assert (found.value, found.prompts, found.asked) == (1.0, 1, 2)
+    assert "(1 on 1 of 2 prompts)" in found.words()
     nothing = evaluation(**{"metric/useful": [float("nan")] * 2})
     assert best_of(None, nothing, "useful", 4, 2) is None
     assert best_of(found, nothing, "useful", 4, 2) is found

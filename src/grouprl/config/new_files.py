@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import keyword
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -251,7 +253,8 @@ def write_new(kind: str, name: str, folder: Path) -> list[Path]:
     """Write the files of a new reward, environment, method, part, task or recipe, and return their paths.
 
     Raises:
-        InputError: the kind is unknown, the name cannot be a module's, or one of the files exists.
+        InputError: the kind is unknown, the name cannot be a module's or is another module's, or one of the files
+            exists.
         RunError: the disk is full.
     """
     if kind not in KINDS:
@@ -263,8 +266,16 @@ def write_new(kind: str, name: str, folder: Path) -> list[Path]:
     texts = {folder / file: Template(text).substitute(name=name, Class=title) for file, text in files if text}
     if there := [path for path in texts if path.exists()]:
         raise InputError(f"{there[0]} exists already", "new never overwrites anything", "Choose another name")
+    if KINDS[kind][0] and _is_module(name):
+        rule = f"Python has a module of this name, which {name}.py would hide from everything that imports it"
+        raise InputError(f"the name {name!r}", rule, f"Choose another name, such as my_{name}")
     with in_words(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
     return list(texts)
+
+
+def _is_module(name: str) -> bool:
+    """Return whether `import NAME` finds something already."""
+    return name in sys.stdlib_module_names or name in sys.modules or find_spec(name) is not None

@@ -6,7 +6,6 @@ Unknown keys are refused with a suggestion, at every depth. Lengths are in token
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -32,18 +31,16 @@ from grouprl.config.sections import (
     Section,
     Warmup,
 )
-from grouprl.config.sections.section import POWER_OF_TEN, Seed, WrittenWhole, as_number
+from grouprl.config.sections.section import Seed, WrittenWhole, as_number
+from grouprl.config.wrong_values import in_words
 from grouprl.config.yaml_files import is_file, read_text, read_yaml
 from grouprl.core.errors import InputError, shortened, suggest
-from grouprl.core.foreign.names import VALUES, foreign
 from grouprl.core.json_types import JsonObject
 from grouprl.core.plugins import load_plugins
 from grouprl.storage.run_folder import free_folder
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
-
-    from pydantic_core import ErrorDetails
 
 
 class Config(Section):
@@ -220,7 +217,7 @@ def parse_config(data: Mapping[str, object], *, plugins: bool = True) -> Config:
     try:
         config = Config.model_validate(without_objects(data))
     except pydantic.ValidationError as error:
-        raise _in_words(error) from None
+        raise in_words(error, Config) from None
     if plugins:
         load_plugins(config.plugins)
     return config
@@ -310,90 +307,3 @@ def apply_change(data: dict[str, object], change: str) -> None:
 
 def _value(text: str) -> object:
     return as_number(read_yaml(text, f"the value {shortened(text)}"))
-
-
-MOST_UNKNOWN = 12
-"""Unknown keys that one message names."""
-UNION_TAG = re.compile(r"[\w-]+\[.*\]|constrained-\w+", re.DOTALL)
-"""The type that pydantic tried, which it appends to a key that may have several types."""
-PLAIN_TYPES = ("str", "int", "float", "bool")
-"""The same for plain types, which pydantic appends without a mark; no configuration key has these names."""
-
-
-def _in_words(error: pydantic.ValidationError) -> InputError:
-    first = error.errors()[0]
-    path = _path(first)
-    key = ".".join(path)
-    if not path and first["type"] != "value_error":
-        return InputError(f"the configuration is {shortened(first['input'])}", str(first["msg"]))
-    if first["type"] == "extra_forbidden":
-        return _unknown([each for each in error.errors() if each["type"] == "extra_forbidden"])
-    if first["type"] == "model_type" and (keys := _keys(path)):
-        return InputError(f"{key} = {shortened(first['input'])}", f"it has settings of its own: {', '.join(keys)}")
-    if first["type"] == "value_error":
-        rule = str(first["msg"]).removeprefix("Value error, ")
-        return InputError(f"{key} = {shortened(first['input'])}", rule) if path else InputError(rule)
-    messages = dict.fromkeys(_rule(each) for each in error.errors() if _path(each) == path)
-    ours = VALUES.get(str(first["input"]).lower())
-    remedy = f"It is written {ours} here" if ours and any(repr(ours) in said for said in messages) else ""
-    remedy = remedy or _yaml_reading(first["input"], str(first["type"]))
-    return InputError(f"{key} = {shortened(first['input'])}", ", or: ".join(messages), remedy)
-
-
-TYPES = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "a text",
-    "dict": "a mapping",
-    "tuple": "a list, such as [a, b]",
-    "list": "a list, such as [a, b]",
-}
-"""Values by the beginning of the kind of error that pydantic reports."""
-
-
-def _rule(error: ErrorDetails) -> str:
-    """Return the rule that a value breaks: in our words for a wrong type."""
-    kind, _, how = str(error["type"]).partition("_")
-    return f"it must be {TYPES[kind]}" if kind in TYPES and how in ("type", "parsing", "from_float") else error["msg"]
-
-
-def _yaml_reading(value: object, kind: str) -> str:
-    """Return how to write a value that YAML does not read as it looks; "" for others."""
-    if isinstance(value, bool) and kind != "bool_type":
-        words = "yes, on and true" if value else "no, off and false"
-        return f"YAML reads {words} without quotes as {str(value).lower()}: put the word in quotes if it is meant"
-    if isinstance(value, str) and POWER_OF_TEN.fullmatch(value):
-        return f"YAML reads {value} as a text: write {float(value):.12g}"
-    return ""
-
-
-def _unknown(errors: Sequence[ErrorDetails]) -> InputError:
-    """Return the error for keys that do not exist, with the nearest ones, or ours for those of another library."""
-    paths = [_path(each) for each in errors]
-    names = ", ".join(f"'{'.'.join(path)}'" for path in paths[:MOST_UNKNOWN])
-    more = f" and {len(paths) - MOST_UNKNOWN} more" if len(paths) > MOST_UNKNOWN else ""
-    said = [_meant_key(path, each["input"]) for path, each in zip(paths[:MOST_UNKNOWN], errors, strict=False)]
-    return InputError(f"unknown key{'s' * (len(paths) > 1)} {names}{more}", remedy=" ".join(dict.fromkeys(said)))
-
-
-def _meant_key(path: Sequence[str], value: object) -> str:
-    """Return which key may have been meant by an unknown one; a section's own come before another library's."""
-    theirs, near = foreign(path, value), suggest(path[-1], _keys(path[:-1]))
-    if theirs:
-        return f"{near} {theirs}" if len(path) > 1 and near.startswith("Did you mean") else theirs
-    return near
-
-
-def _path(error: ErrorDetails) -> list[str]:
-    path = [name for name in map(str, error["loc"]) if not UNION_TAG.fullmatch(name)]
-    return path[:-1] if len(path) > 1 and path[-1] in PLAIN_TYPES else path
-
-
-def _keys(path: Sequence[str]) -> list[str]:
-    section: object = Config
-    for name in path:
-        field = getattr(section, "model_fields", {}).get(name)
-        options = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
-        section = next((x for x in options if isinstance(x, type) and issubclass(x, Section)), None)
-    return list(getattr(section, "model_fields", {}))

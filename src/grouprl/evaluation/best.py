@@ -29,7 +29,9 @@ class Best:
     high: float
     """Ends of the 95 % interval of `value`."""
     prompts: int
-    """Number of held-out prompts in the mean."""
+    """Number of held-out prompts in the mean: those that have a value."""
+    asked: int = 0
+    """Number of held-out prompts that were looked at; 0: not known."""
 
     def as_json(self) -> JsonObject:
         """Return the record as JSON; ends at infinity, of a measure without bounds on one prompt, are null."""
@@ -43,9 +45,9 @@ class Best:
 
     def words(self) -> str:
         """Say in one sentence which checkpoint is the best."""
-        return (
-            f"best by {self.measure}: step {self.step} ({self.value:.4g} on {self.prompts} prompts), --checkpoint best"
-        )
+        part = f" of {self.asked}" if self.prompts < self.asked else ""
+        mean = f"{self.value:.4g} on {self.prompts}{part} prompts"
+        return f"best by {self.measure}: step {self.step} ({mean}), --checkpoint best"
 
 
 NO_ENDS = {"low": -math.inf, "high": math.inf}
@@ -55,8 +57,8 @@ def best_of(held: Best | None, found: Evaluation, name: str, step: int, prompts:
     """Return the better of the best so far and the evaluation `found` after `step` steps.
 
     All evaluations of a run begin with the same held-out prompts, and only the first `prompts` of them count: an
-    evaluation of more prompts is not better because of others. An evaluation that knows no value is never the best: a
-    component of the reward may be missing from some.
+    evaluation of more prompts is not better because of others. The mean is over those prompts that have a value: a
+    component of the reward may be missing from some. An evaluation that knows none is never the best.
 
     Raises:
         InputError: the evaluation has no measure of this name.
@@ -72,7 +74,7 @@ def best_of(held: Best | None, found: Evaluation, name: str, step: int, prompts:
     mean = first.estimate()
     if held is not None and held.measure == measure and mean.value <= held.value:
         return held
-    return Best(measure, step, mean.value, mean.low, mean.high, len(first.values))
+    return Best(measure, step, mean.value, mean.low, mean.high, len(first.values), count)
 
 
 def check_measure(name: str, known: Sequence[str]) -> None:

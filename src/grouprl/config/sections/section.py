@@ -58,8 +58,14 @@ class Section(pydantic.BaseModel):
 
     @pydantic.field_validator("*", mode="before")
     @classmethod
-    def _plain(cls, value: object) -> object:
-        """Refuse what config.yaml could not hold unchanged."""
+    def _plain(cls, value: object, info: pydantic.ValidationInfo) -> object:
+        """Refuse what config.yaml could not hold unchanged, and read nothing as "" where that is a text's default.
+
+        `key=` of `--set`, and `key:` of YAML, are nothing.
+        """
+        field = cls.model_fields[str(info.field_name)]
+        if value is None and field.annotation is str and field.default == "":
+            return ""
         if isinstance(value, str | Mapping | list):
             check_plain(value)
         return value

@@ -128,4 +128,5 @@ class Eval(Section):
     `file.py:function`; recorded as `eval/metric/NAME` with interval and gain."""
     best: str = ""
     """The measure by which the best checkpoint is kept besides the newest: a name of `metrics`, or `pass@1`, `reward` …
-    as in `eval/NAME` of the record; the largest mean on the first held-out prompts is the best. Empty: none is."""
+    as in `eval/NAME` of the record; the largest mean is the best, over those of the first held-out prompts that have a
+    value. Empty: none is."""
