@@ -111,6 +111,16 @@ def test_a_judge_that_guesses_is_named() -> None:
     assert "unreliable_judge" not in found(steps(judge_flips=(0.1, 0.1), judge_unsure=(0.1, 0.1)))
 
 
+def test_a_judge_that_drifts_is_told_from_one_that_is_noisy() -> None:
+    assert (
+        "0.15" in found([*steps(20), {**steps(1)[0], "judge_drift": 0.15, "judge_noise": 0.0}])["drifting_judge"].text
+    )
+    assert "drifting_judge" in found(steps(judge_drift=(0.5, 0.5), judge_noise=(0.2, 0.2)))
+    assert "drifting_judge" not in found(steps(judge_drift=(0.35, 0.35), judge_noise=(0.2, 0.2))), "less than twice"
+    assert "drifting_judge" not in found(steps(judge_drift=(0.14, 0.14), judge_noise=(0.05, 0.05)))
+    assert "drifting_judge" not in found(steps(judge_noise=(0.5, 0.5)))
+
+
 def test_an_agent_that_falls_silent_is_named() -> None:
     talking = {"agent_tokens__boss": (12.0, 11.0)}
     fading = found(steps(48, **talking, agent_tokens__helper=(8.0, -1.0)))["silent_agent"]

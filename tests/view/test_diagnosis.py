@@ -20,7 +20,23 @@ from grouprl.view.runfiles import RunData, read_run
 from single_runs import launch
 
 ROWS = [
-    Witness(4, "p", 0, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.1, gap=0.2, pushed=-3.0),
+    Witness(
+        4,
+        "p",
+        0,
+        1.0,
+        3,
+        1,
+        "ended",
+        False,
+        "abc",
+        tied=True,
+        repeated=True,
+        entropy=0.1,
+        gap=0.2,
+        pushed=-3.0,
+        moved=0.5,
+    ),
     Witness(4, "p", 1, 1.0, 3, 1, "ended", False, "abc", tied=True, repeated=True, entropy=0.2, disputed=True),
     Witness(
         4,
@@ -104,6 +120,7 @@ def test_what_is_broken_comes_first_what_follows_from_it_last_and_notes_after_al
         ("verifier_noise", [1]),
         ("learnt_by_heart", [3]),
         ("sampler_gap", [2, 0]),
+        ("drifting_judge", [0]),
         ("unreliable_judge", [3, 0, 1, 2]),
         ("lopsided_advantage", [0, 3]),
         ("unearned_component", [0, 1, 2, 3]),

@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from grouprl.config.run import parse_config
+from grouprl.protocols.run_events import RunListener, StepEnded
 from grouprl.rollout.local.sampler import LocalSampler
 from grouprl.training.loop import train
 from grouprl.view.diagnosis import Diagnosis, diagnose, stored_findings
 from grouprl.view.runfiles import read_run
-from judge_server import judging, material
+from judge_server import judging, material, scores
 
 SMALL = {"name": "tiny", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}}
 CODE = '''
@@ -76,7 +77,7 @@ class Asked(Pair):
 '''
 
 
-def ran(folder: Path, engine: Any = None, **changes: Any) -> tuple[dict[str, Diagnosis], Path]:
+def ran(folder: Path, engine: Any = None, listeners: Any = (), **changes: Any) -> tuple[dict[str, Diagnosis], Path]:
     """Train a tiny model; return what is found by code, and the run's folder."""
     (folder / "own_code.py").write_text(CODE)
     rows = [{"prompt": f"{a}{b}:", "answer": b} for a in "abcdefgh" for b in "abcdefgh"]
@@ -93,7 +94,7 @@ def ran(folder: Path, engine: Any = None, **changes: Any) -> tuple[dict[str, Dia
         "run": {"threads": 1, "check_model": False},
     }
     config = parse_config(settings | changes)
-    made = train(config, folder=folder / "run", console=Console(quiet=True), engine=engine).folder
+    made = train(config, folder=folder / "run", console=Console(quiet=True), engine=engine, listeners=listeners).folder
     run = read_run(made, rollouts=False)
     findings = stored_findings(run)
     assert findings is not None
@@ -146,6 +147,42 @@ def test_a_gap_is_shown_by_the_rows_about_which_sampler_and_trainer_differ(
         if row["gap"] is not None:
             assert row["gap"] == pytest.approx(0.5 * off[row["prompt_id"], row["sample"]], abs=0.02)
     assert sum(row["gap"] is not None for row in table) >= 8
+
+
+TASTES = {"before": lambda text: text.count("a") + 0.4, "after": lambda text: 0.9 - text.count("a") / 2}
+
+
+@pytest.mark.parametrize(("changes", "there"), [(True, True), (False, False)])
+def test_a_judge_that_drifts_is_named_with_the_rows_whose_scores_moved(
+    changes: bool, there: bool, tmp_path: Path
+) -> None:
+    taste = ["before"]
+
+    def answer(request: dict[str, Any]) -> str:
+        return scores(request, lambda text: min(1.0, max(0.0, TASTES[taste[0]](text))))
+
+    class Change(RunListener):
+        def step(self, event: StepEnded) -> None:
+            taste[0] = "after" if changes and event.step >= 12 else "before"
+
+    with judging(answer) as (url, got):
+        batch = {"prompts": 2, "group_size": 4}
+        judge = {"url": url, "probe": 1}
+        found, run = ran(tmp_path, reward={"judge": judge}, batch=batch, steps=20, listeners=[Change()])
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    drift = {line["step"]: line.get("judge_drift") for line in lines if line["phase"] == "train"}
+    assert [step for step, value in drift.items() if value is not None] == [20]
+    assert len(got) == sum(line.get("judge_requests", 0) for line in lines), "what a probe asks is counted"
+    assert ("drifting_judge" in found) is there
+    if not there:
+        assert drift[20] == 0
+        return
+    shown = found["drifting_judge"]
+    kept = json.loads((run / "judge_probe.json").read_text())
+    moved = sorted((abs(b - a) for a, b in zip(kept["asked"]["10"], kept["asked"]["20"], strict=True)), reverse=True)
+    assert [row.moved for row in shown.rows] == pytest.approx(moved[:3])
+    assert drift[20] == pytest.approx(sum(moved) / len(moved))
+    assert {row.step for row in shown.rows} == {10}
 
 
 def paid_after(folder: Path, name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from grouprl.monitor.movement import moves_too_fast, no_gain, stands_still
 from grouprl.monitor.overoptimisation import overoptimisation
 from grouprl.monitor.pair_detectors import length_exploitation, likelihood_displacement, reference_drift
 from grouprl.monitor.reward_detectors import (
+    drifting_judge,
     learnt_by_heart,
     success_traded,
     unearned_component,
@@ -346,6 +347,7 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     learnt_by_heart,
     unearned_component,
     unreliable_judge,
+    drifting_judge,
     verifier_noise,
     likelihood_displacement,
     length_exploitation,

@@ -275,6 +275,13 @@ UNRELIABLE_JUDGE = _health(
     "Average more replies (reward.judge.samples), state a clearer rubric, or take a larger judge.",
     "judge_flips",
 )
+DRIFTING_JUDGE = _health(
+    "drifting_judge",
+    "warning",
+    "The judge's scores of the same kept completions have moved since they were first asked for.",
+    "See whether its endpoint serves another model or other settings now: rewards before and after cannot be compared.",
+    "judge_drift",
+)
 SILENT_AGENT = _health(
     "silent_agent",
     "warning",

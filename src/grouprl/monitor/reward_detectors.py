@@ -17,6 +17,9 @@ standard error of at most 0.09.
 """
 FLIPS, UNSURE = 0.3, 0.3
 """Shares of pairs: a judge that guesses flips half of them. The levels are ours."""
+DRIFTED = 0.1
+"""A tenth of the scale from 0 to 1, beyond what the judge differs from itself when it is asked twice at once. Models
+behind one name answer the same questions otherwise within months (arXiv:2307.09009); the level is ours."""
 TOLD_APART, TWICE = 0.05, 32
 """Share of texts that were scored twice, and the least number of them. Where a verdict is wrong with chance p, two
 differ with 2p(1 - p): 5 % means 2.6 % wrong verdicts, which shrink expected advantages of right and wrong by 5 %."""
@@ -94,6 +97,15 @@ def unreliable_judge(past: History, facts: HealthFacts) -> Finding | None:
     words = f"The judge decides nothing in {percent(unsure)} of what it is asked."
     remedy = "Read its replies, ask for a plainer verdict, or take a larger judge."
     return codes.UNRELIABLE_JUDGE(words, remedy, key="judge_unsure")
+
+
+def drifting_judge(past: History, facts: HealthFacts) -> Finding | None:
+    """Report a judge whose scores of kept completions have moved by more than its noise."""
+    moved, noise = past.values("judge_drift")[-1:], past.values("judge_noise")[-1:]
+    if not moved or not noise or moved[0] < noise[0] + max(DRIFTED, noise[0]):
+        return None
+    words = f"The judge's scores of the same completions have moved by {moved[0]:.2g} on average since it was first"
+    return codes.DRIFTING_JUDGE(f"{words} asked; asked twice at once, it differed by {noise[0]:.2g}.")
 
 
 def verifier_noise(past: History, facts: HealthFacts) -> Finding | None:

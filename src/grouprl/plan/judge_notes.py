@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from grouprl.algorithms.method import Method
 from grouprl.config.run import Config
 from grouprl.config.sections import Judge
+from grouprl.config.sections.scoring import PROBED
 
 if TYPE_CHECKING:  # a plan without a judge loads no torch
     from grouprl.algorithms.augment.opponents import Opponents
@@ -31,6 +32,7 @@ def judge_notes(config: Config, method: Method, held_out: int | None, *, environ
             f"the reward is a judge: {who} compares {which.format(pairs)} of each group, {replies} "
             f"repl{'ies' if replies > 1 else 'y'} each: up to {asked:,} requests per rollout{in_all}; {paid}"
         )
+        yield from _probe(config, _asked_of(config.batch.group_size, judge) * replies)
         return
     paid = ", added to the environment's reward" if environment else ", instead of the task's reward"
     asked = config.batch.prompts * (1 + sum(1 + each.together for each in _opponents(method)))
@@ -38,6 +40,20 @@ def judge_notes(config: Config, method: Method, held_out: int | None, *, environ
         f"the reward is a judge: {who} ranks the {config.batch.group_size} trajectories of each group in one request, "
         f"{asked} per rollout{_in_all(config, asked, 2, held_out)}; scores from 0 to 1{paid}"
     )
+    yield from _probe(config, 1)
+
+
+def _probe(config: Config, of_group: int) -> Iterator[str]:
+    """Say what it costs to ask the judge again about kept groups, with so many requests for a group."""
+    judge, times = config.reward.judge, config.steps // PROBED
+    assert judge is not None
+    if judge.probe and times:
+        groups = min(judge.probe, config.batch.prompts)
+        kept = f"{groups} kept group{'s' if groups > 1 else ''}"
+        yield (
+            f"the judge is asked again about {kept} every {PROBED} steps, to see whether it drifts: up to "
+            f"{groups * of_group * (times + 1):,} requests more (reward.judge.probe)"
+        )
 
 
 def compared_pairs(config: Config, method: Method) -> int:

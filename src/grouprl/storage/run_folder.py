@@ -94,6 +94,7 @@ class RunFolder:
         self.rollouts = path / "rollouts"
         self.checkpoints = path / "checkpoints"
         self.verdicts = path / "verdicts"
+        self.probe = path / "judge_probe.json"
         self.reference = path / "reference.safetensors"
         self.before = path / "before.json"
         self.best = path / "best.json"

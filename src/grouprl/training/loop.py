@@ -48,6 +48,7 @@ from grouprl.training.announcer import Announcer
 from grouprl.training.ending import conclude, is_best, values_before, write_before
 from grouprl.training.first_reference import check_first_pass, check_first_step
 from grouprl.training.interrupt import Interrupt, Stopped
+from grouprl.training.judge_probe import judge_drift
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
 from grouprl.training.opening import resume as resume_session
 from grouprl.training.opening import start
@@ -252,7 +253,7 @@ def reinforce_step(session: Session) -> None:
                 remember(session.context, rollout, prepared)
         session.step += 1
         if rollout is not None:
-            metrics |= twice_scored(session, rollout)
+            metrics |= twice_scored(session, rollout) | judge_drift(session, rollout)
             session.graded |= rollout.sampled.scores.graded
             tell_rollout(session, rollout, prepared, record)
         session.publish()

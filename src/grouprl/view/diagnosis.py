@@ -12,6 +12,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.finding import SEVERITIES, RunFinding
 from grouprl.core.json_types import JsonObject
 from grouprl.monitor.loops import loop_fraction
+from grouprl.view.judge_moves import Moves, judge_moves
 from grouprl.view.pairs import pair_of
 from grouprl.view.runfiles import RunData
 from grouprl.view.trajectory import Trajectory, of_step
@@ -70,6 +71,8 @@ class Witness:
     """Sum of the advantages of its trained tokens."""
     agents: Mapping[str, int] = field(default_factory=dict)
     """Tokens of each agent, by name."""
+    moved: float = 0.0
+    """Distance between the judge's last score of it and the first, where the judge was asked again."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ def _silent(agent: str) -> Sign:
 
 
 TIED = _most("rows of groups with equal rewards", _by_reward, lambda row: row.tied)
+DRIFT = "drifting_judge"
+"""The finding whose rows are those that the judge was asked about again."""
 FURTHEST = _most("those furthest from the reference", lambda row: abs(row.drift))
 SIGNS: Mapping[str, Sign] = {
     "reward_errors": _most("those without a reward", lambda row: row.tokens, lambda row: row.reward is None),
@@ -142,6 +147,7 @@ SIGNS: Mapping[str, Sign] = {
         "those whose comparisons were undecided, or came out even",
         lambda row: 1.0 if row.reward is None else -abs(row.reward - 0.5),
     ),
+    DRIFT: _most("those whose scores have moved most", lambda row: row.moved, lambda row: row.moved > 0),
     "lopsided_advantage": Sign("those with the most advantage of the sign that prevails", _lopsided),
     "unearned_component": _most("those that earned most without it", _by_reward, lambda row: row.sampled),
     "collapse": LEAST,
@@ -225,6 +231,8 @@ def _times(found: RunFinding) -> tuple[int, int]:
 def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagnosis:
     sign = OF_KEYS[found.code](found.key) if found.code in OF_KEYS else SIGNS.get(found.code)
     near = sorted(stored, key=lambda step: (step > found.last_step, abs(step - found.last_step)))
+    if found.code == DRIFT:
+        near = [step for step in stored if step == judge_moves(run.folder)[0]]
     seen = [] if sign is None else _first_shown(run.folder, near, sign)
     if sign is None or not seen:
         return Diagnosis(found, course(run, found), "", ())
@@ -238,7 +246,7 @@ def _first_shown(folder: Path, steps: Sequence[int], sign: Sign) -> list[Witness
     """Return the rows of the first of these steps that can be read and has some that show it; [] without one."""
     for step in steps[:TRIED]:
         try:
-            seen = witnesses(of_step(folder, step))
+            seen = witnesses(of_step(folder, step), judge_moves(folder)[1] if sign is SIGNS[DRIFT] else {})
         except InputError:  # damaged or cut off; another step shows the finding as well
             continue
         if sign.rows(seen):
@@ -250,8 +258,11 @@ def _stored(folder: Path) -> list[int]:
     return sorted(int(path.stem.partition("-")[2]) for path in folder.glob("rollouts/step-*.parquet"))
 
 
-def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
-    """Return the completions or episodes of a stored step with what findings are about."""
+def witnesses(found: Sequence[Trajectory], moves: Moves | None = None) -> list[Witness]:
+    """Return the completions or episodes of a stored step with what findings are about.
+
+    `moves` says how far a judge's scores of rows of this step have moved.
+    """
     rewards: dict[str, set[float | None]] = {}
     of_texts: dict[tuple[str, str], list[float | None]] = {}
     for each in found:
@@ -281,6 +292,7 @@ def witnesses(found: Sequence[Trajectory]) -> list[Witness]:
             gap=max((row.get("gap") or 0.0 for row in each.rows), default=0.0),
             pushed=sum(sum(value or 0.0 for value in row) for row in _own(each, "advantage")),
             agents=_tokens_of_agents(each),
+            moved=(moves or {}).get((each.prompt, each.sample), 0.0),
         )
         for each in found
     ]

@@ -20,6 +20,9 @@ from grouprl.config.sections.section import (
 )
 from grouprl.core.json_types import JsonObject
 
+PROBED = 10
+"""Steps between two probes of a judge."""
+
 
 class Judge(Section):
     """A model behind an OpenAI-compatible endpoint that ranks the trajectories of each group, from 0 to 1, or compares
@@ -58,6 +61,9 @@ class Judge(Section):
     """Replies per pair and order, with `compare`; the judge's seed counts up."""
     both_orders: bool = True
     """Whether each pair is shown in both orders, with `compare`: a judge may prefer what it reads first."""
+    probe: WrittenWhole = 4
+    """Groups of the tenth step that the judge is asked about again, twice at once and then every ten steps, so that it
+    shows if its scores drift (`judge_drift`); the rewards stay as they are. 0: none."""
     per_minute: WrittenCount | None = None
     """Requests in a minute at most; null: no limit."""
     cache: bool | WrittenName = True

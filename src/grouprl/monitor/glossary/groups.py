@@ -360,6 +360,21 @@ define(
     "0",
 )
 define(
+    "judge_drift",
+    "score",
+    "completions",
+    "mean |difference| between the judge's scores of the same kept completions now and the first time: they are those "
+    "of the tenth step, and it is asked again every ten steps (reward.judge.probe)",
+    "as small as judge_noise. A tenth of the scale more: the judge has changed, not the policy",
+)
+define(
+    "judge_noise",
+    "score",
+    "completions",
+    "the same between the first time and the second, at once",
+    "0 for a judge that samples at temperature 0",
+)
+define(
     "judge_requests",
     "requests",
     "completions",
