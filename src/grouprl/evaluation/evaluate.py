@@ -17,6 +17,7 @@ from grouprl.evaluation.sample_and_score import Completions, Meter, Progress, Sa
 from grouprl.evaluation.yardsticks import load_yardsticks, measure
 from grouprl.protocols import RunSampler, Trainable
 from grouprl.records.examples import Example
+from grouprl.records.template_shares import template_shares
 from grouprl.rewards import Reward
 from grouprl.rollout.kinds.row_kinds import evaluation_kind
 from grouprl.rollout.pair_gaps import OF_DATA
@@ -68,6 +69,8 @@ class Evaluation:
     """The values of each prompt behind "greedy", "pass@k", "reward", "greedy_reward" and "reward/<component>", or of a
     reward model behind "pair_accuracy" and what the gaps between its scores say.
     """
+    template: Mapping[str, float] = field(default_factory=dict)
+    """The share of the prompts that set a variable of the chat template themselves, as "template/NAME/VALUE"."""
     gains: Mapping[str, Estimate] = field(default_factory=dict)
     """The change of these measures since an earlier evaluation of the same prompts, if one is known."""
 
@@ -102,6 +105,7 @@ class Evaluation:
             "eval/returns": float(self.returns),
             "eval/prompts": self.prompts,
             "eval/samples": self.samples_per_prompt,
+            **{f"eval/{name}": share for name, share in self.template.items()},
             **({"eval/compared": 1.0} if self.compared else {}),
             **({"eval/proportional": 1.0} if self.proportional else {}),
         }
@@ -226,6 +230,7 @@ def evaluate_rows(
         truncated=float(found[0].truncated_b.mean()),
         failed=sum(int(completions.scores.failed_b.sum()) for completions in found),
         samples=_shown(found, requested, shown),
+        template=template_shares([example.prompt for example in requested]),
         notes=(
             *(f"'{task.name}' has {count} held-out prompts, {prompts} were requested: all are used",) * few,
             *(f"{name} applies to none of the completions, and has no value" for name in values if name not in named),

@@ -26,6 +26,7 @@ from grouprl.monitor.reward_detectors import (
     unreliable_judge,
     verifier_noise,
 )
+from grouprl.monitor.template_detectors import template_variables
 from grouprl.monitor.turn_detectors import below_demonstrations, fewer_turns, repeated_calls, silent_agent, tools_unused
 from grouprl.monitor.update_detectors import lopsided_advantage, noisy_gradient, part_stands_still, part_too_fast
 
@@ -342,6 +343,7 @@ DETECTORS: tuple[Callable[[History, HealthFacts], Finding | None], ...] = (
     noisy_gradient,
     lopsided_advantage,
     weak_start,
+    template_variables,
     overoptimisation,
     success_traded,
     learnt_by_heart,

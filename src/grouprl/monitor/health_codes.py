@@ -282,6 +282,13 @@ DRIFTING_JUDGE = _health(
     "See whether its endpoint serves another model or other settings now: rewards before and after cannot be compared.",
     "judge_drift",
 )
+TEMPLATE_VARIABLES = _health(
+    "template_variables",
+    ("warning", "note"),
+    "Variables of the chat template, such as enable_thinking, differ between training and evaluation, or between rows.",
+    "Set them alike in the rows of both splits (chat_template_kwargs), or once for all: model.chat_template_kwargs.",
+    "template",
+)
 SILENT_AGENT = _health(
     "silent_agent",
     "warning",

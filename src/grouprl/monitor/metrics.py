@@ -16,6 +16,7 @@ from grouprl.core.batch import SOURCES, Batch
 from grouprl.monitor.loops import loop_fraction
 from grouprl.records.episode_records import UNDER_WAY, Record
 from grouprl.records.samples import ScoredSamples, subset
+from grouprl.records.template_shares import template_shares
 from grouprl.records.text_samples import TextSamples
 from grouprl.records.tokens import Tokens
 from grouprl.rollout.episode_rows import turn_metrics
@@ -55,6 +56,7 @@ def _sampled_metrics(sampled: ScoredSamples, compared: bool) -> dict[str, float]
         "truncated_fraction": float(sampled.rollout.truncated_b.float().mean()),
     }
     metrics |= _loops(sampled)
+    metrics |= template_shares(sampled.prompts) if isinstance(sampled, TextSamples) else {}
     entropy_n = sampled.rollout.entropy_bt[:, : acted_bt.shape[1]].numpy()[acted_bt]
     if entropy_n.any():  # a sampler that does not compute entropy reports 0 everywhere
         metrics["entropy"] = float(entropy_n.mean())

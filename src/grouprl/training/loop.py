@@ -48,8 +48,8 @@ from grouprl.training.announcer import Announcer
 from grouprl.training.ending import conclude, is_best, values_before, write_before
 from grouprl.training.first_reference import check_first_pass, check_first_step
 from grouprl.training.interrupt import Interrupt, Stopped
-from grouprl.training.judge_probe import judge_drift
 from grouprl.training.logprobs import add_statistics, with_references, with_scores
+from grouprl.training.measures.judge_probe import judge_drift
 from grouprl.training.opening import resume as resume_session
 from grouprl.training.opening import start
 from grouprl.training.optimise import moved, optimise, record_of_updates

@@ -87,6 +87,13 @@ define(
     "shows which component the gain comes from",
 )
 define(
+    "eval/template/*",
+    "share",
+    "evaluation",
+    "held-out prompts whose conversation sets a variable of the chat template to this value",
+    "as in training: template/*",
+)
+define(
     "eval/metric/*",
     "as the function says",
     "evaluation",

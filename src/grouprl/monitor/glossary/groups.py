@@ -453,6 +453,13 @@ define(
     "what the task needs. Growing without more reward: a planner calls its helpers more often than it has to",
 )
 define(
+    "template/*",
+    "share",
+    "completions",
+    "rows of a step whose conversation sets a variable of the chat template to this value: enable_thinking/false, say",
+    "0 or 1, and the same in evaluations (eval/template/*)",
+)
+define(
     "agent_tokens/*",
     "tokens",
     "completions",

@@ -30,7 +30,7 @@ ASKED = ("rubric", "compare", "samples", "both_orders", "temperature", "tokens",
 
 
 @dataclass(frozen=True)
-class Probe:
+class JudgeProbe:
     """The rows that a judge is asked about again, and what it has said of them so far."""
 
     settings: JsonObject
@@ -68,15 +68,15 @@ def judge_drift(session: Session, rollout: StepRollout) -> dict[str, float]:
     return probe_metrics(probe, session.step)
 
 
-def read_probe(run: RunFolder) -> Probe | None:
+def read_probe(run: RunFolder) -> JudgeProbe | None:
     """Return what a judge has said so far about a run's kept rows; None if nothing, or nothing that can be read."""
     try:
-        return Probe(**json.loads(run.probe.read_bytes()))
+        return JudgeProbe(**json.loads(run.probe.read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def probe_metrics(probe: Probe, step: int) -> dict[str, float]:
+def probe_metrics(probe: JudgeProbe, step: int) -> dict[str, float]:
     """Return how far the scores of a step, and those of the second time, are from the first ones."""
     moved = {"judge_noise": distance(probe.first, probe.second)}
     if step != probe.step:
@@ -94,12 +94,14 @@ def _settings(judge: Judge) -> JsonObject:
     return judge.model_dump(mode="json", include={*ASKED})
 
 
-def _begun(judge: TrajectoryJudge | PairJudge, asked: Judge, rollout: StepRollout, step: int) -> Probe | None:
+def _begun(judge: TrajectoryJudge | PairJudge, asked: Judge, rollout: StepRollout, step: int) -> JudgeProbe | None:
     """Return a probe of the first groups of a step; None if it has no group that can be compared."""
     rows = _kept(rollout, asked.probe)
     if not rows:
         return None
-    return Probe(_settings(asked), step, rows, second=_scores(judge, rows), asked={str(step): _scores(judge, rows)})
+    return JudgeProbe(
+        _settings(asked), step, rows, second=_scores(judge, rows), asked={str(step): _scores(judge, rows)}
+    )
 
 
 def _kept(rollout: StepRollout, groups: int) -> list[JsonObject]:
