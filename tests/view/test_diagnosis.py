@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from grouprl.cli.app import app
 from grouprl.core.finding import CODES, RunFinding
 from grouprl.monitor import health_codes
-from grouprl.view.diagnosis import BREAKS, OF_KEYS, OUTCOMES, SIGNS, Witness, course, likelihood
+from grouprl.view.diagnosis import BREAKS, OF_KEYS, OUTCOMES, SIGNS, Witness, course, diagnose, likelihood
 from grouprl.view.runfiles import RunData, read_run
+from grouprl.view.trajectory import of_step
 from single_runs import launch
 
 ROWS = [
@@ -179,6 +180,20 @@ def test_a_run_without_a_signal_is_diagnosed_with_its_rows(sick: Path) -> None:
     assert "1. alarm  no_signal" in text.output
     assert f"--step {first['rows'][0]['step']} --prompt" in text.output
     assert "What to do: Raise the token limit" in " ".join(text.output.split()), "an untrained model ends nothing"
+
+
+def test_a_step_is_read_once_for_all_findings(sick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int | None] = []
+
+    def counted(folder: Path, step: int | None = None) -> Any:
+        read.append(step)
+        return of_step(folder, step)
+
+    monkeypatch.setattr("grouprl.view.diagnosis.of_step", counted)
+    run = read_run(sick, rollouts=False)
+    many = [found("no_signal"), found("truncation"), found("length_growth"), found("no_gain")]
+    assert [len(each.rows) for each in diagnose(run, many)] == [3, 3, 3, 3]
+    assert read == [6]
 
 
 def test_a_run_that_was_killed_is_examined_by_its_records(sick: Path) -> None:

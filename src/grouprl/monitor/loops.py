@@ -15,7 +15,12 @@ WIDTH = LONGEST * TIMES
 
 
 def loop_fraction(ids: Sequence[Sequence[int]]) -> float:
-    """Return the share of completions, given without their end tokens, that end in a block repeated `TIMES` times.
+    """Return the share of completions, given without their end tokens, that end in a block repeated `TIMES` times."""
+    return float(looped(ids).mean())
+
+
+def looped(ids: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return [B] bool: which completions, given without their end tokens, end in a block repeated `TIMES` times.
 
     "The Curious Case of Neural Text Degeneration" (arXiv:1904.09751) measures repetition in this way, by a phrase that
     stands at the end at least three times.
@@ -26,7 +31,7 @@ def loop_fraction(ids: Sequence[Sequence[int]]) -> float:
         size = max(LEAST, TIMES * period)
         end_bt = tails_bt[:, WIDTH - size :]
         looped_b |= (end_bt[:, 0] >= 0) & (end_bt[:, period:] == end_bt[:, :-period]).all(1)
-    return float(looped_b.mean())
+    return looped_b
 
 
 def _tails(ids: Sequence[Sequence[int]]) -> np.ndarray:

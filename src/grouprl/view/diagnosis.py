@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import fmean
+from typing import TypeAlias
 
 from grouprl.core.errors import InputError
 from grouprl.core.finding import SEVERITIES, RunFinding
 from grouprl.core.json_types import JsonObject
-from grouprl.monitor.loops import loop_fraction
+from grouprl.monitor.loops import looped
 from grouprl.view.judge_moves import Moves, judge_moves
 from grouprl.view.pairs import pair_of
 from grouprl.view.runfiles import RunData
@@ -73,6 +75,10 @@ class Witness:
     """Tokens of each agent, by name."""
     moved: float = 0.0
     """Distance between the judge's last score of it and the first, where the judge was asked again."""
+
+
+Seen: TypeAlias = Callable[[int], list[Witness]]
+"""The rows of a stored step, by its number."""
 
 
 @dataclass(frozen=True)
@@ -201,8 +207,8 @@ def diagnose(run: RunData, findings: Sequence[RunFinding]) -> list[Diagnosis]:
     Notes come last. Before them stands what is broken from the start, then everything else, then outcomes that the
     others explain; alarms stand before warnings, and what began earlier before what began later.
     """
-    stored = _stored(run.folder)
-    return [_diagnosis(run, found, stored) for found in sorted(findings, key=likelihood)]
+    stored, seen = _stored(run.folder), lru_cache(TRIED)(partial(_seen, run.folder))  # findings show the same steps
+    return [_diagnosis(run, found, stored, seen) for found in sorted(findings, key=likelihood)]
 
 
 def likelihood(found: RunFinding) -> tuple[bool, int, int, bool, int]:
@@ -228,12 +234,12 @@ def _times(found: RunFinding) -> tuple[int, int]:
     return found.first_step, found.last_step
 
 
-def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagnosis:
+def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int], seen_at: Seen) -> Diagnosis:
     sign = OF_KEYS[found.code](found.key) if found.code in OF_KEYS else SIGNS.get(found.code)
     near = sorted(stored, key=lambda step: (step > found.last_step, abs(step - found.last_step)))
     if found.code == DRIFT:
         near = [step for step in stored if step == judge_moves(run.folder)[0]]
-    seen = [] if sign is None else _first_shown(run.folder, near, sign)
+    seen = [] if sign is None else _first_shown(seen_at, near, sign)
     if sign is None or not seen:
         return Diagnosis(found, course(run, found), "", ())
     if sign is LEAST and any(row.margin is not None for row in seen):
@@ -242,16 +248,18 @@ def _diagnosis(run: RunData, found: RunFinding, stored: Sequence[int]) -> Diagno
     return Diagnosis(found, course(run, found), sign.words, rows)
 
 
-def _first_shown(folder: Path, steps: Sequence[int], sign: Sign) -> list[Witness]:
-    """Return the rows of the first of these steps that can be read and has some that show it; [] without one."""
-    for step in steps[:TRIED]:
-        try:
-            seen = witnesses(of_step(folder, step), judge_moves(folder)[1] if sign is SIGNS[DRIFT] else {})
-        except InputError:  # damaged or cut off; another step shows the finding as well
-            continue
-        if sign.rows(seen):
-            return seen
-    return []
+def _first_shown(seen_at: Seen, steps: Sequence[int], sign: Sign) -> list[Witness]:
+    """Return the rows of the first of these steps that has some that show it; [] without one."""
+    return next((seen for step in steps[:TRIED] if sign.rows(seen := seen_at(step))), [])
+
+
+def _seen(folder: Path, step: int) -> list[Witness]:
+    """Return the rows of a stored step; [] if it is damaged or cut off: another shows a finding as well."""
+    kept, moves = judge_moves(folder)
+    try:
+        return witnesses(of_step(folder, step), moves if step == kept else {})
+    except InputError:
+        return []
 
 
 def _stored(folder: Path) -> list[int]:
@@ -268,7 +276,7 @@ def witnesses(found: Sequence[Trajectory], moves: Moves | None = None) -> list[W
     for each in found:
         rewards.setdefault(each.prompt, set()).add(_reward(each))
         of_texts.setdefault((each.prompt, _said(each)), []).append(_reward(each))
-    margins = _margins(found)
+    margins, looped_n = _margins(found), _looped(found)
     return [
         Witness(
             step=each.step,
@@ -286,7 +294,7 @@ def witnesses(found: Sequence[Trajectory], moves: Moves | None = None) -> list[W
             sampled=each.rows[0].get("source") != "demonstration",
             margin=margins.get(id(each)),
             right=any(row.get("correct") for row in each.rows),
-            looped=_looped(each),
+            looped=bool(looped_n[number]),
             drift=_drift(each),
             disputed=len({*of_texts[each.prompt, _said(each)]} - {None}) > 1,
             gap=max((row.get("gap") or 0.0 for row in each.rows), default=0.0),
@@ -294,7 +302,7 @@ def witnesses(found: Sequence[Trajectory], moves: Moves | None = None) -> list[W
             agents=_tokens_of_agents(each),
             moved=(moves or {}).get((each.prompt, each.sample), 0.0),
         )
-        for each in found
+        for number, each in enumerate(found)
     ]
 
 
@@ -318,13 +326,12 @@ def _said(each: Trajectory) -> str:
     return " ⏎ ".join("".join(piece.text for piece in turn.said) for turn in each.turns)
 
 
-def _looped(each: Trajectory) -> bool:
-    """Return whether a text ends in a loop, as `loop_fraction` counts it: not an episode, whose turns may be alike."""
-    row = each.rows[0]
-    ids = row.get("completion_ids")
-    if row.get("turns") or not ids:
-        return False
-    return loop_fraction([ids if row.get("truncated") else ids[:-1]]) == 1
+def _looped(found: Sequence[Trajectory]) -> Sequence[bool]:
+    """Return which texts end in a loop, as `loop_fraction` counts it: not episodes, whose turns may be alike."""
+    rows = [each.rows[0] for each in found]
+    whole = [[] if row.get("turns") else row.get("completion_ids") or [] for row in rows]
+    ids = [each if row.get("truncated") else each[:-1] for row, each in zip(rows, whole, strict=True)]
+    return looped(ids).tolist()
 
 
 def _entropy(each: Trajectory) -> float:

@@ -42,7 +42,14 @@ def script_text(data: JsonObject) -> str:
 
 def as_json(data: JsonObject) -> str:
     """Return data as JSON; numbers that are not finite become null, as JSON has none."""
-    return json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    try:
+        return _dumped(data)
+    except ValueError:  # rare, and to look at every number takes longer than to write it
+        return _dumped(_finite(data))
+
+
+def _dumped(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
 
 
 def _finite(value: object) -> object:

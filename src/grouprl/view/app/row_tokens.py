@@ -90,7 +90,12 @@ def stored_rows(folder: Path, step: int, places: Sequence[int]) -> list[JsonObje
     path = folder / "rollouts" / f"step-{step:06d}.parquet"
     try:
         table = _file(path, path.stat().st_mtime_ns)
-        found: list[JsonObject] = table.take(pa.array(places)).to_pylist()
+        first, count = min(places, default=0), len(places)
+        if sorted(places) == list(range(first, first + count)):  # a group's rows mostly lie together
+            near: list[JsonObject] = table.slice(first, count).to_pylist()
+            found = [near[place - first] for place in places]
+        else:
+            found = table.take(pa.array(places)).to_pylist()
     except (OSError, pa.ArrowException, ValueError) as error:  # a ValueError: bytes that are no text
         raise InputError(f"step {step} cannot be read: {error}") from error
     return found
@@ -104,11 +109,9 @@ def _file(path: Path, changed: int) -> pa.Table:
 
 def _details(row: JsonObject, pieces: Pieces, columns: Sequence[str]) -> JsonObject:
     texts = pieces(row)
-    tokens = (
-        None
-        if texts is None
-        else [[text, *(_at(row.get(name), i) for name in columns)] for i, text in enumerate(texts)]
-    )
+    tokens = None
+    if texts is not None:
+        tokens = list(map(list, zip(texts, *(_numbers(row.get(name), len(texts)) for name in columns), strict=True)))
     turns = [
         {name: turn.get(name) for name in ("number", "state", "action", "reward", "valid", "seen", "thinking")}
         for turn in row.get("turns") or ()
@@ -123,8 +126,9 @@ def _details(row: JsonObject, pieces: Pieces, columns: Sequence[str]) -> JsonObj
     }
 
 
-def _at(values: object, place: int) -> float | None:
-    """Return a token's number; a single number of a row holds for all of its tokens."""
-    if isinstance(values, list):
-        return round(float(values[place]), 5) if place < len(values) and values[place] is not None else None
-    return None if values is None else round(float(str(values)), 5)
+def _numbers(values: object, count: int) -> list[float | None]:
+    """Return the numbers of a row's tokens; a single number of a row holds for all of its tokens."""
+    if not isinstance(values, list):
+        return [None if values is None else round(float(str(values)), 5)] * count
+    known = [None if value is None else round(float(value), 5) for value in values[:count]]
+    return known + [None] * (count - len(known))
