@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import CpmAntConfig, GPT2Config, LlamaConfig
+from transformers import CpmAntConfig, GPT2Config, LlamaConfig, MistralConfig
 
 from grouprl.config.sections import Lora
 from grouprl.core.errors import InputError
 from grouprl.plan.model_facts import _adapter_parameters
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
-from grouprl.policy.language.model_checks import positions_of
+from grouprl.policy.language.model_checks import positions_of, stray_window
 from grouprl.policy.language.transformers_engine import TransformersEngine
 from grouprl.policy.lora import add_lora
 from grouprl.policy.passes import largest, sizes_of
@@ -90,6 +90,8 @@ def test_states_that_are_overwritten_are_not_shared_in_training() -> None:
 
 def test_the_largest_of_sizes_that_differ_by_layer() -> None:
     config = config_of("Gemma4TextConfig")
+    if not getattr(config, "is_heterogeneous", False):
+        pytest.skip("in this version of transformers, layers have one size")
     wide = [layer.head_dim for layer in config.per_layer_config]
     assert len(set(wide)) == 2
     assert largest(config, "head_dim") == max(wide)
@@ -190,3 +192,21 @@ def test_models_with_fewer_positions_than_a_probe_are_read(positions: int) -> No
     policy = CausalPolicy(make_model(GPT2Config(**{**GPT, "n_positions": positions})), char_tokenizer(ALPHABET))
     rollout = generate(policy, [[1, 4], [1]], n=2, max_new_tokens=4, seeds=range(4))
     torch.testing.assert_close(rollout.logp_bt, policy.logp(rollout.tokens), rtol=0, atol=1e-5)
+
+
+def test_a_window_that_the_model_does_not_have_drops_nothing() -> None:
+    """Llama attends to every token whatever its configuration states of windows, and caches are made by it."""
+    config = LlamaConfig(**SIZES, sliding_window=24)
+    assert stray_window(config)
+    assert not stray_window(LlamaConfig(**SIZES))
+    assert not stray_window(MistralConfig(**{**SIZES, "sliding_window": 4}))
+    policy = CausalPolicy(make_model(config), char_tokenizer(ALPHABET), engine="transformers")
+    assert shares_prompts(LlamaConfig(**SIZES))
+    assert not shares_prompts(config)
+    prompts = [[1, *range(3, 17)] * 2, [1, 9]]
+    rollout = generate(policy, prompts, n=2, max_new_tokens=12, seeds=range(4))
+    for row, ids in enumerate(rollout.response_ids):
+        with torch.no_grad():
+            logp_lv = policy.model(input_ids=torch.tensor([[*prompts[row // 2], *ids]])).logits[0].log_softmax(-1)
+        own_t = logp_lv[len(prompts[row // 2]) - 1 :][torch.arange(len(ids)), torch.tensor(ids)]
+        torch.testing.assert_close(rollout.logp_bt[row, : len(ids)], own_t, rtol=0, atol=1e-4)

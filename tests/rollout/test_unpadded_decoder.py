@@ -63,7 +63,11 @@ def alone(model: PreTrainedModel, prompt: Sequence[int], response: Sequence[int]
 @pytest.mark.parametrize("made", [bart, compressing])
 def test_log_probs_are_those_of_each_row_alone(made: Any) -> None:
     model = made()
-    policy = CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")
+    try:
+        policy = CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")
+    except InputError as error:  # as first written, DeepSeek-V4 let padding into its merged tokens
+        assert made is compressing
+        pytest.skip(f"this version of transformers: {error}")
     assert isinstance(decoder_of(model), UnpaddedDecoder)
     rollout = generate(policy, PROMPTS, n=3, max_new_tokens=9, seeds=range(15))
     trained_bt = policy.logp(rollout.tokens)

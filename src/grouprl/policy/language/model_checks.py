@@ -173,6 +173,7 @@ def state_kinds(model: PreTrainedModel) -> list[str]:
 
 
 ORIGINAL = "original_max_position_embeddings"
+WINDOW = "sliding_window"
 STRETCHED = ("dynamic", "longrope")
 """Rotary embeddings that change for all tokens of a pass as soon as one lies beyond the original positions."""
 
@@ -201,3 +202,12 @@ def _rotations(config: PretrainedConfig) -> Iterator[Mapping[str, Any]]:
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     yield found
     yield from (each for each in found.values() if isinstance(each, Mapping))
+
+
+def stray_window(config: PretrainedConfig) -> bool:
+    """Return whether a text configuration states a sliding window that its kind of model does not have.
+
+    transformers makes caches by what is stated, and the model attends to what they have dropped.
+    """
+    kind, stated = type(config), getattr(config, WINDOW, None) is not None
+    return stated and not hasattr(kind, WINDOW) and WINDOW not in inspect.signature(kind.__init__).parameters

@@ -16,7 +16,7 @@ import torch
 from grouprl.core.errors import InputError
 from grouprl.policy.compiled_layers import CompiledLayers, not_compiled
 from grouprl.policy.engine import Head, Readout, head_is_plain, output_layer
-from grouprl.policy.language.model_checks import STATES, accepts, positions_of, state_kinds, state_name
+from grouprl.policy.language.model_checks import STATES, accepts, positions_of, state_kinds, state_name, stray_window
 from grouprl.policy.microbatch import split_rows
 from grouprl.policy.passes import (
     PACKING_PAYS,
@@ -144,7 +144,8 @@ class TransformersEngine:
         separate = all(kind in SEPARATE for kind in state_kinds(self.core))
         able = separate and accepts(self.core, "position_ids") and self._gives_the_same(way)
         if name == "shared_prefix":
-            able = able and self._passes_gradients()
+            stray = stray_window(self.core.config.get_text_config())
+            able = able and not stray and self._passes_gradients()
         if choice == "on" and not able:
             raise InputError(
                 f"{name}=on",
@@ -193,18 +194,27 @@ class TransformersEngine:
         return self.close(expected, found)
 
     def _passes_gradients(self) -> bool:
-        """Return whether gradients go back through shared prompts: some models overwrite states that they need."""
+        """Return whether shared prompts give the same gradient: some models overwrite the states behind a prompt, or
+        cut them off from what they come from.
+        """
         first = [p for layer in self.layers[:1] for p in layer.parameters() if p.requires_grad]
         if not first:
             return True
-        with torch.enable_grad():
-            states_md = self._shared(self.probe()).hidden_md
-            try:
-                torch.autograd.grad(states_md.sum(), min(first, key=torch.Tensor.numel), allow_unused=True)
-            except RuntimeError as error:
-                log.info("%s cannot share prompts in training: %s", type(self.core).__name__, error)
-                return False
-        return True
+        small = min(first, key=torch.Tensor.numel)
+        try:
+            expected, found = (self._gradient(way, small) for way in (self._padded, self._shared))
+        except RuntimeError as error:
+            log.info("%s cannot share prompts in training: %s", type(self.core).__name__, error)
+            return False
+        return self.close(expected, found)
+
+    @torch.enable_grad()
+    def _gradient(self, way: Callable[[Tokens], Readout], parameter: torch.Tensor) -> torch.Tensor:
+        """Return the gradient, in a parameter, of the probe's states added up with weights of both signs."""
+        states_md = way(self.probe()).hidden_md
+        weight_md = torch.arange(states_md.numel(), device=states_md.device).reshape(states_md.shape).double().cos()
+        total = (states_md * weight_md.to(states_md)).sum()
+        return torch.autograd.grad(total, parameter, allow_unused=True, materialize_grads=True)[0].double()
 
     @torch.no_grad()
     def _check_padding(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+from grouprl.policy.language.model_checks import stray_window
 from grouprl.rollout.local.turn_cache import Past
 
 if TYPE_CHECKING:
@@ -78,11 +79,13 @@ class KnownLayer(DynamicLayer):
 def empty_cache(model: PreTrainedModel, windows: bool = False) -> object:
     """Return an empty cache of the model's own kind; None if that does not consist of ordinary keys and values.
 
-    With `windows`, layers with a sliding window hold all tokens like the others, and the mask hides those outside the
-    window. This does not apply to layers with chunked attention.
+    With `windows`, and where a window is stated that the model does not have, layers with a sliding window hold all
+    tokens like the others, and the mask hides those outside the window. This does not apply to layers with chunked
+    attention.
     """
     cache = DynamicCache(config=model.config)
-    kinds = (DynamicLayer, DynamicSlidingWindowLayer) if windows and not _chunks(model) else (DynamicLayer,)
+    whole = (windows and not _chunks(model)) or stray_window(model.config.get_text_config())
+    kinds = (DynamicLayer, DynamicSlidingWindowLayer) if whole else (DynamicLayer,)
     if not cache.layers or any(type(layer) not in kinds for layer in cache.layers):
         return None
     cache.layers = [DynamicLayer() for _ in cache.layers]
