@@ -48,6 +48,10 @@ SEPARATE = ("DynamicLayer", "DynamicSlidingWindowLayer", "DynamicIndexedLayer", 
 the probe would show if rows of a pack saw each other. Others merge several tokens into one, perhaps more than a probe
 has.
 """
+BY_KEYS = ("full_attention", "sliding_attention", "chunked_attention")
+"""Kinds of layers in which tokens meet by keys and values alone. A recurrent state is overwritten in place, and how
+left padding before it counts differs between versions of transformers.
+"""
 CLOSE = {torch.float64: 1e-6, torch.float32: 1e-4}
 HALF_CLOSE = 0.1
 """Largest difference of the probe's states in half precision, relative to the largest state; with a wrong mask the
@@ -144,8 +148,7 @@ class TransformersEngine:
         separate = all(kind in SEPARATE for kind in state_kinds(self.core))
         able = separate and accepts(self.core, "position_ids") and self._gives_the_same(way)
         if name == "shared_prefix":
-            stray = stray_window(self.core.config.get_text_config())
-            able = able and not stray and self._passes_gradients()
+            able = able and self._keeps_keys() and self._passes_gradients()
         if choice == "on" and not able:
             raise InputError(
                 f"{name}=on",
@@ -192,6 +195,11 @@ class TransformersEngine:
             log.info("%s cannot be run in another way than padded: %s", type(self.core).__name__, error)
             return False
         return self.close(expected, found)
+
+    def _keeps_keys(self) -> bool:
+        """Return whether what the model keeps of a prompt is all keys and values, by its configuration."""
+        config = self.core.config.get_text_config()
+        return not stray_window(config) and set(getattr(config, "layer_types", None) or ()) <= set(BY_KEYS)
 
     def _passes_gradients(self) -> bool:
         """Return whether shared prompts give the same gradient: some models overwrite the states behind a prompt, or
