@@ -361,6 +361,8 @@ def page(records: list[Settings]) -> str:
 
 def link(example: Example) -> str:
     """Return a link to an example's page."""
+    if not example.page.startswith("docs/"):
+        return example.page  # the site holds the pages of docs alone
     return f"[{example.page}]({os.path.relpath(ROOT / example.page, PAGE.parent)})"
 
 

@@ -42,6 +42,17 @@ def notebooks() -> list[str]:
     return [f"notebooks/{path.stem}.md" for path in (DOCS / "notebooks").glob("*.ipynb")]
 
 
+def test_no_page_links_beyond_the_site() -> None:
+    """A file outside docs is no page of the site: mkdocs ends at such a link, Zensical leaves it broken."""
+    beyond = [
+        f"{page.relative_to(DOCS)}: {link}"
+        for page in sorted(DOCS.rglob("*.md"))
+        for link in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).resolve().is_relative_to(DOCS)
+    ]
+    assert beyond == []
+
+
 def test_the_reference_holds_every_public_name() -> None:
     named = [name for _, _, names in reference.contents().values() for name in names]
     assert {name.removeprefix("grouprl.") for name in named} >= {*grouprl.__all__} - {"__version__"}
