@@ -14,6 +14,7 @@ import allocations
 import fleets
 import flows
 import imitation
+import latent_searches
 import populations
 import routing
 import solver_gaps
@@ -47,6 +48,15 @@ def test_the_population_of_the_page_is_that_of_the_record() -> None:
     assert all(recorded[key] == POPULATION[key] for key in ("method", "steps", "batch", "optim"))
     assert all(row["steps"] == POPULATION["steps"] for row in json.loads(populations.RECORD.read_text()))
     assert populations.table(json.loads(populations.RECORD.read_text())) in PAGE
+
+
+def test_the_searches_of_the_page_are_those_of_the_record() -> None:
+    rows = json.loads(latent_searches.RECORD.read_text(encoding="utf-8"))
+    assert latent_searches.table(rows) in PAGE
+    assert {row["way"] for row in rows} == set(latent_searches.WAYS)
+    assert POPULATION["steps"] == latent_searches.STEPS
+    searched = [row["first"] - row["last"] for row in rows if row["way"] == "COMPASS, searched"]
+    assert max(searched) < 1, "the page says that the last tours are no shorter"
 
 
 def test_a_solver_imitates_and_its_table_is_that_of_the_record(tmp_path: Path) -> None:
