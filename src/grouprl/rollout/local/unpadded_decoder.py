@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from grouprl.rollout.local.turn_cache import Past
 
 log = logging.getLogger(__name__)
-PROMPTS, ROWS, NEXT = ((3, 4, 5, 6, 8, 5, 9), (6, 7)), (0, 0, 1), ((4, 5, 3), (3, 8, 4), (9, 3, 6))
-"""Prompts with which a way of decoding is tested before it is used, the prompt of each row, and the tokens that the
-rows get step by step. One prompt is padded if both are read together.
+PROMPTS, ROWS, KEPT = ((3, 4, 5, 6, 8, 5, 9), (6, 7)), (0, 0, 1, 1), [3, 0, 2]
+NEXT = ((4, 5, 3, 6), (3, 8, 4, 7), (9, 3, 6, 5))
+"""Prompts with which a way of decoding is tested before it is used, the prompt of each row, the rows that are kept for
+the last step, and the tokens that rows get step by step. One prompt is padded if both are read together.
 """
 CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
 HALF_CLOSE = 0.1
@@ -93,10 +94,10 @@ def decoder_of(model: PreTrainedModel) -> ByForward:
 
 
 def _kind_for(model: PreTrainedModel) -> type[ByForward]:
-    expected, told = list(_whole(model)), ""
+    expected, told = _whole(model), ""
     for kind in (TransformersDecoder, UnpaddedDecoder):
         try:
-            if _close(expected, list(_decoded(kind(model)))):
+            if _close(expected, _decoded(kind(model))):
                 return kind
         except FAILURES as error:
             told = f" ({error})"
@@ -109,26 +110,28 @@ def _kind_for(model: PreTrainedModel) -> type[ByForward]:
 
 
 @torch.inference_mode()
-def _whole(model: PreTrainedModel) -> Iterator[torch.Tensor]:
-    """Yield the logits [V] of each row and step by a pass over the row alone."""
-    prompts = _prompts(model)
+def _whole(model: PreTrainedModel) -> torch.Tensor:
+    """Return the logits [N,V] of every row before the last step, and of the kept ones behind it, by a pass over each
+    row alone.
+    """
+    prompts, found = _prompts(model), []
     for row, prompt in enumerate(ROWS):
         ids = [*prompts[prompt], *(tokens[row] for tokens in NEXT)]
-        logits_lv = model(input_ids=_ids(model, [ids]), use_cache=False).logits[0]
-        yield from logits_lv[len(prompts[prompt]) - 1 :]
+        found.append(model(input_ids=_ids(model, [ids]), use_cache=False).logits[0, len(prompts[prompt]) - 1 :])
+    logits_rtv = torch.stack(found)
+    return torch.cat([logits_rtv[:, :-1].flatten(0, 1), logits_rtv[KEPT, -1]])
 
 
 @torch.inference_mode()
-def _decoded(decoder: ByForward) -> Iterator[torch.Tensor]:
-    """Yield the same as `_whole`, decoded; the rows change their places before the last step."""
+def _decoded(decoder: ByForward) -> torch.Tensor:
+    """Return the same as `_whole`, decoded."""
     model = decoder.model
     found = [decoder.start([_ids(model, [each])[0].tolist() for each in _prompts(model)], ROWS, len(NEXT))]
     for tokens in NEXT[:-1]:
         found.append(decoder.step(_ids(model, [tokens])[0]))
-    order = torch.tensor([2, 0, 1], device=model.device)
-    decoder.keep(order)
-    found.append(decoder.step(_ids(model, [NEXT[-1]])[0][order])[torch.argsort(order)])
-    yield from torch.stack(found, dim=1).flatten(0, 1)
+    decoder.keep(torch.tensor(KEPT, device=model.device))
+    last = decoder.step(_ids(model, [NEXT[-1]])[0][KEPT])
+    return torch.cat([torch.stack(found, dim=1).flatten(0, 1), last])
 
 
 def _prompts(model: PreTrainedModel) -> list[tuple[int, ...]]:
@@ -141,7 +144,6 @@ def _ids(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return torch.tensor(rows, device=model.device) % model.config.get_text_config().vocab_size
 
 
-def _close(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> bool:
-    one, two = (torch.stack(list(x)).double() for x in (expected, found))
-    limit = CLOSE.get(expected[0].dtype, HALF_CLOSE) * float(one.abs().max())
-    return bool((one - two).abs().max() <= limit)
+def _close(expected: torch.Tensor, found: torch.Tensor) -> bool:
+    limit = CLOSE.get(expected.dtype, HALF_CLOSE) * float(expected.abs().max())
+    return bool((expected.double() - found.double()).abs().max() <= limit)
