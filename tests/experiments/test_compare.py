@@ -406,6 +406,13 @@ def test_the_page_and_its_data_agree(tmp_path: Path) -> None:
     assert all(path.is_file() for path in paths)
 
 
+def test_the_page_has_its_curves_on_narrow_screens_too(tmp_path: Path) -> None:
+    """The style sheet hides a wide chart there, as the report has a narrow one beside it."""
+    page = html(compared(design(), pretended(tmp_path)), "")
+    wide, narrow = (page.count(f'<figure class="{kind}"') for kind in ("chart wide", "chart"))
+    assert wide == narrow == page.count('<div class="only-narrow"><figure class="chart"') == 2  # one task, one profile
+
+
 def test_a_preview_counts_runs_and_refuses_what_cannot_work(tmp_path: Path) -> None:
     seen = preview(design(), Store(tmp_path, 2))
     assert seen.runs == 1 + 2 * (2 * 2 + 3)

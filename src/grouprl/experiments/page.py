@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 
 from grouprl.experiments.result import BandedCurve, ComparisonResult
 from grouprl.experiments.tables import ResultTable, facts, listings
-from grouprl.view.charts import WIDE, Series, chart
+from grouprl.view.charts import Series, at_each_width, chart
 from grouprl.view.curves import COLOURS
 from grouprl.view.report import whole_page
 
@@ -56,7 +57,8 @@ def _drawn(title: str, words: str, curves: Sequence[BandedCurve], across: str) -
     series = [Series(each.arm, each.x, each.y, low=each.low, high=each.high) for each in curves]
     parts = [series[first : first + COLOURS] for first in range(0, len(series), COLOURS)]
     titles = [title if len(parts) == 1 else f"{title} ({n} of {len(parts)})" for n in range(1, len(parts) + 1)]
-    return [chart(t, words, part, None, WIDE, across) for t, part in zip(titles, parts, strict=True)]
+    draws = [partial(chart, t, words, part, None, across=across) for t, part in zip(titles, parts, strict=True)]
+    return [at_each_width(draw) for draw in draws]
 
 
 def _table(table: ResultTable) -> str:

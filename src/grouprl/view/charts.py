@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import floor, isfinite, log10
@@ -75,6 +75,11 @@ def number(value: float) -> str:
     if value == 0 or size >= 1e-3:
         return f"{value:.4g}"
     return f"{value:.2g}"
+
+
+def at_each_width(draw: Callable[[tuple[int, int]], str]) -> str:
+    """Return what `draw` makes for wide and for narrow screens; the style sheet shows one of them."""
+    return draw(WIDE) + f'<div class="only-narrow">{draw(NARROW)}</div>'
 
 
 def chart(

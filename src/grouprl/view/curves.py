@@ -9,7 +9,7 @@ from grouprl.core.errors import InputError
 from grouprl.core.json_types import JsonMapping
 from grouprl.evaluation.gain import SUFFIXES
 from grouprl.monitor.glossary import lookup
-from grouprl.view.charts import NARROW, WIDE, Series, chart
+from grouprl.view.charts import NARROW, Series, at_each_width, chart
 from grouprl.view.runfiles import RunData
 
 
@@ -84,7 +84,7 @@ def leading(run: RunData) -> str:
     It is drawn twice, for wide and for narrow screens; the style sheet shows one of them.
     """
     draw = held_out_rewards if run.mean_first else success
-    return draw(run, WIDE) + f'<div class="only-narrow">{draw(run, NARROW)}</div>'
+    return at_each_width(lambda size: draw(run, size))
 
 
 def success(run: RunData, size: tuple[int, int] = NARROW) -> str:
