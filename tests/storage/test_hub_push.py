@@ -186,7 +186,11 @@ def test_a_run_is_exported_with_its_card_and_pushed(hub: HubStandIn, tmp_path: P
 def test_a_card_of_a_checkpoint_shows_its_own_evaluation_and_no_folders(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run")
     assert "No evaluation of these weights is recorded." in model_card(run, "checkpoint 1", 1)
-    assert "| reward | 0.100 [0.050, 0.200] | 0.500" in model_card(run, "checkpoint 2", 2)
+    whole = model_card(run, "checkpoint 2", 2)
+    assert "| reward | 0.100 [0.050, 0.200] | 0.500" in whole
+    assert "4 held-out prompts, 1 sampled completion of each" in whole
+    assert "those after step 1; the counts are of the whole run" in model_card(run, "checkpoint 1", 1)
+    assert "whole run" not in whole
     config = (run / "config.yaml").read_text().replace("name: reverse", "name: reverse\n  chat: /home/me/kept.txt")
     (run / "config.yaml").write_text(config)
     card = model_card(run, "the final model")

@@ -34,7 +34,7 @@ def model_card(run: Path, exported: str, step: int | None = None) -> str:
         _head(config, acts=data.summary.get("actions") is True),
         _opening(config, data.summary, exported),
         *(data.worded(each) for each in (_method(data.summary), _numbers(before, after, data.graded))),
-        _data(config, data),
+        _data(config, data, step),
         _repeat(config, data.summary),
     ]
     return "\n".join(pieces)
@@ -79,7 +79,8 @@ def _numbers(before: Mapping[str, object], after: Mapping[str, object], graded: 
     for name in names:
         cells = (_interval(before, name), _interval(after, name), _interval(after, f"{name}_gain"))
         lines.append(f"| {name.replace('_', ' ')} | {' | '.join(cells)} |")
-    words = f"{after.get('eval/prompts')} held-out prompts, {after.get('eval/samples')} sampled completions of each"
+    samples = after.get("eval/samples")
+    words = f"{after.get('eval/prompts')} held-out prompts, {samples} sampled completion{'s' * (samples != 1)} of each"
     return "\n".join([*lines, "", f"{words}; 95 % intervals in brackets, after step {after.get('step')}.", ""])
 
 
@@ -91,7 +92,8 @@ def _interval(record: Mapping[str, object], name: str) -> str:
     return f"{value:.3f} [{low:.3f}, {high:.3f}]" if known else f"{value:.3f}"
 
 
-def _data(config: Config, run: RunData) -> str:
+def _data(config: Config, run: RunData, step: int | None) -> str:
+    """Return what the run was trained on; of an earlier checkpoint, that the counts are those of the whole run."""
     account = run.summary.get("account") or {}
     named = {
         "prompts_sampled": "prompts sampled from",
@@ -100,6 +102,8 @@ def _data(config: Config, run: RunData) -> str:
         "rows_stored": "stored rows",
     }
     lines = ["## Data", "", f"Task `{config.task_name}`, seed {config.seed}, {config.steps} steps.", ""]
+    if step is not None and step < config.steps:
+        lines += [f"These weights are those after step {step}; the counts are of the whole run.", ""]
     lines += [f"- {run.of_rows(words)}: {account[key]:,}" for key, words in named.items() if account.get(key)]
     findings: Sequence[object] = run.summary.get("findings") or ()
     told = ", ".join(f"`{code}`" for code in findings)
