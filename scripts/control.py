@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from control_arms import ARMS, COST, COSTS, LIMIT, PAY
 from control_stored import STORED
 from finished import finished
 from grouprl.envs.construction.arms import Arms
@@ -46,23 +47,6 @@ WORLDS = "env:grouprl.envs.construction"
 DEMANDS = [[comb(8, k) * p**k * (1 - p) ** (8 - k) for k in range(9)] for p in (0.3, 0.1, 0.2, 0.4, 0.9)]
 """Binomial demands of up to 8 units: four are low, one is high; the first is the nominal one."""
 STORE = {"periods": 1, "penalty": 2.0}
-PAY, TARGET = (1.0, 0.6, 0.0), 0.7
-ARMS: dict[str, Any] = {
-    "task": {"name": f"{WORLDS}.arms:Arms", "turns": 1},
-    "model": {"name": "mlp", "settings": {"hidden": [32]}},
-    "batch": {"prompts": 1, "group_size": 32, "minibatches": 1},
-    "optim": {"schedule": "constant"},
-    "steps": 150,
-    "methods": {
-        "squares": (
-            {"base": "reinforce", "baseline": "group"},
-            (1e-2,),
-            {"task": {"config": {"pay": [-((x - TARGET) ** 2) for x in PAY]}}},
-        ),
-        "counterpol": ({"name": "counterpol", "baseline": "group", "target": TARGET, "every": 1000}, (1e-2,)),
-    },
-}
-"""Three arms, and a mean pay to be reached: by the mean, or by the square of each episode's distance from it."""
 BLOCK = {"base": "ppo_control", "gamma": 1.0, "lam": 0.95, "size": 80}
 AFTER = BLOCK | {"base": "pdppo", "after": f"{WORLDS.removeprefix('env:')}.inventory:after_order", "post_lr": 1e-2}
 SINGLY = {"batch": {"prompts": 16, "group_size": 1, "epochs": 4}}
@@ -88,6 +72,12 @@ def arm_shares(folder: Path) -> np.ndarray:
 def arms_pay(folder: Path) -> float:
     """Return the expected pay of the arms, exactly."""
     return float(arm_shares(folder) @ PAY)
+
+
+def within_limit(folder: Path) -> float:
+    """Return the expected pay of the arms less twice what their cost exceeds the limit by, exactly."""
+    shares = arm_shares(folder)
+    return float(shares @ PAY - 2 * max(0.0, shares @ COST - LIMIT))
 
 
 def worst_demand(folder: Path) -> float:
@@ -273,6 +263,7 @@ ARENAS: dict[str, dict[str, Any]] = {
         },
     },
     "target": {**ARMS, "measure": arms_pay},
+    "limit": {**COSTS, "measure": within_limit},
     "orders": {
         "task": {"name": f"{WORLDS}.inventory:Inventory", "turns": 6, "config": {"lead": 1, "periods": 6}},
         "model": {"name": "mlp", "settings": {"hidden": [32]}},

@@ -34,7 +34,6 @@ WHY = {
 ON_PAGES = {
     **dict.fromkeys(("echo", "search_r2", "retroformer"), "docs/reviews.md"),
     **dict.fromkeys(("decoupled_ppo", "m2po", "dppo_mask"), "docs/async.md"),
-    "constrained_grpo": "docs/control.md",
     "dec_dpo": "docs/teams.md",
     "rae": "docs/adapters.md",
 }
