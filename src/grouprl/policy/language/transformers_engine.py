@@ -202,7 +202,7 @@ class TransformersEngine:
         return not stray_window(config) and set(getattr(config, "layer_types", None) or ()) <= set(BY_KEYS)
 
     def _passes_gradients(self) -> bool:
-        """Return whether shared prompts give the same gradient: some models overwrite the states behind a prompt, or
+        """Return whether shared prompts give the same gradient: some models overwrite the states after a prompt, or
         cut them off from what they come from.
         """
         first = [p for layer in self.layers[:1] for p in layer.parameters() if p.requires_grad]
