@@ -15,7 +15,7 @@ FAST := $(wildcard tests/algorithms/test_parts_*.py tests/methods/test_partly_*.
 	tests/core/test_batch.py tests/core/test_levels.py tests/core/test_spans.py \
 	tests/config/test_config.py tests/methods/test_compose.py tests/methods/test_entry_base.py tests/docs/test_house.py
 
-.PHONY: help train test test-all durations test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak parity trackers worlds browser vllm vllm-runs sglang ray culprits clean
+.PHONY: help train test test-all durations test-fast floors leftovers lint docs docs-check site site-mkdocs notebooks wheel release-check bench bench-control solvers zoo real real-preferences real-claims gpu fsdp kills signals soak architectures parity trackers worlds browser vllm vllm-runs sglang ray culprits clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -158,6 +158,9 @@ signals: $(READY)  ## send signals to commands at every moment: no traceback, th
 
 culprits: $(READY)  ## play every case of the product of misbehaving episodes: exactly the culprits are lost
 	$(BIN)/python scripts/culprits.py
+
+architectures: $(READY)  ## hold every causal language model of transformers against its own passes over single rows
+	$(BIN)/python scripts/architectures.py
 
 soak: $(READY)  ## let runs suffer random faults for an hour
 	$(BIN)/python scripts/soak.py --steps 1000 --episode-steps 400 --minutes 60

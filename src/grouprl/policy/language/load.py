@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from safetensors import SafetensorError
 
-from grouprl.core.errors import InputError
+from grouprl.core.errors import GrouprlError, InputError
 from grouprl.policy.devices import device_name, dtype_name
 from grouprl.policy.language.causal_lm import CausalPolicy
 from grouprl.policy.language.gguf import as_folder
@@ -44,7 +44,7 @@ FAILURES = (
     TypeError,
     KeyError,
     AttributeError,
-    NotImplementedError,
+    RuntimeError,
     UnpicklingError,
     SafetensorError,
 )
@@ -180,7 +180,7 @@ def told_of_model(spec: str) -> Iterator[None]:
     """Turn errors of transformers about a model's files into an InputError."""
     try:
         yield
-    except InputError:
+    except (GrouprlError, torch.OutOfMemoryError):
         raise
     except FAILURES as error:
         raise InputError(
