@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import LlamaConfig, MixtralConfig, PreTrainedModel, Qwen3MoeConfig
 
-from grouprl.policy.language import stored_layout as module
-from grouprl.policy.language.stored_layout import StoredGroup, as_stored, stored_layout
+from grouprl.policy.sharded import stored_layout as module
+from grouprl.policy.sharded.stored_layout import StoredGroup, as_stored, stored_layout
 from policies import SIZES, make_model
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "decoder_sparse_step": 1}

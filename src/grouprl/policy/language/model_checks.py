@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grouprl.core.errors import InputError
 from grouprl.policy.lora import base_model
@@ -188,16 +188,16 @@ def positions_of(config: PretrainedConfig) -> int | None:
     for each in _rotations(config):
         if each.get("rope_type", each.get("type")) in STRETCHED:
             found += [each.get(ORIGINAL), getattr(config, ORIGINAL, None)]
-    return min((number for number in found if number), default=None)
+    return min((number for number in found if isinstance(number, int)), default=None)
 
 
 def stretched_rotation(config: PretrainedConfig) -> str | None:
     """Return the kind of a model's rotary embeddings that depend on the length of the whole row; None if none do."""
-    kinds = (each.get("rope_type", each.get("type")) for each in _rotations(config))
-    return next((kind for kind in kinds if kind in STRETCHED), None)
+    kinds = [each.get("rope_type", each.get("type")) for each in _rotations(config)]
+    return next((kind for kind in STRETCHED if kind in kinds), None)
 
 
-def _rotations(config: PretrainedConfig) -> Iterator[Mapping[str, Any]]:
+def _rotations(config: PretrainedConfig) -> Iterator[Mapping[str, object]]:
     """Yield the parameters of rotary embeddings, of the model or of each kind of its layers."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     yield found

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from grouprl.policy.generation import generation_settings
 from grouprl.policy.language.causal_lm import save_value_head
-from grouprl.policy.language.stored_layout import as_stored, stored_layout
 from grouprl.policy.lora import base_model
 from grouprl.policy.sharded.outline import UNTRAINED, plain_name
+from grouprl.policy.sharded.stored_layout import as_stored, stored_layout
 from grouprl.storage.model_files import Described, write_model_files
 
 if TYPE_CHECKING:
