@@ -16,8 +16,8 @@ from grouprl.plan.model_facts import _adapter_parameters
 from grouprl.policy import CausalPolicy, Tokens, char_tokenizer
 from grouprl.policy.language.model_checks import positions_of, stray_window
 from grouprl.policy.language.transformers_engine import TransformersEngine
+from grouprl.policy.layer_sizes import largest, sizes_of
 from grouprl.policy.lora import add_lora
-from grouprl.policy.passes import largest, sizes_of
 from grouprl.rollout.local.sampler import generate
 from policies import ALPHABET, SIZES, make_model, make_tokens
 

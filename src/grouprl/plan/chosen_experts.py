@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from grouprl.policy.passes import largest
+from grouprl.policy.layer_sizes import largest
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

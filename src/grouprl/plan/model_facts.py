@@ -29,8 +29,8 @@ from grouprl.policy.language.model_checks import (
 from grouprl.policy.language.template_settings import set_defaults
 from grouprl.policy.language.tiny import CountedCharacters, build_tiny, tiny_parameters
 from grouprl.policy.language.tokenizer_checks import check_finite_files, check_tokenizer_files, check_vocabulary
+from grouprl.policy.layer_sizes import sizes_of
 from grouprl.policy.lora import adapted_layers, check_targets
-from grouprl.policy.passes import sizes_of
 from grouprl.records.characters import PRINTABLE
 
 if TYPE_CHECKING:

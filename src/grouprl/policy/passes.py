@@ -11,19 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 
 from grouprl.core.errors import InputError, suggest
+from grouprl.policy.layer_sizes import sizes_of
 from grouprl.policy.lora import is_linear
 from grouprl.records.tokens import Tokens
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import PretrainedConfig
 
 Choice = Literal["auto", "on", "off"]
 Keeping = Literal["auto", "on", "off", "offload"]
@@ -130,30 +129,6 @@ def bins(lengths: Sequence[int]) -> list[list[int]]:
 def numbers_per_token(hidden: int, intermediate: int, kv_width: int) -> int:
     """Return how many numbers a Llama-like layer with fused attention keeps per token for the backward pass."""
     return 8 * hidden + 4 * intermediate + 2 * kv_width
-
-
-def sizes_of(config: PretrainedConfig) -> tuple[int, int, int, int]:
-    """Return the number of layers, hidden size, intermediate size and width of keys of a model's text configuration."""
-    intermediate = largest(config, "intermediate_size") or 4 * config.hidden_size
-    kv_heads = largest(config, "num_key_value_heads") or heads_of(config)
-    return config.num_hidden_layers, config.hidden_size, intermediate, kv_heads * head_width(config)
-
-
-def heads_of(config: PretrainedConfig) -> int:
-    """Return the number of a layer's query heads; 1 for a model without attention."""
-    return largest(config, "num_attention_heads") or 1
-
-
-def head_width(config: PretrainedConfig) -> int:
-    """Return the width of a head of attention."""
-    return largest(config, "head_dim") or config.hidden_size // heads_of(config)
-
-
-def largest(config: PretrainedConfig, name: str) -> int | None:
-    """Return a size of a text configuration, the largest where it differs from layer to layer; None if it has none."""
-    layers = config.per_layer_config if getattr(config, "is_heterogeneous", False) else [config]
-    found = [getattr(layer, name, None) for layer in layers]
-    return max(chain.from_iterable(x if isinstance(x, Sequence) else [x or 0] for x in found), default=0) or None
 
 
 def bytes_per_token(config: object, itemsize: int) -> int:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import nn
 
+from grouprl.policy.layer_sizes import head_width, heads_of, sizes_of
 from grouprl.policy.lora import base_model
-from grouprl.policy.passes import head_width, heads_of, layers_of, sizes_of
+from grouprl.policy.passes import layers_of
 from grouprl.policy.products import times
 
 if TYPE_CHECKING:

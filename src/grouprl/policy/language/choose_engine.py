@@ -11,7 +11,8 @@ from grouprl.policy.engine import ModelEngine
 from grouprl.policy.engine_names import engine_name, other_engine
 from grouprl.policy.fast_forward.forward import LeanEngine, why_not_lean
 from grouprl.policy.language.transformers_engine import TransformersEngine
-from grouprl.policy.passes import AUTO, PassSettings, sizes_of
+from grouprl.policy.layer_sizes import sizes_of
+from grouprl.policy.passes import AUTO, PassSettings
 from grouprl.policy.precision import choose_precision
 
 if TYPE_CHECKING:

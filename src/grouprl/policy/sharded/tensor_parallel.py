@@ -15,8 +15,8 @@ from torch.distributed.tensor import DTensor
 
 from grouprl.core.errors import InputError
 from grouprl.policy.engine import Head
+from grouprl.policy.layer_sizes import largest
 from grouprl.policy.lora import is_adapted
-from grouprl.policy.passes import largest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
