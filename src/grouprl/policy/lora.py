@@ -147,7 +147,6 @@ def _applies_weight(module: Module) -> bool:
     return type(module).__name__ == "Conv1D" or (isinstance(module, torch.nn.Linear) and not _is_odd(module))
 
 
-@torch.no_grad()
 def _is_odd(module: Module) -> bool:
     """Return whether a module is called a linear layer, and gives something else than `out_features` numbers."""
     if type(module) is torch.nn.Linear or not isinstance(module, torch.nn.Linear):
@@ -155,7 +154,8 @@ def _is_odd(module: Module) -> bool:
     weight = module.weight
     dtype = weight.dtype if weight.dtype.is_floating_point else torch.float32
     try:
-        found = module(torch.zeros(1, module.in_features, dtype=dtype, device=weight.device))
+        with torch.no_grad():
+            found = module(torch.zeros(1, module.in_features, dtype=dtype, device=weight.device))
     except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
         return True
     return not isinstance(found, torch.Tensor) or found.shape != (1, module.out_features)
