@@ -152,7 +152,11 @@ def attention(device: str) -> Iterator[Finding]:
         for name, kernel in KERNELS.items():
             if device.startswith("cuda") and (name, dtype) in LACKS:
                 continue
-            wanted, policy = (policy_on(*on, **how, **OWN_KEYS.get(name, {})) for on in (CPU, (device, dtype)))
+            try:
+                wanted, policy = (policy_on(*on, **how, **OWN_KEYS.get(name, {})) for on in (CPU, (device, dtype)))
+            except GrouprlError as error:
+                yield Finding("attention", f"sdpa by {name}, {dtype}", None, limit, str(error))
+                continue
             wanted.model.set_attn_implementation("eager")
             policy.model.set_attn_implementation("sdpa")
             for rows, tokens in BATCHES.items():

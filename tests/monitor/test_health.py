@@ -407,7 +407,7 @@ def test_a_finding_that_holds_after_a_resume_is_told_again():
 
 def test_every_code_of_the_report_has_a_key_that_is_a_metric_or_a_setting():
     codes = [code for code in CODES.values() if code.source == "health"]
-    assert len(codes) == 44
+    assert len(codes) == 46
     assert all(code.key and code.meaning.endswith(".") and code.remedy.endswith(".") for code in codes)
 
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -108,11 +109,26 @@ def wrong(plain, drop: bool):
 @pytest.mark.parametrize("drop", [True, False])
 def test_a_dropped_mask_and_a_wrong_kernel_are_noticed(monkeypatch: pytest.MonkeyPatch, drop: bool) -> None:
     monkeypatch.setattr(gpu_checks, "KERNELS", {"math": gpu_checks.KERNELS["math"]})
-    plain = torch.nn.functional.scaled_dot_product_attention
+    plain, built = torch.nn.functional.scaled_dot_product_attention, gpu_checks.policy_on
+
+    def built_with_the_right_one(*where: Any, **how: Any) -> Any:  # a model that sees later tokens is refused
+        with monkeypatch.context() as right:
+            right.setattr(torch.nn.functional, "scaled_dot_product_attention", plain)
+            return built(*where, **how)
+
+    monkeypatch.setattr(gpu_checks, "policy_on", built_with_the_right_one)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrong(plain, drop))
     found = [finding for finding in gpu_checks.attention(CPU) if "float32: log-probs" in finding.what]
     assert len(found) == 2
     assert not any(finding.passed or finding.apart is None for finding in found)
+
+
+def test_a_model_that_sees_later_tokens_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", wrong(plain, drop=True))
+    found = next(finding for finding in gpu_checks.attention(CPU) if "sdpa" in finding.what)
+    assert found.apart is None
+    assert "later ones" in found.why
 
 
 def test_attention_that_is_never_called_was_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
