@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -210,3 +211,22 @@ def test_a_window_that_the_model_does_not_have_drops_nothing() -> None:
             logp_lv = policy.model(input_ids=torch.tensor([[*prompts[row // 2], *ids]])).logits[0].log_softmax(-1)
         own_t = logp_lv[len(prompts[row // 2]) - 1 :][torch.arange(len(ids)), torch.tensor(ids)]
         torch.testing.assert_close(rollout.logp_bt[row, : len(ids)], own_t, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("moved", "refused"), [(0.3, False), (1.5, True)])
+def test_half_precision_refuses_what_is_far_from_right_alone(
+    moved: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding may send a token to another expert when rows are passed together."""
+    model = make_model(GPT2Config(**GPT)).bfloat16()
+    forward = type(model.transformer).forward
+
+    def other(self: Any, *args: Any, **named: Any) -> Any:
+        out = forward(self, *args, **named)
+        if len(out.last_hidden_state) > 1:
+            out.last_hidden_state = out.last_hidden_state * (1 + moved)
+        return out
+
+    monkeypatch.setattr(type(model.transformer), "forward", other)
+    with pytest.raises(InputError, match="padding") if refused else nullcontext():
+        CausalPolicy(model, char_tokenizer(ALPHABET), engine="transformers")

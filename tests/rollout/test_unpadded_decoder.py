@@ -128,3 +128,38 @@ def test_a_model_that_fails_is_refused_with_what_it_said(monkeypatch: pytest.Mon
     monkeypatch.setattr(TransformersDecoder, "step", failing)
     with pytest.raises(InputError, match=r"token by token \(no state here\)"):
         decoder_of(make_model(GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64)))
+
+
+def test_gaps_by_hand() -> None:
+    """The largest difference over the largest logit; in half precision all differences over the spread."""
+    expected = torch.tensor([[1.0, -4.0], [2.0, 1.0]])
+    assert unpadded_decoder._gap(expected, expected + torch.tensor([[0.0, 0.2], [-0.1, 0.0]])) == pytest.approx(0.05)
+    half = torch.tensor([[1.0, -1.0], [3.0, -3.0]], dtype=torch.bfloat16)
+    found = torch.tensor([[1.0, -1.0], [3.0, -1.0]], dtype=torch.bfloat16)
+    assert unpadded_decoder._gap(half, found) == pytest.approx(2 / 20**0.5)
+
+
+@pytest.mark.parametrize("out", [-torch.inf, torch.finfo(torch.float32).min])
+def test_tokens_that_a_model_rules_out_do_not_count(out: float) -> None:
+    expected = torch.tensor([[1.0, -4.0, out]])
+    assert unpadded_decoder._gap(expected, torch.tensor([[1.0, -3.8, out]])) == pytest.approx(0.05)
+    assert not unpadded_decoder._gap(expected, torch.tensor([[1.0, torch.nan, out]])) <= 1e-3
+
+
+@pytest.mark.parametrize(("gaps", "kind"), [((0.3, 0.1), UnpaddedDecoder), ((0.3, 0.2), TransformersDecoder)])
+def test_in_half_precision_the_nearer_way_is_taken(
+    gaps: tuple[float, float], kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding may send a token to another expert: a model that is near is not refused, one that is far is."""
+    model = make_model(GPT2Config(vocab_size=17, n_embd=32, n_layer=2, n_head=2, n_positions=64)).bfloat16()
+    told = iter(gaps)
+    monkeypatch.setattr(unpadded_decoder, "_gap", lambda *_: next(told))
+    assert isinstance(decoder_of(model), kind)
+    monkeypatch.setattr(unpadded_decoder, "_gap", lambda *_: 0.6)
+    with pytest.raises(InputError, match="does not decode token by token"):
+        decoder_of(make_model(model.config).bfloat16())
+
+
+def test_real_models_in_half_precision_are_decoded() -> None:
+    assert isinstance(decoder_of(bart().bfloat16()), UnpaddedDecoder)
+    assert isinstance(decoder_of(make_model(MistralConfig(**SIZES)).bfloat16()), TransformersDecoder)
