@@ -28,8 +28,8 @@ the last step, and the tokens that rows get step by step. One prompt is padded i
 """
 CLOSE = {torch.float64: 1e-6, torch.float32: 1e-3}
 HALF_CLOSE, HALF_WRONG, NEARER = 0.05, 0.5, 2
-"""Largest gap of the probe's logits (`_gap`). In half precision, rounding alone may send a token to another expert: up to
-the second one, decoding without padding is taken where its gap is so many times smaller, else decoding with it.
+"""Largest gap of the probe's logits (`_gap`). In half precision, rounding alone may send a token to another expert: up
+to the second one, decoding without padding is taken where its gap is so many times smaller, else decoding with it.
 """
 FAILURES = (TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, LookupError, AssertionError)
 """Errors of models that cannot be decoded in some way."""
